@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from lmzoo.checkpoints.config_table import Arguments, format_keys
-from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, check_sizes, plan, weights_of
+from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, check_sizes, plan, tensors_of_head, weights_of
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors
 from lmzoo.checkpoints.tokenizers.config import longest_sequence
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer_and_packing
@@ -130,9 +130,8 @@ class Checkpoint:
         if self.head not in cls.reads_heads and (task is None or kind not in task.reads_heads):
             return False
         # One head is part of the other, so only the tensor names tell whether the files hold this one.
-        heads = self.layout.heads
-        tensor_names = {row.name for row in heads[kind].values()}
-        stored_head_names = {row.name for row in heads.get(self.head, {}).values()}
+        tensor_names = tensors_of_head(self.layout, kind)
+        stored_head_names = tensors_of_head(self.layout, self.head) if self.head in self.layout.heads else set()
         return canonical_names(self.layout, self.weights.open()).keys() >= tensor_names - stored_head_names
 
     def preprocessor(self) -> Preprocessor:

@@ -215,6 +215,8 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
         if labels:
             config["id2label"] = {str(i): name for i, name in enumerate(labels)}
             config["label2id"] = {name: i for i, name in enumerate(labels)}
+        if not getattr(model, "tie_embeddings", True):
+            config["tie_word_embeddings"] = False
         if model.multi_label:
             config["problem_type"] = "multi_label_classification"
         if head_kind == "regression":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -170,6 +171,46 @@ class ConfigTable:
             stored[key] = value + self.shifts[argument] if argument in self.shifts else value
         stored |= {key: config[argument] for key, argument in self.training.items()}
         return self.derive(stored)
+
+
+class KeyReader:
+    """A reader of configuration files that collects unknown keys.
+
+    Like the libraries that write such files, lmzoo ignores these keys, but it warns of them.
+
+    Attributes:
+        unknown_keys: File -> its unknown keys and their values.
+    """
+
+    def __init__(self) -> None:
+        self.unknown_keys: dict[str, Arguments] = {}
+
+    def read(self, table: ConfigTable, stored: JsonObject, file: Path | str) -> Arguments:
+        """Convert the content of a configuration file to arguments, and collect its unknown keys.
+
+        Args:
+            table: Table of the file.
+            stored: Keys and values of the file.
+            file: Path of the file, for messages.
+
+        Raises:
+            PresetError: If a key is missing or has an unsupported value; the message names it.
+        """
+        if unknown := table.unknown(stored):
+            self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown}
+        return table.read(stored, file, ignore_unknown=True)
+
+    def warn(self) -> None:
+        """Warn of the unknown keys, once per file."""
+        for file, keys in self.unknown_keys.items():
+            warnings.warn(f"{file}: ignoring unknown keys: {format_keys(keys)}.", stacklevel=4)
+
+    def report(self, directory: Path) -> dict[str, str]:
+        """Return the entries of a report on unknown keys, with file paths relative to `directory`."""
+        return {
+            f"not read: keys of {os.path.relpath(file, directory)}": format_keys(keys)
+            for file, keys in self.unknown_keys.items()
+        }
 
 
 def require_value(condition: object, file: Path | str, key: str, allowed: str, value: object) -> None:

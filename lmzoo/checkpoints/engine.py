@@ -7,7 +7,7 @@ every tensor of the file belongs to a weight, is a copy of another tensor, or is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ from lmzoo.registry.head_kinds import task_name
 
 Weights: TypeAlias = Mapping[str, keras.Variable]  # by their paths
 
+TOKEN_TABLE = "embeddings/token_embedding/embeddings"  # path of the token embeddings in backbones
 # Letter in tensor name templates -> the argument that counts the values of that letter. A configuration class with
 # other letters overrides this with its attribute `numbered`.
 _NUMBERED = {"h": "num_highway", "i": "num_layers"}
@@ -289,8 +290,9 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
         PresetError: If a tensor is missing, unexpected, or of the wrong shape or dtype; the message names the file and
             the first such tensor.
     """
-    rows = _match_rows(layout, weights, head)
     stored_names = canonical_names(layout, tensors)
+    rows = _match_rows(layout, weights, head)
+    rows = {path: replace(row, name=_name_in_file(layout, row, stored_names)) for path, row in rows.items()}
     missing = [path for path, row in rows.items() if row.name not in stored_names]
     for path in missing:
         group = next((prefix for prefix in layout.optional if path.startswith(prefix)), None)
@@ -315,11 +317,11 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
         original = layout.copies.get(canonical)
         if canonical in matched_names:
             continue
-        if original in matched_names:
+        if reason := _reason_to_ignore(layout, canonical, head, matched_names):
+            left_out[name] = reason
+        elif original in matched_names:
             _check_tensor(tensors, name, tensors.shape(matched_names[original]), f"a copy of {original}")
             copies.append((name, matched_names[original]))
-        elif reason := _reason_to_ignore(layout, canonical, head):
-            left_out[name] = reason
         else:
             raise PresetError(
                 f"{tensors.file_of(name)} holds {name!r} {tensors.shape(name)}, which is not part of the model: it "
@@ -373,6 +375,16 @@ def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[
     return rows
 
 
+def _name_in_file(layout: Layout, row: Row, stored_names: Collection[str]) -> str:
+    """Return the tensor's name of a weight, or of the tensor of which it is a copy, if a file holds only that one.
+
+    Only weights that have another name in other models have such a copy: transformers 4 always shared the output bias.
+    """
+    original = layout.copies.get(row.name)
+    has_only_original = row.alternative is not None and row.name not in stored_names and original in stored_names
+    return original if original is not None and has_only_original else row.name
+
+
 def _group_by_tensor(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
     """Return the paths of the weights in each tensor, in the order of its parts.
 
@@ -394,6 +406,17 @@ def _group_by_tensor(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[
 def name_pattern(template: str) -> re.Pattern[str]:
     """Compile a template such as `block_{i}/kernel` to a regular expression with a group `i` of digits."""
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(template)))
+
+
+def tensors_in(table: Table) -> set[str]:
+    """Return the templates of all tensor names in a table."""
+    alternatives = {row.alternative[1] for row in table.values() if row.alternative}
+    return {row.name for row in table.values()} | alternatives
+
+
+def tensors_of_head(layout: Layout, kind: str) -> set[str]:
+    """Return the names of the tensors that every file with a kind of head holds, which copies of others are not."""
+    return {row.name for row in layout.heads[kind].values() if row.name not in layout.copies}
 
 
 def canonical_names(layout: Layout, tensors: TensorFile) -> dict[str, str]:
@@ -422,11 +445,26 @@ def _check_tensor(tensors: TensorFile, name: str, shape: Shape, purpose: str) ->
         raise PresetError(f"{tensors.file_of(name)}: {name!r} holds {tensors.dtype(name)}, expected floats.")
 
 
-def _reason_to_ignore(layout: Layout, canonical: str, head: str | None) -> str | None:
-    """Return the reason to ignore a tensor, or None if it belongs to the model."""
+def _reason_to_ignore(layout: Layout, canonical: str, head: str | None, read_names: Collection[str]) -> str | None:
+    """Return the reason to ignore a tensor, or None if it belongs to the model.
+
+    Args:
+        layout: Layout of the file.
+        canonical: Name of the tensor in the table.
+        head: Kind of the head, or None without a head.
+        read_names: Names of the tensors that are read.
+    """
     if reason := next((why for pattern, why in layout.ignored.items() if re.fullmatch(pattern, canonical)), None):
         return reason
-    for kind, table in layout.heads.items():
-        if kind != head and any(name_pattern(row.name).fullmatch(canonical) for row in table.values()):
-            return f"the head of a {task_name(kind)}"
-    return f"a copy of {layout.copies[canonical]}" if canonical in layout.copies else None
+    kinds = [kind for kind, table in layout.heads.items() if _names_tensor(table, canonical)]
+    if kinds and head not in kinds:
+        return f"the head of a {task_name(kinds[0])}"
+    original = layout.copies.get(canonical)
+    if original is not None and original not in read_names:
+        return f"a copy of {original}"
+    untied = next((copy for copy in read_names if layout.copies.get(copy) == canonical), None)
+    return f"{untied}, which is not tied to it, is read in its place" if untied else None
+
+
+def _names_tensor(table: Table, canonical: str) -> bool:
+    return any(name_pattern(template).fullmatch(canonical) for template in tensors_in(table))

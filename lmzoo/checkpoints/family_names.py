@@ -35,6 +35,8 @@ class Names:
         architectures: Irregular class names by kind of head; "" is the key for no head.
         tokenizer: Class name of the tokenizers, or None to derive it from `prefix`; "" for a family without a tokenizer
             class of its own, whose `tokenizer.json` defines everything.
+        tokenizer_segments: Whether the tokenizers distinguish the segments of a pair, although lmzoo's default packing
+            for the family does not.
     """
 
     prefix: str
@@ -42,6 +44,7 @@ class Names:
     base: str
     architectures: Mapping[str, str] = field(default_factory=dict)
     tokenizer: str | None = None
+    tokenizer_segments: bool = False
 
     def architecture(self, kind: str | None) -> str:
         """Return the class name of a model with the given kind of head; None stands for no head."""

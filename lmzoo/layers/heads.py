@@ -148,21 +148,24 @@ class ClassificationHead(TransformingHead):
 class MaskedLMHead(ConfiguredLayer):
     """Masked-LM head: dense, activation, LayerNorm, product with the token embeddings, bias (Devlin et al., 2019).
 
-    Without `transform`, only the product and the bias (Yang et al., 2019).
+    Without `transform`, only the product and the bias (Yang et al., 2019). Without `tie_embeddings`, the product is
+    with a kernel of the head's own.
 
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` with V rows of width E, shared with the backbone; None to
-            leave the product to `tied_logits`.
+            leave the product to `tied_logits`, or if `tie_embeddings` is False.
         activation: str, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
         transform: bool, whether dense, activation and LayerNorm come before the product.
         table_shape: (V, E), shape of the token embeddings; required without `token_embedding`.
         use_bias: bool, whether the dense layer and LayerNorm have biases; the logits always have one.
+        tie_embeddings: bool, whether logits are products with the token embeddings. If False, the head has a kernel
+            `output_projection` (E, V) in their place.
 
     Call argument: `vectors` float (B, M, H), hidden states at the masked positions. Returns float32 logits (B, M, V).
-    Without `token_embedding`, returns arguments of `tied_logits`: the transformed vectors, float (B, M, E), and the
-    bias (V,).
+    With `tie_embeddings` but no `token_embedding`, returns arguments of `tied_logits`: the transformed vectors, float
+    (B, M, E), and the bias (V,).
     """
 
     def __init__(
@@ -174,6 +177,7 @@ class MaskedLMHead(ConfiguredLayer):
         transform: bool = True,
         table_shape: tuple[int, int] | None = None,
         use_bias: bool = True,
+        tie_embeddings: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -188,9 +192,13 @@ class MaskedLMHead(ConfiguredLayer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
         self.use_bias = use_bias
+        self.tie_embeddings = tie_embeddings
+        width, policy = self.table_shape[1], self.dtype_policy
+        if not tie_embeddings:
+            settings = {"use_bias": False, "dtype": policy, "name": "output_projection"}
+            self.output_projection = normal_dense(self.table_shape[0], initializer_range, **settings)
         if not transform:
             return
-        width, policy = self.table_shape[1], self.dtype_policy
         self.dense = normal_dense(width, initializer_range, use_bias=use_bias, dtype=policy, name="dense")
         self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, center=use_bias, dtype=policy, name="layer_norm")
 
@@ -200,23 +208,28 @@ class MaskedLMHead(ConfiguredLayer):
         if self.transform:
             self.dense.build(input_shape)
             self.layer_norm.build((*input_shape[:-1], width))
+        if not self.tie_embeddings:
+            self.output_projection.build((None, width))
         # Without autocasting, since the bias is added to float32 logits.
         self.output_bias = self.add_weight(shape=(count,), initializer="zeros", autocast=False, name="output_bias")
 
     def call(self, vectors: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the logits or, without `token_embedding`, the arguments of `tied_logits`."""
+        """Return the logits or, if a table is tied that the head does not have, the arguments of `tied_logits`."""
         x = vectors
         if self.transform:
             x = as_rows(x)  # (B·M, H)
             x = self.layer_norm(get_activation(self.activation)(self.dense(x)))  # (B·M, E)
             x = ops.reshape(x, (*ops.shape(vectors)[:-1], self.table_shape[1]))  # (B, M, E)
         bias = ops.convert_to_tensor(self.output_bias)  # (V,)
+        if not self.tie_embeddings:
+            logits = ops.cast(self.output_projection(as_rows(x)), "float32") + ops.cast(bias, "float32")  # (B·M, V)
+            return ops.reshape(logits, (*ops.shape(vectors)[:-1], self.table_shape[0]))  # (B, M, V)
         return (x, bias) if self.token_embedding is None else tied_logits(self.token_embedding, x, bias)
 
     def compute_output_spec(self, vectors: Tensor) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        """Return the spec of float32 logits or, without `token_embedding`, the specs of vectors and bias."""
+        """Return the spec of float32 logits or of the arguments of `tied_logits`; see `call`."""
         count, width = self.table_shape
-        if self.token_embedding is not None:
+        if self.token_embedding is not None or not self.tie_embeddings:
             return keras.KerasTensor((*vectors.shape[:-1], count), "float32")
         transformed = keras.KerasTensor((*vectors.shape[:-1], width), self.compute_dtype)
         return transformed, keras.KerasTensor((count,), self.variable_dtype)

@@ -53,6 +53,8 @@ class MaskedLM(MaskedTokensTask):
         activation: str, activation of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.
         layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
         name: name of the model.
+        tie_embeddings: bool, whether logits are products with the token embeddings. If False, the head has a kernel of
+            its own in their place, as transformers' models with `tie_word_embeddings=False`.
 
     Example:
 
@@ -86,9 +88,11 @@ class MaskedLM(MaskedTokensTask):
         activation: str | None = None,
         layer_norm_epsilon: float | None = None,
         name: str | None = None,
+        tie_embeddings: bool = True,
     ) -> None:
+        head_settings = (masking, activation, layer_norm_epsilon)
         super().__init__(
-            backbone, preprocessor, masking, activation, layer_norm_epsilon, lambda logits, outputs: logits, name
+            backbone, preprocessor, *head_settings, lambda logits, outputs: logits, name, tie_embeddings=tie_embeddings
         )
         self.compile()
 

@@ -80,6 +80,8 @@ class Pretrainer(MaskedTokensTask):
         name: name of the model.
         generator_width: int, width of the hidden states of the generator for `"rtd"`; by default a quarter of the
             backbone's, or for DeBERTa-v3 the same, the only one.
+        tie_embeddings: bool, whether logits are products with the token embeddings; see `MaskedLM`. Other objectives
+            than `"nsp"`, `"sop"` and None need True.
 
     Raises:
         ValueError: for an unknown `objective`; for an objective that the backbone cannot learn, because it has no
@@ -118,6 +120,7 @@ class Pretrainer(MaskedTokensTask):
         layer_norm_epsilon: float | None = None,
         name: str | None = None,
         generator_width: int | None = None,
+        tie_embeddings: bool = True,
     ) -> None:
         objective = family_of(backbone).objective if objective == "auto" else objective
         _check_objective(backbone, objective)
@@ -142,7 +145,9 @@ class Pretrainer(MaskedTokensTask):
             return {"masked_lm": logits, "sentence": sentence_logits}
 
         head_settings = (masking, activation, layer_norm_epsilon)
-        super().__init__(backbone, preprocessor, *head_settings, outputs, name, objective, generator_width)
+        super().__init__(
+            backbone, preprocessor, *head_settings, outputs, name, objective, generator_width, tie_embeddings
+        )
         self.generator_width = generator_width
         # Without an objective on pairs, the head's weights are those of a masked language model.
         self.head_kind = {None: "masked_lm", "rtd": "replaced_tokens", "sbo": "span_boundaries"}.get(

@@ -280,6 +280,27 @@ def test_a_space_in_front_and_gaps_in_the_ids(root: Path, tmp_path: Path, texts:
     assert_same_spans(found, theirs, texts, graph=True)
 
 
+def test_offsets_with_spaces(tmp_path: Path) -> None:
+    """Ours leave them out, which is said if the files ask for them; all of GPT-2's files do."""
+    write_json(tmp_path / "config.json", {"model_type": "roberta"})
+    tokenizer = BytePairTokenizer.of_words(["good", "film"], 277)
+    write_tokenizer(tokenizer, tmp_path, 64)
+    stored = json.loads((tmp_path / PIPELINE).read_text())["post_processor"]
+    expected = tokenizer.tokenize_with_offsets(["a good film"])
+    untrimmed = {**stored, "trim_offsets": False}
+    for processor in (untrimmed, {"type": "Sequence", "processors": [untrimmed]}):
+        edit_json(tmp_path / PIPELINE, put(post_processor=processor))
+        with pytest.warns(UserWarning, match=r"/tokenizer.json: `post_processor.trim_offsets` is false, but the offs"):
+            assert read_tokenizer(tmp_path, BytePairTokenizer).tokenize_with_offsets(["a good film"]) == expected
+    edit_json(tmp_path / PIPELINE, put(post_processor=stored))
+    edit_json(tmp_path / CONFIG, put(trim_offsets=False))
+    with pytest.warns(UserWarning, match=r"/tokenizer_config.json: ignoring `trim_offsets` \(False\)"):
+        read_tokenizer(tmp_path, BytePairTokenizer)
+    edit_json(tmp_path / CONFIG, put(trim_offsets=True))
+    edit_json(tmp_path / PIPELINE, put(post_processor={"type": "ByteLevel", "trim_offsets": False}))
+    read_tokenizer(tmp_path, BytePairTokenizer)
+
+
 def test_gpt2_with_a_space_in_front(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", {"model_type": "gpt2"})
     tokenizer = BytePairTokenizer.of_words(["good", "film"], 271, add_prefix_space=True, **ONLY_END_OF_TEXT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import lmzoo
 from lmzoo.models import Backbone, MaskedLM, TextClassifier, TextEmbedder
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import save_checkpoint
+from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import TextWarning
@@ -212,7 +214,6 @@ def test_other_tasks_and_backbones(saved, tmp_path):
 REFUSED = {
     "activation": ("activation", "sigmoid", "`activation` must be None or 'linear' or 'softmax', got 'sigmoid'"),
     "width": ("hidden_dim", 37, "`hidden_dim` must be the backbone's, 35, got 37"),
-    "unknown": ("temperature", 2.0, "the key 'temperature' .* is unknown"),
     "classes": ("num_classes", 5, r"task.weights.h5: 'head/layers/dense_1/vars/0' has shape \(35, 7\), expected"),
 }
 
@@ -226,6 +227,29 @@ def test_refused(case, saved, tmp_path):
     (tmp_path / "task.json").write_text(json.dumps(stored))
     with pytest.raises(PresetError, match=message):
         load(tmp_path, TextClassifier)
+
+
+def test_unknown_keys(tmp_path):
+    """Each file's key is named once, and changes nothing; keys of KerasHub's other versions are silent."""
+    family = families()["bert"]
+    task = TextEmbedder(tiny_backbone(family, activation="gelu_tanh"), tiny_preprocessor(family))
+    save_checkpoint(task, tmp_path, to="keras_hub", preprocessor=task.preprocessor)
+    harmless = {"dtype": "float32", "trainable": True, "name": "any"}
+    unknown = {"task.json": "temperature", "preprocessor.json": "shuffle", "tokenizer.json": "invented"}
+    for name, key in unknown.items():
+        stored = json.loads((tmp_path / name).read_text())
+        stored["config"] = {**harmless, **stored["config"], key: 7}
+        (tmp_path / name).write_text(json.dumps(stored))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        again = TextEmbedder.from_preset(tmp_path)
+    expected = {f"{tmp_path / name}: ignoring unknown keys: `{key}` (7)." for name, key in unknown.items()}
+    assert sorted(str(warning.message) for warning in caught) == sorted(expected)
+    np.testing.assert_array_equal(again.embed(["a b"]), task.embed(["a b"]))
+    with pytest.warns(UserWarning, match="ignoring unknown keys"):
+        report = verify(tmp_path)
+    assert report["not read: keys of task.json"] == "`temperature` (7)"
+    assert report["not read: keys of preprocessor.json"] == "`shuffle` (7)"
 
 
 def test_probabilities_there_are_scores_here(saved, tmp_path):

@@ -115,6 +115,9 @@ def test_a_family_that_is_wrong(directory):
     [
         "RobertaModel",
         "ChineseBertForMaskedLM",
+        "ChineseBertModel",
+        "BertPreLayerNormModel",
+        "FlaubertModel",
         "BertPreLayerNormForMaskedLM",
         "ElectraForSequenceClassification",
         "GPT2LMHeadModel",
@@ -127,11 +130,22 @@ def test_a_class_of_another_family(name, directory):
         Backbone.from_preset(directory)
 
 
-@pytest.mark.parametrize("names", ["BertModel", ["SentimentModel"], ["AutoModelForSequenceClassification"], [], None])
-def test_a_class_of_the_users(names, directory):
+@pytest.mark.parametrize(
+    "names", ["BertModel", ["BertLMHeadModel"], ["AutoModel"], ["AutoModelForSequenceClassification"], [], None]
+)
+def test_a_class_that_says_nothing_else(names, directory):
     save("bert", directory)
     edit(directory, model_type="bert", architectures=names)
     Backbone.from_preset(directory)
+
+
+def test_a_class_of_the_users(directory):
+    save("bert", directory)
+    edit(directory, model_type="bert", architectures=["SentimentModel"])
+    with pytest.warns(
+        UserWarning, match="it/config.json: `architectures` names 'SentimentModel', which is no class of"
+    ):
+        Backbone.from_preset(directory)
 
 
 def test_architectures_that_are_no_names(directory):

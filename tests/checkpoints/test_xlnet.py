@@ -107,13 +107,25 @@ def test_other_heads(task, tmp_path):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("attn_type", "uni"), ("bi_data", True), ("clamp_len", 40), ("same_length", True), ("summary_type", "mean")],
+    [("attn_type", "uni"), ("bi_data", True), ("clamp_len", 40), ("same_length", True)],
 )
 def test_refused(key, value, tmp_path):
     peer("xlnet", "Model", tmp_path)
     configure(tmp_path, **{key: value})
     with pytest.raises(PresetError, match=key):
         Backbone.from_preset(tmp_path)
+
+
+def test_keys_of_heads_that_summarize(tmp_path):
+    """Only classifiers and regressors of texts, and multiple choice, read a summary."""
+    theirs = peer("xlnet", "ForTokenClassification", tmp_path / "tokens", summary_type="mean", summary_use_proj=False)
+    task = load(tmp_path / "tokens", TokenClassifier)
+    assert difference(to_numpy(task.head.logits.kernel).T, theirs.classifier.weight.detach().numpy()) == 0
+    load(tmp_path / "tokens")
+    peer("xlnet", "ForSequenceClassification", tmp_path / "texts", summary_type="mean")
+    load(tmp_path / "texts")
+    with pytest.raises(PresetError, match="`summary_type` must be 'last', got 'mean'"):
+        load(tmp_path / "texts", TextClassifier)
 
 
 @pytest.fixture(scope="module")

@@ -178,6 +178,33 @@ def test_heads_on_other_backends(head: str, transformers: Any) -> None:
     check_peer_outputs(FAMILY, head)
 
 
+@pytest.mark.filterwarnings("ignore:.* holds no head of a Pretrainer")
+def test_a_table_of_segments(transformers: Any, root: Path, tmp_path: Path) -> None:
+    import torch
+
+    model = peer_of(transformers, "ForSequenceClassification", tmp_path, type_vocab_size=2)
+    (tmp_path / "spm.model").write_bytes(train_deberta(root, ["Un café"] * 9))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(tmp_path)
+    task = TextClassifier.from_preset(tmp_path)
+    columns = (["a", "a b a b", ""], ["ab", "b", "a"])
+    for x in (columns[0], columns):
+        texts = x if isinstance(x, tuple) else (x,)
+        with torch.no_grad():
+            expected = model(**tokenizer(*texts, padding=True, return_tensors="pt")).logits.numpy()
+        assert difference(task.predict(x, verbose=0), expected) < 1e-5
+    features = task.preprocessor(columns)
+    assert features["segment_ids"].max() == 1
+    zeros = {**features, "segment_ids": 0 * features["segment_ids"]}
+    assert difference(task.predict(zeros, verbose=0), task.predict(columns, verbose=0)) > 1e-4
+    save_checkpoint(task, tmp_path / "again", to="hf", preprocessor=task.preprocessor)
+    again = TextClassifier.from_preset(tmp_path / "again")
+    assert difference(again.predict(columns, verbose=0), task.predict(columns, verbose=0)) == 0
+    detector = Pretrainer(task.backbone, task.preprocessor, objective="rtd")
+    detector.fit([["a b", "b"], ["a"]], epochs=1, verbose=0)
+
+
 @pytest.mark.parametrize("legacy", [False, True])
 def test_both_heads_of_masked_tokens(legacy: bool, transformers: Any, tmp_path: Path) -> None:
     theirs = ask(peer_of(transformers, "ForMaskedLM", tmp_path, legacy=legacy), batch())
@@ -216,7 +243,6 @@ REFUSED: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
     "no distances": (("relative_attention",), {}, "`relative_attention` must be True, got False"),
     "no buckets": (("position_buckets",), {}, "lacks the key 'position_buckets'"),
     "buckets": ((), {"position_buckets": -1}, "must be a positive integer, got -1. In .* is `position_buckets`"),
-    "segments": ((), {"type_vocab_size": 2}, "must be 0, since the family has no segments, got 2. In .* is `type"),
     "distances as they are": ((), {"norm_rel_ebd": "none"}, "`norm_rel_ebd` must be 'layer_norm', got 'none'"),
     "pooler": ((), {"pooler_hidden_act": "tanh"}, "`pooler_hidden_act` must be 'gelu', got 'tanh'"),
     "many buckets": ((), {"position_buckets": 10**6}, "`position_buckets` is 1,000,000, but .* holds 131 at most"),
@@ -326,7 +352,6 @@ def test_half_precision_stays_close() -> None:
     [
         ({"bucket_size": 1}, "`bucket_size` must be at least 2, got 1"),
         ({"max_relative_positions": 0}, "`max_relative_positions` must be an integer of at least 2, or -1, got 0"),
-        ({"num_segments": 2}, "`num_segments` must be 0, since the family has no segments, got 2"),
         ({"max_sequence_length": 1}, "`max_sequence_length` must be at least 2, got 1"),
     ],
 )

@@ -306,8 +306,14 @@ FAULTS = (
     Fault(
         "tensors of a checkpoint that belong to no weight are left out without a word",
         "checkpoints/engine.py",
-        "elif reason := _reason_to_ignore(layout, canonical, head):",
-        'elif reason := _reason_to_ignore(layout, canonical, head) or "no part of the model":',
+        "if reason := _reason_to_ignore(layout, canonical, head, matched_names):",
+        'if reason := _reason_to_ignore(layout, canonical, head, matched_names) or "no part of the model":',
+    ),
+    Fault(
+        "a kernel that a head has of its own is left out, as if it were another head's",
+        "checkpoints/engine.py",
+        "if kinds and head not in kinds:",
+        "if kinds:",
     ),
     Fault(
         "the weights in one tensor are taken in the model's order, whatever the table says",
@@ -360,7 +366,7 @@ FAULTS = (
     Fault(
         "a class of a family that lmzoo does not have is taken for a user's",
         "checkpoints/hugging_face/families.py",
-        'if is_other or (match and match[1] not in prefixes and not match[1].endswith("Model")):',
+        "if is_other or (match and is_unknown and (match[3] or is_variant)):",
         "if is_other:",
     ),
     Fault(
@@ -590,7 +596,7 @@ FAULTS = (
     Fault(
         "the preprocessor's length in KerasHub's presets of tasks is ignored",
         "checkpoints/keras_hub/checkpoint.py",
-        "preprocessor_length(directory) if head else None",
+        "preprocessor_length(directory, reader) if head else None",
         "None",
     ),
     Fault(

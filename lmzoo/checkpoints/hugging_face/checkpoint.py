@@ -10,7 +10,7 @@ from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_checkpoint
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, require_value
-from lmzoo.checkpoints.engine import Layout, Row, Table, canonical_names, torch_modules
+from lmzoo.checkpoints.engine import TOKEN_TABLE, TRANSPOSED, Layout, Row, Table, canonical_names, torch_modules
 from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile, without_wrappers
@@ -99,6 +99,7 @@ EMBEDDINGS = {
     "embeddings/segment_embedding": "embeddings.token_type_embeddings",
     "embeddings/layer_norm": "embeddings.LayerNorm",
 }
+_OWN_KERNEL = "masked_lm_head/output_projection/kernel"  # of a head that is not tied to the token embeddings
 WORD_TABLE = "embeddings.word_embeddings.weight"
 
 
@@ -197,9 +198,7 @@ def hugging_face_layout(
         **fields: Other fields of `HuggingFaceLayout`.
     """
     classifier = classifier or {"classifier/logits": "classifier"}
-    dense, layer_norm, bias = masked_lm
-    modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
-    masked_lm_table = {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)}
+    masked_lm_table = _masked_lm_table(*masked_lm, fields["backbone"], fields["copies"])
     all_heads: dict[str, Table] = {
         "classification": torch_modules(classifier),
         "regression": torch_modules(classifier),
@@ -223,6 +222,37 @@ def hugging_face_layout(
     name = "Hugging Face transformers"
     optional = ("pooler/", "replaced_tokens/generator/")
     return HuggingFaceLayout(name, heads=all_heads, aliases=aliases, ignored=ignored, optional=optional, **fields)
+
+
+def tied_kernel(name: str) -> Table:
+    """Return the row of a tensor that must be a copy of the token embeddings if a head that predicts tokens is loaded.
+
+    No model has its weight. For other tasks, the row says to which head the tensor belongs.
+    """
+    return {"output_projection/kernel": Row(name, TRANSPOSED)}
+
+
+def _masked_lm_table(dense: str, layer_norm: str, bias: str, backbone: Table, copies: Mapping[str, str]) -> Table:
+    """Return the rows of a masked language modeling head.
+
+    If its kernel is not tied to the token embeddings, it is what would be their copy, and so is the bias.
+
+    Args:
+        dense: Name of the module of the dense layer.
+        layer_norm: Name of the module of LayerNorm.
+        bias: Name of the tensor of the output bias.
+        backbone: Table of the backbone.
+        copies: Name of a tensor -> name of the original, as in `Layout.copies`.
+    """
+    copies_by_original = {original: copy for copy, original in copies.items()}
+    untied_bias = copies_by_original.get(bias)
+    bias_row = Row(untied_bias, alternative=(_OWN_KERNEL, bias)) if untied_bias else Row(bias)
+    modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
+    return {
+        **torch_modules(modules),
+        "masked_lm_head/output_bias": bias_row,
+        _OWN_KERNEL: Row(copies_by_original[backbone[TOKEN_TABLE].name], TRANSPOSED),
+    }
 
 
 def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint | None:
@@ -323,6 +353,8 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
         arguments["pooling"] = POOLINGS[stored]
     if kind in PREDICTING_TOKENS and layout.head_activation is not None:
         arguments["activation"] = layout.head_activation
+    if _OWN_KERNEL in layout.heads[kind] and config.get("tie_word_embeddings") is False:
+        arguments["tie_embeddings"] = False
     dropout_rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
     if dropout_rates and kind in _WITH_DROPOUT:
         arguments["dropout"] = dropout_rates[0]

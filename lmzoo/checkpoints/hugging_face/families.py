@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import JsonObject, require_value
-from lmzoo.checkpoints.engine import Layout, Table, canonical_names, name_pattern
+from lmzoo.checkpoints.engine import TOKEN_TABLE, Layout, canonical_names, name_pattern, tensors_in
 from lmzoo.checkpoints.family_names import ARCHITECTURES, names_in_transformers
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile
 from lmzoo.checkpoints.tokenizers.formats import holds_tokenizer
@@ -16,8 +16,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE
 from lmzoo.registry.family import Family, families_with
 
-_TOKEN_TABLE = "embeddings/token_embedding/embeddings"
-_FAMILY_AND_HEAD = re.compile(rf"(\w+?)For({'|'.join(ARCHITECTURES.values())})")
+_FAMILY_AND_HEAD = re.compile(rf"(\w+?)(For({'|'.join(ARCHITECTURES.values())})|(DoubleHeads|Encoder|LMHead|MT)?Model)")
 
 
 def architecture_in(file: Path, config: JsonObject) -> str | None:
@@ -103,19 +102,30 @@ def _choose(matches: list[Family], architecture: str | None, wanted: str | None)
 
 
 def _refuse_other_class(file: Path, architecture: str | None, family: Family) -> None:
-    """Raise an error if `architectures` names a class of another family; unknown names may be users' classes."""
+    """Raise an error if `architectures` names a class of another family, or warn of a class that may be a user's.
+
+    A name that contains a family's, such as "ChineseBertModel", is that of another network.
+    """
     names = names_in_transformers(family)
     if architecture is None:
         return
     # Families of the same model type may read each other's checkpoints, such as the encoder of a larger model.
-    all_names = map(names_in_transformers, families_with("hf"))
+    all_names = [*map(names_in_transformers, families_with("hf"))]
     prefixes = {names.prefix, *(other.prefix for other in all_names if other.model_type == names.model_type)}
     match = _FAMILY_AND_HEAD.fullmatch(architecture)
     is_other = not architecture.startswith(tuple(prefixes)) and bool(named_by(architecture))
-    if is_other or (match and match[1] not in prefixes and not match[1].endswith("Model")):
+    is_unknown = match is not None and match[1] not in {*prefixes, "Auto"} and not match[1].endswith("Model")
+    is_variant = any(other.prefix.lower() in architecture.lower() for other in all_names)
+    if is_other or (match and is_unknown and (match[3] or is_variant)):
         raise PresetError(
             f"{file}: `architectures` names {architecture!r}, a class of another family than {family.name}. If the "
             "model computes what that family does, remove `architectures` from the file."
+        )
+    if is_unknown:
+        warnings.warn(
+            f"{file}: `architectures` names {architecture!r}, which is no class of {family.name}. The model is read as "
+            "one, as the rest of the file says.",
+            stacklevel=2,
         )
 
 
@@ -144,21 +154,16 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
 def _completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
     """Return the number of tensors that a layout reads, and minus the number of tensors that it misses."""
     names = canonical_names(layout, tensors)
-    rows = _tensors_in(layout.backbone)
+    rows = tensors_in(layout.backbone)
     patterns = [*map(name_pattern, rows)]
     num_read = sum(any(pattern.fullmatch(name) for pattern in patterns) for name in names)
     return num_read, -sum("{" not in row and row not in names for row in rows)
 
 
-def _tensors_in(table: Table) -> set[str]:
-    """Return the templates of the tensors' names in a table."""
-    alternatives = {row.alternative[1] for row in table.values() if row.alternative}
-    return {row.name for row in table.values()} | alternatives
-
-
 def _refuse_other_prefix(directory: Path, tensors: TensorFile, wanted: Family) -> None:
     """Raise an error if the tensors' names have the prefix of another family than the one that the caller names."""
-    bases = {name.partition(".")[0] for name in tensors.names()}
+    own_parts = {name.partition(".")[0] for name in tensors_in(wanted.checkpoints["hf"].backbone)}
+    bases = {name.partition(".")[0] for name in tensors.names()} - own_parts
     base = names_in_transformers(wanted).base
     others = {names_in_transformers(family).base: family.name for family in families_with("hf")}
     if base in bases or not (named := [name for other, name in others.items() if other in bases and other != base]):
@@ -174,8 +179,8 @@ def _count_names(layout: Layout, tensors: TensorFile) -> int:
         names = canonical_names(layout, tensors)
     except PresetError:  # the layout has one name for two tensors
         return 0
-    if layout.backbone[_TOKEN_TABLE].name not in names:
+    if layout.backbone[TOKEN_TABLE].name not in names:
         return 0
-    rows = {name for table in (layout.backbone, *layout.heads.values()) for name in _tensors_in(table)}
+    rows = {name for table in (layout.backbone, *layout.heads.values()) for name in tensors_in(table)}
     patterns = [*map(name_pattern, rows), *map(re.compile, layout.ignored)]
     return sum(name in layout.copies or any(p.fullmatch(name) for p in patterns) for name in names)

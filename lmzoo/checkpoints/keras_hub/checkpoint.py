@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable, require_value
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, KeyReader, require_value
 from lmzoo.checkpoints.engine import Layout, Row, Transform, keras_layers
 from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
@@ -210,7 +210,11 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     layout: KerasHubLayout = family.checkpoints["keras_hub"]
     unknown_keys = layout.config.unknown(config["config"])
     _refuse_other_networks(family, unknown_keys, file)
-    head, head_arguments = head_in(directory, keras_hub_prefix(family), layout.head_activation, arguments["hidden_dim"])
+    reader = KeyReader()
+    head_settings = (keras_hub_prefix(family), layout.head_activation, arguments["hidden_dim"])
+    head, head_arguments = head_in(directory, *head_settings, reader)
+    length = preprocessor_length(directory, reader) if head else None
+    reader.warn()
 
     def open_tensors() -> TensorFile:
         file = Hdf5File(directory / MODEL_WEIGHTS_FILE)
@@ -220,8 +224,8 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
         has_head_weights = head and layout.heads[head]
         return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_head_weights else backbone
 
-    length = preprocessor_length(directory) if head else None
-    notes = {"modules": describe(head_arguments)} if head == "embedding" else {}
+    modules = {"modules": describe(head_arguments)} if head == "embedding" else {}
+    notes = {**modules, **reader.report(directory)}
     stored_head = StoredHead(head, lambda kind: dict(head_arguments))
     weights = LazyTensors(open_tensors)
     return Checkpoint(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, require_value
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, KeyReader, require_value
 from lmzoo.checkpoints.engine import Row, Table, keras_layers
 from lmzoo.checkpoints.formats.tensor_file import Place, PlacedTensors, TensorFile
 from lmzoo.common.arguments import is_integer
@@ -30,6 +30,16 @@ _EMBEDDER = ConfigTable(
 _MASKED_LM = ConfigTable(keys={}, ignored=_IGNORED)
 _EPSILON = 1e-5  # of LayerNorm in the masked language modeling head, for every backbone
 
+# Settings of masks are those of training in KerasHub.
+_PREPROCESSOR = ConfigTable(
+    keys={"sequence_length": "sequence_length"},
+    defaults={"sequence_length": None},
+    ignored=(
+        "audio_converter", "config_file", "dtype", "image_converter", "mask_selection_length", "mask_selection_rate",
+        "mask_token_rate", "name", "random_token_rate", "tokenizer", "trainable", "truncate", "video_converter",
+    ),
+)  # fmt: skip
+
 HEAD_IGNORED = {rf"{_HEAD}optimizer/.*": "the optimizer's state"}
 
 
@@ -50,7 +60,9 @@ def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
     }
 
 
-def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> tuple[str | None, Arguments]:
+def head_in(
+    directory: Path, prefix: str, activation: str, hidden_dim: int, reader: KeyReader
+) -> tuple[str | None, Arguments]:
     """Return the kind and the task constructor arguments of the stored head, or (None, {}) if it is unsupported.
 
     Args:
@@ -58,6 +70,7 @@ def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> t
         prefix: Prefix of the family's class names in KerasHub.
         activation: Activation in the family's masked language modeling head.
         hidden_dim: Width of the backbone.
+        reader: Reader of files that people edit.
 
     Raises:
         PresetError: If the head has unsupported settings.
@@ -71,21 +84,25 @@ def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> t
     if not isinstance(config := stored.get("config"), dict):
         raise PresetError(f"{file} lacks the `config` of {name}.")
     if kind == "masked_lm":
-        _MASKED_LM.read(config, file)
+        reader.read(_MASKED_LM, config, file)
         return kind, {"activation": activation, "layer_norm_epsilon": _EPSILON}
     if kind == "embedding":
-        arguments = _EMBEDDER.read(config, file)
+        arguments = reader.read(_EMBEDDER, config, file)
         normalize = arguments["normalize"]
         require_value(isinstance(normalize, bool), file, "normalize", "true or false", normalize)
         return kind, arguments
-    arguments = _CLASSIFIER.read(config, file)
+    arguments = reader.read(_CLASSIFIER, config, file)
     dense_width = arguments.pop("hidden_dim")
     require_value(dense_width in (None, hidden_dim), file, "hidden_dim", f"the backbone's, {hidden_dim}", dense_width)
     return kind, arguments
 
 
-def preprocessor_length(directory: Path) -> int | None:
+def preprocessor_length(directory: Path, reader: KeyReader) -> int | None:
     """Return the sequence length of the stored preprocessor, or None if it states none.
+
+    Args:
+        directory: Directory of the checkpoint.
+        reader: Reader of files that people edit.
 
     Raises:
         PresetError: If the length is not a positive integer.
@@ -93,7 +110,7 @@ def preprocessor_length(directory: Path) -> int | None:
     file = directory / PREPROCESSOR_FILE
     stored = read_json(directory, PREPROCESSOR_FILE) if file.is_file() else {}
     config = stored.get("config")
-    length = config.get("sequence_length") if isinstance(config, dict) else None
+    length = reader.read(_PREPROCESSOR, config, file)["sequence_length"] if isinstance(config, dict) else None
     require_value(length is None or is_integer(length, 1), file, "sequence_length", "a positive integer", length)
     return length
 

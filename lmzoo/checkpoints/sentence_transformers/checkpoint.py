@@ -12,13 +12,12 @@ from typing import Any
 import keras
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable, require_value
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, KeyReader, require_value
 from lmzoo.checkpoints.engine import Plan
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, Place, PlacedTensors, TensorFile
 from lmzoo.checkpoints.hugging_face.checkpoint import find_hugging_face, open_tensors
 from lmzoo.checkpoints.sentence_transformers.modules import (
     MODULES_FILE,
-    KeyReader,
     Module,
     describe,
     read_head,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, format_keys, require_value
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, KeyReader, require_value
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.common.arguments import is_integer, is_number
 from lmzoo.errors import PresetError
@@ -65,46 +63,6 @@ _CHECKS: dict[str, tuple[Callable[[object], bool], str]] = {
 # Kind of layer in `TextEmbedder` -> the class in Sentence Transformers.
 LAYER_CLASSES = {"dense": "Dense", "layer_norm": "LayerNorm", "dropout": "Dropout", "normalize": "Normalize"}
 _KINDS = ("Transformer", "Pooling", *LAYER_CLASSES.values())
-
-
-class KeyReader:
-    """A reader of configuration files that collects unknown keys.
-
-    Like Sentence Transformers, lmzoo ignores such keys, but it warns of them.
-
-    Attributes:
-        unknown_keys: File -> its unknown keys and their values.
-    """
-
-    def __init__(self) -> None:
-        self.unknown_keys: dict[str, Arguments] = {}
-
-    def read(self, table: ConfigTable, stored: JsonObject, file: Path | str) -> Arguments:
-        """Convert the content of a configuration file to arguments, and collect its unknown keys.
-
-        Args:
-            table: Table of the file.
-            stored: Keys and values of the file.
-            file: Path of the file, for messages.
-
-        Raises:
-            PresetError: If a key is missing or has an unsupported value; the message names it.
-        """
-        if unknown := table.unknown(stored):
-            self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown}
-        return table.read(stored, file, ignore_unknown=True)
-
-    def warn(self) -> None:
-        """Warn of the unknown keys, once per file."""
-        for file, keys in self.unknown_keys.items():
-            warnings.warn(f"{file}: ignoring unknown keys: {format_keys(keys)}.", stacklevel=4)
-
-    def report(self, directory: Path) -> dict[str, str]:
-        """Return the entries of a report on unknown keys, with file paths relative to `directory`."""
-        return {
-            f"not read: keys of {os.path.relpath(file, directory)}": format_keys(keys)
-            for file, keys in self.unknown_keys.items()
-        }
 
 
 @dataclass(frozen=True)

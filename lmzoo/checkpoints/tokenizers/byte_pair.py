@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import warnings
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -70,6 +71,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
     ends_words = False
     token_flags = ("lstrip", "rstrip", "single_word")
     settings: ClassVar = {"add_prefix_space": ("add_prefix_space", False)}
+    without_effect: ClassVar = {"trim_offsets": (None, True)}
     keras_hub = ConfigTable(
         keys={},
         allowed={"add_prefix_space": (False,)},
@@ -103,6 +105,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         expected_splitter = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "use_regex": (True,)}
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), expected_splitter)
         require(file, "model.", pipeline["model"], {**_MERGING, "end_of_word_suffix": (None, "")})
+        _warn_of_offsets(pipeline.get("post_processor"), file)
         return {"add_prefix_space": pipeline["pre_tokenizer"].get("add_prefix_space", True)}
 
     def pipeline(self, tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
@@ -189,6 +192,21 @@ class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
         backend.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
         return backend
+
+
+def _warn_of_offsets(post_processor: JsonObject | None, file: Path) -> None:
+    """Warn if offsets include the spaces around tokens in transformers.
+
+    A processor of GPT-2's form, `ByteLevel` alone, is no exception that people make: it is that of all its files.
+    """
+    stored = post_processor if isinstance(post_processor, Mapping) else {}
+    processors = stored.get("processors") or ([] if stored.get("type") == "ByteLevel" else [stored])
+    if any(processor.get("trim_offsets") is False for processor in processors if isinstance(processor, Mapping)):
+        warnings.warn(
+            f"{file}: `post_processor.trim_offsets` is false, but the offsets of lmzoo's tokens never include the "
+            "spaces around them.",
+            stacklevel=2,
+        )
 
 
 def _read_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:

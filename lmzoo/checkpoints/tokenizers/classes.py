@@ -52,10 +52,11 @@ def class_of_family(family: Family) -> TokenizerClass:
     """Return the tokenizer class of a family in transformers, with the name "" if transformers has no such class."""
     is_decoder = bool(getattr(family.backbone, "causal", False))  # decoders' tokenizers add no special tokens
     name = ""
+    packing = NO_PACKING if is_decoder else family.packing
     if "hf" in family.checkpoints:
         names = names_in_transformers(family)
         name = f"{names.prefix}Tokenizer" if names.tokenizer is None else names.tokenizer
-    packing = NO_PACKING if is_decoder else family.packing
+        packing = dataclasses.replace(packing, segments=packing.segments or names.tokenizer_segments)
     packs = not (is_decoder or name in _READING_PACKING)
     return TokenizerClass(name, family.tokenizer, family.special_tokens, packing, packs)
 

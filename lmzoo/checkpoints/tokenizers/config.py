@@ -46,7 +46,7 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
     require(file, "", settings, {**format.allowed, "split_special_tokens": (False,)})
     for key, values in format.without_effect.items():
         if settings.get(key) not in values:
-            warnings.warn(f"{file}: ignoring `{key}` ({settings[key]!r:.60}), as transformers 5 does.", stacklevel=2)
+            warnings.warn(f"{file}: ignoring `{key}` ({settings[key]!r:.60}).", stacklevel=2)
     stored = {} if pipeline is None else format.settings_of_pipeline(pipeline, directory / PIPELINE_FILE)
     arguments = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
     for key, (argument, default) in format.settings.items():

@@ -39,8 +39,8 @@ class TokenizerFormat(ABC, Generic[T]):
         tokens: Attribute of a transformers tokenizer -> attribute of lmzoo's.
         settings: Key of tokenizer_config.json -> the constructor argument and the default value in transformers.
         allowed: Key of tokenizer_config.json -> the supported values; the first one is written.
-        without_effect: Key of tokenizer_config.json that transformers' fast tokenizers ignore -> the values that match
-            their behavior. Other values cause a warning.
+        without_effect: Key of tokenizer_config.json that lmzoo ignores -> the values that match its behavior. Other
+            values cause a warning.
         extra_settings: Additional keys to write into tokenizer_config.json, and their values.
         token_flags: Flags of special tokens that affect ids.
         keras_hub: Table of the tokenizer's configuration in KerasHub.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.config_table import JsonObject
+from lmzoo.checkpoints.config_table import JsonObject, KeyReader
 from lmzoo.checkpoints.family_names import keras_hub_tokenizers
 from lmzoo.checkpoints.tokenizers.formats import format_of
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
@@ -35,7 +35,9 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
     if class_name not in families or not isinstance(config, dict):
         raise PresetError(f"{file} holds a {class_name!r:.60} of KerasHub; supported are {', '.join(families)}.")
     cls: Any = families[class_name].tokenizer
-    settings = format_of(cls).keras_hub.read(config, file)
+    reader = KeyReader()
+    settings = reader.read(format_of(cls).keras_hub, config, file)
+    reader.warn()
     stored_roles = {role: token for role in cls.roles if (token := settings.pop(role, None)) is not None}
     roles = {**special, **stored_roles}
     with add_file_to_errors(file):

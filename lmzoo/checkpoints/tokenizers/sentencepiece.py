@@ -319,6 +319,11 @@ class T5Format(_ModelFormat):
     tokens: ClassVar = {"eos_token": "end_token", "pad_token": "pad_token", "unk_token": "unk_token"}
     settings: ClassVar = {"extra_ids": ("num_sentinels", 100)}
 
+    def fits(self, pipeline: JsonObject) -> bool:
+        tokens = [piece for piece, _ in pipeline["model"]["vocab"]]
+        # XLM-RoBERTa's pipelines differ only in their tokens, and a T5 may have no sentinels.
+        return super().fits(pipeline) and (any(map(_SENTINEL.fullmatch, tokens)) or "<s>" not in tokens)
+
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         _check_normalizer(pipeline, file, ("Precompiled",))
         self._check_splitting(pipeline, file)

@@ -35,7 +35,6 @@ class DebertaV3Config(EncoderConfig):
     max_relative_positions: Any = -1  # an int; -1 stands for `max_sequence_length`
     enhanced_mask_decoder: bool = False
 
-    has_segments = False
     without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
 
     def __post_init__(self) -> None:
@@ -58,7 +57,8 @@ class DebertaV3Config(EncoderConfig):
 class DebertaV3Backbone(TransformerBackbone):
     """DeBERTa-v3 encoder: BERT with disentangled attention instead of position embeddings, without a pooler.
 
-    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), and with `num_segments` above 1
+    `segment_ids`.
 
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `[CLS]`, and `hidden_states`, a
     tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output.
@@ -71,7 +71,7 @@ class DebertaV3Backbone(TransformerBackbone):
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
         dropout: rate in [0, 1) for embeddings, vectors of distances, residual branches and attention probabilities.
         max_sequence_length: longest sequence that tasks create, in tokens. The layers accept any length.
-        num_segments: 0, as there is no segment table.
+        num_segments: rows of the segment table; 0 for no table, as in the published models.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer, at least 0.
@@ -136,7 +136,7 @@ class DebertaV3Backbone(TransformerBackbone):
             config,
             dtype,
             max_sequence_length=None,
-            num_segments=0,
+            num_segments=config.num_segments,
             layer_norm_epsilon=config.layer_norm_epsilon,
         )
 

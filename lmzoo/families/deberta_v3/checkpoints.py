@@ -29,7 +29,7 @@ _NETWORK = {
 }
 
 HUGGING_FACE = hugging_face_layout(
-    names=Names("DebertaV2", "deberta-v2", "deberta"),
+    names=Names("DebertaV2", "deberta-v2", "deberta", tokenizer_segments=True),
     config=config_table(
         {
             **ENCODER_KEYS,

@@ -6,7 +6,7 @@ from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Row, keras_layers, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.google import TRAINING_STATE, GoogleLayout
-from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_config_table, tied_kernel, under
 from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout, number_first
 from lmzoo.families.encoder_config import EncoderConfig
 
@@ -41,10 +41,12 @@ _BLOCK = {
     "output_layer_norm": "ff.layer_norm",
 }
 _QUERY_VECTOR = "mask_emb"
+_PREDICTION = {"masked_lm_head/output_bias": Row("lm_loss.bias"), "query_stream/vector": Row(_QUERY_VECTOR)}
 _IGNORED = (
     "d_head", "end_n_top", "mem_len", "reuse_len", "start_n_top", "summary_last_dropout", "use_mems_eval",
     "use_mems_train",
 )  # fmt: skip
+_SUMMARY_VALUES = {"summary_activation": ("tanh",), "summary_type": ("last",), "summary_use_proj": (True,)}
 _SUMMARY = torch_modules({"classifier/dense": "sequence_summary.summary", "classifier/logits": "logits_proj"})
 
 
@@ -58,15 +60,12 @@ HUGGING_FACE = HuggingFaceLayout(
     config=own_config_table(
         _CONFIG,
         aliases={"n_token": "vocab_size"},
-        ignored=_IGNORED,
+        ignored=(*_IGNORED, *_SUMMARY_VALUES),
         allowed={
             "attn_type": ("bi",),
             "bi_data": (False,),
             "clamp_len": (-1,),
             "same_length": (False,),
-            "summary_activation": ("tanh",),
-            "summary_type": ("last",),
-            "summary_use_proj": (True,),
             "untie_r": (True,),
         },
         omitted=("max_sequence_length", "num_segments"),
@@ -77,7 +76,7 @@ HUGGING_FACE = HuggingFaceLayout(
         **{f"block_{{i}}/{path}": Row(f"layer.{{i}}.rel_attn.{module}") for path, module in _ATTENTION.items()},
     },
     heads={
-        "pretraining": {"masked_lm_head/output_bias": Row("lm_loss.bias"), "query_stream/vector": Row(_QUERY_VECTOR)},
+        "pretraining": {**_PREDICTION, **tied_kernel("lm_loss.weight")},
         "classification": _SUMMARY,
         "regression": _SUMMARY,
         "multiple_choice": _SUMMARY,
@@ -95,6 +94,7 @@ HUGGING_FACE = HuggingFaceLayout(
         {"pretraining": "XLNetLMHeadModel", "question_answering": "XLNetForQuestionAnsweringSimple"},
     ),
     parts=("word_embedding", "layer", _QUERY_VECTOR),
+    head_values=dict.fromkeys(("classification", "regression", "multiple_choice"), _SUMMARY_VALUES),
 )
 
 _MODEL = "model/transformer"

@@ -13,7 +13,7 @@ import numpy as np
 from lmzoo.common.arguments import is_number, require
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
-from lmzoo.layers import SpanBoundaries
+from lmzoo.layers import MaskedLMHead, SpanBoundaries
 from lmzoo.layers.activations import get_activation
 from lmzoo.registry.family import Family, family_of
 from lmzoo.tasks.base.examples import FeatureArrays
@@ -42,11 +42,13 @@ class MaskedTokensTask(Task):
             to fill masks with a generator's tokens, which the backbone learns to distinguish from original tokens;
             "sbo" to predict masked tokens a second time, from the vectors at the boundaries of their spans.
         generator_width: int, width of the generator's hidden states.
+        tie_embeddings: bool, whether logits are products with the token embeddings, or with a kernel of the head.
 
     Raises:
         TypeError: if `masking` is neither a `Masking` nor a dict.
         ValueError: if the family or the tokenizer has no mask token, or if the backbone is causal; for an unknown
-            `activation` or an epsilon outside of (0, 1).
+            `activation` or an epsilon outside of (0, 1); for an objective whose logits are always tied, if
+            `tie_embeddings` is False.
     """
 
     predicts_tokens = True
@@ -64,6 +66,7 @@ class MaskedTokensTask(Task):
         name: str | None,
         objective: str | None = None,
         generator_width: int | None = None,
+        tie_embeddings: bool = True,
     ) -> None:
         family = family_of(backbone)
         config = backbone.config
@@ -77,6 +80,9 @@ class MaskedTokensTask(Task):
         get_activation(activation)  # raises an error for an unknown activation
         epsilon = config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon
         require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
+        can_untie = objective not in ("plm", "rtd", "sbo")
+        valid = isinstance(tie_embeddings, bool) and (tie_embeddings or can_untie)
+        require(valid, "tie_embeddings", "True or False" if can_untie else "True", tie_embeddings)
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
         inputs = {**backbone.input, "mask_positions": positions}
         features = {}
@@ -94,17 +100,17 @@ class MaskedTokensTask(Task):
             vectors, bias = head(stream(*stream_inputs))  # (B, M, E), (V,)
             logits = stream(*stream_inputs, vectors=vectors, bias=bias)  # (B, M, V)
         else:
-            head = backbone.make_masked_lm_head(activation, epsilon, name="masked_lm_head")
+            settings = {"name": "masked_lm_head", "tie_embeddings": tie_embeddings}
+            head = backbone.make_masked_lm_head(activation, epsilon, **settings)
             features = backbone(backbone.input)
-            vectors, bias = head(backbone.masked_vectors_at(backbone.input, positions, features))  # (B, M, E), (V,)
-            logits = backbone(backbone.input, vectors=vectors, bias=bias)  # (B, M, V)
+            vectors = backbone.masked_vectors_at(backbone.input, positions, features)  # (B, M, H)
+            logits = _compute_logits(backbone, head, vectors)  # (B, M, V)
             if objective == "sbo":
-                settings = (MAX_SPAN_LENGTH, activation, epsilon, config.initializer_range)
-                boundaries = SpanBoundaries(*settings, dtype=backbone.dtype_policy, name="span_boundaries")
+                sizes = (MAX_SPAN_LENGTH, activation, epsilon, config.initializer_range)
+                boundaries = SpanBoundaries(*sizes, dtype=backbone.dtype_policy, name="span_boundaries")
                 boundary_head = backbone.make_masked_lm_head(activation, epsilon, name="boundary_head")
                 span_vectors = boundaries(features["sequence_output"], positions)  # (B, M, H)
-                vectors, bias = boundary_head(span_vectors)  # (B, M, E), (V,)
-                features = {**features, "boundary": backbone(backbone.input, vectors=vectors, bias=bias)}  # (B, M, V)
+                features = {**features, "boundary": _compute_logits(backbone, boundary_head, span_vectors)}  # (B, M, V)
         super().__init__(backbone, preprocessor, inputs, outputs(logits, features), None, name)
         if preprocessor is not None:
             preprocessor.tokenizer.check_has_mask()
@@ -113,6 +119,7 @@ class MaskedTokensTask(Task):
         self.layer_norm_epsilon = epsilon
         self.masking = masking
         self.objective = objective
+        self.tie_embeddings = tie_embeddings
         self.decodes_masks = objective not in ("rtd", "plm")
         self.token_vectors: Any = features.get("sequence_output")  # (B, T, H); None for other objectives
 
@@ -204,6 +211,14 @@ class MaskedTokensTask(Task):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "masking": asdict(self.masking)}
+
+
+def _compute_logits(backbone: Backbone, head: MaskedLMHead, vectors: Tensor) -> Tensor:
+    """Return the logits of a head for vectors (B, M, H), float32 (B, M, V)."""
+    if not head.tie_embeddings:
+        return head(vectors)
+    vectors, bias = head(vectors)  # (B, M, E), (V,)
+    return backbone(backbone.input, vectors=vectors, bias=bias)
 
 
 def _rng_from_ids(ids: np.ndarray) -> np.random.Generator:

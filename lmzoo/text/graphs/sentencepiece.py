@@ -29,12 +29,13 @@ class SentencePieceGraph(CutTextsGraph):
         self._characters = Expansion(
             {code: [(ord(c),) for c in replacement] for code, replacement in self._changes(tokenizer)}
         )
-        # For each token, its id and the numbers of characters from its start and from its end to the end of its piece.
+        # For each token, its id and the numbers of visible characters of its piece before it and up to its end; for the
+        # last token -1, since it ends with the piece.
         splits = {}
         for piece, tokens in tokenizer.splits.items():
             sizes = [len(text.lstrip(SPACE)) for text in tokenizer.split_tokens[piece]]
-            remaining = [*itertools.accumulate(reversed(sizes), initial=0)][::-1]
-            splits[piece] = list(zip(tokens, remaining, remaining[1:], strict=False))
+            ends = [*itertools.accumulate(sizes)]
+            splits[piece] = list(zip(tokens, [0, *ends], [*ends[:-1], -1], strict=False))
         self._tokens = Expansion(splits)
         self._blanks = np.array([ord(c) for c in tokenizer.blanks()], "int32")
         self._space = tokenizer.vocabulary.index(SPACE) if SPACE in tokenizer.vocabulary else -1
@@ -84,15 +85,19 @@ class SentencePieceGraph(CutTextsGraph):
         letters, origins = self._letters(texts)
         pieces, start, end = self._pieces.tokenize_with_offsets(tf.strings.unicode_encode(letters, "UTF-8"))
         part = rows_of(pieces)  # (q,)
-        start, end = self._characters_of(letters, pieces, start.values, end.values)  # (q,), indices of `letters.values`
+        is_visible = ~tf.reduce_any(letters.values[:, None] == self._blanks, axis=1)  # (l,)
+        # Indices of `letters.values`, (q,).
+        start, end = self._characters_of(letters, is_visible, pieces, start.values, end.values)
         source, entry = self._tokens(pieces.values)  # (t,)
         is_split = entry >= 0
         entry = tf.maximum(entry, 0)
-        ids, to_start, to_end = (column[:, 0] for column in tf.split(tf.gather(self._tokens.values, entry), 3, axis=1))
+        ids, before, upto = (column[:, 0] for column in tf.split(tf.gather(self._tokens.values, entry), 3, axis=1))
         part, start, end = (tf.gather(values, source) for values in (part, start, end))
         ids = tf.where(is_split, ids, tf.gather(pieces.values, source))
-        start = tf.where(is_split, end - tf.cast(to_start, tf.int64), start)
-        end = tf.where(is_split, end - tf.cast(to_end, tf.int64), end)
+        piece_start = start
+        start = tf.where(is_split, tf.minimum(first_from(is_visible, piece_start, before), end), start)
+        inner_end = tf.minimum(first_from(is_visible, piece_start, tf.maximum(upto, 0)), end)
+        end = tf.where(is_split & (upto >= 0), inner_end, end)
         # An empty token has the place of the next character.
         at_end = start == tf.gather(letters.row_limits(), part)
         origin_starts = origins[:, 0]
@@ -139,7 +144,12 @@ class SentencePieceGraph(CutTextsGraph):
         return without((codes == _SPACE_CODE) & (shift(part, -1, -1) != part), codes, offsets, part)
 
     def _characters_of(
-        self, letters: tf.RaggedTensor, pieces: tf.RaggedTensor, start: tf.Tensor, end: tf.Tensor
+        self,
+        letters: tf.RaggedTensor,
+        is_visible: tf.Tensor,
+        pieces: tf.RaggedTensor,
+        start: tf.Tensor,
+        end: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Convert byte offsets in parts to indices of `letters.values`, int64 (q,), without leading spaces."""
         codes = letters.values  # (l,)
@@ -147,8 +157,7 @@ class SentencePieceGraph(CutTextsGraph):
         base = tf.gather(tf.concat([[0], letter_ends], axis=0), tf.gather(letters.row_starts(), rows_of(pieces)))
         first = tf.searchsorted(letter_ends, base + tf.cast(start, tf.int64), side="right", out_type=tf.int64)
         last = tf.searchsorted(letter_ends, base + tf.cast(end, tf.int64) - 1, side="right", out_type=tf.int64) + 1
-        is_nonspace = ~tf.reduce_any(codes[:, None] == self._blanks, axis=1)  # (l,)
-        first = first_from(is_nonspace, first)
+        first = first_from(is_visible, first)
         # If a character becomes several, SentencePiece assigns it to the last of their pieces.
         last = tf.maximum(last, first + 1)
         if self._empty_spaces:

@@ -43,16 +43,18 @@ def size_in_bytes(codes: tf.Tensor) -> tf.Tensor:
     return sum(tf.cast(codes >= minimum, tf.int64) for minimum in (0, 0x80, 0x800, 0x10000))
 
 
-def first_from(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+def first_from(mask: tf.Tensor, places: tf.Tensor, skipped: tf.Tensor | int = 0) -> tf.Tensor:
     """Return the first index where a mask is true at or after each place, or h if there is no such index.
 
     Args:
         mask: bool (h,).
         places: int64 (p,), from 0 to h.
+        skipped: int or int (p,), number of such indices to skip.
     """
     true_indices = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], axis=0)
     num_earlier = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
-    return tf.gather(true_indices, tf.gather(num_earlier, places))
+    rank = tf.gather(num_earlier, places) + tf.cast(skipped, tf.int64)
+    return tf.gather(true_indices, tf.minimum(rank, tf.size(true_indices, tf.int64) - 1))
 
 
 def last_up_to(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:

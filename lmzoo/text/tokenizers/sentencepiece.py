@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MODEL_FILE = "vocabulary.spm"
 _MODEL_FILES = (MODEL_FILE, "spiece.model")  # KerasHub's and Hugging Face's names
 SPACE = "▁"  # stands for a space in tokens
+_ANCHOR = "\ufff0"  # unassigned, and a grapheme cluster of its own whatever follows
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -134,7 +135,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
         self._require_vocabulary()
         charsmap = read_model(self._model).normalizer_spec.precompiled_charsmap
-        return normalizers.Sequence([*self._steps(), *([normalizers.Precompiled(charsmap)] if charsmap else [])])
+        return normalizers.Sequence([*self._steps(), *(_aligned_rules(charsmap) if charsmap else [])])
 
     def _normalizer_of_tokens(self) -> Normalizer:
         return self.normalizer
@@ -383,6 +384,20 @@ class ModelRulesTokenizer(SentencePieceTokenizer):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         return {name: value for name, value in config.items() if name not in ("lowercase", "keep_accents")}
+
+
+def _aligned_rules(charsmap: bytes) -> list[Normalizer]:
+    """Return normalizers that apply a model's rules, with the right offsets.
+
+    The library loses characters that are removed at the beginning of a text, and shifts all offsets by them, since it
+    assigns a removed character to the one before it. So here is one before it, which no rule changes.
+    """
+    from tokenizers import Regex, normalizers
+
+    rules = normalizers.Precompiled(charsmap)
+    if rules.normalize_str(_ANCHOR) != _ANCHOR:
+        return [rules]
+    return [normalizers.Prepend(_ANCHOR), rules, normalizers.Replace(Regex(rf"\A{_ANCHOR}"), "")]
 
 
 def model_proto() -> Any:

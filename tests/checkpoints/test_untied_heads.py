@@ -1,0 +1,135 @@
+"""Heads that predict tokens with a kernel of their own: `tie_word_embeddings` is false in files of transformers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from lmzoo.models import MaskedLM, Pretrainer
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import save_checkpoint
+from lmzoo.presets.source import open_source
+from lmzoo.registry.family import families
+from lmzoo.testing import tiny_task
+from tests.checkpoints.model_files import configure, load, peer, read_there, rewrite, run_peer
+from tests.checkpoints.test_hugging_face import batch_for, check_hidden
+from tests.reference.weights import MASK_POSITIONS, difference, randomise, run
+
+pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+TOLERANCE = 1e-5
+CASES = ["bert", "roberta", "albert", "distilbert"]
+OWN_KERNEL = "masked_lm_head/output_projection/kernel"
+
+
+def untied_peer(case, head, directory):
+    return peer(case, head, directory, tie_word_embeddings=False)
+
+
+def logits_of(theirs, batch):
+    outputs = run_peer(theirs, batch)
+    logits = outputs["logits"] if "logits" in outputs else outputs["prediction_logits"]
+    return np.take_along_axis(logits.numpy(), MASK_POSITIONS[:, :, None], axis=1)
+
+
+def logits(task, batch):
+    outputs = run(task, {**batch, "mask_positions": MASK_POSITIONS})
+    return outputs["masked_lm"] if isinstance(outputs, dict) else outputs
+
+
+NO_POOLER = pytest.mark.filterwarnings("ignore:.* holds no pooler")  # as in models that predict tokens
+
+
+@NO_POOLER
+@pytest.mark.parametrize("case", CASES)
+def test_read_and_written(case, tmp_path):
+    theirs = untied_peer(case, "ForMaskedLM", tmp_path / "theirs")
+    check_hidden(theirs.base_model, load(tmp_path / "theirs"))
+    task = load(tmp_path / "theirs", MaskedLM)
+    assert OWN_KERNEL in {weight.path for weight in task.weights}
+    batch = batch_for(task.backbone)
+    expected = logits_of(theirs, batch)
+    assert difference(logits(task, batch), expected) <= TOLERANCE
+    save_checkpoint(task, tmp_path / "ours", to="hf")
+    assert json.loads((tmp_path / "ours/config.json").read_text())["tie_word_embeddings"] is False
+    # transformers has a second bias, which an untied head does not use.
+    again = read_there(type(theirs), tmp_path / "ours", without="bias")
+    assert difference(logits_of(again, batch), expected) <= TOLERANCE
+    assert difference(logits(load(tmp_path / "ours", MaskedLM), batch), expected) <= TOLERANCE
+
+
+def test_both_heads_of_pretraining(tmp_path):
+    theirs = untied_peer("bert", "ForPreTraining", tmp_path)
+    for cls in (Pretrainer, MaskedLM):
+        task = load(tmp_path, cls)
+        batch = batch_for(task.backbone)
+        assert difference(logits(task, batch), logits_of(theirs, batch)) <= TOLERANCE
+
+
+def test_version_4_shares_the_bias(tmp_path):
+    theirs = untied_peer("bert", "ForMaskedLM", tmp_path)
+    theirs.cls.predictions.bias.data = theirs.cls.predictions.decoder.bias.data
+    bias = theirs.cls.predictions.decoder.bias.detach().clone()
+    without = {"cls.predictions.decoder.bias"}
+    changed = {"cls.predictions.bias": bias}
+    rewrite(tmp_path, lambda state: {name: t for name, t in state.items() if name not in without} | changed)
+    task = load(tmp_path, MaskedLM)
+    batch = batch_for(task.backbone)
+    assert difference(logits(task, batch), logits_of(theirs, batch)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("case", ["gpt2", "gpt", "xlnet"])
+def test_backbones_of_causal_models(case, tmp_path):
+    theirs = untied_peer(case, "LMHeadModel", tmp_path)
+    check_hidden(theirs.base_model, load(tmp_path))
+    left_out = open_source(tmp_path).plan(load(tmp_path)).left_out
+    assert [name for name in left_out if name.startswith("lm_")]
+
+
+@NO_POOLER
+def test_a_kernel_that_differs_although_it_is_tied(tmp_path):
+    theirs = untied_peer("bert", "ForMaskedLM", tmp_path)
+    configure(tmp_path, tie_word_embeddings=True)
+    check_hidden(theirs.base_model, load(tmp_path))
+    with pytest.raises(PresetError, match=r"cls.predictions.decoder.\w+ differs from .*, but the model has one weight"):
+        load(tmp_path, MaskedLM)
+    task = load(tmp_path, MaskedLM, tie_embeddings=False)
+    batch = batch_for(task.backbone)
+    assert difference(logits(task, batch), logits_of(theirs, batch)) <= TOLERANCE
+
+
+def test_no_kernel(tmp_path):
+    untied_peer("bert", "ForMaskedLM", tmp_path)
+    rewrite(tmp_path, lambda state: {name: t for name, t in state.items() if not name.endswith("decoder.weight")})
+    with pytest.raises(PresetError, match=r"lacks 'cls\.predictions\.decoder\.weight'"):
+        load(tmp_path, MaskedLM)
+
+
+def test_own_files_and_more_tokens(tmp_path):
+    task = tiny_task(MaskedLM, families()["bert"], tie_embeddings=False)
+    randomise(task)
+    text = f"a {task.preprocessor.tokenizer.mask_token}"
+    expected = task.fill([text], top_k=3)
+    task.save_to_preset(tmp_path)
+    again = MaskedLM.from_preset(tmp_path)
+    assert again.tie_embeddings is False
+    assert again.fill([text], top_k=3) == expected
+    again.preprocessor.tokenizer.add_tokens(["mRNA", "tRNA"])
+    size = again.preprocessor.tokenizer.vocabulary_size
+    larger = again.resize_token_embeddings(size)
+    shapes = {weight.path: weight.shape for weight in larger.weights}
+    assert shapes[OWN_KERNEL] == (larger.backbone.hidden_dim, size)
+    with pytest.raises(PresetError, match="has no place for the weight 'masked_lm_head/output_projection/kernel'"):
+        save_checkpoint(task, tmp_path / "tf1", to="tf1")
+
+
+@pytest.mark.parametrize("objective", ["sbo", "rtd"])
+def test_objectives_that_tie(objective):
+    family = families()[{"sbo": "bert", "rtd": "electra"}[objective]]
+    with pytest.raises(ValueError, match="`tie_embeddings` must be True, got False"):
+        tiny_task(Pretrainer, family, objective=objective, tie_embeddings=False)
+    with pytest.raises(ValueError, match="`tie_embeddings` must be True or False, got 1"):
+        tiny_task(MaskedLM, family, tie_embeddings=1)

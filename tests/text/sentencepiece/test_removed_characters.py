@@ -1,0 +1,100 @@
+"""Offsets of texts with characters that a model's rules remove or expand: the library's own, also in graphs."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from lmzoo.text import AddedToken, DebertaV3Tokenizer, SentencePieceTokenizer, XlmRobertaTokenizer
+from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids
+from tests.text.trained import train_albert, train_deberta, train_xlm_roberta
+
+REMOVED = [chr(code) for code in (*range(1, 9), *range(0x0E, 0x1C), 0x7F, 0x8F, 0x9F)]
+LETTERS = ["a", "é", "film", "The", "9,", "x", "ﬁ", "㎏", "e\u0301", "!", "'", " ", "  "]
+NAMES = ["albert", "albert with accents", "deberta", "xlm-roberta"]
+
+
+def draw_texts(parts: list[str], begin: bool = False) -> list[str]:
+    draw = random.Random(1)
+    starts = [draw.choice(REMOVED) if begin else "" for _ in range(199)]
+    return [start + "".join(draw.choices(parts, k=draw.randint(1, 9))) for start in starts]
+
+
+@pytest.fixture(scope="module")
+def tokenizers(root: Path) -> dict[str, SentencePieceTokenizer]:
+    model = train_albert(root)
+    return {
+        "albert": SentencePieceTokenizer(model),
+        "albert with accents": SentencePieceTokenizer(model, lowercase=False, keep_accents=True),
+        "deberta": DebertaV3Tokenizer(train_deberta(root, ["Un café"] * 9)),
+        "xlm-roberta": XlmRobertaTokenizer(with_fairseq_ids(train_xlm_roberta(root, ["Un café"] * 9))),
+    }
+
+
+def spans(tokenizer: SentencePieceTokenizer, texts: list[str]) -> list[list[tuple[int, int, int]]]:
+    rows = tokenizer.tokenize_with_offsets(texts)
+    return [[(token.id, token.start, token.end) for token in row] for row in rows]
+
+
+def library_spans(tokenizer: SentencePieceTokenizer, text: str) -> list[tuple[int, int, int]]:
+    """Return the library's spans in characters, without what the rules make a space or remove at their beginning.
+
+    A token that is only a space is empty there. A token of the first parts of a character is empty in the library.
+    """
+    encoded = text.encode()
+    found = []
+    for piece in tokenizer.backend.encode(text, return_type="proto").pieces:
+        start, end = (len(encoded[:place].decode()) for place in (piece.begin, piece.end))
+        if piece.piece.startswith("▁"):
+            while start < end and not tokenizer.backend.normalize(text[start]).strip("▁"):
+                start += 1
+        found.append((piece.id, start, start if piece.piece == "▁" else max(end, start + 1)))
+    return found
+
+
+@pytest.mark.parametrize("parts", [LETTERS, LETTERS + REMOVED], ids=["expanded", "removed"])
+@pytest.mark.parametrize("name", ["deberta"])
+def test_offsets_are_those_of_the_library(
+    name: str, parts: list[str], tokenizers: dict[str, SentencePieceTokenizer]
+) -> None:
+    tokenizer = tokenizers[name]
+    texts = [text for text in draw_texts(parts) if "9," not in text and "''" not in text]
+    assert len(texts) > 50
+    for text, row in zip(texts, spans(tokenizer, texts), strict=True):
+        assert row == library_spans(tokenizer, text), ascii(text)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "albert with accents"])
+def test_graphs_have_the_same_offsets(name: str, tokenizers: dict[str, SentencePieceTokenizer]) -> None:
+    tf = pytest.importorskip("tensorflow")
+    pytest.importorskip("tensorflow_text")
+    from lmzoo.text.graphs import graph_tokenizer
+
+    texts = [*draw_texts(LETTERS + REMOVED), *draw_texts(LETTERS), "9,\x01", "\x01\x029,\x03", "9\x01,", "\r\n\n"]
+    ids, places = graph_tokenizer(tokenizers[name]).with_offsets(tf.constant([text.encode() for text in texts]))
+    rows = zip(ids.to_list(), places.to_list(), strict=True)
+    found = [[(id, *place) for id, place in zip(*row, strict=True)] for row in rows]
+    for text, row, expected in zip(texts, found, spans(tokenizers[name], texts), strict=True):
+        assert row == expected, ascii(text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_token_that_is_matched_in_normalized_text_changes_no_offset(
+    name: str, tokenizers: dict[str, SentencePieceTokenizer]
+) -> None:
+    """The library normalizes the text then, and its offsets would lack the characters removed at the beginning."""
+    tokenizer = tokenizers[name]
+    changed = type(tokenizer)(tokenizer.model, **tokenizer.get_config())
+    changed.add_tokens([AddedToken("zq", normalized=True)])
+    # The library names one character as the origin of a character that it composes, and each one of an expanded one.
+    unlike = ("''", "\u0301", "ﬁ", "㎏")
+    texts = [text for text in draw_texts(LETTERS, begin=True) if not any(part in text for part in unlike)]
+    assert len(texts) > 50
+    for text, row, expected in zip(texts, spans(changed, texts), spans(tokenizer, texts), strict=True):
+        assert row == expected, ascii(text)
+    text = "\x01a zq\x02\x03x"
+    slices = [text[start:end] for _, start, end in spans(changed, [text])[0]]
+    assert "zq" in slices
+    assert slices[-1] == "x"
