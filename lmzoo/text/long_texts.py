@@ -237,7 +237,8 @@ def encode_in_windows(
 
     Raises:
         TypeError: If an entry is not text; the message names its position.
-        ValueError: If `texts` and `pairs` differ in number, or `sequence_length` leaves no room for text.
+        ValueError: If `texts` and `pairs` differ in number, or `sequence_length` leaves no room for text; see also
+            `check_windows`.
 
     Example:
 
@@ -251,6 +252,7 @@ def encode_in_windows(
     encode_in_windows(preprocessor, ["Ada met Bob and Eve", "Ada"]).counts  # [2, 1]
     ```
     """
+    check_windows(windows, stride)
     tokenizer = preprocessor.tokenizer
     columns = {"texts": texts} if pairs is None else {"texts": texts, "pairs": pairs}
     first, *rest = (tokenizer.tokenize(column) for column in clean_columns(columns, tokenizer.takes_words))
@@ -307,8 +309,9 @@ def encode_words_in_windows(
 
     Raises:
         TypeError: If a text or a word is not a string; the message names its position.
-        ValueError: If `sequence_length` leaves no room for text.
+        ValueError: If `sequence_length` leaves no room for text; see also `check_windows`.
     """
+    check_windows(windows, stride)
     joined_texts, words, ids = preprocessor.tokenize_words(texts)
     tokens = [[*itertools.chain.from_iterable(word_ids)] for word_ids in ids]
     totals = np.array([*map(len, tokens)], "int64")  # (n,)

@@ -15,7 +15,7 @@ from lmzoo.tasks.base.examples import EncodedInputs, FeatureArrays, Texts
 from lmzoo.tasks.base.prediction import predict_encoded
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import Encoded
-from lmzoo.text.long_texts import WindowedTexts, check_windows, encode_in_windows
+from lmzoo.text.long_texts import WindowedTexts, encode_in_windows
 from lmzoo.text.segments import split_segments
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ class LongTextTask(Task):
         if self.windows is None or isinstance(x, Encoded):
             return super().encode_inputs(x)
         self.check_takes_text()
-        check_windows(self.windows, self.stride)
         preprocessor = self.text_preprocessor
         firsts, seconds = split_segments(x, preprocessor.tokenizer.takes_words)
         return encode_in_windows(preprocessor, firsts, seconds, self.windows, self.stride, prompt)

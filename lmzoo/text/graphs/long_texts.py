@@ -12,7 +12,7 @@ import tensorflow as tf
 from lmzoo.text.graphs.preprocessor import PackingGraph, WordPackerGraph
 from lmzoo.text.graphs.token_ops import repeat, rows_of
 from lmzoo.text.graphs.windows import max_context
-from lmzoo.text.long_texts import MaxWindows, half_a_window
+from lmzoo.text.long_texts import MaxWindows, check_windows, half_a_window
 from lmzoo.text.preprocessor import Preprocessor
 
 
@@ -54,6 +54,7 @@ class LongTextGraph(PackingGraph):
 
     def __init__(self, preprocessor: Preprocessor, windows: MaxWindows, stride: int | None) -> None:
         super().__init__(preprocessor)
+        check_windows(windows, stride)
         self._windows = windows
         self._stride = stride
 
@@ -123,6 +124,7 @@ class LongWordsGraph(WordPackerGraph):
 
     def __init__(self, preprocessor: Preprocessor, windows: MaxWindows, stride: int | None) -> None:
         super().__init__(preprocessor)
+        check_windows(windows, stride)
         self._windows = windows
         self._stride = half_a_window(preprocessor) if stride is None else stride
 
