@@ -26,11 +26,10 @@ def letters(count, seed=7):
     return " ".join(random.Random(seed).choices(LETTERS, k=count))
 
 
-def rows(encoded):
+def rows(encoded, tokenizer=TOKENIZER):
     """Return the tokens of all windows as strings, one list for each text."""
-    windows = [
-        " ".join(map(TOKENIZER.id_to_token, row)) for row in encoded.flat().by_sequence(encoded.flat().token_ids)
-    ]
+    flat = encoded.flat()
+    windows = [" ".join(map(tokenizer.id_to_token, row)) for row in flat.by_sequence(flat.token_ids)]
     return [windows[begin:end] for begin, end in zip(encoded.splits, encoded.splits[1:], strict=False)]
 
 
