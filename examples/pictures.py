@@ -265,6 +265,29 @@ def quantized(data: Path, path: Path) -> None:
     keep(figure, path)
 
 
+def long_texts(data: Path, path: Path) -> None:
+    """Draw how often a document is found by one of its reviews, by its place, with and without windows."""
+    reviews, _ = read_table(Path(__file__).with_name("data") / "reviews.csv", text="text")
+    size = 24
+    documents = [" ".join(reviews[k : k + size]) for k in range(0, len(reviews) - size + 1, size)]
+    queries = reviews[: size * len(documents)]
+    figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+    embedder = lmzoo.models.TextEmbedder.from_preset(PRESET, sequence_length=128)
+    for windows, marker in ((None, "s"), ("auto", "o")):
+        embedder.windows = windows
+        hits = embedder.search(queries, documents, top_k=1)
+        found = np.array([row[0]["index"] for row in hits]).reshape(-1, size) == np.arange(len(documents))[:, None]
+        shares = found.reshape(len(documents), 6, -1).mean(axis=(0, 2))  # of four places in all documents
+        axes.plot(range(1, size, 4), shares, f"{marker}-", label="windows" if windows else "truncated")
+        print(f"{windows}: {np.round(shares, 2).tolist()}")
+    axes.axhline(1 / len(documents), color="0.6", linestyle="--", label="chance")
+    axes.set(xlabel="place of the review in its document", ylabel="documents found", ylim=(0, 1.02))
+    axes.set_xticks(range(1, size, 4), [f"{k} to {k + 3}" for k in range(1, size, 4)])
+    axes.grid(alpha=0.3)
+    axes.legend()
+    keep(figure, path)
+
+
 def agreement(data: Path, path: Path) -> None:
     """Draw the cosines of reviews in lmzoo and, for the same model, in Sentence Transformers."""
     from sentence_transformers import SentenceTransformer
@@ -431,6 +454,7 @@ FROM_PRESETS = {
     "surprisal": surprisal,
     "vectors": vectors,
     "search": search,
+    "long_texts": long_texts,
     "quantized": quantized,
     "agreement": agreement,
     "word_senses": word_sense_gaps,

@@ -24,7 +24,8 @@ from lmzoo.presets.catalog import local_directory
 from lmzoo.tasks import QuestionAnswerer, Task
 from lmzoo.training import AdamW, FineTuningRecipe, ResumableCheckpoint
 from lmzoo_cli.examples import Examples, Inputs, Labels, count_examples, is_several, take
-from lmzoo_cli.options import Columns, FitOptions
+from lmzoo_cli.model_loading import check_reads_windows
+from lmzoo_cli.options import Columns, FitOptions, WindowOptions
 from lmzoo_cli.output import check_output, say, show, show_status
 from lmzoo_cli.task_kinds import Kind, Reading
 from lmzoo_cli.task_scores import score, show_report
@@ -34,7 +35,7 @@ _RECIPE_FIELDS = ("learning_rate", "epochs", "batch_size", "pooling")  # also na
 _SAVE_INTERVAL_MINUTES = 5.0  # between saved states of a resumable run
 
 
-def check_options(options: FitOptions, kind: Kind) -> None:
+def check_options(options: FitOptions, kind: Kind, long_texts: WindowOptions) -> None:
     """Check the options of `lmzoo fit` before any examples are read.
 
     Raises:
@@ -52,6 +53,10 @@ def check_options(options: FitOptions, kind: Kind) -> None:
         raise ValueError(f"--class-weight is for tasks with one class for each example, which {kind.name} is not.")
     if options.pooling is not None and "pooling" not in inspect.signature(kind.task_class).parameters:
         raise ValueError(f"A {kind.task_class.__name__} does not pool: leave out --pooling.")
+    if long_texts.settings:
+        check_reads_windows(kind.task_class)
+    if options.window_pooling is not None and "window_pooling" not in inspect.signature(kind.task_class).parameters:
+        raise ValueError(f"A {kind.task_class.__name__} does not pool windows: leave out --window-pooling.")
     local_directory(options.preset)  # raises an error for an unknown preset
 
 
@@ -76,10 +81,10 @@ class FitExamples:
     weights: list[float] | None
 
 
-def fine_tune(options: FitOptions, columns: Columns, kind: Kind) -> None:
+def fine_tune(options: FitOptions, columns: Columns, kind: Kind, long_texts: WindowOptions) -> None:
     """Train a task, save it, and print its validation scores, or its training scores without validation examples."""
     examples = read_examples(options, columns, kind.reading)
-    task = load_pretrained(options, examples, kind)
+    task = load_pretrained(options, examples, kind, long_texts)
     recipe = choose_recipe(task, options)
     if examples.class_names:
         titles = ["label", "training", "validation"][: len(examples.counts) + 1]
@@ -125,18 +130,19 @@ def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> Fi
     return FitExamples(x, y, validation, class_names, counts, weights)
 
 
-def load_pretrained(options: FitOptions, examples: FitExamples, kind: Kind) -> Task:
+def load_pretrained(options: FitOptions, examples: FitExamples, kind: Kind, long_texts: WindowOptions) -> Task:
     """Load the task from the preset, with a new head for the classes of the examples."""
     arguments: dict[str, Any] = {
         "labels": examples.class_names,
         "sequence_length": options.sequence_length,
         "pooling": options.pooling,
+        "window_pooling": options.window_pooling,
         "multi_label": kind.reading.multi_label or None,
     }
     set_arguments = {name: value for name, value in arguments.items() if value is not None}
     with show_status(f"Loading {options.preset}"):
         keras.utils.set_random_seed(options.seed)
-        arguments = {**kind.task_class.arguments_for(examples.y), **set_arguments}
+        arguments = {**kind.task_class.arguments_for(examples.y), **set_arguments, **long_texts.settings}
         return kind.task_class.from_preset(options.preset, **arguments)
 
 

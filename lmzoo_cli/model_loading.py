@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -14,18 +16,24 @@ from lmzoo.presets.keras_files import load_keras_file
 from lmzoo.presets.source import open_source
 from lmzoo.registry.head_kinds import task_that_reads
 from lmzoo.tasks import Task
+from lmzoo.tasks.base.long_texts import LongTextTask
+from lmzoo.text.long_texts import check_windows
 from lmzoo_cli.output import show_status
 from lmzoo_cli.task_kinds import KINDS, Kind
 
 _MAX_CONFIG_BYTES = 1 << 26  # limit for the configuration in a `.keras` file
 
 
-def load_task(source: str) -> tuple[Kind, Task]:
+def load_task(source: str, windows: Mapping[str, Any] | None = None) -> tuple[Kind, Task]:
     """Load a task from a `.keras` file, a preset or a checkpoint, and return its kind and the task.
+
+    Args:
+        source: path of a file, or preset.
+        windows: settings for long texts, the task's attributes `windows` and `stride`, which replace the stored ones.
 
     Raises:
         OSError: If the file does not exist.
-        ValueError: If the model cannot be loaded, or is not a task that the command line supports.
+        ValueError: If the model cannot be loaded, is not a task that the command line supports, or reads no windows.
     """
     use_compilation_cache()
     with show_status(f"Loading {source}"):
@@ -34,7 +42,22 @@ def load_task(source: str) -> tuple[Kind, Task]:
     kind = next((kind for kind in KINDS if kind.fits(model)), None)
     if kind is None:
         raise ValueError(f"{source} holds a {type(model).__name__}, which is not a task. See `lmzoo fit`.")
+    if windows:
+        check_reads_windows(type(model))
+        for name, value in windows.items():
+            setattr(model, name, value)
+        check_windows(model.windows, model.stride)
     return kind, model
+
+
+def check_reads_windows(task_class: type) -> None:
+    """Check that tasks of a class can read long texts in windows.
+
+    Raises:
+        ValueError: If they cannot.
+    """
+    if not issubclass(task_class, LongTextTask):
+        raise ValueError(f"A {task_class.__name__} has no windows to set: leave out --windows and --stride.")
 
 
 def find_kind(source: str) -> Kind | None:

@@ -36,6 +36,11 @@ _FORMAT = (
     "Default: from the suffix."
 )
 _SCALE = "Divide numeric labels by this number, such as 5 for similarities from 0 to 5."
+_WINDOWS = (
+    "Read long texts in windows instead of truncating them: auto for as many as a text needs, or their maximum number. "
+    "Default: the model's."
+)
+_STRIDE = "Number of tokens from one window to the next. Default: the model's."
 _WORKERS = "Number of worker processes, started by Ray (pip install 'lmzoo\\[scale]'). Default: no workers."
 _MIN_WORKERS = "Number of workers that suffice to continue after a host is lost. Default: all of them."
 _RAY = "Address of the Ray cluster that runs the workers, such as 10.0.0.5:6379. Default: this machine."
@@ -115,6 +120,34 @@ class TrainingWorkerOptions(WorkerOptions):
             raise ValueError("--min-workers must not be more than --workers.")
 
 
+# === Long texts ===
+
+_window_option = functools.partial(typer.Option, rich_help_panel="Long texts")
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """Options for long texts.
+
+    Raises:
+        ValueError: If the number of windows is not "auto" or a positive integer.
+    """
+
+    windows: Annotated[str | None, _window_option(metavar="auto|N", help=_WINDOWS)] = None
+    stride: Annotated[int | None, _window_option(min=1, help=_STRIDE)] = None
+
+    def __post_init__(self) -> None:
+        if self.windows not in (None, "auto") and not (self.windows.isdecimal() and int(self.windows)):
+            raise ValueError(f"--windows must be auto or a positive number, got {self.windows!r}.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The attributes of a task that are set, by name."""
+        windows = int(self.windows) if self.windows and self.windows != "auto" else self.windows
+        values = {"windows": windows, "stride": self.stride}
+        return {name: value for name, value in values.items() if value is not None}
+
+
 # === Training ===
 
 
@@ -138,6 +171,10 @@ class FitOptions:
     ] = None
     pooling: Annotated[
         str | None, typer.Option(help=f"Pooling: first or mean; for embedder cls, mean, max or others. {RECIPE}")
+    ] = None
+    window_pooling: Annotated[
+        Literal["mean", "max"] | None,
+        _window_option(help="How a classifier joins the logits of a text's windows. Default: the preset's, or mean."),
     ] = None
     schedule: Annotated[
         Literal["linear", "cosine", "constant", "inverse_square_root"],

@@ -58,6 +58,7 @@ class Prediction:
         options: keyword arguments of the task's method.
         to: format of the answers.
         batch_size: examples in a batch; it does not affect the answers.
+        windows: settings for long texts, which replace the model's; None for the model's.
     """
 
     model: str
@@ -66,6 +67,7 @@ class Prediction:
     options: dict[str, Any]
     to: str
     batch_size: int
+    windows: dict[str, Any] | None = None
 
     def read(self, kind: Kind, source: Path | NamedBytes) -> tuple[Inputs, list[Origin]]:
         """Read the examples of a file, and the fields to write with their answers."""
@@ -185,7 +187,7 @@ def _predict_pending(prediction: Prediction, pending: Sequence[FilePair], scale:
 
 def _start(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]]:
     """Load the model, and return a function that predicts for one file of examples."""
-    kind, task = load_task(prediction.model)
+    kind, task = load_task(prediction.model, prediction.windows)
 
     def predict_file(pair: FilePair) -> tuple[int, list[str]]:
         """Write the answers for a file, and return the number of examples and the warnings."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lmzoo_cli.options import BatchSize, Model, Overwrite
+from lmzoo_cli.options import BatchSize, Model, Overwrite, WindowOptions, expand_options
 from lmzoo_cli.output import show_status, shows_progress
 
 _FORMAT = "Format of the files: csv, tsv, jsonl, parquet or txt (one text per line). Default: from the suffix."
@@ -27,6 +27,7 @@ Answers = Annotated[
 ]
 
 
+@expand_options
 def embed(
     *,
     model: Embedder,
@@ -47,6 +48,7 @@ def embed(
     text: Text = "text",
     format: Format = None,
     batch_size: BatchSize = 32,
+    long_texts: WindowOptions,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the vector of each text, as JSON lines or as an array for `lmzoo search`.
@@ -58,7 +60,7 @@ def embed(
 
     check_answers(output, overwrite)
     texts = read_column(data, text, format)
-    task = load_embedder(model)
+    task = load_embedder(model, long_texts.settings)
     methods: dict[str | None, Callable[..., Any]] = {
         None: task.embed,
         "query": task.embed_queries,
@@ -68,6 +70,7 @@ def embed(
         write_vectors(methods[role], texts, prompt_name, batch_size, output, cancel_status, shows_progress(output))
 
 
+@expand_options
 def search(
     *,
     model: Embedder,
@@ -87,6 +90,7 @@ def search(
     query_prompt_name: PromptName = None,
     document_prompt_name: PromptName = None,
     batch_size: BatchSize = 32,
+    long_texts: WindowOptions,
     overwrite: Overwrite = False,
 ) -> None:
     """Find the texts that are most similar to each query, and write them as JSON lines.
@@ -101,7 +105,7 @@ def search(
     texts = read_column(corpus, text, format)
     query_texts = read_column(queries, query, None if queries == "-" else format)
     array = None if vectors is None else load_vectors(vectors)
-    task = load_embedder(model)
+    task = load_embedder(model, long_texts.settings)
     with show_status(f"Searching for {len(query_texts):,} queries in {len(texts):,} texts"):
         rankings = task.search(
             query_texts,

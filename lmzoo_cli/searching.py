@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,8 +30,12 @@ class Candidates(NamedTuple):
     indices: list[int]
 
 
-def load_embedder(source: str) -> TextEmbedder:
+def load_embedder(source: str, windows: Mapping[str, Any]) -> TextEmbedder:
     """Load an embedder; a preset without an embedder's head gets a new one, which has no weights.
+
+    Args:
+        source: path of a file, or preset.
+        windows: settings for long texts, which replace the stored ones.
 
     Raises:
         ValueError: If a file holds another task.
@@ -39,8 +43,8 @@ def load_embedder(source: str) -> TextEmbedder:
     if find_file(source) is None:
         use_compilation_cache()
         with show_status(f"Loading {source}"):
-            return TextEmbedder.from_preset(source)
-    _, task = load_task(source)
+            return TextEmbedder.from_preset(source, **windows)
+    _, task = load_task(source, windows)
     if not isinstance(task, TextEmbedder):
         raise ValueError(f"{source} holds a {type(task).__name__}, which has no vectors of texts. Use `lmzoo predict`.")
     return task

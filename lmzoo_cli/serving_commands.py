@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from lmzoo_cli.options import Model
+from lmzoo_cli.options import Model, WindowOptions, expand_options
 from lmzoo_cli.output import say, show_status
 
 _TARGET = (
@@ -28,7 +28,9 @@ _THREADS = (
 _DIRECTORY = "The directory of the model, with a subdirectory for each version."
 
 
+@expand_options
 def export(
+    *,
     model: Model,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET)],
     dtype: Annotated[Literal["int8", "bfloat16"] | None, typer.Option(help=_DTYPE)] = None,
@@ -36,6 +38,7 @@ def export(
         int | None,
         typer.Option(min=1, help="Maximum number of tokens that a language model adds. Default: the model's."),
     ] = None,
+    long_texts: WindowOptions,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
 ) -> None:
     """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or as an ONNX or LiteRT file."""
@@ -47,7 +50,7 @@ def export(
 
     if file_format(target) is None and not target.name.isdecimal():
         target = target / str(max(versions_in(target), default=0) + 1)
-    _, task = load_task(model)
+    _, task = load_task(model, long_texts.settings)
     if max_new_tokens is not None:
         if not hasattr(task, "max_new_tokens"):
             raise ValueError(f"A {type(task).__name__} generates no text: leave out --max-new-tokens.")

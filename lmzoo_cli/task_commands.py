@@ -21,6 +21,7 @@ from lmzoo_cli.options import (
     Model,
     Overwrite,
     TrainingWorkerOptions,
+    WindowOptions,
     WorkerOptions,
     expand_options,
 )
@@ -28,7 +29,7 @@ from lmzoo_cli.output import check_output, show_status, shows_progress
 
 
 @expand_options
-def fit(options: FitOptions, columns: LabeledColumns, scale: TrainingWorkerOptions) -> None:
+def fit(options: FitOptions, columns: LabeledColumns, long_texts: WindowOptions, scale: TrainingWorkerOptions) -> None:
     """Train a task on a file of examples and write it as a .keras file.
 
     The classes are the labels in DATA. If there are validation examples, their scores are printed after training. With
@@ -41,10 +42,10 @@ def fit(options: FitOptions, columns: LabeledColumns, scale: TrainingWorkerOptio
     from lmzoo_cli.task_kinds import get_kind
 
     kind = get_kind(options.task)
-    check_options(options, kind)
+    check_options(options, kind, long_texts)
     use_compilation_cache()
     with exit_when_stopped(options.checkpoint), train_together(scale):
-        fine_tune(options, columns, kind)
+        fine_tune(options, columns, kind, long_texts)
 
 
 @expand_options
@@ -55,6 +56,7 @@ def evaluate(
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write all scores to this file.")] = None,
     batch_size: BatchSize = 32,
     columns: LabeledColumns,
+    long_texts: WindowOptions,
     overwrite: Overwrite = False,
 ) -> None:
     """Print a task's scores on a file of labeled examples.
@@ -69,7 +71,7 @@ def evaluate(
 
     if json_file:
         check_output(json_file, overwrite)
-    kind, task = load_task(model)
+    kind, task = load_task(model, long_texts.settings)
     with show_status("Reading the examples"):
         x, y = kind.reading.read(data, columns, True, kind.label_names(task))
     if isinstance(x, ExampleStream):  # a stream may not fit in memory, and neither may answers to all of its examples
@@ -112,6 +114,7 @@ def predict(
         typer.Option("--id", help="Column to write with each answer instead of the text.", rich_help_panel="Data"),
     ] = None,
     columns: Columns,
+    long_texts: WindowOptions,
     scale: WorkerOptions,
     overwrite: Overwrite = False,
 ) -> None:
@@ -137,7 +140,9 @@ def predict(
     answer_format = choose_format(to, None if writes_directory else output, columns.format)
     if data == "-" and columns.format is None:
         columns = replace(columns, format="txt")
-    prediction = Prediction(absolute_model(model), columns, ids, options, answer_format, batch_size)
+    prediction = Prediction(
+        absolute_model(model), columns, ids, options, answer_format, batch_size, long_texts.settings or None
+    )
     if writes_directory:
         if not files:
             raise ValueError(f"{data} holds no files of examples.")
@@ -148,7 +153,7 @@ def predict(
             predict_files(prediction, data, files, output, overwrite, scale)
         return
     check_answers(output, overwrite)
-    kind, task = load_task(model)
+    kind, task = load_task(model, prediction.windows)
     with show_status("Reading the examples"):
         x, origins = prediction.read(kind, open_input(data))
     status = show_status(f"Tokenizing {count_examples(x):,} examples, compiling and predicting")

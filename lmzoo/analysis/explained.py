@@ -103,7 +103,7 @@ def questions(task: Explained, texts: Any, target: str | int | None, word: str |
 def _label_scores(
     task: TokenClassifier, reader: Reader, texts: Any, target: str | int | None, word: str | int | None
 ) -> Iterator[Question]:
-    encoded: EncodedWords = task.encode_inputs(texts)
+    encoded = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
     positions = _columns(encoded, [_word_index(i, words, word) for i, words in enumerate(encoded.words)])
     logits = task.predict(encoded, verbose=0)  # (n, T, C)
     classes = _classes(task, logits[np.arange(len(positions)), positions], target)
@@ -176,13 +176,13 @@ def left_out(
 def _tags_without(
     task: TokenClassifier, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
 ) -> list[Attribution]:
-    full: EncodedWords = task.encode_inputs(texts)
+    full = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
     target_indices = [_word_index(i, words, word) for i, words in enumerate(full.words)]
     names = [[name for name, _, _ in words] for words in full.words]
     removable = [[j for j in range(len(row)) if j != k] for row, k in zip(names, target_indices, strict=True)]
     shortened = [[*row[:j], *row[j + 1 :]] for row, removed in zip(names, removable, strict=True) for j in removed]
     shifted_indices = [k - (j < k) for removed, k in zip(removable, target_indices, strict=True) for j in removed]
-    encoded: EncodedWords = task.encode_inputs([*names, *shortened])
+    encoded = task.text_preprocessor.encode_words([*names, *shortened])
     positions = _columns(encoded, [*target_indices, *shifted_indices])
     logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(positions)), positions]  # (n + w, C)
     words = [[(0, *full.words[i][j]) for j in removed] for i, removed in enumerate(removable)]

@@ -333,8 +333,12 @@ def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
         prompt: str, prefix of each text.
     """
     from lmzoo.text.graphs import graph_packer
+    from lmzoo.text.graphs.long_texts import LongTextGraph
 
-    pack = graph_packer(task.preprocessor)
+    if task.windows is None:
+        pack = graph_packer(task.preprocessor)
+    else:
+        pack = LongTextGraph(task.preprocessor, task.windows, task.stride)
     return pack, {
         "serving_default": prompted_signature(task, pack, prompt),
         "pair": prompted_signature(task, pack, prompt, "text", "text_pair"),
@@ -353,10 +357,9 @@ def prompted_signature(
         prompt: str, the prompt; "" for none.
         *names: names of the inputs, by default `"text"` alone.
     """
-    import tensorflow as tf
 
     def from_strings(text: tf.Tensor, *pair: tf.Tensor) -> dict[str, tf.Tensor]:
-        features = pack(tf.strings.join([prompt, text]) if prompt else text, *pair)
+        features = pack(text, *pair, prompt=prompt)
         truncated = features.pop("truncated")
         return {**task.serve(features), "truncated": truncated}
 

@@ -39,7 +39,8 @@ It needs TensorFlow Serving 2.20 or newer. A small model may answer single texts
 {signatures}"""
 
 _TRUNCATION = "They are truncated to {} tokens; `truncated` says which ones were."
-_WINDOWS = (
+_LONG_TEXTS = "Longer texts are read in windows of {} tokens; `truncated` says which ones were truncated."
+_CONTEXTS = (
     "Contexts are read in windows of {} tokens; `truncated` says which questions were truncated to leave room for them."
 )
 
@@ -49,13 +50,14 @@ def write_readme(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> N
     signatures = {name: s for name, s in sorted(meta_graph.signature_def.items()) if s.inputs}
     request = next(example_requests(task, signatures["serving_default"]))
     example = {name: values[0] for name, values in request.items()}
+    limit = _CONTEXTS if "question" in request else _TRUNCATION if task.windows is None else _LONG_TEXTS
     text = _README.format(
         task=type(task).__name__,
         family=task.family.name,
         parameters=task.count_params(),
         version=__version__,
         outputs=", ".join(f"`{name}`" for name in task.served_outputs),
-        limit=(_WINDOWS if "question" in request else _TRUNCATION).format(task.served_length),
+        limit=limit.format(task.served_length),
         request=json.dumps(
             {"instances": [{name: v if isinstance(v, str) else v.tolist() for name, v in example.items()}]}
         ),

@@ -11,6 +11,7 @@ import keras
 from lmzoo.common.tensor_types import Features, Tensors
 from lmzoo.registry.family import Family
 from lmzoo.text import Preprocessor
+from lmzoo.text.long_texts import Windows
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -28,6 +29,8 @@ class ServedModel(Protocol):
         input: symbolic inputs by name.
         output: symbolic output.
         weights: variables of the model.
+        windows: maximum number of windows in which it reads a long text, "auto", or None if it truncates long texts.
+        stride: number of tokens from one window to the next, or None for the task's default.
         served_outputs: names of the outputs of `serve`.
         output_name: str, name of `output` in files for other runtimes.
     """
@@ -39,6 +42,8 @@ class ServedModel(Protocol):
     input: Mapping[str, keras.KerasTensor]
     output: keras.KerasTensor
     weights: list[keras.Variable]
+    windows: Windows
+    stride: int | None
 
     def __call__(self, inputs: Features) -> Tensors:
         """Compute the outputs from token features."""

@@ -35,7 +35,7 @@ from lmzoo.tasks.base.examples import (
 )
 from lmzoo.tasks.word_weights import weigh_classes, weigh_labels
 from lmzoo.text import Encoded, LengthBatches, Preprocessor
-from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets
+from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, smallest_bucket
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.text.keras_input import stream
 from lmzoo.text.validate_text import FirstWarning, Text, collect_warnings, is_text
@@ -258,7 +258,7 @@ class TextDataset(TaskInputs):
             for index, (x, y, weight) in enumerate(_components(dataset)):
                 with warning.only(), errors_in(f"batch {index} of the dataset"):
                     lengths, make_batch = encode(x, y, weight)
-                width = buckets[int(np.searchsorted(buckets, lengths.max(initial=0)))]
+                width = smallest_bucket(buckets, int(lengths.max(initial=0)))
                 rng = np.random.default_rng((*seed, epoch, index))
                 yield make_batch(np.arange(len(lengths)), width, rng)
             if index < 0:

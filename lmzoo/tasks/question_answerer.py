@@ -364,8 +364,8 @@ class QuestionAnswerer(Task):
         It takes questions and contexts, strings (n,). `truncated`, bool (n,), marks truncated questions; contexts are
         never truncated.
         """
-        from lmzoo.text.graphs.answer_ranking import AnswerGraph, in_chunks
-        from lmzoo.text.graphs.windows import WindowGraph
+        from lmzoo.text.graphs.answer_ranking import AnswerGraph
+        from lmzoo.text.graphs.windows import WindowGraph, in_chunks
 
         pack = WindowGraph(self.text_preprocessor, self.doc_stride, self.max_question_length)
         rank = AnswerGraph(self.n_best, self.max_answer_length, self.null_score_threshold)

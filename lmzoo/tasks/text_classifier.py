@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import keras
 import numpy as np
@@ -18,8 +18,10 @@ from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.base.examples import Labels, Texts
 from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
+from lmzoo.tasks.base.long_texts import LongTextTask
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.text import Preprocessor
+from lmzoo.text.long_texts import Windows, check_windows
 from lmzoo.text.probabilities import sigmoid, softmax
 from lmzoo.training import MicroF1
 from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class TextClassifier(TextVectorTask):
+class TextClassifier(LongTextTask, TextVectorTask):
     """A classifier of texts or pairs of texts (Devlin et al., 2019, section 4.1).
 
     The model's outputs are logits, float32 (B, num_classes). With `multi_label`, a text may have any number of classes,
@@ -51,6 +53,11 @@ class TextClassifier(TextVectorTask):
         encoder_dim: int, width of each direction of the encoder.
         multi_label: whether a text may have any number of classes instead of exactly one.
         name: name of the model.
+        windows: maximum number of windows in which a long text is read, in training too; `"auto"` for as many as it
+            needs. By default, long texts are truncated. Settable.
+        stride: int, number of tokens from one window to the next; by default, windows do not overlap. Settable.
+        window_pooling: `"mean"`, the mean of the windows' logits, weighted by their numbers of tokens; or `"max"`, each
+            class's highest logit in any window, for classes that one passage of a text decides.
 
     Raises:
         ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `pooling` or
@@ -101,7 +108,12 @@ class TextClassifier(TextVectorTask):
         encoder_dim: int = 256,
         multi_label: bool = False,
         name: str | None = None,
+        windows: Windows = None,
+        stride: int | None = None,
+        window_pooling: Literal["mean", "max"] = "mean",
     ) -> None:
+        check_windows(windows, stride)
+        require(window_pooling in ("mean", "max"), "window_pooling", '"mean" or "max"', window_pooling)
         num_classes, labels = check_classes(num_classes, labels, preprocessor)
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, num_classes)
@@ -111,6 +123,9 @@ class TextClassifier(TextVectorTask):
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name, vector, head)
         self.num_classes = num_classes
         self.multi_label = multi_label
+        self.windows = windows
+        self.stride = stride
+        self.window_pooling = window_pooling
         self.token_vectors = features["sequence_output"]
         self.compile()
 
@@ -205,10 +220,10 @@ class TextClassifier(TextVectorTask):
 
     served_outputs = ("label", "score", "probabilities")
 
-    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def named_answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the exported model's answers, in TensorFlow ops: `label`, `score` and `probabilities`.
 
         With `multi_label`, `label` and `score` are (B, C): all classes, the most probable first. The client applies a
         threshold.
         """
-        return class_answers(self(features, training=False), self.class_names, self.multi_label)
+        return class_answers(outputs, self.class_names, self.multi_label)

@@ -12,7 +12,7 @@ from keras import ops
 
 from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.progress import progress_bar
-from lmzoo.common.tensor_types import Features
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.evaluation.reports import Judged, Report, compare_numbers
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import unit_vectors
@@ -33,7 +33,7 @@ from lmzoo.tasks.base.examples import (
     as_array,
 )
 from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
-from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.base.long_texts import LongTextTask
 from lmzoo.tasks.embedding_groups import OBJECTIVES, check_groups, text_ids
 from lmzoo.tasks.embedding_head import checked_projection, pool, pooling_modes, project
 from lmzoo.tasks.embedding_prompts import (
@@ -45,8 +45,10 @@ from lmzoo.tasks.embedding_prompts import (
 )
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, Preprocessor
+from lmzoo.text.long_texts import Windows, check_windows
 from lmzoo.text.packing import EncodedGroups
 from lmzoo.text.segments import clean_groups, clean_segments, clean_single_texts, split_segments
+from lmzoo.text.validate_text import FirstWarning
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 from lmzoo.training.embedding_losses import (
@@ -66,7 +68,7 @@ _BATCHES_PER_PART = 64  # batches between updates of the progress bar
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class TextEmbedder(Task):
+class TextEmbedder(LongTextTask):
     """An embedding model, which maps each text to a vector for comparing texts (Reimers and Gurevych, 2019).
 
     The model's outputs are vectors, float32 (B, H); a list of poolings or a `projection` changes their width. The only
@@ -118,6 +120,10 @@ class TextEmbedder(Task):
             the memory of small ones, and a third more time: vectors are computed twice, once for the loss and once for
             the gradients, which are those of the whole batch (gradient caching, Gao et al., 2021). By default, the
             texts of a batch are encoded together.
+        windows: maximum number of windows in which a long text is read; `"auto"` for as many as it needs. The vector of
+            the text is the mean of their vectors, weighted by their numbers of tokens, and with `normalize` scaled to
+            unit length. Each window begins with the prompt. By default, long texts are truncated. Settable.
+        stride: int, number of tokens from one window to the next; by default, windows do not overlap. Settable.
         name: name of the model.
 
     Raises:
@@ -143,7 +149,7 @@ class TextEmbedder(Task):
     commands = (("embedder", "pairs"),)
     serves = "`embedding` (n, H)"
     instead_of: ClassVar[Mapping[str, str]] = {
-        **Task.instead_of,
+        **LongTextTask.instead_of,
         "embedding_dim": "Pass `projection`, layers after the pooling.",
         "pooling_mode": 'Pass `pooling`, such as "mean" or "cls".',
     }
@@ -170,7 +176,10 @@ class TextEmbedder(Task):
         pair_prompts: Sequence[str | None] | None = None,
         matryoshka_widths: Sequence[int] | None = None,
         mini_batch_size: int | None = None,
+        windows: Windows = None,
+        stride: int | None = None,
     ) -> None:
+        check_windows(windows, stride)
         modes = pooling_modes(backbone, pooling)
         layers = checked_projection(projection)
         prompt_texts = checked_prompts(prompts, default_prompt)
@@ -201,6 +210,8 @@ class TextEmbedder(Task):
         self.similarity: str = similarity
         self.pair_prompts: list[str | None] | None = side_prompts
         self.mini_batch_size: int | None = mini_batch_size
+        self.windows = windows
+        self.stride = stride
         self.compile()
 
     @classmethod
@@ -292,7 +303,11 @@ class TextEmbedder(Task):
             firsts, *seconds = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
             firsts = add_prompt(prompt, firsts)
             x = (firsts, *seconds) if seconds else firsts
-        return super().encode_inputs(x)
+        return self.encode_texts(x, prompt)
+
+    def finish_pooled(self, outputs: Tensor) -> Tensor:
+        """Return the vectors of texts, (B, H), from the means of their windows, with `normalize` of unit length."""
+        return unit_vectors(outputs) if self.normalize else outputs
 
     def forget_compiled(self) -> None:
         """Drop the compiled functions, and the models that `embed` uses for individual layers."""
@@ -331,15 +346,17 @@ class TextEmbedder(Task):
     def _encode_groups(self, x: Texts) -> EncodedGroups:
         columns = clean_groups(x, self.text_preprocessor.tokenizer.takes_words)
         check_groups(columns, self.objective)
-        firsts, *rest = columns
         first_prompt, other_prompt = self._pair_prompt_texts()
-        other_texts = [text for column in rest for text in column]
-        texts = [*add_prompt(first_prompt, firsts), *add_prompt(other_prompt, other_texts)]
-        encoded = self.text_preprocessor.encode(texts)
+        firsts, *rest = columns
         count = len(firsts)
+        warning = FirstWarning()
+        with warning.only():
+            first_column = self._encode_with(firsts, first_prompt)
+        with warning.only():
+            others = self._encode_with([text for column in rest for text in column], other_prompt)
         # Different prompts make equal texts differ in their tokens.
         ids = text_ids(columns) if first_prompt != other_prompt else None
-        return EncodedGroups(tuple(encoded[k * count : (k + 1) * count] for k in range(len(columns))), ids)
+        return EncodedGroups((first_column, *(others[k * count : (k + 1) * count] for k in range(len(rest)))), ids)
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Check labels and return them as float32 (n,); for objective "cosine" they must be between -1 and 1."""
@@ -661,6 +678,6 @@ class TextEmbedder(Task):
         names = [name for name in checked_pair_prompts(self.pair_prompts, self.prompts) or () if name is not None]
         return pack, {**signatures, **{name: prompted_signature(self, pack, self.prompts[name]) for name in names}}
 
-    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def named_answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the exported model's answers, in TensorFlow ops: `embedding`, float32 (B, H)."""
-        return {"embedding": self(features, training=False)}
+        return {"embedding": outputs}

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -23,12 +24,13 @@ from lmzoo.serving.export import class_answers, signature, strings, tokens_signa
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
-from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.base.long_texts import LongTextTask
 from lmzoo.tasks.base.task_encoders import TokenVectors, head_options
 from lmzoo.tasks.inputs import list_rows
 from lmzoo.tasks.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
 from lmzoo.tasks.word_weights import join_weights, read_weights, weights_in_batch
-from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor, Tokenizer
+from lmzoo.text import Encoded, EncodedWords, Preprocessor, Tokenizer
+from lmzoo.text.long_texts import WindowedTexts, WindowedWords, Windows, check_windows, encode_words_in_windows
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.text.span_labels import SpanTable, allowed_transitions, best_path, spans_of, transition_table
 from lmzoo.text.tokenizers.tokenizer import TokenSpan
@@ -40,7 +42,7 @@ from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_TEXTS_PER_PREDICTION = 512  # limits the memory for scores
+_WINDOWS_PER_PREDICTION = 512  # limits the memory for scores
 _NO_WEIGHTS = "have no weights with `crf`, whose loss is that of whole texts: pass a weight for each text, or no `crf`."
 
 
@@ -55,7 +57,7 @@ class SpanAnswer(TypedDict):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class TokenClassifier(Task):
+class TokenClassifier(LongTextTask):
     """A classifier of words in texts, for tagging or named entity recognition (Devlin et al., 2019, section 5.3).
 
     Texts are lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits. Every word is tokenized
@@ -83,6 +85,10 @@ class TokenClassifier(Task):
             sequences, such as "I-PER" after "O", have probability 0. The outputs are then float32 (B, T, C + 1, C + 1),
             see `lmzoo.layers.TransitionScores`.
         name: name of the model.
+        windows: maximum number of windows in which a long text is read; `"auto"` for as many as it needs. By default,
+            long texts are truncated. The label of a word comes from the window in which it has the most context.
+            Settable.
+        stride: int, number of tokens from one window to the next; by default half a window. Settable.
 
     Raises:
         ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `encoder`. With
@@ -122,7 +128,10 @@ class TokenClassifier(Task):
         encoder_dim: int = 256,
         crf: bool = False,
         name: str | None = None,
+        windows: Windows = None,
+        stride: int | None = None,
     ) -> None:
+        check_windows(windows, stride)
         num_classes, labels = check_classes(num_classes, labels, preprocessor)
         warn_about_others(labels)
         vectors = TokenVectors(dropout, encoder, encoder_dim)
@@ -142,6 +151,8 @@ class TokenClassifier(Task):
         self.encoder = encoder
         self.encoder_dim = encoder_dim
         self.crf = crf
+        self.windows = windows
+        self.stride = stride
         self.token_vectors = features["sequence_output"]
         self.compile()
 
@@ -184,9 +195,11 @@ class TokenClassifier(Task):
     def encode_inputs(self, x: Any) -> EncodedInputs:
         """Encode strings or lists of words as packed sequences with the positions of their words."""
         self.check_takes_text()
-        if isinstance(x, EncodedTexts):
+        if isinstance(x, Encoded):
             return x
-        return self.text_preprocessor.encode_words(x)
+        if self.windows is None:
+            return self.text_preprocessor.encode_words(x)
+        return encode_words_in_windows(self.text_preprocessor, x, self.windows, self.stride)
 
     def encode_examples(self, x: Any, y: Any = None, sample_weight: Weights | None = None) -> Examples:
         """Encode texts, labels and weights.
@@ -202,9 +215,9 @@ class TokenClassifier(Task):
         self.check_counts(len(encoded), y, weights if rows is None else rows)
         if rows is not None and self.crf:
             raise ValueError(f"Words {_NO_WEIGHTS}")
-        if isinstance(x, EncodedTexts) and (token_labels := self._labels_of_tokens(encoded, y)) is not None:
+        if isinstance(x, Encoded) and (token_labels := self._labels_of_tokens(encoded, y)) is not None:
             if rows is not None:
-                weights = encoded.by_sequence(join_weights(rows, encoded.lengths, "tokens"))
+                weights = encoded.by_sequence(join_weights(rows, encoded.token_counts, "tokens"))
             return Examples(encoded, token_labels, weights)
         counts = [len(words) for words in encoded.words]
         labels, widened_count = self.labels_by_word(x, y, encoded)
@@ -239,21 +252,24 @@ class TokenClassifier(Task):
             raise ValueError(f"Classes {_NO_WEIGHTS}")
         return super().encode_class_weight(class_weight)
 
-    def _labels_of_tokens(self, encoded: EncodedTexts, y: Any) -> np.ndarray | None:
+    def _labels_of_tokens(self, encoded: EncodedInputs, y: Any) -> np.ndarray | None:
         """Check and return the token labels of encoded texts, or return None if `y` holds labels of words."""
-        invalid = [
-            i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != encoded.lengths[i]
-        ]
+        counts = encoded.token_counts
+        invalid = [i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != counts[i]]
         flat_labels = None if invalid else np.concatenate([np.zeros(0, "int64"), *y])
-        if isinstance(encoded, EncodedWords) and (flat_labels is None or flat_labels.dtype.kind not in "iu"):
+        if isinstance(encoded, EncodedWords | WindowedWords) and (
+            flat_labels is None or flat_labels.dtype.kind not in "iu"
+        ):
             return None
         if flat_labels is None:
             raise ValueError(
-                f"`y[{invalid[0]}]` must be the labels of the {encoded.lengths[invalid[0]]} tokens of its sequence."
+                f"`y[{invalid[0]}]` must be the labels of the {counts[invalid[0]]} tokens of its sequence."
             )
         return encoded.by_sequence(np.asarray(self.encode_labels(flat_labels[None]))[0])
 
-    def labels_by_word(self, x: Any, y: Iterable[Any], encoded: EncodedWords) -> tuple[list[list[Any]], int]:
+    def labels_by_word(
+        self, x: Any, y: Iterable[Any], encoded: EncodedWords | WindowedWords
+    ) -> tuple[list[list[Any]], int]:
         """Return the labels of each text's words, and the number of spans that were widened to whole words.
 
         Args:
@@ -265,7 +281,7 @@ class TokenClassifier(Task):
             TypeError: for labels that are not a list; the message names their position.
             ValueError: if a text does not have one label per word, or for a malformed span; see `labels_of_spans`.
         """
-        rows = [] if isinstance(x, EncodedTexts) else list_rows(x)
+        rows = [] if isinstance(x, Encoded) else list_rows(x)
         are_strings = [*map(is_text, rows)] or [False] * len(encoded)
         results = []
         widened_count = 0
@@ -314,11 +330,14 @@ class TokenClassifier(Task):
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return features, labels (b, t) and, if there are any, weights (b, t), for the texts at `indices`."""
         encoded, token_labels, weights = examples
+        features = self.features(encoded, indices, width)
+        if isinstance(encoded, WindowedTexts):
+            width = math.prod(encoded.shape(width))
         labels = np.full((len(indices), width), IGNORED, "int32")
         for i, index in enumerate(indices):
             labels[i, : len(token_labels[index])] = token_labels[index]
         weights_entry = () if weights is None else (weights_in_batch(weights, indices, width),)
-        return (self.features(encoded, indices, width), labels, *weights_entry)
+        return (features, labels, *weights_entry)
 
     def tag(
         self, texts: Texts, batch_size: int = 32, aggregation: str | None = "first", constrained: bool = False
@@ -370,16 +389,17 @@ class TokenClassifier(Task):
 
     answers = tag
 
-    def labels_of_words(self, encoded: EncodedWords, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def labels_of_words(self, encoded: EncodedInputs, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the class numbers, int (W,), and probabilities of each text's words, leaving out truncated words."""
         columns = [columns for _, columns in self._places(encoded, tokens=False)]
         return self._labels_at(columns, encoded, batch_size)
 
     def _labels_at(
-        self, columns: Sequence[np.ndarray], encoded: EncodedTexts, batch_size: int, constrained: bool = False
+        self, columns: Sequence[np.ndarray], encoded: EncodedInputs, batch_size: int, constrained: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the class numbers, int (U,), and probabilities, float (U,), of each text's tokens at `columns`."""
-        for indices in groups_of(range(len(encoded)), _TEXTS_PER_PREDICTION):
+        most = int(encoded.counts.max(initial=1)) if isinstance(encoded, WindowedTexts) else 1
+        for indices in groups_of(range(len(encoded)), max(1, _WINDOWS_PER_PREDICTION // most)):
             outputs = self.predict(encoded.select(np.array(indices)), batch_size, verbose=0)
             group_columns = [columns[i] for i in indices]
             if self.crf:
@@ -393,7 +413,7 @@ class TokenClassifier(Task):
                     classes = scores.argmax(axis=1)
                 yield classes, np.exp(scores[np.arange(len(classes)), classes])
 
-    def _places(self, encoded: EncodedWords, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
+    def _places(self, encoded: EncodedInputs, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
         """Yield the character ranges and the token positions of each text's words or tokens, except truncated ones."""
         for i, (begin, end) in enumerate(pairwise(encoded.word_splits)):
             columns = encoded.first[begin:end]  # (W,)
@@ -404,8 +424,11 @@ class TokenClassifier(Task):
                 continue
             places = [(span.start, span.end) for span in place_tokens(self.text_preprocessor.tokenizer, words)]
             # The last word may have been truncated.
-            text_end = encoded.lengths[i] - len(self.text_preprocessor.packing.closing)
-            columns = np.arange(columns[0], min(columns[0] + len(places), text_end))
+            if isinstance(encoded, WindowedWords):
+                columns = encoded.token_positions(i)
+            else:
+                text_end = encoded.lengths[i] - len(self.text_preprocessor.packing.closing)
+                columns = np.arange(columns[0], min(columns[0] + len(places), text_end))
             # Some tokenizers put a space in front of a word, which may be a separate token without any text.
             nonempty = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
             yield [places[k] for k in nonempty], columns[nonempty]
@@ -471,27 +494,36 @@ class TokenClassifier(Task):
         """
         import tensorflow as tf
 
+        from lmzoo.text.graphs.long_texts import LongWordsGraph
         from lmzoo.text.graphs.preprocessor import WordPackerGraph
         from lmzoo.text.graphs.span_labels import labeled_spans
+        from lmzoo.text.graphs.windows import in_chunks
 
-        pack = WordPackerGraph(self.text_preprocessor)
+        if self.windows is None:
+            pack = WordPackerGraph(self.text_preprocessor)
+        else:
+            pack = LongWordsGraph(self.text_preprocessor, self.windows, self.stride)
         table = SpanTable.of(self.class_names)
 
         def tag(text: tf.Tensor) -> dict[str, tf.Tensor]:
             features = pack(text)
-            first, span, truncated = (features.pop(name) for name in ("first", "span", "truncated"))
-            outputs = self(features, training=False)  # (n, T, C), or (n, T, C + 1, C + 1)
+            place, span, truncated = (features.pop(name) for name in ("place", "span", "truncated"))
+            compute = partial(self, training=False) if self.windows is None else partial(in_chunks, self)
+            outputs = compute(features)  # (w, T, C), or (w, T, C + 1, C + 1)
+            word_outputs = tf.gather_nd(outputs, place)  # (m, C), or (m, C + 1, C + 1)
             if self.crf:
-                places = tf.stack([first.value_rowids(), tf.cast(first.values, tf.int64)], axis=1)  # (w, 2)
-                is_word = (
-                    tf.scatter_nd(places, tf.ones_like(places[:, 0], tf.int32), tf.shape(outputs, tf.int64)[:2]) > 0
-                )
-                classes, scores = (tf.gather_nd(x, places) for x in decode(outputs, is_word))  # (w,)
+                counts = span.row_lengths()  # (n,)
+                most = tf.maximum(tf.reduce_max(counts), 1)
+                is_word = tf.sequence_mask(counts, most)  # (n, M)
+                states = word_outputs.shape[1:]
+                dense = span.with_values(word_outputs).to_tensor(0.0, shape=tf.stack([-1, most, *states]))
+                dense = tf.ensure_shape(dense, [None, None, *states])  # (n, M, C + 1, C + 1)
+                classes, scores = (tf.boolean_mask(x, is_word) for x in decode(dense, is_word))  # (m,)
             else:
-                probabilities = tf.nn.softmax(tf.gather(outputs, first, batch_dims=1).values)  # (w, C)
-                classes = tf.argmax(probabilities, axis=-1)  # (w,)
-                scores = tf.reduce_max(probabilities, axis=-1)  # (w,)
-            spans = labeled_spans(table, text, first.with_values(classes), scores, span)
+                probabilities = tf.nn.softmax(word_outputs)  # (m, C)
+                classes = tf.argmax(probabilities, axis=-1)  # (m,)
+                scores = tf.reduce_max(probabilities, axis=-1)  # (m,)
+            spans = labeled_spans(table, text, span.with_values(classes), scores, span)
             return {**spans, "truncated": truncated}
 
         signatures = {"serving_default": signature(tag, strings("text"))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -73,6 +73,14 @@ def fitted_buckets(
     """
     if not len(lengths):
         raise ValueError("There are no examples: got an empty list of texts.")
+    lengths = np.asarray(lengths)
+    in_windows = lengths >= 2 * limit
+    if in_windows.any():
+        counts = lengths[in_windows] // limit
+        window_counts = fitted_buckets(counts, int(counts.max()), most, 1, batch_size, compiled)
+        one_window = lengths[~in_windows]
+        widths = fitted_buckets(one_window, limit, most, multiple, batch_size, compiled) if len(one_window) else []
+        return [*widths, *(count * limit for count in window_counts)]
     one_graph = keras.backend.backend() == "tensorflow" and not compiled
     if multiple is None:
         on_cpu = one_graph and not keras.distribution.list_devices("gpu")
@@ -109,6 +117,15 @@ def ladder_buckets(limit: int) -> list[int]:
     fractions = (1 / 32, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 1 / 2)
     multiples = (max(1, -(-round(limit * fraction) // _WIDTH_MULTIPLE)) for fraction in fractions)
     return sorted({*(min(limit, multiple * _WIDTH_MULTIPLE) for multiple in multiples), limit})
+
+
+def smallest_bucket(buckets: Sequence[int] | np.ndarray, longest: int) -> int:
+    """Return the smallest of rising `buckets` that holds `longest` tokens; `longest` itself if it exceeds them all.
+
+    Only texts in windows can exceed the buckets of other texts.
+    """
+    index = int(np.searchsorted(buckets, longest))
+    return int(buckets[index]) if index < len(buckets) else int(longest)
 
 
 def stream_steps(count: int, rows: int) -> int:
@@ -250,7 +267,7 @@ class LengthBatches(Batches):
 
     def _width(self, longest: int) -> int:
         """Return the smallest bucket that holds `longest` tokens."""
-        return int(self.buckets[np.searchsorted(self.buckets, longest)])
+        return smallest_bucket(self.buckets, longest)
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""

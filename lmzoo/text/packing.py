@@ -73,6 +73,13 @@ def ranges(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
 
 
+def split_by(values: np.ndarray, splits: np.ndarray) -> np.ndarray:
+    """Split values, (total,), at `splits`, int (n + 1,), into an object array of n arrays."""
+    result = np.empty(len(splits) - 1, object)
+    result[:] = np.split(values, splits[1:-1])
+    return result
+
+
 class Encoded(ABC):
     """Tokenized examples, ready for batching."""
 
@@ -128,6 +135,11 @@ class EncodedTexts(Encoded):
         """Number of tokens of each sequence: int64 (n,)."""
         return np.diff(self.sequence_splits)
 
+    @property
+    def token_counts(self) -> np.ndarray:
+        """Number of tokens of each text, including special tokens: int64 (n,)."""
+        return self.lengths
+
     def lengths_of(self, indices: np.ndarray) -> np.ndarray:
         """Return the number of tokens of the sequences at `indices`, int64 (m,), reading only their splits."""
         return self.sequence_splits[indices + 1] - self.sequence_splits[indices]
@@ -141,9 +153,7 @@ class EncodedTexts(Encoded):
 
     def by_sequence(self, values: np.ndarray) -> np.ndarray:
         """Split values of all tokens, (total,), into an object array with one array per sequence."""
-        result = np.empty(len(self), object)
-        result[:] = np.split(values, self.sequence_splits[1:-1])
-        return result
+        return split_by(values, self.sequence_splits)
 
     def padded(self, indices: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the sequences at `indices`, int (b,), padded to one length with `pad_id`.

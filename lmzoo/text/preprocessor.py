@@ -144,13 +144,7 @@ class Preprocessor(AdvisesOnNames):
             raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
         start, between, end = self.special_ids()
         overhead = self.packing.overhead(second is not None)
-        budget = self.sequence_length - overhead
-        if budget < 1:
-            raise ArgumentError(
-                f"`sequence_length` is {self.sequence_length}, but a sequence has {overhead} special tokens: it must "
-                f"be at least {overhead + 1}.",
-                "sequence_length",
-            )
+        budget = self.room(second is not None)
         before_second = len(start) + len(end if second is None else between)
         if second is None:
             second = [[]] * len(first)
@@ -168,6 +162,21 @@ class Preprocessor(AdvisesOnNames):
         splits = np.concatenate([[0], np.cumsum(kept_lengths + kept_second_lengths + overhead)])
         token_ids = self.tokenizer.as_array(itertools.chain.from_iterable(parts), int(splits[-1]))
         return EncodedTexts(token_ids, splits, (kept_lengths + before_second).astype("int32"), truncated)
+
+    def room(self, pair: bool = False) -> int:
+        """Return the maximum number of tokens of a text or, if `pair`, of both texts, without special tokens.
+
+        Raises:
+            ValueError: If `sequence_length` leaves no room for text.
+        """
+        overhead = self.packing.overhead(pair)
+        if self.sequence_length <= overhead:
+            raise ArgumentError(
+                f"`sequence_length` is {self.sequence_length}, but a sequence has {overhead} special tokens: it must "
+                f"be at least {overhead + 1}.",
+                "sequence_length",
+            )
+        return self.sequence_length - overhead
 
     def special_ids(self) -> tuple[list[int], list[int], list[int]]:
         """Return the ids of the special tokens at the start of a sequence, between two segments and at the end."""
@@ -188,10 +197,7 @@ class Preprocessor(AdvisesOnNames):
             TypeError: If a text or a word is not a string; the message names its position.
             ValueError: If `sequence_length` leaves no room for text.
         """
-        cleaned = clean_columns({"texts": texts}, words=True)[0]
-        words = tuple(tuple(place_words(text)) for text in cleaned)
-        tokens = iter(self.tokenizer.tokenize_words([word for text_words in words for word, _, _ in text_words]))
-        ids = [list(itertools.islice(tokens, len(text_words))) for text_words in words]  # [text][word][token]
+        joined_texts, words, ids = self.tokenize_words(texts)
         encoded = self.pack([list(itertools.chain.from_iterable(word_ids)) for word_ids in ids])
         limits = (encoded.lengths - self.packing.overhead(False)).tolist()
         first_tokens = [
@@ -200,8 +206,25 @@ class Preprocessor(AdvisesOnNames):
             for start in itertools.accumulate(map(len, word_ids[:-1]), initial=0)
             if word_ids
         ]
-        joined_texts = tuple(text if isinstance(text, str) else " ".join(text) for text in cleaned)
         return EncodedWords(**vars(encoded), texts=joined_texts, words=words, first=np.array(first_tokens, "int32"))
+
+    def tokenize_words(
+        self, texts: Sequence[str | Sequence[str]]
+    ) -> tuple[tuple[str, ...], tuple[tuple[tuple[str, int, int], ...], ...], list[list[list[Token]]]]:
+        """Tokenize texts word by word, for `encode_words`.
+
+        Returns:
+            The texts as n strings; for each text its words, `(word, start, end)`; and for each text the tokens of each
+            of its words.
+
+        Raises:
+            TypeError: If a text or a word is not a string; the message names its position.
+        """
+        cleaned = clean_columns({"texts": texts}, words=True)[0]
+        words = tuple(tuple(place_words(text)) for text in cleaned)
+        tokens = iter(self.tokenizer.tokenize_words([word for text_words in words for word, _, _ in text_words]))
+        ids = [list(itertools.islice(tokens, len(text_words))) for text_words in words]  # [text][word][token]
+        return tuple(text if isinstance(text, str) else " ".join(text) for text in cleaned), words, ids
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Return the backbone's inputs for the packed sequences at `indices`, int (b,), padded to `length`.

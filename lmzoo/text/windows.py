@@ -84,30 +84,11 @@ class EncodedWindows(Encoded):
         return EncodedTexts(self.tokens[token_indices], splits, selection.second.astype("int32"))
 
     def max_context(self) -> np.ndarray:
-        """Return, for each token of each window, whether this window gives it the most context.
+        """Return, for each context token of each window, whether this window gives it the most context: bool (C,).
 
-        Of the windows that contain a context token, the best one has the highest `min(tokens to the left, tokens to the
-        right) + 0.01 * length`, and is the first one on ties (Google's BERT code).
-
-        Returns:
-            bool (C,), window after window. Every context token is true in exactly one of its windows.
+        See `has_most_context`.
         """
-        begins, lengths = self.windows
-        window = np.repeat(np.arange(len(self)), lengths)  # (C,)
-        is_only_window = np.bincount(self.examples)[self.examples] == 1 if len(self) else np.ones(0, bool)  # (w,)
-        has_most_context = is_only_window[window]
-        token = ranges(begins, lengths)  # (C,)
-        ambiguous = np.flatnonzero(~has_most_context)
-        window = window[ambiguous]
-        token = token[ambiguous]
-        left_context = token - begins[window]
-        score = np.minimum(left_context, lengths[window] - 1 - left_context) + 0.01 * lengths[window]
-        order = np.lexsort((window, -score, token, self.examples[window]))
-        best = np.ones(len(order), bool)
-        # This also holds where one example ends: its last token differs from the first one of the next example.
-        best[1:] = np.diff(token[order]) != 0
-        has_most_context[ambiguous[order[best]]] = True
-        return has_most_context
+        return has_most_context(self.examples, *self.windows)
 
     def positions(self, answers: np.ndarray) -> np.ndarray:
         """Return the training targets: the first and last token of the answer within each window.
@@ -221,6 +202,37 @@ def encode_windows(
     return EncodedWindows(
         tokens, np.concatenate([no_spans, spans]), begins, counts, examples, bounds, tuple(context_strings)
     )
+
+
+def has_most_context(examples: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return, for each token of each window, whether this window gives it the most context.
+
+    Of the windows that contain a token, the best one has the highest `min(tokens to the left, tokens to the right) +
+    0.01 * length`, and is the first one on ties (Google's BERT code).
+
+    Args:
+        examples: int64 (w,), the example that each window belongs to, rising.
+        begins: int64 (w,), index of each window's first token.
+        lengths: int64 (w,), number of tokens of each window.
+
+    Returns:
+        bool (C,), window after window. Every token is true in exactly one of its windows.
+    """
+    window = np.repeat(np.arange(len(examples)), lengths)  # (C,)
+    is_only_window = np.bincount(examples)[examples] == 1 if len(examples) else np.ones(0, bool)  # (w,)
+    most_context = is_only_window[window]
+    token = ranges(begins, lengths)  # (C,)
+    ambiguous = np.flatnonzero(~most_context)
+    window = window[ambiguous]
+    token = token[ambiguous]
+    left_context = token - begins[window]
+    score = np.minimum(left_context, lengths[window] - 1 - left_context) + 0.01 * lengths[window]
+    order = np.lexsort((window, -score, token, examples[window]))
+    best = np.ones(len(order), bool)
+    # This also holds where one example ends: its last token differs from the first one of the next example.
+    best[1:] = np.diff(token[order]) != 0
+    most_context[ambiguous[order[best]]] = True
+    return most_context
 
 
 def _unique(texts: Sequence[str | list[str]]) -> tuple[list[Any], np.ndarray]:

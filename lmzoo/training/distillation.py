@@ -384,6 +384,9 @@ def _check_tasks(student: Any, teacher: Any, y: Any) -> DistillationSettings:
         values = [getattr(task, name) for task in (student, teacher)]
         if values[0] != values[1]:
             raise ValueError(f"Student and teacher must have the same `{name}`, got {values[0]} and {values[1]}.")
+    for name, task in (("student", student), ("teacher", teacher)):
+        advice = "Texts are truncated here; set it again afterwards."
+        require(task.windows is None, f"{name}.windows", "None", task.windows, advice)
     if settings.per_token and (difference := _first_difference(student, teacher)):
         raise ValueError(f"Student and teacher must have the same vocabulary; {difference}.")
     if y is not None and not settings.takes_labels:

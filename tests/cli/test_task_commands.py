@@ -316,11 +316,12 @@ def test_several_labels_in_a_cell(folder, fitted):
     assert "No example of" in run("fit", *arguments, code=1).stderr
 
 
-def test_numbers_are_in_their_order(folder):
+def test_numbers_are_in_their_order(folder, fitted):
     path = folder / "stars.csv"
     path.write_text("text,label\n" + _csv(TEXTS[:4], [10, 9, 2, 10]))
     common = ["fit", path, "--task", "TextClassifier", "--preset", folder / "preset", "--epochs", 1]
     common += ["--sequence-length", 31, "--learning-rate", 0.125, "--pooling", "mean"]
+    common += ["--windows", 3, "--stride", 11, "--window-pooling", "max"]
     result = run(*common, "--output", folder / "stars.keras")
     assert [line.split("\t")[0] for line in result.stdout.splitlines()[:4]] == ["label", "2", "9", "10"]
     task = keras.saving.load_model(folder / "stars.keras")
@@ -328,6 +329,11 @@ def test_numbers_are_in_their_order(folder):
     assert task.preprocessor.sequence_length == 31
     assert float(task.optimizer.learning_rate) == 0.125
     assert task.pooling == "mean"
+    assert (task.windows, task.stride, task.window_pooling) == (3, 11, "max")
+    lines = run("predict", folder / "stars.keras", path, "--windows", "auto").stdout.splitlines()
+    assert len(lines) == 4
+    result = run("evaluate", fitted("regressor")[0], path, "--windows", "auto", code=1)
+    assert "A TextRegressor has no windows to set" in result.stderr
 
 
 @pytest.mark.slow

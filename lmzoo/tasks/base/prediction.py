@@ -34,6 +34,7 @@ class Predictor(Encoder, Protocol):
     features: Callable[[Any, np.ndarray, int], FeatureArrays]
     extra_features: Callable[[Any], FeatureArrays]
     predict_batches: Callable[..., Tensors]
+    predict_encoded: Callable[..., Tensors]
 
 
 def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwargs: Any) -> Tensors:
@@ -57,8 +58,7 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
         encoded = encoded[: steps * actual_batch_size]
     if not len(encoded):
         return _empty_outputs(task)
-    assert isinstance(task, SeveralDevicesModel)  # true for every task; for mypy
-    return predict_encoded(task, task, encoded, actual_batch_size, **kwargs)
+    return task.predict_encoded(encoded, actual_batch_size, **kwargs)
 
 
 def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, **kwargs: Any) -> Tensors:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +11,6 @@ from lmzoo.text.answer_ranking import is_mark
 from lmzoo.text.graphs.token_ops import ends_in_bytes, first_from, last_up_to
 from lmzoo.text.graphs.windows import Windows
 
-_CHUNK_SIZE = 32  # number of windows that a model reads at a time
 _WHITESPACE = np.array([code for code in range(sys.maxunicode + 1) if chr(code).isspace()], "int32")
 
 
@@ -170,17 +168,3 @@ class _Contexts:
         )
         text = tf.strings.substr(tf.gather(self._texts, example), from_byte, to_byte - from_byte)
         return text, tf.cast(start - base, tf.int32), tf.cast(end - base, tf.int32)
-
-
-def in_chunks(model: Callable[..., tf.Tensor], features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Return a model's outputs (w, t, 2) for features (w, t, ...), computed for 32 windows at a time."""
-    count = tf.shape(next(iter(features.values())))[0]
-
-    def add_chunk(begin: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        chunk = {name: x[begin : begin + _CHUNK_SIZE] for name, x in features.items()}
-        return begin + _CHUNK_SIZE, outputs.write(begin // _CHUNK_SIZE, model(chunk, training=False))
-
-    num_chunks = (count + _CHUNK_SIZE - 1) // _CHUNK_SIZE
-    outputs = tf.TensorArray(tf.float32, num_chunks, infer_shape=False, element_shape=[None, None, 2])
-    _, outputs = tf.while_loop(lambda begin, _: begin < count, add_chunk, [0, outputs])
-    return outputs.concat()

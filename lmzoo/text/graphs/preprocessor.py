@@ -117,8 +117,9 @@ class PackingGraph(tf.Module):
 class PackerGraph(PackingGraph):
     """Preprocessing of texts or pairs as TensorFlow ops, for `graph_packer`."""
 
-    def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Return the features of texts, or of texts and pairs, each `tf.string` (n,)."""
+    def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None, prompt: str = "") -> dict[str, tf.Tensor]:
+        """Return the features of texts, or of texts and pairs, each `tf.string` (n,), after a prompt."""
+        texts = tf.strings.join([prompt, texts]) if prompt else texts
         return self.pack(self._tokenize(texts), None if pairs is None else self._tokenize(pairs))
 
 
@@ -158,25 +159,31 @@ class WordPackerGraph(PackingGraph):
         """Return the features of texts, `tf.string` (n,), and their words.
 
         Returns:
-            The dict of `PackerGraph` with two more entries, both ragged and without truncated words: `first`, int32
-            (n, None), index of each word's first token, and `span`, int32 (n, None, 2), offsets of the word.
+            The dict of `PackerGraph` with two more entries: `place`, int64 (m, 2), the sequence and the position of the
+            first token of each of m words, without truncated ones; and `span`, int32 (n, None, 2), ragged, the offsets
+            of these words.
+        """
+        tokens, words, first, span = self._words_of(texts)
+        token_index = first - tf.gather(tokens.row_starts(), rows_of(words))  # (m,), within the text
+        is_kept = token_index < self._sequence_length - self._packing.overhead(False)  # (m,)
+        place = tf.stack([rows_of(words), token_index + bool(self._packing.start)], axis=1)  # (m, 2)
+        span = tf.ragged.boolean_mask(span, words.with_values(is_kept))
+        return {**self.pack(tokens), "place": tf.boolean_mask(place, is_kept), "span": span}
+
+    def _words_of(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor, tf.RaggedTensor]:
+        """Split texts, `tf.string` (n,), into words and tokenize these.
+
+        Returns:
+            The tokens of each text, int32 (n, None) or (n, None, W); its words, `tf.string` (n, None); the index of
+            each word's first token among the tokens of all texts, int64 (m,); and the offsets of the words, int32 (n,
+            None, 2).
         """
         words, span = split_words(texts)
         tokens = self._tokens_of(words.values)  # (m, None), or (m, None, W)
-        counts = words.with_values(tokens.row_lengths())  # (n, None)
-        # Number of tokens in all earlier words.
-        tokens_before = counts.with_values(tf.cumsum(counts.values, exclusive=True))
         tokens_by_text = tf.RaggedTensor.from_row_splits(
             tokens.values, tf.gather(tokens.row_splits, words.row_splits), validate=False
         )
-        # Index of the first token within its text.
-        token_index = tokens_before.values - tf.gather(tokens_by_text.row_starts(), rows_of(words))  # (m,)
-        budget = self._sequence_length - self._packing.overhead(False)
-        is_kept = words.with_values(token_index < budget)
-        position = tf.cast(token_index, tf.int32) + bool(self._packing.start)
-        first = tf.ragged.boolean_mask(words.with_values(position), is_kept)
-        span = tf.ragged.boolean_mask(span, is_kept)
-        return {**self.pack(tokens_by_text), "first": first, "span": span}
+        return tokens_by_text, words, tokens.row_starts(), span
 
     def _tokens_of(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Return the token ids, ragged (m, None), of words, `tf.string` (m,), like `Tokenizer.tokenize_words`."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
 from lmzoo.text.graphs.preprocessor import PackingGraph, head
 from lmzoo.text.preprocessor import Preprocessor
+
+_CHUNK_SIZE = 32  # number of windows that a model reads at a time
 
 
 class Windows(NamedTuple):
@@ -77,14 +80,14 @@ class WindowGraph(PackingGraph):
         question = tf.gather(head(question_tokens, kept_length), example)
         rows = tf.concat([start, question, between, tf.gather(context_tokens.values, token), end], axis=1)
         second = tf.gather(kept_length, example) + start.shape[1] + between.shape[1]
-        has_most_context = _max_context(token, tf.shape(context_tokens.values, tf.int64)[0])
+        has_most_context = max_context(token, tf.shape(context_tokens.values, tf.int64)[0])
         features = self._features(rows, second)
         return Windows(
             features, rows.row_lengths(), example, second, begin, has_most_context, spans.values, kept_length < length
         )
 
 
-def _max_context(token: tf.RaggedTensor, size: tf.Tensor) -> tf.RaggedTensor:
+def max_context(token: tf.RaggedTensor, size: tf.Tensor) -> tf.RaggedTensor:
     """Return, for each token of each window, whether this window gives it the most context: bool (w, None)."""
     window = token.value_rowids()  # (C,)
     count = tf.gather(token.row_lengths(), window)
@@ -93,3 +96,20 @@ def _max_context(token: tf.RaggedTensor, size: tf.Tensor) -> tf.RaggedTensor:
     best = tf.gather(tf.math.unsorted_segment_max(score, token.values, size), token.values) == score
     first = tf.math.unsorted_segment_min(tf.where(best, window, token.nrows()), token.values, size)
     return token.with_values(tf.gather(first, token.values) == window)
+
+
+def in_chunks(model: keras.Model, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Return a model's outputs (w, ...) for features (w, t, ...), computed for 32 windows at a time."""
+    count = tf.shape(next(iter(features.values())))[0]
+    num_chunks = tf.maximum((count + _CHUNK_SIZE - 1) // _CHUNK_SIZE, 1)
+
+    def add_chunk(index: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        begin = index * _CHUNK_SIZE
+        chunk = {name: x[begin : begin + _CHUNK_SIZE] for name, x in features.items()}
+        return index + 1, outputs.write(index, model(chunk, training=False))
+
+    outputs = tf.TensorArray(
+        model.output.dtype, num_chunks, infer_shape=False, element_shape=[None, *model.output.shape[1:]]
+    )
+    _, outputs = tf.while_loop(lambda index, _: index < num_chunks, add_chunk, [0, outputs])
+    return outputs.concat()

@@ -1,0 +1,123 @@
+"""Base class of tasks that can read long texts in windows.
+
+Letters in shape comments: B texts, W windows of each text, T positions of a window, w windows of all texts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from keras import ops
+
+from lmzoo.common.tensor_types import Features, Tensor, Tensors
+from lmzoo.layers.choice_axis import ABSENT
+from lmzoo.tasks.base.examples import EncodedInputs, FeatureArrays, Texts
+from lmzoo.tasks.base.prediction import predict_encoded
+from lmzoo.tasks.base.task import Task
+from lmzoo.text import Encoded
+from lmzoo.text.long_texts import WindowedTexts, encode_in_windows
+from lmzoo.text.segments import split_segments
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+
+
+class LongTextTask(Task):
+    """Base class of tasks that can read a long text in several windows and join their outputs.
+
+    With `windows`, the features of a batch of texts have an axis of windows, (B, W, T). `call` computes the outputs of
+    all windows, and joins those of each text: outputs per text are pooled, and outputs per token are laid side by side.
+    In `predict`, windows of all texts are batched by length instead.
+
+    A subclass has the constructor arguments `windows` and `stride`, which are attributes. It may define
+    `window_pooling`, `finish_pooled`, and `named_answers` to export its answers.
+    """
+
+    window_pooling: str = "mean"  # "mean" or "max" over the windows of a text, for outputs per text
+
+    @property
+    def input_spec(self) -> Any:
+        """The shapes of inputs that Keras checks; None with `windows`, since inputs may have an axis of windows."""
+        return None if self.windows is not None else super().input_spec
+
+    def encode_inputs(self, x: Texts) -> EncodedInputs:
+        return self.encode_texts(x)
+
+    def encode_texts(self, x: Texts, prompt: str = "") -> EncodedInputs:
+        """Encode texts or pairs as packed sequences, or with `windows` as texts in windows.
+
+        Args:
+            x: texts or pairs; encoded texts are returned unchanged.
+            prompt: the beginning of each first text, which is repeated in each window.
+        """
+        if self.windows is None or isinstance(x, Encoded):
+            return super().encode_inputs(x)
+        self.check_takes_text()
+        preprocessor = self.text_preprocessor
+        firsts, seconds = split_segments(x, preprocessor.tokenizer.takes_words)
+        return encode_in_windows(preprocessor, firsts, seconds, self.windows, self.stride, prompt)
+
+    def features(self, encoded: EncodedInputs, indices: np.ndarray, width: int) -> FeatureArrays:
+        """Return the model's inputs for the examples at `indices`, with an axis of windows for texts in windows."""
+        if isinstance(encoded, WindowedTexts):
+            return encoded.features(self.text_preprocessor, indices, width)
+        return super().features(encoded, indices, width)
+
+    def call(self, inputs: Features, training: bool | None = None, mask: Any = None, **kwargs: Any) -> Any:
+        """Compute the outputs of sequences or, for inputs (B, W, T), of texts in W windows."""
+        inputs = self.select_inputs(inputs)
+        name, values = next(iter(inputs.items()))
+        if len(values.shape) == len(self.input[name].shape):
+            return super().call(inputs, training=training, mask=mask, **kwargs)
+        merged = {key: ops.reshape(x, (-1, *ops.shape(x)[2:])) for key, x in inputs.items()}  # (B·W, T)
+        outputs = super().call(merged, training=training, **kwargs)  # (B·W, ...)
+        padding_mask = self.backbone.padding_mask(inputs)  # (B, W, T)
+        batch_size, window_count = ops.shape(padding_mask)[:2]
+        if self.per_token:
+            return ops.reshape(outputs, (batch_size, -1, *outputs.shape[2:]))  # (B, W·T, ...)
+        outputs = ops.reshape(outputs, (batch_size, window_count, *outputs.shape[1:]))  # (B, W, C)
+        return self.finish_pooled(self._pool(ops.cast(outputs, "float32"), padding_mask))
+
+    def _pool(self, outputs: Tensor, padding_mask: Tensor) -> Tensor:
+        """Return the mean or maximum over windows, float32 (B, C), of `outputs` (B, W, C), as `WindowedTexts.pool`."""
+        lengths = ops.sum(ops.cast(padding_mask, "float32"), axis=2)  # (B, W)
+        # A text without tokens has one empty window.
+        lengths = ops.maximum(lengths, ops.cast(ops.arange(ops.shape(lengths)[1]) == 0, "float32"))
+        if self.window_pooling == "max":
+            return ops.max(ops.where(ops.expand_dims(lengths > 0, 2), outputs, ABSENT), axis=1)
+        shares = lengths / ops.sum(lengths, axis=1, keepdims=True)
+        return ops.sum(outputs * ops.expand_dims(shares, 2), axis=1)
+
+    def finish_pooled(self, outputs: Tensor) -> Tensor:
+        """Return the outputs of texts, (B, C), from pooled outputs of windows; by default they are the same."""
+        return outputs
+
+    def predict_encoded(self, encoded: EncodedInputs, batch_size: int, **kwargs: Any) -> Tensors:
+        if not isinstance(encoded, WindowedTexts):
+            return super().predict_encoded(encoded, batch_size, **kwargs)
+        outputs = predict_encoded(self, self, encoded.flat(), batch_size, **kwargs)  # (w, ...)
+        if self.per_token:
+            return encoded.lay_out(outputs)
+        pooled = encoded.pool(outputs, self.window_pooling)
+        return ops.convert_to_numpy(self.finish_pooled(pooled))
+
+    def named_answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the exported model's answers as named tensors from its outputs, in TensorFlow ops."""
+        raise NotImplementedError(f"{type(self).__name__} must define `named_answers`.")
+
+    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Return the exported model's answers to token features, in TensorFlow ops; see `named_answers`.
+
+        Args:
+            features: features of sequences, or of the windows of texts from a `LongTextGraph`.
+        """
+        if "text" not in features:
+            return self.named_answers(self(features, training=False))
+        from lmzoo.text.graphs.long_texts import pool_windows
+        from lmzoo.text.graphs.windows import in_chunks
+
+        text = features.pop("text")
+        length = features.pop("length")
+        outputs = in_chunks(self, features)  # (w, C)
+        return self.named_answers(self.finish_pooled(pool_windows(outputs, text, length, self.window_pooling)))

@@ -1,0 +1,366 @@
+"""Texts of any length as windows, each a packed sequence, and the results of windows joined by text.
+
+Letters in shape comments: n texts, w windows of all texts, b texts in a batch, W windows of each of them, T positions
+of a window.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.text.packing import Encoded, EncodedTexts, Indices, ranges, split_by
+from lmzoo.text.preprocessor import Preprocessor
+from lmzoo.text.tokenizers.tokenizer import Token
+from lmzoo.text.validate_text import Text, clean_columns, warn
+from lmzoo.text.windows import has_most_context
+
+# The maximum number of windows of a text, or "auto" for as many as it needs.
+MaxWindows: TypeAlias = Literal["auto"] | int
+# The setting of a task; None for texts that are truncated.
+Windows: TypeAlias = MaxWindows | None
+
+
+def check_windows(windows: Windows, stride: int | None) -> None:
+    """Check the settings of windows.
+
+    Raises:
+        ValueError: If `windows` is not None, "auto" or a positive integer, or `stride` is not None or a positive
+            integer, or is set without `windows`.
+    """
+    is_valid = windows is None or (isinstance(windows, str) and windows == "auto") or is_integer(windows, 1)
+    require(is_valid, "windows", 'None, "auto" or a positive integer', windows)
+    require(stride is None or is_integer(stride, 1), "stride", "None or a positive integer", stride)
+    advice = 'Long texts are truncated: pass `windows="auto"` to read them in windows.'
+    require(stride is None or windows is not None, "stride", "None without `windows`", stride, advice)
+
+
+@dataclass(frozen=True)
+class WindowedTexts(Encoded):
+    """Texts in one or more windows, each a packed sequence; all windows of a text except its last one are full.
+
+    Attributes:
+        windows: `EncodedTexts`, the w windows of all texts, followed by an empty sequence for missing windows.
+        splits: int64 (n + 1,), text i has the windows from `splits[i]` up to `splits[i + 1]`.
+        window_length: int, number of tokens of a full window.
+    """
+
+    windows: EncodedTexts
+    splits: np.ndarray
+    window_length: int
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of windows of each text: int64 (n,)."""
+        return np.diff(self.splits)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Padded width that each text needs for its windows side by side: int64 (n,)."""
+        counts = self.counts
+        return np.where(counts == 1, self.windows.lengths[self.splits[:-1]], counts * self.window_length)
+
+    @property
+    def sequence_splits(self) -> np.ndarray:
+        """Boundaries of texts in the tokens of all windows: int64 (n + 1,)."""
+        return self.windows.sequence_splits[self.splits]
+
+    @property
+    def token_counts(self) -> np.ndarray:
+        """Number of tokens in all windows of each text, including special tokens: int64 (n,)."""
+        return np.diff(self.sequence_splits)
+
+    def select(self, indices: Indices) -> WindowedTexts:
+        indices = np.asarray(indices, "int64")
+        counts = self.counts[indices]
+        window_indices = ranges(self.splits[indices], counts)
+        windows = self.windows.select(np.append(window_indices, len(self.windows) - 1))
+        return WindowedTexts(windows, np.concatenate([[0], np.cumsum(counts)]), self.window_length)
+
+    def flat(self) -> EncodedTexts:
+        """Return the windows of all texts as w sequences."""
+        return self.windows[:-1]
+
+    def by_sequence(self, values: np.ndarray) -> np.ndarray:
+        """Split values of the tokens of all windows, (total,), into an object array with one array per text."""
+        return split_by(values, self.sequence_splits)
+
+    def shape(self, width: int) -> tuple[int, int]:
+        """Return the number of windows W and their padded length T in batches of a padded `width`."""
+        return max(1, width // self.window_length), min(width, self.window_length)
+
+    def features(self, preprocessor: Preprocessor, indices: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        """Return the features of `Preprocessor.features`, (b, W, T, ...), for the texts at `indices`, int (b,).
+
+        Missing windows are padding.
+        """
+        count, length = self.shape(width)
+        window = np.arange(count)  # (W,)
+        exists = window < self.counts[indices][:, None]  # (b, W)
+        rows = np.where(exists, self.splits[indices][:, None] + window, len(self.windows) - 1)  # (b, W)
+        merged = preprocessor.features(self.windows, rows.ravel(), length)  # (b·W, T, ...)
+        return {name: values.reshape(*rows.shape, *values.shape[1:]) for name, values in merged.items()}
+
+    def pool(self, outputs: np.ndarray, pooling: str) -> np.ndarray:
+        """Return the mean or maximum over the windows of each text, (n, ...), of `outputs`, float (w, C).
+
+        The mean is weighted by the windows' numbers of tokens.
+
+        Args:
+            outputs: outputs of the windows.
+            pooling: "mean" or "max".
+        """
+        starts = self.splits[:-1]
+        if pooling == "max":
+            return np.maximum.reduceat(outputs, starts, axis=0)  # (n, C)
+        weights = np.maximum(self.flat().lengths, 1).astype("float32")  # (w,)
+        shares = weights / np.repeat(np.add.reduceat(weights, starts), self.counts)  # (w,)
+        return np.add.reduceat(outputs * shares[:, None], starts, axis=0)  # (n, C)
+
+    def lay_out(self, outputs: np.ndarray) -> np.ndarray:
+        """Return outputs per token, (w, T, ...), with the windows of each text side by side: (n, W·T, ...)."""
+        most = int(self.counts.max(initial=1))
+        if most == 1:
+            return outputs
+        text = np.repeat(np.arange(len(self)), self.counts)  # (w,)
+        window = ranges(np.zeros(len(self), "int64"), self.counts)  # (w,)
+        shape = (len(self), most, self.window_length, *outputs.shape[2:])
+        result = np.zeros(shape, outputs.dtype)  # (n, W, T, ...)
+        result[text, window, : outputs.shape[1]] = outputs
+        return result.reshape(len(self), -1, *outputs.shape[2:])
+
+
+@dataclass(frozen=True)
+class WindowedWords(WindowedTexts):
+    """Texts in windows that were tokenized word by word; each word belongs to the window that gives it most context.
+
+    Attributes:
+        texts: tuple of n strings; a text that was a list of words is joined by spaces.
+        words: for each text, a tuple of `(word, start, end)`; offsets count characters.
+        first: int64 (total words,), position of each word's first token in the windows of its text side by side; -1
+            for words that were truncated.
+        positions: int64 (total tokens,), the same position of each token, text after text.
+        token_splits: int64 (n + 1,), boundaries of texts in `positions`.
+    """
+
+    texts: tuple[str, ...]
+    words: tuple[tuple[tuple[str, int, int], ...], ...]
+    first: np.ndarray
+    positions: np.ndarray
+    token_splits: np.ndarray
+
+    @property
+    def word_splits(self) -> np.ndarray:
+        """Boundaries of texts in `first`: int64 (n + 1,)."""
+        return np.cumsum([0, *map(len, self.words)])
+
+    def token_positions(self, i: int) -> np.ndarray:
+        """Return the position of each token of text `i`, without truncated ones: int64 (t,)."""
+        positions = self.positions[self.token_splits[i] : self.token_splits[i + 1]]
+        return positions[positions >= 0]
+
+
+@dataclass(frozen=True)
+class _Placement:
+    """Windows over the tokens of texts.
+
+    Attributes:
+        text: int64 (w,), index of the text of each window, rising.
+        index: int64 (w,), index of the window in its text.
+        begin: int64 (w,), index of the window's first token in its text.
+        count: int64 (w,), number of tokens of the window.
+        splits: int64 (n + 1,), text i has the windows from `splits[i]` up to `splits[i + 1]`.
+    """
+
+    text: np.ndarray
+    index: np.ndarray
+    begin: np.ndarray
+    count: np.ndarray
+    splits: np.ndarray
+
+
+def _place_windows(
+    totals: np.ndarray, room: np.ndarray, stride: np.ndarray, windows: MaxWindows, sequence_length: int
+) -> _Placement:
+    """Place windows over texts, and warn if some texts have more windows than allowed.
+
+    Args:
+        totals: int64 (n,), number of tokens of each text.
+        room: int64 (n,), number of tokens of a full window of each text.
+        stride: int64 (n,), number of tokens from one window to the next.
+        windows: maximum number of windows, or "auto".
+        sequence_length: int, for the warning.
+    """
+    counts = 1 + np.maximum(0, -((room - totals) // stride))  # (n,), rounded up
+    if windows != "auto":
+        if truncated := int((counts > windows).sum()):
+            warn(
+                f"{truncated} of {len(counts)} texts were truncated to {windows} windows of {sequence_length} tokens "
+                "(`windows`)."
+            )
+        counts = np.minimum(counts, windows)
+    text = np.repeat(np.arange(len(counts)), counts)  # (w,)
+    index = ranges(np.zeros_like(counts), counts)  # (w,)
+    begin = index * stride[text]
+    count = np.minimum(room[text], totals[text] - begin)
+    return _Placement(text, index, begin, count, np.concatenate([[0], np.cumsum(counts)]))
+
+
+def encode_in_windows(
+    preprocessor: Preprocessor,
+    texts: Sequence[Text],
+    pairs: Sequence[Text] | None = None,
+    windows: MaxWindows = "auto",
+    stride: int | None = None,
+    prompt: str = "",
+) -> WindowedTexts:
+    """Tokenize texts, and pack each into as many windows as it needs.
+
+    A window begins `stride` tokens after the previous one, or a whole window after it if that is less; the last one
+    ends with the text. A text that fits into a sequence has one window, the sequence of `Preprocessor.encode`. Of a
+    pair, the longer text is split, the second one on ties, and each window holds the whole shorter text. If that takes
+    more than half of the room, it is truncated to half, with one warning per call.
+
+    Args:
+        preprocessor: `lmzoo.text.Preprocessor`.
+        texts: n strings; a text may also be a list of words if the tokenizer `takes_words`.
+        pairs: n second texts, or None.
+        windows: maximum number of windows of a text, which is truncated to them with one warning per call; "auto" for
+            no maximum.
+        stride: int, number of tokens from one window to the next; None for windows that do not overlap.
+        prompt: str, the beginning of each text, which is repeated in each window of the first text.
+
+    Raises:
+        TypeError: If an entry is not text; the message names its position.
+        ValueError: If `texts` and `pairs` differ in number, or `sequence_length` leaves no room for text; see also
+            `check_windows`.
+
+    Example:
+
+    ```python
+    from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
+    from lmzoo.text.long_texts import encode_in_windows
+
+    tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "ada", "met", "bob", "and", "eve"])
+    packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
+    preprocessor = Preprocessor(tokenizer, packing, sequence_length=5)
+    encode_in_windows(preprocessor, ["Ada met Bob and Eve", "Ada"]).counts  # [2, 1]
+    ```
+    """
+    check_windows(windows, stride)
+    tokenizer = preprocessor.tokenizer
+    columns = {"texts": texts} if pairs is None else {"texts": texts, "pairs": pairs}
+    first, *rest = (tokenizer.tokenize(column) for column in clean_columns(columns, tokenizer.takes_words))
+    second = rest[0] if rest else [[]] * len(first)
+    if len(first) != len(second):
+        raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
+    lengths, second_lengths = (np.array([*map(len, column)], "int64") for column in (first, second))
+    budget = preprocessor.room(pair=pairs is not None)
+    splits_first = lengths > second_lengths  # (n,)
+    shorter = np.minimum(lengths, second_lengths)
+    kept = np.minimum(shorter, budget // 2)  # (n,), tokens of the shorter text
+    if truncated := int((kept < shorter).sum()):
+        warn(
+            f"{truncated} of {len(first)} pairs hold two long texts; the shorter one was truncated to {budget // 2} "
+            "tokens, half of a window."
+        )
+    lead = np.where(splits_first, _prompt_lengths(tokenizer.tokenize([prompt])[0] if prompt else [], first), 0)
+    lead = np.minimum(lead, budget - kept - 1)  # (n,), tokens of the prompt
+    room = budget - kept - lead  # (n,)
+    steps = room if stride is None else np.minimum(room, stride)
+    totals = np.maximum(lengths, second_lengths) - lead
+    placed = _place_windows(totals, room, steps, windows, preprocessor.sequence_length)
+    firsts = []
+    seconds = []
+    for i, begin, count in zip(placed.text.tolist(), placed.begin.tolist(), placed.count.tolist(), strict=True):
+        begin += lead[i]
+        if splits_first[i]:
+            firsts.append(first[i][: lead[i]] + first[i][begin : begin + count])
+            seconds.append(second[i][: kept[i]])
+        else:
+            firsts.append(first[i][: kept[i]])
+            seconds.append(second[i][begin : begin + count])
+    packed = preprocessor.pack(firsts, None if pairs is None else seconds)
+    return WindowedTexts(_with_empty(packed), placed.splits, preprocessor.sequence_length)
+
+
+def encode_words_in_windows(
+    preprocessor: Preprocessor,
+    texts: Sequence[str | Sequence[str]],
+    windows: MaxWindows = "auto",
+    stride: int | None = None,
+) -> WindowedWords:
+    """Tokenize texts word by word, and pack each into as many windows as it needs.
+
+    Windows are placed as by `encode_in_windows`, but overlap by half if there is no `stride`. Each token belongs to
+    the window that gives it the most context; see `lmzoo.text.windows.has_most_context`.
+
+    Args:
+        preprocessor: `lmzoo.text.Preprocessor`.
+        texts: n lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits.
+        windows: maximum number of windows of a text, which is truncated to them with one warning per call; "auto" for
+            no maximum.
+        stride: int, number of tokens from one window to the next; None for half a window.
+
+    Raises:
+        TypeError: If a text or a word is not a string; the message names its position.
+        ValueError: If `sequence_length` leaves no room for text; see also `check_windows`.
+    """
+    check_windows(windows, stride)
+    joined_texts, words, ids = preprocessor.tokenize_words(texts)
+    tokens = [[*itertools.chain.from_iterable(word_ids)] for word_ids in ids]
+    totals = np.array([*map(len, tokens)], "int64")  # (n,)
+    room = np.full_like(totals, preprocessor.room())
+    steps = np.minimum(room, half_a_window(preprocessor) if stride is None else stride)
+    placed = _place_windows(totals, room, steps, windows, preprocessor.sequence_length)
+    slices = zip(placed.text.tolist(), placed.begin.tolist(), placed.count.tolist(), strict=True)
+    packed = preprocessor.pack([tokens[i][begin : begin + count] for i, begin, count in slices])
+    token_splits = np.concatenate([[0], np.cumsum(totals)])
+    begin = token_splits[placed.text] + placed.begin  # (w,), among the tokens of all texts
+    most_context = has_most_context(placed.text, begin, placed.count)
+    token = ranges(begin, placed.count)  # (C,)
+    # Position of the window's first token in the windows of its text side by side.
+    base = placed.index * preprocessor.sequence_length + bool(preprocessor.packing.start)  # (w,)
+    position = np.repeat(base - begin, placed.count) + token  # (C,)
+    positions = np.full(token_splits[-1], -1, "int64")
+    positions[token[most_context]] = position[most_context]
+    word_lengths = np.array([len(word) for word_ids in ids for word in word_ids], "int64")
+    first = positions[np.cumsum(word_lengths) - word_lengths]
+    return WindowedWords(
+        _with_empty(packed),
+        placed.splits,
+        preprocessor.sequence_length,
+        joined_texts,
+        words,
+        first,
+        positions,
+        token_splits,
+    )
+
+
+def half_a_window(preprocessor: Preprocessor) -> int:
+    """Return half of the tokens of a window of single texts, rounded up: the default `stride` for words."""
+    return (preprocessor.room() + 1) // 2
+
+
+def _prompt_lengths(prompt: Sequence[Token], texts: Sequence[Sequence[Token]]) -> np.ndarray:
+    """Return the number of tokens at the beginning of each text that are tokens of the prompt, int64 (n,).
+
+    The last tokens of a prompt may be joined with the beginning of a text.
+    """
+    lengths = np.zeros(len(texts), "int64")
+    for i, tokens in enumerate(texts if prompt else ()):
+        pairs = zip(prompt, tokens, strict=False)
+        lengths[i] = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return lengths
+
+
+def _with_empty(packed: EncodedTexts) -> EncodedTexts:
+    """Return packed sequences, followed by an empty one."""
+    splits = np.append(packed.sequence_splits, packed.sequence_splits[-1])
+    return EncodedTexts(packed.token_ids, splits, np.append(packed.second, np.int32(0)))
