@@ -89,7 +89,7 @@ def test_recipes():
     ):
         with pytest.raises(ValueError, match=message):
             Recipe("t5", **settings)
-    with pytest.raises(ValueError, match="`objective` must be .* for bert, got 'span_corruption', which is for t5"):
+    with pytest.raises(ValueError, match=r"`objective` must be .* for bert, got 'span_corruption', which is for t5"):
         Recipe("bert", objective="span_corruption")
     with pytest.raises(ValueError, match="marian learns from pairs of texts"):
         Recipe("marian")

@@ -150,8 +150,8 @@ def test_too_few_sentinels_are_said_before_the_first_step():
     text_length = task.longest_sequence
     _, (spans,) = task.span_corruption.counts(np.array([text_length]))
     message = (
-        f"Sequences of {text_length} tokens have {spans} dropped spans, for which {spans + 1} sentinels are needed, but "
-        "the tokenizer has 2"
+        f"Sequences of {text_length} tokens have {spans} dropped spans, for which {spans + 1} sentinels are needed, "
+        "but the tokenizer has 2"
     )
     for call in (task.fit, task.evaluate):
         with pytest.raises(ValueError, match=message):
