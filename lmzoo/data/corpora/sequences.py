@@ -171,14 +171,15 @@ def pack_running_text(documents: Documents, preprocessor: Preprocessor) -> Encod
         documents = WithSpaces(documents)
 
     def blocks() -> _Blocks:
-        remainder = np.zeros(0, "int32")
+        remainder: list[np.ndarray] = []
         for part in _parts(documents, preprocessor):
-            stream = np.concatenate([remainder, part.token_ids])
+            stream = np.concatenate([*remainder, part.token_ids])
             count = len(stream) // length
-            remainder = stream[count * length :]
+            remainder = [stream[count * length :]]
             yield stream[: count * length], np.full(count, length)
-        if len(remainder) > 1:
-            yield remainder, np.array([len(remainder)])
+        for stream in remainder:
+            if len(stream) > 1:
+                yield stream, np.array([len(stream)])
 
     return _join_sequences(blocks(), documents)
 
