@@ -90,17 +90,10 @@ def train_encoder(
     interleaved = Interleaved([part.batches for part in parts], [part.rate for part in parts])
     interleaved.seed = (recipe.seed, 0)
     seconds = run.fit(model, interleaved, total_batches, 1 / batches_per_token, decay_begin(recipe, total_batches))
-    text_scores = []
-    for text, text_sequences in zip(held, held_out_sequences, strict=True):
-        scores: dict[str, float] = {}
-        # Evaluate each length separately, since short sequences lack the later positions.
-        for part, sequences in zip(parts, text_sequences, strict=True):
-            count = max(1, _MAX_HELD_OUT * short_length // part.length)
-            metrics = _evaluate(run, model, part, sequences, count, text.name)
-            metrics |= {"perplexity": math.exp(metrics["loss"])} if is_causal else {}
-            length_suffix = "" if part.length == short_length else f"_at_{part.length}"
-            scores |= {f"{name}{length_suffix}": float(value) for name, value in metrics.items()}
-        text_scores.append(scores)
+    text_scores = [
+        _evaluate_lengths(run, model, parts, text_sequences, text.name)
+        for text, text_sequences in zip(held, held_out_sequences, strict=True)
+    ]
     num_held_out = sum(map(len, held_out))
     scores = {name: sum(t.share * s[name] for t, s in zip(held, text_scores, strict=True)) for name in text_scores[0]}
     for name in scores if is_causal else ():
@@ -181,6 +174,32 @@ def _make_parts(
         batches, tokens = _make_batches(run, model, texts, corpora, length, share, size)
         parts.append(_Part(length, batches, size, share / tokens))
     return parts
+
+
+def _evaluate_lengths(
+    run: Run, model: Task, parts: Sequence[_Part], sequences: Sequence[EncodedTexts], text_name: str
+) -> dict[str, float]:
+    """Evaluate a model on held-out sequences of one text, and return the scores of each length.
+
+    Lengths are evaluated separately, since short sequences lack the later positions.
+
+    Args:
+        run: settings and files of the run.
+        model: the trained model.
+        parts: parts of the training, shortest sequences first.
+        sequences: held-out sequences of the text, for each part.
+        text_name: str, name of the text for messages; may be empty.
+    """
+    scores: dict[str, float] = {}
+    short_length = parts[0].length
+    for part, part_sequences in zip(parts, sequences, strict=True):
+        count = max(1, _MAX_HELD_OUT * short_length // part.length)
+        metrics = _evaluate(run, model, part, part_sequences, count, text_name)
+        if run.recipe.method.causal:
+            metrics["perplexity"] = math.exp(metrics["loss"])
+        length_suffix = "" if part.length == short_length else f"_at_{part.length}"
+        scores |= {f"{name}{length_suffix}": float(value) for name, value in metrics.items()}
+    return scores
 
 
 def _evaluate(

@@ -25,7 +25,7 @@ from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Te
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, cached_generator, check_sampling
-from lmzoo.tasks.inputs import TokenIds, list_ids, list_target_ids, list_texts
+from lmzoo.tasks.inputs import TokenIds, are_pairs, list_ids, list_target_ids, list_texts
 from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_prompt_ids, check_reads_text, split_stops
 from lmzoo.text import EncodedTexts, Preprocessor, SpanCorruption
 from lmzoo.text.batching import ladder_buckets
@@ -220,7 +220,7 @@ class Seq2SeqLM(Task):
         """
         if self.span_corruption is None:
             return super().encode_examples(x, y, sample_weight)
-        if isinstance(x, (tuple, EncodedPairs)) or (isinstance(x, list) and x and isinstance(x[0], tuple)):
+        if isinstance(x, EncodedPairs) or are_pairs(x):
             raise ValueError(
                 "With `span_corruption` a Seq2SeqLM learns from documents, each a string or a list of sentences, but "
                 "got pairs. To learn from pairs, build or load the model with `span_corruption=None`."
@@ -253,7 +253,7 @@ class Seq2SeqLM(Task):
                 "Make them with `lmzoo.data.corpora.pack_running_text`, from a preprocessor with "
                 f"`sequence_length={max_length}`."
             )
-        span_count = int(corruption.counts(lengths[lengths.argmax()][None])[1][0])
+        span_count = int(corruption.counts(lengths.max(keepdims=True))[1][0])
         if span_count + 1 > len(self._sentinels):
             raise ValueError(
                 f"Sequences of {lengths.max()} tokens have {span_count} dropped spans, for which {span_count + 1} "

@@ -52,7 +52,7 @@ def test_a_preset_and_its_fine_tuning(text, tmp_path):
 
 def test_an_interrupted_run_has_the_same_weights(tmp_path):
     """In the middle of an epoch, twice; then it is done."""
-    recipe = Recipe(**T5, accumulate=2)
+    recipe = Recipe(**T5, accumulate=2, remat=True)
     pretrain(DOCUMENTS, tmp_path / "whole", recipe, **EXACT)
     shutil.copytree(tmp_path / "whole.work/tokenizer", tmp_path / "again.work/tokenizer")
     for step in (1, 2):

@@ -9,7 +9,7 @@ import pytest
 from lmzoo.data.corpora import pack_running_text
 from lmzoo.families.marian import FAMILY as MARIAN
 from lmzoo.families.t5 import FAMILY
-from lmzoo.models import Seq2SeqLM
+from lmzoo.models import Pretrainer, Seq2SeqLM
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import EncodedTexts, Preprocessor, SpanCorruption, T5Tokenizer
 from lmzoo.text.probabilities import log_softmax
@@ -186,6 +186,8 @@ def test_wrong_arguments(model):
         make_task(span_corruption="yes")
     with pytest.raises(ValueError, match="needs a tokenizer with sentinels, such as T5Tokenizer: this MarianTokenizer"):
         Seq2SeqLM(tiny_backbone(MARIAN), tiny_preprocessor(MARIAN), span_corruption=SpanCorruption())
+    with pytest.raises(ValueError, match="T5Backbone cannot fill masks: its family has no mask token"):
+        Pretrainer(tiny_backbone(FAMILY))
     short = make_task(length=3)
     with pytest.raises(ValueError, match="`sequence_length` must be at least 4 for span corruption, got 3"):
         short.fit(DOCUMENTS, verbose=0)

@@ -90,6 +90,12 @@ def test_sources_and_targets():
         assert (len(source), len(target)) == (corruption.source_length(len(text)), corruption.target_length(len(text)))
 
 
+def test_draws_stay_the_same():
+    """On every backend, and in later versions: an interrupted run continues with the same spans."""
+    parts = SpanCorruption().draw(np.array([11, 29, 41]), np.random.default_rng(17))
+    assert parts.tolist() == [9, 2, 25, 4, 20, 1, 15, 5]
+
+
 def test_small_unsigned_ids_in_files():
     """Ids of a corpus may be stored in 16 bits, or in 8, in which sentinels have no room."""
     texts = EncodedTexts(np.arange(2, 25, dtype="uint8"), np.array([0, 23]), np.array([23], "int32"))

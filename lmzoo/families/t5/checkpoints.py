@@ -54,8 +54,7 @@ def _complete(stored: JsonObject, file: Path | str) -> JsonObject:
 
 def _tied(stored: JsonObject) -> dict[str, str]:
     """Return the omitted copy of the embeddings: transformers 5 ties the kernel of the logits also in T5 1.1."""
-    is_tied = stored.get("scale_decoder_outputs") is False and stored.get("tie_word_embeddings") is True
-    return {"lm_head.weight": _TABLE} if is_tied else {}
+    return {"lm_head.weight": _TABLE} if stored.get("scale_decoder_outputs") is False else {}
 
 
 def _write_feed_forward(stored: dict[str, object]) -> dict[str, object]:
