@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from benchmarks.evidence.replaced import fine_tune, flops_of_token
 from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SCALE, SST2, VOCABULARY, Training, train
 from benchmarks.multi30k import read
 from lmzoo.families.electra import ElectraConfig
-from lmzoo.families.t5 import T5Config
+from lmzoo.families.t5 import FAMILY, T5Config
 from lmzoo.text import SpanCorruption
 from lmzoo.training import AdamW
 
@@ -22,6 +22,7 @@ TOKENS = 6_000_000  # tokens that the masked language model reads
 RATES = (1e-3, 2e-3, 4e-3)  # peak learning rates of the pre-training
 TRANSLATION_RATES = (1e-3, 3e-3)
 EPOCHS = 10
+POSITIONS = 256  # an English vocabulary splits German words into many tokens
 BLEU = "BLEU"
 MASKED = "masked tokens"
 SPANS = "span corruption"
@@ -83,8 +84,9 @@ def translate(preset: str, pretrained: bool, rate: float, seed: int, setting: Se
     chosen = np.random.default_rng(seed).permutation(len(pairs[0]))[:count]
     pairs = tuple([texts[i] for i in chosen] for texts in pairs)
     validation = tuple(texts[: setting.size(len(texts), 8)] for texts in validation)
-    arguments: dict[str, Any] = {"sequence_length": LENGTH, "label_smoothing": 0.1}
-    task = lmzoo.models.Seq2SeqLM.from_preset(preset, load_weights=pretrained, **arguments)
+    backbone = lmzoo.models.Backbone.from_preset(preset, load_weights=pretrained, max_sequence_length=POSITIONS)
+    tokenizer = lmzoo.text.Preprocessor.from_preset(preset).tokenizer
+    task = lmzoo.models.Seq2SeqLM(backbone, lmzoo.text.Preprocessor(tokenizer, FAMILY.packing, POSITIONS))
     task.compile(AdamW(rate, beta_2=0.98, global_clipnorm=1.0, schedule="inverse_square_root"))
     task.fit(pairs, batch_size=128, epochs=setting.size(EPOCHS, 1), seed=seed, verbose=0)
     return float(task.report(validation, verbose=0).scores["bleu"]) / 100

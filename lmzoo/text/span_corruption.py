@@ -118,7 +118,7 @@ class SpanCorruption:
         in_span = part % 2 == 1  # (tokens,)
         sentinels = np.asarray(sentinel_ids, "int32")
         sentinel_of_span = sentinels[ranges(np.zeros_like(spans), spans)]  # (parts / 2,)
-        ids = texts.token_ids.astype("int32")  # (tokens,)
+        ids = texts.token_ids  # (tokens,)
         with_sentinels = np.where(begins_part, sentinel_of_span[part // 2], ids)  # (tokens,)
         # In the source, the sentinel is in the place of a span's first token. In the target, it is before the span, in
         # the place of the first of the tokens that stay.
