@@ -32,7 +32,10 @@ _SCHEDULE = (
     "Decay of the learning rate: linear, over the whole training; or wsd, in the last fifth, so that the same command "
     "with more --tokens can continue from before the decay."
 )
-_LENGTH = "Tokens in most sequences (128); for elmo, the words through which gradients flow (20)."
+_LENGTH = (
+    "Tokens in most sequences (128); for t5, in sources from which spans were dropped; for elmo, the words through "
+    "which gradients flow (20)."
+)
 
 
 @dataclass(frozen=True)
@@ -61,15 +64,17 @@ class RecipeOptions:
         str,
         typer.Option(
             help="Objective in addition to masked tokens: nsp, sop, sbo (SpanBERT's spans and their boundaries) or "
-            "none; for electra and albert also rtd (detection of tokens that a generator replaced). For xlnet plm "
-            "instead. auto: the family's objective."
+            "none; for electra and albert also rtd (detection of tokens that a generator replaced). For xlnet plm, and "
+            "for t5 span_corruption instead. auto: the family's objective."
         ),
     ] = "auto"
     dynamic: Annotated[
         bool,
         typer.Option("--dynamic/--static", help="Draw new masks for each batch, or keep the masks of each sequence."),
     ] = True
-    mask_probability: Annotated[float, typer.Option(help="Fraction of tokens to mask and predict.")] = 0.15
+    mask_probability: Annotated[
+        float, typer.Option(help="Fraction of tokens to mask, or for t5 to drop, and predict.")
+    ] = 0.15
     whole_word: Annotated[bool, typer.Option("--whole-word", help="Mask all tokens of a word together.")] = False
     dtype: Annotated[str, typer.Option(help="Dtype policy, such as mixed_bfloat16.")] = "float32"
     seed: Annotated[int, typer.Option(help="Seed for all random numbers.")] = 0

@@ -14,6 +14,7 @@ PRETRAINED_FAMILIES = (
     "modernbert",
     "mpnet",
     "roberta",
+    "t5",
     "xlm_roberta",
     "xlnet",
 )

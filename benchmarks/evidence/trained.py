@@ -84,7 +84,8 @@ def prepared(arm: Training, setting: Setting) -> Path:
     folder = setting.work / f"texts_{family.tokenizer.__name__}{'_causal' * family.backbone.causal}"
     if not folder.exists():
         # Variants need not fit the default size, and BERT has their tokenizer.
-        first, run = Training(family="bert" if arm.family in VARIANTS else arm.family), folder.with_suffix(".run")
+        family_name = "bert" if arm.family in VARIANTS else arm.family
+        first, run = Training(family=family_name, objective=arm.objective), folder.with_suffix(".run")
         recipe = dataclasses.replace(first.recipe(0, setting), tokens=1)
         files, held_out = ([str(setting.data / name) for name in names] for names in (TEXT, HELD_OUT))
         text: Any = list(islice(read_documents(files), 40)) if setting.trial else files

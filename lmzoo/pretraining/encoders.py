@@ -1,4 +1,7 @@
-"""Pre-training of Transformers: encoders on masked tokens and pairs of segments, decoders on next tokens."""
+"""Pre-training of Transformers: encoders on masked tokens and pairs of segments, decoders on next tokens.
+
+Encoder-decoders learn to write dropped spans.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import numpy as np
 
 from lmzoo.data.corpora.corpus_writer import write_corpus
 from lmzoo.data.corpora.segment_pairing import segment_pairs
-from lmzoo.data.corpora.sequences import WithSpaces, pack_continuously, pack_sentences
+from lmzoo.data.corpora.sequences import WithSpaces, pack_continuously, pack_running_text, pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.train_tokenizers import train_tokenizer
 from lmzoo.errors import ArgumentError
@@ -28,7 +31,7 @@ from lmzoo.pretraining.interleaved import Interleaved, MixedBatches, join_sequen
 from lmzoo.pretraining.recipe import OPTIMIZERS, PAIRED, WSD_WARMUP, Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
-from lmzoo.tasks import CausalLM, MaskedLM, Pretrainer, Task
+from lmzoo.tasks import CausalLM, MaskedLM, Pretrainer, Seq2SeqLM, Task
 from lmzoo.tasks.base.examples import BatchOptions
 from lmzoo.tasks.inputs import read_inputs
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokenizer, Tokenizer
@@ -87,23 +90,20 @@ def train_encoder(
     interleaved = Interleaved([part.batches for part in parts], [part.rate for part in parts])
     interleaved.seed = (recipe.seed, 0)
     seconds = run.fit(model, interleaved, total_batches, 1 / batches_per_token, decay_begin(recipe, total_batches))
-    text_scores = []
-    for text, text_sequences in zip(held, held_out_sequences, strict=True):
-        scores: dict[str, float] = {}
-        # Evaluate each length separately, since short sequences lack the later positions.
-        for part, sequences in zip(parts, text_sequences, strict=True):
-            count = max(1, _MAX_HELD_OUT * short_length // part.length)
-            metrics = _evaluate(run, model, part, sequences, count, text.name)
-            metrics |= {"perplexity": math.exp(metrics["loss"])} if is_causal else {}
-            length_suffix = "" if part.length == short_length else f"_at_{part.length}"
-            scores |= {f"{name}{length_suffix}": float(value) for name, value in metrics.items()}
-        text_scores.append(scores)
+    text_scores = [
+        _evaluate_lengths(run, model, parts, text_sequences, text.name)
+        for text, text_sequences in zip(held, held_out_sequences, strict=True)
+    ]
     num_held_out = sum(map(len, held_out))
     scores = {name: sum(t.share * s[name] for t, s in zip(held, text_scores, strict=True)) for name in text_scores[0]}
     for name in scores if is_causal else ():
         if name.startswith("perplexity"):  # geometric mean of the texts' perplexities
             scores[name] = math.exp(scores[name.replace("perplexity", "loss")])
     corpus_size = f"{sum(map(len, corpora)):,} documents, {sum(corpus.num_tokens for corpus in corpora):,} tokens"
+    objective = getattr(model, "objective", None) or "none"
+    if isinstance(model, Seq2SeqLM):
+        objective = recipe.family_record.objective
+        model = _make_pair_model(model)
     return model, {
         "scores": scores,
         "of_texts": {text.name: scores for text, scores in zip(held, text_scores, strict=True)}
@@ -117,7 +117,7 @@ def train_encoder(
         "seconds": seconds,
         "fixed": {
             "vocabulary_size": f"{tokenizer.vocabulary_size:,}",
-            **({} if is_causal else {"objective": getattr(model, "objective", None) or "none"}),
+            **({} if is_causal else {"objective": objective}),
         },
     }
 
@@ -144,7 +144,8 @@ def _tokenize_texts(run: Run, kind: str, texts: Sequence[TrainingDocuments], tok
     corpora = []
     for text in texts:
         name = "_".join(filter(None, (kind, text.name)))
-        documents = WithSpaces(text) if run.recipe.method.causal else text
+        method = run.recipe.method
+        documents = WithSpaces(text) if method.causal or method.spans else text
         corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
         run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
     return corpora
@@ -173,6 +174,32 @@ def _make_parts(
         batches, tokens = _make_batches(run, model, texts, corpora, length, share, size)
         parts.append(_Part(length, batches, size, share / tokens))
     return parts
+
+
+def _evaluate_lengths(
+    run: Run, model: Task, parts: Sequence[_Part], sequences: Sequence[EncodedTexts], text_name: str
+) -> dict[str, float]:
+    """Evaluate a model on held-out sequences of one text, and return the scores of each length.
+
+    Lengths are evaluated separately, since short sequences lack the later positions.
+
+    Args:
+        run: settings and files of the run.
+        model: the trained model.
+        parts: parts of the training, shortest sequences first.
+        sequences: held-out sequences of the text, for each part.
+        text_name: str, name of the text for messages; may be empty.
+    """
+    scores: dict[str, float] = {}
+    short_length = parts[0].length
+    for part, part_sequences in zip(parts, sequences, strict=True):
+        count = max(1, _MAX_HELD_OUT * short_length // part.length)
+        metrics = _evaluate(run, model, part, part_sequences, count, text_name)
+        if run.recipe.method.causal:
+            metrics["perplexity"] = math.exp(metrics["loss"])
+        length_suffix = "" if part.length == short_length else f"_at_{part.length}"
+        scores |= {f"{name}{length_suffix}": float(value) for name, value in metrics.items()}
+    return scores
 
 
 def _evaluate(
@@ -239,7 +266,7 @@ def _make_batches(
 
 def _buckets(model: Task, lengths: np.ndarray) -> list[int] | None:
     """Return a single padded length if each length would be compiled, or most sequences are full; else None."""
-    return [int(lengths.max())] if isinstance(model, CausalLM) or compiles_shapes() else None
+    return [int(lengths.max())] if isinstance(model, CausalLM | Seq2SeqLM) or compiles_shapes() else None
 
 
 def decay_begin(recipe: Recipe, total: int) -> int | None:
@@ -332,8 +359,10 @@ def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
     if recipe.attends:
         settings["num_heads"] = width // 64
         settings["initializer_range"] = 0.02 * math.sqrt(768 / width)  # keeps attention logits as large as at width 768
-    field_names = {field.name for field in fields(backbone.config_class)}
-    settings = {name: value for name, value in settings.items() if name in field_names}
+    config_fields = {field.name: field for field in fields(backbone.config_class)}
+    settings = {name: value for name, value in settings.items() if name in config_fields}
+    if recipe.attends and config_fields["initializer_range"].default is None:
+        del settings["initializer_range"]  # the family's default depends on the width
     return backbone(**settings, **common_settings)
 
 
@@ -356,6 +385,8 @@ def _load_model(preset: str, recipe: Recipe) -> Task:
     task: Task
     if recipe.method.causal:
         task = CausalLM.from_preset(preset, **settings)
+    elif recipe.method.spans:
+        task = Seq2SeqLM.from_preset(preset, span_corruption=recipe.span_corruption, **settings)
     else:
         task_class = (
             Pretrainer
@@ -391,7 +422,17 @@ def _build_model(recipe: Recipe, tokenizer: Tokenizer) -> Task:
     preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
     if recipe.method.causal:
         return CausalLM(backbone, preprocessor)
+    if recipe.method.spans:
+        return Seq2SeqLM(backbone, preprocessor, span_corruption=recipe.span_corruption)
     return Pretrainer(backbone, preprocessor, objective, recipe.masking)
+
+
+def _make_pair_model(model: Seq2SeqLM) -> Seq2SeqLM:
+    """Return a model with the same weights that learns from pairs, as presets are loaded for."""
+    config = {**model.get_config(), "backbone": model.backbone, "preprocessor": model.preprocessor}
+    pair_model = Seq2SeqLM(**{**config, "span_corruption": None})
+    pair_model.set_weights(model.get_weights())
+    return pair_model
 
 
 def _held_out_sequences(
@@ -413,6 +454,9 @@ def _pack_corpus(model: Task, corpus: TokenCorpus, length: int, passes: int, run
     preprocessor = Preprocessor(corpus.tokenizer, run.recipe.family_record.packing, length)
     if isinstance(model, CausalLM):
         return pack_continuously(corpus, preprocessor)
+    if run.recipe.method.spans:
+        preprocessor.sequence_length = run.recipe.span_corruption.text_length(length)
+        return pack_running_text(corpus, preprocessor)
     objective = getattr(model, "objective", None)
     if objective not in PAIRED:
         return pack_sentences(corpus, preprocessor)

@@ -33,8 +33,11 @@ def training_seconds(recipe: Recipe) -> float:
     length, batch_size, learning_rate = recipe.batch_settings
     predicts_words = recipe.method.words
     length = length if predicts_words else min(length, recipe.positions)
+    text_length = recipe.span_corruption.text_length(length) if recipe.method.spans else length
+    target_length = recipe.span_corruption.target_length(text_length) if recipe.method.spans else length
     backbone = language_model_backbone(recipe) if predicts_words else encoder_backbone(recipe, recipe.vocabulary_size)
-    num_predicted = length if predicts_words or recipe.method.causal else recipe.masking.slots(length)
+    predicts_all = predicts_words or recipe.method.causal or recipe.method.spans
+    num_predicted = target_length if predicts_all else recipe.masking.slots(length)
     num_classes = max(2, sampled_words(recipe.vocabulary_size)) if predicts_words else recipe.vocabulary_size
     hidden_states = backbone.output["sequence_output"][:, :num_predicted]  # (B, P, H)
     model = keras.Model(backbone.input, keras.layers.Dense(num_classes, dtype=backbone.dtype_policy)(hidden_states))
@@ -48,7 +51,7 @@ def training_seconds(recipe: Recipe) -> float:
     shape: tuple[int, ...]
     for name, x in backbone.input.items():
         num_ids = backbone.id_counts[name]
-        shape = (batch_size, length)
+        shape = (batch_size, target_length if name.startswith("decoder_") else length)
         if len(x.shape) == 3:
             shape += (backbone.config.max_characters,)
         # Masks and segments are constant.
@@ -57,7 +60,7 @@ def training_seconds(recipe: Recipe) -> float:
     steps = _UNTIMED_STEPS + _MAX_STEPS
     timer = _StepTimer()
     model.fit((batch for _ in range(steps)), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[timer])
-    return timer.seconds() * recipe.tokens / (batch_size * length)
+    return timer.seconds() * recipe.tokens / (batch_size * text_length)
 
 
 class _StepTimer(keras.callbacks.Callback):

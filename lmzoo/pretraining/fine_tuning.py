@@ -18,6 +18,7 @@ def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
     The peak learning rate is a power of the width: 1e-3 at a width of 128, from a search for the shipped presets, and
     5e-5 at a width of 768 (Devlin et al., 2019). Classifiers use the mean over tokens, which was better in the search.
     Wider models use the first token instead if an objective has trained its vector, and wider causal models the last.
+    Other heads have the family's usual recipe, if there is one.
 
     Args:
         task: the pre-trained model.
@@ -31,5 +32,9 @@ def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
     pooling = "first" if has_trained_vector and not is_narrow else "mean"
     recipe = FineTuningRecipe(learning_rate, epochs)
     pooled_recipe = FineTuningRecipe(learning_rate, epochs, pooling=pooling)
-    recipes = {**dict.fromkeys(_OTHER_HEADS, recipe), **dict.fromkeys(_POOLED_HEADS, pooled_recipe)}
+    recipes = {
+        **task.family.backbone.usual_recipes,
+        **dict.fromkeys(_OTHER_HEADS, recipe),
+        **dict.fromkeys(_POOLED_HEADS, pooled_recipe),
+    }
     return {kind: recipe for kind, recipe in recipes.items() if tasks()[kind].supports(task.family)}

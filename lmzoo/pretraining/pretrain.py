@@ -29,7 +29,12 @@ from lmzoo.pretraining.training_texts import Text, identity_of, read_texts, spli
 from lmzoo.tasks import Task
 
 # Training functions by kind of pre-training head, like `lmzoo.pretraining.recipe.METHODS`.
-_TRAINERS = {"bidirectional_lm": train_language_model, "causal_lm": train_encoder, "pretraining": train_encoder}
+_TRAINERS = {
+    "bidirectional_lm": train_language_model,
+    "causal_lm": train_encoder,
+    "pretraining": train_encoder,
+    "seq2seq_lm": train_encoder,
+}
 
 
 def pretrain(

@@ -18,7 +18,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
 from lmzoo.registry.family import Family, families, family_of
-from lmzoo.text import Masking
+from lmzoo.text import Masking, SpanCorruption
 from lmzoo.training import LAMB, AdamW
 
 _HEAD_DIM = 64
@@ -26,7 +26,8 @@ _HEAD_DIM = 64
 SIZES = {"nano": (4, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 OPTIMIZERS = {"adamw": AdamW, "lamb": LAMB}
 PAIRED = ("nsp", "sop")  # objectives on pairs of segments
-OBJECTIVES = ("auto", *PAIRED, "plm", "rtd", "sbo", "none")
+_SOLE_OBJECTIVES = ("plm", "span_corruption")  # objectives of families that learn no other
+OBJECTIVES = ("auto", *PAIRED, "plm", "rtd", "sbo", "span_corruption", "none")
 SCHEDULES = ("linear", "wsd")
 WSD_WARMUP = 500  # steps; not a fraction, since the length of the training may change later
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64")
@@ -43,6 +44,7 @@ class Method:
         learning_rate: float, default of the recipe's field; None if it depends on the width of the model.
         words: bool, whether the model predicts words in texts of any length, instead of tokens in packed sequences.
         causal: bool, whether the model predicts next tokens in full sequences, instead of masked tokens.
+        spans: bool, whether the model writes the dropped spans of full sequences, instead of masked tokens.
         unused: names of the recipe fields that the method ignores.
         reason: str, reason for ignoring them.
     """
@@ -53,6 +55,7 @@ class Method:
     learning_rate: float | None = None
     words: bool = False
     causal: bool = False
+    spans: bool = False
     unused: tuple[str, ...] = ()
     reason: str = ""
 
@@ -63,6 +66,7 @@ LEARNS = {
     "sop": "masked tokens, and the order of sentences",
     "plm": "tokens in a random order",
     "sbo": "masked spans, also from the tokens at their boundaries",
+    "span_corruption": "dropped spans of tokens, which the decoder writes",
     "rtd": "masked tokens in a generator, and which of its tokens are not the original ones",
 }
 _MASKING = ("objective", "dynamic", "mask_probability", "whole_word")
@@ -84,6 +88,12 @@ METHODS = {
         reason="it learns to predict the next token, and masks none",
     ),
     "pretraining": Method(learns="masked tokens"),
+    "seq2seq_lm": Method(
+        learns="dropped spans of tokens",
+        spans=True,
+        unused=("dynamic", "whole_word"),
+        reason="it drops other spans of tokens in each batch",
+    ),
 }
 
 
@@ -102,7 +112,8 @@ class Recipe:
         words: bool, whether tokens are the most frequent words instead of subwords; for "lstm_lm" and "ffnn_lm". Other
             words become `<unk>`, which counts as a word in the perplexity.
         sequence_length: int, maximum number of tokens of a sequence in nine tenths of the training, by default 128; for
-            ELMo, number of words that gradients flow through, by default 20.
+            T5, of a source from which spans were dropped; for ELMo, number of words that gradients flow through, by
+            default 20.
         positions: int, number of positions of the model, the maximum length of sequences in one tenth of the training.
             Not for ELMo.
         batch_size: int, number of sequences in a batch, by default 32, for ELMo 128; batches of long sequences are
@@ -113,14 +124,15 @@ class Recipe:
         schedule: str, "linear", a warm-up over a tenth of the training and a linear decay to 0; or "wsd", a warm-up
             over 500 steps, a constant learning rate, and a decay to 0 over the last fifth (Hu et al., 2024, with the
             decay of `lmzoo.training.LateDecay`). A run with "wsd" can be extended by raising `tokens`. Not for ELMo.
-        objective: str, "nsp", "sop", "plm", "rtd", "sbo", "none", or "auto" for the objective of the family or of the
-            heads in `init`. BERT and ALBERT support "nsp" and "sop", XLNet "plm", and ELECTRA and ALBERT "rtd". All
-            families with masks support "sbo", which masks spans of up to ten words, as in SpanBERT.
-        dynamic: bool, whether each batch draws new masks, instead of each sequence keeping its masks. Not for ELMo and
-            causal families.
+        objective: str, "nsp", "sop", "plm", "rtd", "sbo", "span_corruption", "none", or "auto" for the objective of the
+            family or of the heads in `init`. BERT and ALBERT support "nsp" and "sop", XLNet "plm", ELECTRA and ALBERT
+            "rtd", and T5 "span_corruption". All families with masks support "sbo", which masks spans of up to ten
+            words, as in SpanBERT.
+        dynamic: bool, whether each batch draws new masks, instead of each sequence keeping its masks. Not for ELMo, T5
+            and causal families.
         mask_probability: float, fraction of the tokens to predict. Not for ELMo and causal families.
         whole_word: bool, whether all tokens of a word are masked together, which is always the case for ALBERT. Not for
-            ELMo and causal families.
+            ELMo, T5 and causal families.
         dtype: str, dtype policy, such as "mixed_bfloat16".
         seed: int, seed of all randomness.
         accumulate: int, number of batches whose gradients are accumulated for one step. Not for ELMo.
@@ -230,14 +242,7 @@ class Recipe:
         Raises:
             ValueError: if the family learns from pairs of texts, or is not trained from scratch.
         """
-        if self.family_record.backbone.reads_source:
-            raise ValueError(f"{self.family} learns from pairs of texts, not from texts: use `lmzoo fit`.")
-        if self.family_record.pretrained_head not in METHODS:
-            raise ValueError(
-                f"{self.family} is not pre-trained from scratch. Load a published model; `MaskedLM.fit` trains it "
-                "further."
-            )
-        return METHODS[self.family_record.pretrained_head]
+        return _method_of(self.family_record)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -271,6 +276,11 @@ class Recipe:
             family_masking, probability=self.mask_probability, whole_word=whole_word, dynamic=self.dynamic
         )
         return masking.with_spans() if self.objective == "sbo" else masking
+
+    @property
+    def span_corruption(self) -> SpanCorruption:
+        """Span corruption with the settings of the recipe."""
+        return SpanCorruption(self.mask_probability)
 
     @property
     def batch_settings(self) -> tuple[int, int, float]:
@@ -310,9 +320,12 @@ class Recipe:
             ValueError: if a number is out of range.
         """
         has_pairs = (self.family_record.objective if self.objective == "auto" else self.objective) in PAIRED
-        min_length, min_vocabulary = (
-            (1, 4) if self.method.words else (self.family_record.packing.overhead(has_pairs) + 1 + has_pairs, 1)
-        )
+        min_vocabulary = 4 if self.method.words else 1
+        min_length = self.family_record.packing.overhead(has_pairs) + 1 + has_pairs
+        if self.method.words:
+            min_length = 1
+        elif self.method.spans:
+            min_length = SpanCorruption().target_length(2)
         minima = {
             "tokens": 1,
             "vocabulary_size": min_vocabulary,
@@ -386,7 +399,7 @@ def _preset_fields(preset: str | Path) -> dict[str, Any]:
     backbone = Backbone.from_preset(preset, load_weights=False)
     family = family_of(backbone)
     config = backbone.config
-    if METHODS[family.pretrained_head].words:
+    if _method_of(family).words:
         raise ValueError(
             f"`init`: {preset} is of the family {family.name}, whose training does not continue from a preset here: "
             "call `fit` of `lmzoo.models.BidirectionalLM.from_preset`."
@@ -401,12 +414,27 @@ def _preset_fields(preset: str | Path) -> dict[str, Any]:
     }
 
 
+def _method_of(family: Family) -> Method:
+    """Return the pre-training method of a family.
+
+    Raises:
+        ValueError: if the family learns from pairs of texts, or is not trained from scratch.
+    """
+    if family.pretrained_head in METHODS:
+        return METHODS[family.pretrained_head]
+    if family.backbone.reads_source:
+        raise ValueError(f"{family.name} learns from pairs of texts, not from texts: use `lmzoo fit`.")
+    raise ValueError(
+        f"{family.name} is not pre-trained from scratch. Load a published model; `MaskedLM.fit` trains it further."
+    )
+
+
 def _objectives(family: Family) -> tuple[str, ...]:
     """Return the objectives that a family supports in pre-training."""
+    if family.objective in _SOLE_OBJECTIVES:
+        return "auto", str(family.objective)
     if family.pretrained_head != "pretraining":
         return ("auto",)
-    if family.objective == "plm":
-        return "auto", "plm"
     has_generator = family.backbone.generator_embeddings is not None
     return (
         "auto",

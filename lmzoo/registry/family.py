@@ -51,7 +51,8 @@ class Family:
         checkpoints: dict from names of formats to the `lmzoo.checkpoints.engine.Layout` of checkpoint files.
         masking: `Masking`, the masking of texts in pre-training; the default of `MaskedLM`.
         objective: str, the family's pre-training objective and the default of `Pretrainer`: "nsp" or "sop" in addition
-            to masked tokens, "plm" or "rtd" instead of plain masked tokens, or None for masked tokens alone.
+            to masked tokens, "plm" or "rtd" instead of plain masked tokens, or None for masked tokens alone; for
+            encoder-decoders "span_corruption", or None if they learn from pairs alone.
         pretrained_head: str, kind of head for `lmzoo.pretraining`, a key of `lmzoo.pretraining.recipe.METHODS`. Empty
             for a family that is not trained from scratch.
         special_tokens: special tokens that differ from the defaults of the tokenizer's class.

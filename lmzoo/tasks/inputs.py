@@ -401,6 +401,11 @@ def are_documents(x: object) -> TypeGuard[Iterable[Document]]:
     return _is_string(_leading_spec(x)) or not hasattr(x, "element_spec")
 
 
+def are_pairs(x: object) -> bool:
+    """Return whether `x` is pairs of texts: a tuple of two lists, or a list of tuples."""
+    return isinstance(x, tuple) or (isinstance(x, list) and bool(x) and isinstance(x[0], tuple))
+
+
 def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Sequence[Document], Sequence[Document]]:
     """Split the documents for training and validation, holding out the last `fraction`.
 

@@ -122,8 +122,10 @@ class Pretrainer(MaskedTokensTask):
         generator_width: int | None = None,
         tie_embeddings: bool = True,
     ) -> None:
-        objective = family_of(backbone).objective if objective == "auto" else objective
-        _check_objective(backbone, objective)
+        family = family_of(backbone)
+        objective = family.objective if objective == "auto" else objective
+        if self.supports(family):  # the base class refuses other families
+            _check_objective(backbone, objective)
         if objective == "sbo" and masking is None:
             masking = family_of(backbone).masking.with_spans()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -11,6 +12,7 @@ from keras import ops
 
 from lmzoo.common.arguments import is_integer, is_number, refuse_arguments, require, require_share
 from lmzoo.common.tensor_types import Tensor
+from lmzoo.data.corpora.sequences import pack_running_text
 from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.evaluation.reports import Report
 from lmzoo.evaluation.translations import compare_translations
@@ -19,13 +21,13 @@ from lmzoo.layers.heads import OutputBias
 from lmzoo.registry.family import Family, family_of
 from lmzoo.serving.export import signature, text_signatures
 from lmzoo.serving.served_model import Signatures
-from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
+from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, cached_generator, check_sampling
-from lmzoo.tasks.inputs import TokenIds, list_ids, list_target_ids, list_texts
+from lmzoo.tasks.inputs import TokenIds, are_pairs, list_ids, list_target_ids, list_texts
 from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_prompt_ids, check_reads_text, split_stops
-from lmzoo.text import EncodedTexts, Preprocessor
+from lmzoo.text import EncodedTexts, Preprocessor, SpanCorruption
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.packing import EncodedPairs
 from lmzoo.text.segments import split_segments
@@ -57,6 +59,10 @@ class Seq2SeqLM(Task):
     token features, pass the targets' tokens as `y`, int (B, S), and a `sample_weight` of 0 for tokens that should not
     count.
 
+    With `span_corruption`, T5's pre-training objective (Raffel et al., 2020), they take documents instead, each a
+    string or a list of sentences. `lmzoo.data.corpora.pack_running_text` joins the documents and splits them into
+    sequences. Every batch drops other spans of their tokens, and the model learns to write these spans.
+
     Args:
         backbone: `lmzoo.models.Backbone` of a family that reads a source, such as `MarianBackbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
@@ -64,12 +70,16 @@ class Seq2SeqLM(Task):
         length_penalty: float; beam search divides the log-probability of a translation by its number of tokens to
             this power.
         max_new_tokens: int, maximum number of tokens in a translation; by default 2·n + 16 for a source of n tokens.
-        label_smoothing: float in [0, 1), the fraction of the target probability that is spread over all tokens.
+        label_smoothing: float in [0, 1), the fraction of the target probability that is spread over all tokens. Span
+            corruption has none.
+        span_corruption: `lmzoo.text.SpanCorruption`, or a dict of its arguments, to learn from documents; None to learn
+            from pairs.
         name: name of the model.
 
     Raises:
-        ValueError: for a backbone that reads no source, or a preprocessor without a padding token or an end token; for
-            numbers out of range.
+        TypeError: if `span_corruption` is neither a `SpanCorruption` nor a dict.
+        ValueError: for a backbone that reads no source; for a preprocessor without a padding token or an end token or,
+            with `span_corruption`, without sentinels; for numbers out of range.
 
     Example:
 
@@ -114,6 +124,7 @@ class Seq2SeqLM(Task):
         length_penalty: float = 1.0,
         max_new_tokens: int | None = None,
         label_smoothing: float = 0.1,
+        span_corruption: SpanCorruption | Mapping[str, Any] | None = None,
         labels: None = None,
         name: str | None = None,
     ) -> None:
@@ -125,6 +136,10 @@ class Seq2SeqLM(Task):
         require(is_integer(num_beams, 1), "num_beams", "a positive integer", num_beams)
         require(is_number(length_penalty), "length_penalty", "a number", length_penalty)
         require_share("label_smoothing", label_smoothing)
+        if isinstance(span_corruption, Mapping):
+            span_corruption = SpanCorruption(**span_corruption)
+        if not isinstance(span_corruption, SpanCorruption | None):
+            raise TypeError(f"`span_corruption` must be a `lmzoo.text.SpanCorruption`, got {span_corruption!r:.60}.")
         max_length = backbone.config.max_sequence_length
         is_valid = max_new_tokens is None or (is_integer(max_new_tokens, 1) and max_new_tokens < max_length)
         require(
@@ -142,11 +157,20 @@ class Seq2SeqLM(Task):
         self.length_penalty = float(length_penalty)
         self.max_new_tokens = max_new_tokens
         self.label_smoothing = label_smoothing
+        self.span_corruption = span_corruption
+        if span_corruption is not None:
+            self.learns_from = "documents alone, with span corruption"
+            self.splits_examples = True
         self._compiled_parts: dict[str, Any] = {}  # filled on first use
         if preprocessor is not None and not (preprocessor.tokenizer.pad_token and preprocessor.packing.end):
             raise ValueError(
                 "A Seq2SeqLM needs a tokenizer with a padding token, with which targets begin, and a packing with an "
                 "end token."
+            )
+        if span_corruption is not None and preprocessor is not None and not self._sentinels:
+            raise ValueError(
+                f"Span corruption needs a tokenizer with sentinels, such as T5Tokenizer: this "
+                f"{type(preprocessor.tokenizer).__name__} has none."
             )
         self.compile()
 
@@ -156,8 +180,8 @@ class Seq2SeqLM(Task):
         return bool(family.backbone.reads_source)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the loss, the mean cross-entropy with label smoothing over the targets' tokens."""
-        return SmoothedCrossEntropy(self.label_smoothing)
+        """Return the loss, the mean cross-entropy over the targets' tokens, for pairs with label smoothing."""
+        return SmoothedCrossEntropy(self.label_smoothing if self.span_corruption is None else 0.0)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
         """Return the metrics, the accuracy of next-token predictions."""
@@ -173,6 +197,70 @@ class Seq2SeqLM(Task):
         self._compiled_parts = {}
 
     # === Examples ===
+
+    @property
+    def longest_sequence(self) -> int:
+        """The maximum number of tokens in a sequence, with span corruption of text before it is corrupted."""
+        length = super().longest_sequence
+        return length if self.span_corruption is None else self.span_corruption.text_length(length)
+
+    @property
+    def _sentinels(self) -> tuple[str, ...]:
+        """The sentinels of the tokenizer in their order in texts; empty for a tokenizer without sentinels."""
+        return tuple(getattr(self.text_preprocessor.tokenizer, "sentinels", ()))
+
+    def encode_examples(self, x: Any, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
+        """Encode pairs or, with span corruption, pack documents into sequences.
+
+        Encoded examples are returned unchanged.
+
+        Raises:
+            TypeError: for an entry that is not text; the message names its position.
+            ValueError: see `encode_inputs`; with span corruption, for pairs, labels, weights of documents, sequences
+                that are too short or too long, or if there are too few sentinels.
+        """
+        if self.span_corruption is None:
+            return super().encode_examples(x, y, sample_weight)
+        if isinstance(x, EncodedPairs) or are_pairs(x):
+            raise ValueError(
+                "With `span_corruption` a Seq2SeqLM learns from documents, each a string or a list of sentences, but "
+                "got pairs. To learn from pairs, build or load the model with `span_corruption=None`."
+            )
+        examples = self._pack_documents(
+            x,
+            y,
+            sample_weight,
+            lambda x, by: pack_running_text(x, Preprocessor(by.tokenizer, by.packing, self.longest_sequence)),
+        )
+        self._check_spans(examples.encoded.lengths, self.span_corruption)
+        return examples
+
+    def _check_spans(self, lengths: np.ndarray, corruption: SpanCorruption) -> None:
+        """Check that sequences can be corrupted.
+
+        Args:
+            lengths: int (n,), numbers of tokens of the sequences.
+            corruption: settings of span corruption.
+
+        Raises:
+            ValueError: if a sequence is too short or too long, or there are too few sentinels for the longest one.
+        """
+        if not len(lengths):
+            return  # the caller says that there is no text
+        max_length = self.longest_sequence
+        if lengths.min() < 2 or lengths.max() > max_length:
+            raise ValueError(
+                f"Span corruption takes sequences of 2 to {max_length} tokens, got {lengths.min()} to {lengths.max()}. "
+                "Make them with `lmzoo.data.corpora.pack_running_text`, from a preprocessor with "
+                f"`sequence_length={max_length}`."
+            )
+        span_count = int(corruption.counts(lengths.max(keepdims=True))[1][0])
+        if span_count + 1 > len(self._sentinels):
+            raise ValueError(
+                f"Sequences of {lengths.max()} tokens have {span_count} dropped spans, for which {span_count + 1} "
+                f"sentinels are needed, but the tokenizer has {len(self._sentinels)}. Use shorter sequences, longer or "
+                "fewer spans (`mean_length`, `probability`), or a tokenizer with more sentinels."
+            )
 
     def encode_inputs(self, x: Any) -> EncodedPairs:
         """Encode pairs of sources and targets as sequences of token ids.
@@ -244,22 +332,45 @@ class Seq2SeqLM(Task):
 
         The decoder's inputs are the targets shifted by one position, with a padding token in front.
         """
+        return self._pair_features(encoded, indices, width, width)[0]
+
+    def _pair_features(
+        self, pairs: EncodedPairs, indices: np.ndarray, source_width: int, target_width: int
+    ) -> tuple[FeatureArrays, np.ndarray]:
+        """Return the model's inputs for the pairs at `indices`, and the padded targets, int32 (b, target_width)."""
         pad_id = self.text_preprocessor.tokenizer.pad_id
-        ids, mask = encoded.targets.padded(indices, width, pad_id)  # (b, width)
-        return {
-            **self.text_preprocessor.features(encoded.sources, indices, width),
+        ids, mask = pairs.targets.padded(indices, target_width, pad_id)  # (b, target_width)
+        features = {
+            **self.text_preprocessor.features(pairs.sources, indices, source_width),
             "decoder_token_ids": np.concatenate([np.full_like(ids[:, :1], pad_id), ids[:, :-1]], axis=1),
             "decoder_padding_mask": mask,
         }
+        return features, ids
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return `(features, targets, weights)` for the pairs at `indices`, int32 (b, t) and float32 (b, t)."""
-        pairs: EncodedPairs = examples.encoded
-        ids, mask = pairs.targets.padded(indices, width, self.text_preprocessor.tokenizer.pad_id)
-        weights = mask.astype("float32")
+        """Return `(features, targets, weights)` for the pairs or sequences at `indices`.
+
+        Targets are int32 (b, t), and weights are float32 (b, t). With span corruption, `width` is the padded length of
+        the text, from which the lengths of sources and targets follow.
+        """
+        corruption = self.span_corruption
+        if corruption is None:
+            features, ids = self._pair_features(examples.encoded, indices, width, width)
+        else:
+            tokenizer = self.text_preprocessor.tokenizer
+            sentinel_ids = [tokenizer.token_to_id(sentinel) for sentinel in self._sentinels]
+            (end_id,) = self.text_preprocessor.special_ids()[2]
+            pairs = corruption.corrupt(examples.encoded.select(indices), sentinel_ids, end_id, rng)
+            widths = corruption.source_length(width), corruption.target_length(width)
+            features, ids = self._pair_features(pairs, np.arange(len(indices)), *widths)
+        weights = features["decoder_padding_mask"].astype("float32")
         if examples.weights is not None:
             weights = weights * examples.weights[indices][:, None].astype("float32")
-        return self.features(pairs, indices, width), ids, weights
+        return features, ids, weights
+
+    def get_config(self) -> dict[str, Any]:
+        span_corruption = None if self.span_corruption is None else asdict(self.span_corruption)
+        return {**super().get_config(), "span_corruption": span_corruption}
 
     # === Translate ===
 

@@ -6,6 +6,7 @@ from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Encoded, EncodedTexts, EncodedWords, Packing
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.sentences import split_sentences
+from lmzoo.text.span_corruption import SpanCorruption
 from lmzoo.text.tokenizers.added_tokens import AddedToken
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer
@@ -41,6 +42,7 @@ __all__ = [
     "Packing",
     "Preprocessor",
     "SentencePieceTokenizer",
+    "SpanCorruption",
     "SpecialTokens",
     "T5Tokenizer",
     "TextWarning",

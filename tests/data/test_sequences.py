@@ -11,6 +11,7 @@ from lmzoo.data.corpora import (
     SegmentPairs,
     TokenCorpus,
     pack_documents,
+    pack_running_text,
     pack_sentences,
     segment_pairing,
     segment_pairs,
@@ -28,6 +29,7 @@ WORDS = [f"w{i}" for i in range(53)]
 TOKENIZER = WordPieceTokenizer.of_words(WORDS, 59)
 RECIPES = {
     "documents": lambda source, pack, seed: pack_documents(source, pack),
+    "running text": lambda source, pack, seed: pack_running_text(source, pack),
     "full sentences": lambda source, pack, seed: pack_sentences(source, pack),
     "document sentences": lambda source, pack, seed: pack_sentences(source, pack, across_documents=False),
     "nsp": lambda source, pack, seed: segment_pairs(source, pack, "nsp", np.random.default_rng(seed), 2),
@@ -122,6 +124,16 @@ def test_too_little_for_a_row(tmp_path):
     assert len(pack_documents(corpus, packer(31))) == 0
     row = [TOKENIZER.token_to_id(token) for token in ("[CLS]", "w1", "[SEP]", "[SEP]")]
     assert pack_sentences(corpus, packer(31)).token_ids.tolist() == row
+
+
+def test_running_text_is_all_tokens_in_order(corpus):
+    """There is nothing between documents; of the last sequence, at least two tokens are kept."""
+    tokens = np.concatenate([shard.token_ids for shard in corpus.shards])
+    for length in (7, len(tokens) - 1, len(tokens) - 2):
+        rows = pack_running_text(corpus, packer(length))
+        count, rest = divmod(len(tokens), length)
+        assert rows.lengths.tolist() == [length] * count + [rest] * (rest > 1)
+        np.testing.assert_array_equal(rows.token_ids, tokens[: len(rows.token_ids)])
 
 
 def test_a_lone_separator_is_no_row():

@@ -237,3 +237,26 @@ def test_an_arm_is_trained_once(variants, shared, tmp_path, monkeypatch):
     }
     monkeypatch.setattr(trained, "pretrain", None)
     assert (trained.train(arm, 0, setting) / "model.weights.h5").exists()
+
+
+def test_span_corruption_at_equal_flops():
+    """Counted from the weights: each kernel multiplies the tokens of the source or of the target."""
+    from benchmarks.evidence import span_corruption
+    from benchmarks.evidence.trained import LENGTH
+    from lmzoo.models import T5Backbone
+    from lmzoo.text import SpanCorruption
+
+    corruption = SpanCorruption()
+    text_length = corruption.text_length(LENGTH)
+    source, target = corruption.source_length(text_length), corruption.target_length(text_length)
+    backbone = T5Backbone(**span_corruption.SIZES)
+    products = 0
+    for weight in backbone.weights:
+        if weight.path.endswith("/kernel") or weight.path.endswith("token_embedding/embeddings"):
+            reads_source = "encoder_block" in weight.path or re.search(r"source_attention/(key|value)/", weight.path)
+            products += weight.value.shape[0] * weight.value.shape[1] * (source if reads_source else target)
+    products += 2 * 2 * 128 * (source * source + target * target + target * source)  # attention in two blocks
+    expected = 6 * products / text_length
+    found = span_corruption.flops_of_text(backbone.config, corruption)
+    assert found == pytest.approx(expected)
+    assert span_corruption.T5_TOKENS < span_corruption.TOKENS

@@ -7,6 +7,7 @@ import json
 import keras
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import lmzoo
 from lmzoo.families.marian import FAMILY as MARIAN
@@ -168,6 +169,27 @@ def test_keras_hub(tmp_path, options):
     if ours.output_projection is not None:
         kernel = keras.ops.convert_to_numpy(again.token_embedding.reverse_embeddings)
         np.testing.assert_array_equal(kernel, keras.ops.convert_to_numpy(ours.output_projection.kernel))
+
+
+@pytest.mark.parametrize("version", [5, 4])
+def test_tied_logits_of_version_1_1(tmp_path, version):
+    """transformers 5 ties the kernel of new models, and omits it from files; version 4 tied it only if it said so."""
+    torch.manual_seed(17)
+    config = transformers.T5Config(**SHAPE, **VERSIONS["1.1"])
+    theirs = transformers.T5ForConditionalGeneration(config).eval()
+    theirs.save_pretrained(tmp_path)
+    assert "lm_head.weight" not in safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    if version == 4:
+        stored = json.loads((tmp_path / "config.json").read_text())
+        del stored["scale_decoder_outputs"]
+        (tmp_path / "config.json").write_text(json.dumps({**stored, "tie_word_embeddings": False}))
+        with pytest.raises(ValueError, match=r"lacks 'lm_head\.weight'"):
+            Backbone.from_preset(tmp_path)
+        return
+    check_states_and_logits(theirs, tmp_path, FAMILY, padded_batch(149, (41, 29)))
+    assert not Backbone.from_preset(tmp_path).config.tie_embeddings
+    encoder = Backbone.from_preset(tmp_path, family="t5_encoder")
+    assert type(encoder) is T5EncoderBackbone
 
 
 # === The encoder ===

@@ -27,7 +27,7 @@ from lmzoo.pretraining import Recipe, language_model, pretrain, recipe
 from lmzoo.registry.family import Family, families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 from lmzoo.testing.tiny import public_tasks
-from lmzoo.text import BytePairTokenizer
+from lmzoo.text import BytePairTokenizer, T5Tokenizer
 from lmzoo.training import Adagrad, AdamW, ResumableCheckpoint
 
 # Sizes that eight devices can split evenly.
@@ -56,6 +56,7 @@ PRETRAINED = {
     "bidirectional_lm": models.BidirectionalLM,
     "causal_lm": models.CausalLM,
     "pretraining": models.Pretrainer,
+    "seq2seq_lm": models.Seq2SeqLM,
 }
 
 # The tolerance of results that are computed with fewer than 24 bits.
@@ -144,7 +145,11 @@ def pretraining(family: str) -> Iterator[Any]:
     text = [LINES[i % 4 :] + LINES[: i % 4] for i in range(103)]
     record = families()[family]
     positions = {} if family == "elmo" else {"positions": 23}
-    words = 262 if issubclass(record.tokenizer, BytePairTokenizer) else 60  # of bytes alone there are 256
+    words = 60
+    if issubclass(record.tokenizer, BytePairTokenizer):
+        words = 262  # of bytes alone there are 256
+    elif issubclass(record.tokenizer, T5Tokenizer):
+        words = 160  # of sentinels alone there are 100
     chosen = Recipe(family, tokens=600, vocabulary_size=words, sequence_length=17, batch_size=6, **positions)
     losses: list[float] = []
     seen = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, r
 from lmzoo.checkpoints.engine import TOKEN_TABLE, TRANSPOSED, Layout, Row, Table, canonical_names, torch_modules
 from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
-from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile, without_wrappers
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors, Place, PlacedTensors, TensorFile, without_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.checkpoints.hugging_face.families import architecture_in, detect_family, named_by
 from lmzoo.checkpoints.hugging_face.heads import (
@@ -114,6 +114,8 @@ class HuggingFaceLayout(Layout):
         pooling: Key of `config.json` for the pooling of token vectors in heads for texts, or None without one.
         head_values: Kind of head -> key of `config.json` that only this head reads -> the supported values. A file may
             lack such a key.
+        tied: Function from the content of `config.json` to the tensors that transformers omits from files because it
+            ties them to others: name of the omitted tensor -> name of the stored one.
     """
 
     names: Names | None = None
@@ -121,6 +123,7 @@ class HuggingFaceLayout(Layout):
     parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
     pooling: str | None = None
     head_values: Mapping[str, Mapping[str, Collection[object]]] = field(default_factory=dict)
+    tied: Callable[[JsonObject], Mapping[str, str]] = lambda stored: {}
 
     def __post_init__(self) -> None:
         """Add the table of the embedding head, which is the same for every family."""
@@ -273,6 +276,9 @@ def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint
         return None
     weights = LazyTensors(functools.partial(open_tensors, directory))
     detected_family = detect_family(directory, config, weights, family)
+    if tied := detected_family.checkpoints["hf"].tied(config):
+        layout = detected_family.checkpoints["hf"]
+        weights = LazyTensors(functools.partial(_open_with_tied, weights, layout, tied))
     read_head = functools.partial(_read_head, files, detected_family, weights)
     return read_checkpoint(files, "hf", detected_family, config, file, weights, read_head)
 
@@ -302,6 +308,23 @@ def open_tensors(directory: Path) -> TensorFile:
     files = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory / name)
     refuse_tensorflow_names(files)
     return without_wrappers(files)
+
+
+def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied: Mapping[str, str]) -> TensorFile:
+    """Open the weights, with additional names for tensors that are tied to stored ones.
+
+    Args:
+        weights: Tensors of the checkpoint.
+        layout: Layout of the checkpoint.
+        tied: Name of an omitted tensor -> name of the stored one.
+    """
+    file = weights.open()
+    stored_names = canonical_names(layout, file)
+    places = {name: Place(file, name) for name in file.names()}
+    for name, original in tied.items():
+        if name not in stored_names and original in stored_names:
+            places[name] = Place(file, stored_names[original])
+    return PlacedTensors(file.path, places, file.prefix)
 
 
 def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> StoredHead:

@@ -5,7 +5,7 @@ from lmzoo.data.corpora.documents import read_documents, split_documents
 from lmzoo.data.corpora.lm_batches import DocumentStreams
 from lmzoo.data.corpora.prepare import Preparation, prepare_corpus
 from lmzoo.data.corpora.segment_pairing import SegmentPairs, segment_pairs
-from lmzoo.data.corpora.sequences import pack_continuously, pack_documents, pack_sentences
+from lmzoo.data.corpora.sequences import pack_continuously, pack_documents, pack_running_text, pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.train_tokenizers import (
     train_byte_pairs,
@@ -24,6 +24,7 @@ __all__ = [
     "TokenCorpus",
     "pack_continuously",
     "pack_documents",
+    "pack_running_text",
     "pack_sentences",
     "prepare_corpus",
     "read_documents",

@@ -135,6 +135,55 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
     return _join_sequences(blocks(), documents)
 
 
+def pack_running_text(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
+    """Pack running text into full sequences without special tokens, for span corruption.
+
+    Documents are joined without a token between them, as in T5's code (`reduce_concat_tokens`), and the result is split
+    into sequences. The last sequence may be shorter; a single token that remains is dropped.
+
+    Args:
+        documents: iterable of strings or lists of sentences, which are joined by spaces; or a `TokenCorpus`, whose
+            sequences are stored in a file. Documents without tokens are omitted, with one warning.
+        preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
+
+    Returns:
+        Sequences of `preprocessor.sequence_length` tokens.
+
+    Raises:
+        TypeError: If a document is not text; the message names its position.
+        ValueError: If the corpus is from another tokenizer.
+
+    Example:
+
+    ```python
+    from lmzoo.data.corpora import pack_running_text
+    from lmzoo.families.t5 import FAMILY
+    from lmzoo.text import Preprocessor, T5Tokenizer
+
+    tokenizer = T5Tokenizer.of_words(["A", "good", "film"], size=20, num_sentinels=5)
+    packed = pack_running_text(["A good film", "A film"], Preprocessor(tokenizer, FAMILY.packing, sequence_length=3))
+    packed.lengths  # [3, 2]
+    ```
+    """
+    check_is_preprocessor(preprocessor)
+    length = preprocessor.sequence_length
+    if not isinstance(documents, TokenCorpus):
+        documents = WithSpaces(documents)
+
+    def blocks() -> _Blocks:
+        remainder: list[np.ndarray] = []
+        for part in _parts(documents, preprocessor):
+            stream = np.concatenate([*remainder, part.token_ids])
+            count = len(stream) // length
+            remainder = [stream[count * length :]]
+            yield stream[: count * length], np.full(count, length)
+        for stream in remainder:
+            if len(stream) > 1:
+                yield stream, np.array([len(stream)])
+
+    return _join_sequences(blocks(), documents)
+
+
 class WithSpaces:
     """Documents whose sentences are joined by spaces, for models that generate text.
 

@@ -386,6 +386,7 @@ def _train_with_sentinels_added(
 ) -> T5Tokenizer:
     """Train a SentencePiece model with SentencePiece's own text cleaning; the tokenizer adds the sentinels."""
     plain = T5Tokenizer(num_sentinels=0, **special)
+    _check_size(vocabulary_size, len(plain.special_tokens) + num_sentinels + 1, "sentinels")
     unknown = str(plain.unk_token)
     pad = str(plain.pad_token)
     with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:

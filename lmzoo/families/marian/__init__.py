@@ -14,7 +14,7 @@ FAMILY = Family(
     tokenizer=MarianTokenizer,
     packing=Packing(start="", end="</s>", between=("</s>",), segments=False),
     checkpoints={"hf": HUGGING_FACE},
-    pretrained_head="seq2seq_lm",
+    pretrained_head="",
     tiny=MarianConfig(
         vocabulary_size=131,
         num_layers=3,

@@ -28,6 +28,7 @@ FAMILY = Family(
     tokenizer=T5Tokenizer,
     packing=_PACKING,
     checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB},
+    objective="span_corruption",
     pretrained_head="seq2seq_lm",
     variants=({"gated": True, "activation": "gelu_tanh"},),
     tiny=T5Config(**_SIZES, decoder_layers=2),

@@ -52,6 +52,11 @@ def _complete(stored: JsonObject, file: Path | str) -> JsonObject:
     }
 
 
+def _tied(stored: JsonObject) -> dict[str, str]:
+    """Return the omitted copy of the embeddings: transformers 5 ties the kernel of the logits also in T5 1.1."""
+    return {"lm_head.weight": _TABLE} if stored.get("scale_decoder_outputs") is False else {}
+
+
 def _write_feed_forward(stored: dict[str, object]) -> dict[str, object]:
     """Add `feed_forward_proj`, in which "gated-gelu" is GELU's tanh approximation."""
     name = str(stored["dense_act_fn"])
@@ -150,6 +155,7 @@ HUGGING_FACE = HuggingFaceLayout(
     aliases=_ALIASES,
     copies=dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), _TABLE),
     ignored={_UNUSED: "a table that attention to the source does not use"},
+    tied=_tied,
     parts=(),
     names=Names("T5", "t5", "transformer", {"seq2seq_lm": "T5ForConditionalGeneration"}),
 )

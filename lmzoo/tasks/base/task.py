@@ -128,7 +128,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     presets = PresetsOfClass()
     learns_from: str = ""  # training data of a task without labels, for messages: "texts alone"
     independent_rows: bool = True  # whether the sequences of token features may be shuffled
-    splits_examples: ClassVar[bool] = False  # whether an example may become several sequences, or none
+    splits_examples: bool = False  # whether an example may become several sequences, or none
     decodes_masks: bool = False  # whether the backbone predicts masked tokens, with its decoder for them if it has one
     per_token: bool = False  # whether the second axis of the outputs is the token axis
 
