@@ -7,6 +7,7 @@ import datetime
 import functools
 import inspect
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -145,7 +146,7 @@ class KerasPreset:
         """
         path = self.directory / MODEL_WEIGHTS_FILE
         backbone = _get_backbone(model)
-        self._check_weight_count(backbone)
+        self._check_shapes(backbone)
         try:
             with decoded(path) as weights_file:
                 backbone.load_weights(weights_file)
@@ -155,19 +156,29 @@ class KerasPreset:
         if with_head and isinstance(model, HasHead):
             _read_head(model, self.directory / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
 
-    def _check_weight_count(self, backbone: keras.Model) -> None:
-        """Check the number of stored weights, since Keras might load only some, or fail without a clear message.
+    def _check_shapes(self, backbone: keras.Model) -> None:
+        """Compare the number and the shapes of stored weights with the backbone's.
+
+        Keras might load only some of the weights, or fail without a clear message.
 
         Raises:
-            PresetError: If the number differs from the backbone's.
+            PresetError: If they differ.
         """
-        count = sum("seed_generator" not in name for name in self._stored_shapes)  # their number depends on dropout
-        if count != len(backbone.weights):
-            raise PresetError(
-                f"{self.directory / MODEL_WEIGHTS_FILE} holds {count} weights, but {type(backbone).__name__} as "
-                f"configured has {len(backbone.weights)}. Overrides must not change the architecture; pass "
-                "`load_weights=False` for one with random weights."
-            )
+        # The number of seeds depends on dropout.
+        stored = Counter(shape for name, shape in self._stored_shapes.items() if "seed_generator" not in name)
+        built = Counter(tuple(weight.shape) for weight in backbone.weights)
+        if stored == built:
+            return
+        found = f"{stored.total()} weights"
+        expected = f"{built.total()}"
+        if stored.total() == built.total():
+            found = f"a weight of shape {next(iter(stored - built))}"
+            expected = f"one of shape {next(iter(built - stored))}"
+        raise PresetError(
+            f"{self.directory / MODEL_WEIGHTS_FILE} holds {found}, but {type(backbone).__name__} as configured has "
+            f"{expected}. Overrides must not change the architecture; pass `load_weights=False` for one with random "
+            "weights."
+        )
 
     def report(self, model: keras.Model) -> dict[str, str]:
         """Load all weights into `model` and return a description of each part of the preset, by name."""

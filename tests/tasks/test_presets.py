@@ -246,6 +246,8 @@ def test_overrides_that_change_the_architecture_are_refused(copy):
     for layers in (1, 3):
         with pytest.raises(PresetError, match=r"holds 39 weights, but BertBackbone as configured has \d+"):
             Backbone.from_preset(copy, num_layers=layers)
+    with pytest.raises(PresetError, match=r"of shape \(\d+, \d+\).* one of shape \(3, \d+\)\. Overrides must"):
+        Backbone.from_preset(copy, max_sequence_length=3)
     assert Backbone.from_preset(copy, load_weights=False, num_layers=1).config.num_layers == 1
 
 
