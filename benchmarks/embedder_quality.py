@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import functools
 import gzip
 import importlib.util
 import json
@@ -26,6 +25,7 @@ from rich.table import Table
 from benchmarks.common import ROOT, SHARED, console, save
 from lmzoo.evaluation import retrieval_metrics
 from lmzoo.models import TextEmbedder
+from lmzoo.search import search_vectors
 
 TEACHER = ROOT / "real_weights/all-minilm-l6-v2"
 NUM_HITS = 10
@@ -52,20 +52,23 @@ def read_questions(data: Path) -> tuple[list[str], list[int], list[str]]:
     return list(texts), list(owners), [paragraph["context"] for paragraph in paragraphs]
 
 
-def load(name: str) -> TextEmbedder:
-    """Load an embedder by the name of its preset; with `words of ` before it, the mean of its token embeddings."""
+def load(name: str) -> Callable[[list[str]], np.ndarray]:
+    """Return the function that embeds texts, by the name of a preset.
+
+    With `words of ` before the name, a text's vector is the mean of its token embeddings, without any layers.
+    """
     preset = name.removeprefix("words of ")
     embedder = TextEmbedder.from_preset(str(TEACHER) if preset == TEACHER.name else preset)
     if preset == name:
-        return embedder
-    backbone = embedder.backbone
-    config = {key: value for key, value in backbone.get_config().items() if key != "name"}
-    # Without layers and positions, the vectors of texts are means of the (normalized) vectors of their tokens.
-    shallow = type(backbone)(**{**config, "num_layers": 0})
-    for weight in shallow.weights:
-        source = next(other for other in backbone.weights if other.path.split("/")[1:] == weight.path.split("/")[1:])
-        weight.assign(np.asarray(source) * ("position_embedding" not in weight.path))
-    return TextEmbedder(shallow, embedder.preprocessor)
+        return embedder.embed
+    table = np.asarray(embedder.backbone.token_embedding.embeddings)  # (V, H)
+
+    def embed_words(texts: list[str]) -> np.ndarray:
+        encoded = embedder.text_preprocessor.encode(texts)
+        sums = np.add.reduceat(table[encoded.token_ids], encoded.sequence_splits[:-1])  # (n, H)
+        return sums / np.linalg.norm(sums, axis=-1, keepdims=True)
+
+    return embed_words
 
 
 def search_with_bm25(questions: list[str], paragraphs: list[str]) -> list[list[int]]:
@@ -89,11 +92,13 @@ def measure(name: str, data: Path) -> dict[str, float]:
     """Return the scores of an embedder."""
     from scipy.stats import spearmanr
 
-    embedder = load(name)
+    embed = load(name)
     first, second, similarities = read_similarities(data)
-    cosines = np.sum(embedder.embed(first) * embedder.embed(second), axis=-1)
+    cosines = np.sum(embed(first) * embed(second), axis=-1)
 
-    search = functools.partial(embedder.search, top_k=NUM_HITS)
+    def search(questions: list[str], paragraphs: list[str]) -> list[Any]:
+        return search_vectors(embed(questions), embed(paragraphs), top_k=NUM_HITS)
+
     return {"STS-B": 100 * float(spearmanr(cosines, similarities).statistic), **measure_search(search, data)}
 
 

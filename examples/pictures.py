@@ -32,6 +32,7 @@ from lmzoo.training import AdamW
 mpl.use("Agg")
 
 PRESET = "bert_nano_en_uncased"
+EMBEDDER = "bert_nano_embedder_en"
 SENTENCE = "The animal didn't cross the street because it was too tired."  # of Jakob Uszkoreit's, on the Transformer
 QUESTIONS = ["When do you close?", "How can I pay?", "Where is my parcel?", "Can I send it back?"]
 ANSWERS = [
@@ -225,7 +226,7 @@ def vectors(data: Path, path: Path) -> None:
 
 def search(data: Path, path: Path) -> None:
     """Draw the cosines of questions and answers, with the best answer to each question."""
-    embedder = lmzoo.models.TextEmbedder.from_preset(PRESET)
+    embedder = lmzoo.models.TextEmbedder.from_preset(EMBEDDER)
     hits = embedder.search(QUESTIONS, ANSWERS)
     cosines = np.array([[hit["score"] for hit in sorted(row, key=lambda hit: hit["index"])] for row in hits])
     figure, axes = plt.subplots(figsize=(8.6, 3), layout="constrained")

@@ -167,7 +167,9 @@ def main() -> None:
         optimizer = AdamW(rate, global_clipnorm=1.0)
         distill(student, teacher, texts, batch_size=64, optimizer=optimizer, callbacks=[imitation], verbose=2)
     student = match_pairs(student, options.data, options.learning_rate / 10, options.output)
-    student.copy_with(dtype="float32").save_to_preset(options.output, weights_dtype="int8")
+    student = student.copy_with(dtype="float32", fine_tuning=whole.backbone.fine_tuning)
+    student.windows = "auto"
+    student.save_to_preset(options.output, weights_dtype="int8")
 
 
 if __name__ == "__main__":
