@@ -392,7 +392,7 @@ def test_errors(text, tmp_path):
     (tmp_path / "model").mkdir()
     with pytest.raises(FileExistsError, match=r"exists already\. Pass `overwrite=True`"):
         pretrain(text, tmp_path / "model", Recipe(**TINY))
-    with pytest.raises(ValueError, match="`weights_dtype` must be one of float16, float32, got 'bfloat16'"):
+    with pytest.raises(ValueError, match="`weights_dtype` must be one of float32, float16, int8, got 'bfloat16'"):
         pretrain(text, tmp_path / "new", Recipe(**TINY), weights_dtype="bfloat16")
     with pytest.raises(FileNotFoundError, match="There is no"):
         pretrain(tmp_path / "none.txt", tmp_path / "another", Recipe(**TINY))
