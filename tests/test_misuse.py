@@ -429,7 +429,7 @@ def test_damaged_presets(saved: Path, tmp_path: Path) -> None:
     config = json.loads(files["config.json"])
     config["config"]["max_sequence_length"] = 7
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"model\.weights\.h5 cannot be read; .*'position_embedding' expected"):
+    with pytest.raises(ValueError, match=r"model\.weights\.h5 holds a weight of shape \(\d+, 35\), .* shape \(7, 35\)"):
         Backbone.from_preset(folder)
     refused("`labels` must be a list", TextClassifier.from_preset, saved / "it", labels=5)
     refused("`sequence_length` must", TextClassifier.from_preset, saved / "it", sequence_length=True)

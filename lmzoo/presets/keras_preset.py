@@ -177,7 +177,7 @@ class KerasPreset:
         raise PresetError(
             f"{self.directory / MODEL_WEIGHTS_FILE} holds {found}, but {type(backbone).__name__} as configured has "
             f"{expected}. Overrides must not change the architecture; pass `load_weights=False` for one with random "
-            "weights."
+            "weights. Without overrides, fetch or save the preset again."
         )
 
     def report(self, model: keras.Model) -> dict[str, str]:
