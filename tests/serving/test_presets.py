@@ -18,7 +18,12 @@ from lmzoo.testing.tiny import public_tasks
 from tests.serving.bare import BareProcess
 from tests.text.varied import varied_texts
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning"),
+    # A head with random weights answers, too.
+    pytest.mark.filterwarnings("ignore:.* holds no head of a .*, so it starts from scratch:UserWarning"),
+]
 
 PRESETS = [(name, info.family) for name, info in lmzoo.list_presets().items() if info.shipped]
 TASKS = [task for task in public_tasks() if task.served_outputs]
