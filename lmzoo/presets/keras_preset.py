@@ -96,7 +96,7 @@ class KerasPreset:
 
     @functools.cached_property
     def _stored_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the backbone's weights, by their paths in the file."""
+        """Shapes of the backbone's weights and of scales, by their paths in the file."""
         import h5py
 
         path = self.directory / MODEL_WEIGHTS_FILE
@@ -104,11 +104,7 @@ class KerasPreset:
         items: dict[str, Any] = {}
         with damage_named(f"{path} cannot be read"), h5py.File(path, "r") as file:
             file.visititems(items.__setitem__)
-            return {
-                name: item.shape
-                for name, item in items.items()
-                if isinstance(item, h5py.Dataset) and not name.endswith(SCALE)
-            }
+            return {name: item.shape for name, item in items.items() if isinstance(item, h5py.Dataset)}
 
     def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
         """Build the backbone with random weights.
@@ -148,7 +144,8 @@ class KerasPreset:
         backbone = _get_backbone(model)
         self._check_shapes(backbone)
         try:
-            with decoded(path) as weights_file:
+            has_scales = any(name.endswith(SCALE) for name in self._stored_shapes)
+            with decoded(path) if has_scales else contextlib.nullcontext(path) as weights_file:
                 backbone.load_weights(weights_file)
         except (OSError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
@@ -165,7 +162,8 @@ class KerasPreset:
             PresetError: If they differ.
         """
         # The number of seeds depends on dropout.
-        stored = Counter(shape for name, shape in self._stored_shapes.items() if "seed_generator" not in name)
+        shapes = {name: shape for name, shape in self._stored_shapes.items() if not name.endswith(SCALE)}
+        stored = Counter(shape for name, shape in shapes.items() if "seed_generator" not in name)
         built = Counter(tuple(weight.shape) for weight in backbone.weights)
         if stored == built:
             return

@@ -175,14 +175,11 @@ def rewrite_in_int8(path: Path) -> None:
 
 @contextlib.contextmanager
 def decoded(path: Path) -> Iterator[Path]:
-    """Yield the path of a copy of an HDF5 file in which matrices of int8 with scales are float32.
-
-    A file without scales is not copied: the path is its own.
+    """Yield the path of a temporary copy of an HDF5 file in which matrices of int8 with scales are float32.
 
     Raises:
         ValueError: If scales do not fit their matrix.
     """
-    import h5py
 
     def decode(name: str, array: np.ndarray, file: h5py.File) -> dict[str, np.ndarray]:
         if name.endswith(SCALE):
@@ -194,12 +191,6 @@ def decoded(path: Path) -> Iterator[Path]:
             raise ValueError(f"{name} {array.dtype} {array.shape} does not fit its scales {scale.shape}")
         return {"": array.astype("float32") * scale[..., None].astype("float32")}
 
-    names: list[str] = []
-    with h5py.File(path, "r") as file:
-        file.visit(names.append)
-    if not any(name.endswith(SCALE) for name in names):
-        yield path
-        return
     with tempfile.TemporaryDirectory(prefix="lmzoo-") as folder:
         target = Path(folder, path.name)
         _rewrite(path, target, decode)
