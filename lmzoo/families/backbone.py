@@ -415,14 +415,12 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         Args:
             directory: directory to write. If writing fails, an existing directory is left unchanged.
             overwrite: whether an existing directory may be replaced.
-            weights_dtype: "float32", the weights as they are; "float16", half as many bytes; or "int8", a quarter: each
-                row of a matrix in 255 steps. Models loaded from the preset have the same dtype in each case, can be
-                trained, and are as fast. Of `int8`, evaluate what the rounding costs.
+            weights_dtype: "float32", "float16" or "int8", how the file stores weights; see `Task.save_to_preset`.
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
-            TypeError: if there is an unknown argument.
-            ValueError: if `weights_dtype` is not one of these.
+            TypeError: If there is an unknown argument.
+            ValueError: If `weights_dtype` is none of the three.
         """
         refuse_arguments("save_to_preset", unknown, SAVE_TO_PRESET)
         save_preset(self, directory, overwrite, weights_dtype=weights_dtype)

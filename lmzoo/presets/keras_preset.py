@@ -167,13 +167,13 @@ class KerasPreset:
         built = Counter(tuple(weight.shape) for weight in backbone.weights)
         if stored == built:
             return
-        found = f"{stored.total()} weights"
+        contents = f"{stored.total()} weights"
         expected = f"{built.total()}"
         if stored.total() == built.total():
-            found = f"a weight of shape {next(iter(stored - built))}"
+            contents = f"a weight of shape {next(iter(stored - built))}"
             expected = f"one of shape {next(iter(built - stored))}"
         raise PresetError(
-            f"{self.directory / MODEL_WEIGHTS_FILE} holds {found}, but {type(backbone).__name__} as configured has "
+            f"{self.directory / MODEL_WEIGHTS_FILE} holds {contents}, but {type(backbone).__name__} as configured has "
             f"{expected}. Overrides must not change the architecture; pass `load_weights=False` for one with random "
             "weights. Without overrides, fetch or save the preset again."
         )

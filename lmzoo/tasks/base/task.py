@@ -1086,7 +1086,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             overwrite: whether an existing directory may be replaced.
             weights_dtype: "float32", the weights as they are; "float16", half as many bytes; or "int8", a quarter: each
                 row of a matrix in 255 steps. Models loaded from the preset have the same dtype in each case, can be
-                trained, and are as fast. Of `int8`, evaluate what the rounding costs.
+                trained, and are as fast. Evaluate what rounding to "int8" costs.
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
