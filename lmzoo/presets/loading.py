@@ -227,6 +227,9 @@ def _read_recipe(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
 def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:
     """Return the name of a passed argument that changes the layers of the stored head, or None."""
     defaults: Arguments = {"encoder": None, "crf": False, "projection": []}
+    poolings = [arguments.get("pooling", stored.get("pooling")) for arguments in (stored, passed)]
+    if poolings[0] != poolings[1] and not all(isinstance(pooling, str) for pooling in poolings):
+        return "pooling"  # lists have vectors of another width
     return next((name for name in defaults.keys() & passed if passed[name] != stored.get(name, defaults[name])), None)
 
 

@@ -74,9 +74,10 @@ from lmzoo.text.long_texts import Windows
 from lmzoo.text.segments import split_segments
 from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 from lmzoo.training.fine_tuning import FineTuningRecipe, usual_recipe
+from lmzoo.training.layer_order import layers_of
 from lmzoo.training.losses import loss_of_logits
 from lmzoo.training.optimizers import AdamW
-from lmzoo.training.training_run import TrainingRun, find_checkpoint
+from lmzoo.training.training_run import TrainingRun, find_checkpoint, inner_optimizer
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -329,6 +330,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             metrics = self.default_metrics()
         weighted_metrics = _merge_metrics(metrics, weighted_metrics)
         super().compile(optimizer=optimizer, loss=loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs)
+        if getattr(inner_optimizer(self.optimizer), "layer_decay", 1) != 1:
+            inner_optimizer(self.optimizer).set_layers(layers_of(self))
         self.backbone.set_compiled_by_xla(self.jit_compile)
         self.forget_compiled()
 
