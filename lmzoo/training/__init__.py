@@ -11,6 +11,7 @@ from lmzoo.training.metrics import MicroF1, PearsonCorrelation
 from lmzoo.training.optimizers import LAMB, Adagrad, AdamW
 from lmzoo.training.resuming import ResumableCheckpoint
 from lmzoo.training.schedules import InverseSquareRoot, LateDecay, WarmUp
+from lmzoo.training.together import fit_together
 from lmzoo.training.unfreezing import GradualUnfreezing
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "UnrolledLoss",
     "WarmUp",
     "distill",
+    "fit_together",
     "layers_of",
     "smaller",
 ]

@@ -981,6 +981,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         labels: Sequence[str] | None = None,
         preprocessor: Preprocessor | None = None,
         family: str | None = None,
+        task: str | None = None,
         **task_kwargs: Any,
     ) -> Self:
         """Build the task on a preset's backbone, with the preset's head if it fits the task.
@@ -994,6 +995,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             labels: names of the classes.
             preprocessor: `lmzoo.text.Preprocessor`; the preset's by default.
             family: name of the family, such as "bert", for a checkpoint that does not specify its family.
+            task: name of one of several tasks in a preset, see `Backbone.save_to_preset`.
             **task_kwargs: further arguments of the task's constructor, such as `num_classes` or `name`.
 
         Returns:
@@ -1023,6 +1025,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             sequence_length=sequence_length,
             preprocessor=preprocessor,
             family=family,
+            task=task,
             **task_kwargs,
         )
 
