@@ -145,7 +145,9 @@ class WordDropout(Dropout):
         super().__init__(rate, seed, **kwargs)
         self.vocabulary_size = vocabulary_size
 
-    def call(self, inputs: Tensor, token_ids: Tensor, training: bool = False) -> Tensor:
+    def call(  # type: ignore[override] - the tokens are another input
+        self, inputs: Tensor, token_ids: Tensor, training: bool = False
+    ) -> Tensor:
         """Drop the embeddings of random tokens if `training`."""
         if not training or not self.rate:
             return inputs

@@ -67,7 +67,7 @@ class AdamW(keras.optimizers.Optimizer):
         schedule: str, shape of the decay after the linear warm-up: "linear", "cosine", "inverse_square_root" (Vaswani
             et al., 2017) or "constant"; or "slanted_triangular" (Howard & Ruder, 2018), where both the warm-up and the
             linear decay stay above a 32nd of the peak.
-        layer_decay: float in (0, 1], ratio of the learning rate of a layer to that of the layer above it: discriminative
+        layer_decay: float in (0, 1], ratio of a layer's learning rate to the rate of the layer above it: discriminative
             fine-tuning (Howard & Ruder, 2018, with 1 / 2.6; Clark et al., 2020, with 0.8 to 0.9). A task's head and
             pooler have the full rate, and its embeddings have the lowest. `compile` of a task reads the order of its
             layers; for other models, call `set_layers`.
@@ -252,8 +252,7 @@ class AdamW(keras.optimizers.Optimizer):
             return factors
         step = ops.cast(self.iterations, "float32") - ops.convert_to_tensor(self._schedule)[0]
         return [
-            ops.where(step >= first, factor, 0.0)
-            for first, factor in zip(self._unfreezing_steps, factors, strict=True)
+            ops.where(step >= first, factor, 0.0) for first, factor in zip(self._unfreezing_steps, factors, strict=True)
         ]
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:

@@ -50,8 +50,8 @@ class GradualUnfreezing(keras.callbacks.Callback):
         optimizer = inner_optimizer(model.optimizer)
         if not isinstance(optimizer, AdamW):
             raise TypeError(
-                f"GradualUnfreezing needs `lmzoo.training.AdamW` or `LAMB`, got {type(optimizer).__name__}. Pass one to "
-                "`compile`."
+                f"GradualUnfreezing needs `lmzoo.training.AdamW` or `LAMB`, got {type(optimizer).__name__}. Pass one "
+                "to `compile`."
             )
         if (steps := self.params.get("steps")) is None:
             raise ValueError("GradualUnfreezing cannot count the steps of an epoch. Pass `steps_per_epoch`.")

@@ -101,9 +101,7 @@ class TextVector(TokenVectors):
         """Check the pooling and the settings for token vectors."""
         super().__post_init__()
         is_name = isinstance(self.pooling, str)
-        require(
-            not is_name or self.pooling in ("first", "mean"), "pooling", '"first", "mean" or a list', self.pooling
-        )
+        require(not is_name or self.pooling in ("first", "mean"), "pooling", '"first", "mean" or a list', self.pooling)
         if not is_name:
             object.__setattr__(self, "pooling", list_modes(self.pooling))
 
