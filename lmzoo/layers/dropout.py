@@ -145,7 +145,7 @@ class WordDropout(Dropout):
         super().__init__(rate, seed, **kwargs)
         self.vocabulary_size = vocabulary_size
 
-    def call(  # type: ignore[override] - the tokens are another input
+    def call(  # type: ignore[override]
         self, inputs: Tensor, token_ids: Tensor, training: bool = False
     ) -> Tensor:
         """Drop the embeddings of random tokens if `training`."""

@@ -100,7 +100,7 @@ def fit_together(
     validation = _check_validation(validation_data, models)
     parts = [_read_part(name, entry, batch_size, seed) for name, entry in tasks.items()]
     counts = np.array([part.num_batches for part in parts], "float64")
-    batches = Interleaved(parts, counts ** (1 / temperature))
+    batches = Interleaved(parts, (counts ** (1 / temperature)).tolist())
     model = _JointModel(models)
     model.compile_together(optimizer)
     model.build_losses(parts)

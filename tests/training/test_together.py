@@ -11,7 +11,7 @@ import pytest
 import lmzoo
 from lmzoo.models import QuestionAnswerer, Task, TextClassifier, TextRegressor
 from lmzoo.presets import PresetError
-from lmzoo.text import Preprocessor
+from lmzoo.text import Preprocessor, WordPieceTokenizer
 from lmzoo.text.interleaved import Interleaved
 from lmzoo.training import AdamW, ResumableCheckpoint, fit_together
 from tests.reference.weights import to_numpy
@@ -44,9 +44,9 @@ def numbers(tasks):
 
 def test_steps_are_those_of_one_optimizer_for_all_heads(tiny):
     tasks = build(tiny)
-    parts = {name: entry[0].training_batches(*entry[1:], batch_size=5) for name, entry in tasks.items()}
-    order = Interleaved([*parts.values()], [2, 1])
     expected = build(tiny)
+    parts = [task.training_batches(*examples, batch_size=5) for task, *examples in expected.values()]
+    order = Interleaved(parts, [2, 1])
     variables = {id(v): v for task, *_ in expected.values() for v in task.trainable_variables}
     optimizer = AdamW(RATE, weight_decay=0.1)
     optimizer.build([*variables.values()])
@@ -177,7 +177,8 @@ def test_one_preset_holds_all_tasks(tiny, tmp_path):
 
 def test_invalid_tasks_of_a_preset(tiny, tmp_path):
     moods = build(tiny)["moods"][0]
-    other = Preprocessor(type(tiny.tokenizer())([*type(tiny.tokenizer()).special_tokens, *tiny.words[::-1]]))
+    words = [*WordPieceTokenizer.special_tokens, *tiny.words[::-1]]
+    other = Preprocessor(WordPieceTokenizer(words), moods.preprocessor.packing, tiny.length)
     stranger = TextRegressor(moods.backbone, other)
     for tasks, message in (
         ({"a/b": moods}, "Tasks need names of letters"),
