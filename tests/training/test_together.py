@@ -170,6 +170,8 @@ def test_one_preset_holds_all_tasks(tiny, tmp_path):
     for name in ("mood", "../moods"):
         with pytest.raises(PresetError, match=r"has no task .* Its tasks are 'lengths', 'moods'"):
             Task.from_preset(tmp_path / "both", task=name)
+    with pytest.raises(ValueError, match="holds several tasks, whose preprocessors share a tokenizer"):
+        moods.preprocessor.save_to_preset(tmp_path / "both")
     moods.save_to_preset(tmp_path / "one")
     with pytest.raises(PresetError, match="It holds no named tasks: leave out `task`"):
         TextClassifier.from_preset(tmp_path / "one", task="moods")
