@@ -408,22 +408,32 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return load_backbone(preset, cls, load_weights=load_weights, family=family, **config_overrides)
 
     def save_to_preset(
-        self, directory: str | Path, overwrite: bool = True, weights_dtype: str = "float32", **unknown: Any
+        self,
+        directory: str | Path,
+        overwrite: bool = True,
+        weights_dtype: str = "float32",
+        tasks: Mapping[str, Any] | None = None,
+        **unknown: Any,
     ) -> None:
         """Write the backbone as a preset, in KerasHub's file layout with a manifest of checksums.
+
+        With `tasks`, the preset also holds several tasks on this backbone, such as from `lmzoo.training.fit_together`.
+        `from_preset(directory, task=name)` of a task loads one of them.
 
         Args:
             directory: directory to write. If writing fails, an existing directory is left unchanged.
             overwrite: whether an existing directory may be replaced.
             weights_dtype: "float32", "float16" or "int8", how the file stores weights; see `Task.save_to_preset`.
+            tasks: tasks on this backbone by name, or None. They must have the same tokenizer.
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
             TypeError: If there is an unknown argument.
-            ValueError: If `weights_dtype` is none of the three.
+            ValueError: If `weights_dtype` is none of the three, or `tasks` are not tasks on this backbone with one
+                tokenizer, under names of letters, digits, `_`, `-` and `.`.
         """
         refuse_arguments("save_to_preset", unknown, SAVE_TO_PRESET)
-        save_preset(self, directory, overwrite, weights_dtype=weights_dtype)
+        save_preset(self, directory, overwrite, weights_dtype=weights_dtype, tasks=tasks)
 
     def export(self, filepath: str | Path, format: str | None = None, verbose: bool = True) -> None:
         """Export the model for other runtimes, with token features as inputs and all outputs by name.

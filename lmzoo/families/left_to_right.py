@@ -61,6 +61,16 @@ class LeftToRightBackbone(Backbone):
         return {"token_ids": self.config.vocabulary_size, "padding_mask": 2}
 
     @classmethod
+    def embedding_options(cls, config: Any) -> dict[str, Any]:
+        """Return further arguments of `lmzoo.layers.TransformerEmbedding`."""
+        return {}
+
+    @classmethod
+    def make_dropout(cls, config: Any, rate: float, **arguments: Any) -> Dropout:
+        """Return a dropout layer with the given rate; `arguments` are those of all layers."""
+        return Dropout(rate, **arguments)
+
+    @classmethod
     @abstractmethod
     def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
         """Return the family's layers after the embeddings, by attribute name."""
@@ -75,9 +85,11 @@ class LeftToRightBackbone(Backbone):
         """Build the graph, and return its layers by attribute name, its symbolic inputs and its symbolic outputs."""
         # === Layers ===
         layers: dict[str, Any] = {
-            "embeddings": build_embeddings(config, dtype, max_sequence_length=None, **PLAIN),
+            "embeddings": build_embeddings(
+                config, dtype, max_sequence_length=None, **PLAIN, **cls.embedding_options(config)
+            ),
             **cls.make_layers(config, dtype),
-            "output_dropout": Dropout(config.dropout, dtype=dtype, name="output_dropout"),
+            "output_dropout": cls.make_dropout(config, config.dropout, dtype=dtype, name="output_dropout"),
         }
 
         # === Functional Model ===

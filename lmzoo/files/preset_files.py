@@ -19,12 +19,13 @@ MODEL_WEIGHTS_FILE = "model.weights.h5"
 TASK_WEIGHTS_FILE = "task.weights.h5"
 MANIFEST_FILE = "manifest.json"  # size and sha256 of all other files
 ASSETS_DIR = "assets"
+HEADS_DIR = "heads"  # a directory for each of several tasks, with its task, weights and preprocessor
 TOKENIZER_ASSETS_DIR = f"{ASSETS_DIR}/tokenizer"
 
 # Top-level entries of a preset's directory. Other entries there (README.md, .git) belong to the user.
 PRESET_ENTRIES = frozenset({
     CONFIG_FILE, METADATA_FILE, TOKENIZER_FILE, PREPROCESSOR_FILE, TASK_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE,
-    MANIFEST_FILE, ASSETS_DIR,
+    MANIFEST_FILE, ASSETS_DIR, HEADS_DIR,
 })  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.crf import TransitionScores
 from lmzoo.layers.disentangled_attention import DisentangledAttention, DistanceEmbedding
 from lmzoo.layers.disentangled_block import DisentangledBlock
-from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.dropout import Dropout, LockedDropout, WordDropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, ReplacedTokenHead, SpanBoundaries, SpanHead
 from lmzoo.layers.normalization import LayerNorm, RMSNorm, unit_vectors
@@ -43,6 +43,7 @@ __all__ = [
     "GatherPositions",
     "LastTokenPooler",
     "LayerNorm",
+    "LockedDropout",
     "MaskedLMHead",
     "MaxPooler",
     "MeanPooler",
@@ -66,6 +67,7 @@ __all__ = [
     "TransformerEmbedding",
     "TransitionScores",
     "WeightedMeanPooler",
+    "WordDropout",
     "attention_probabilities",
     "get_activation",
     "get_output_activation",

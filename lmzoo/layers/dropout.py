@@ -1,4 +1,4 @@
-"""Dropout that draws 16 random bits per element instead of a 32-bit float."""
+"""Dropout of elements, of features in all steps, and of words, with 16 random bits per decision."""
 
 from __future__ import annotations
 
@@ -65,15 +65,19 @@ class Dropout(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
+    def mask_shape(self, inputs: Tensor) -> Shape:
+        """Return the shape of the mask, which is broadcast against `inputs`."""
+        return ops.shape(inputs)
+
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
         """Drop elements of `inputs`, a float tensor of any shape, if `training`."""
         threshold = min(round(self.rate * _LEVELS), _LEVELS - 1)
         if not training or threshold == 0:
             return inputs
         seed = self.seed_generator.next()
-        bits = _random_bits(ops.shape(inputs), seed)
+        bits = _random_bits(self.mask_shape(inputs), seed)
         if bits is None:
-            return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
+            return keras.random.dropout(inputs, self.rate, self.mask_shape(inputs), seed=self.seed_generator)
         scale = ops.cast(_LEVELS / (_LEVELS - threshold), inputs.dtype)
         return ops.where(bits >= threshold, inputs * scale, ops.zeros_like(inputs))
 
@@ -83,3 +87,76 @@ class Dropout(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class LockedDropout(Dropout):
+    """Dropout with the same mask for all steps of a sequence (Gal & Ghahramani, 2016; Merity et al., 2018).
+
+    Args:
+        rate: float in [0, 1), the fraction of features to drop in training.
+        seed: optional int; makes the sequence of masks reproducible.
+
+    Call argument: `inputs` float (B, T, H). Returns float (B, T, H).
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.layers import LockedDropout
+
+    x = np.ones((2, 5, 3), "float32")
+    LockedDropout(0.5, seed=7)(x, training=True)  # the rows of a sequence are equal
+    ```
+    """
+
+    def mask_shape(self, inputs: Tensor) -> Shape:
+        """Return the shape of the mask, (B, 1, H)."""
+        batch, _, width = ops.shape(inputs)
+        return batch, 1, width
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class WordDropout(Dropout):
+    """Dropout of whole rows of an embedding table (Gal & Ghahramani, 2016; Merity et al., 2018).
+
+    In training, all occurrences of a token in a batch become zero with probability `rate`, and are otherwise multiplied
+    by `1 / (1 - rate)`.
+
+    Args:
+        rate: float in [0, 1), the fraction of the vocabulary to drop in training.
+        vocabulary_size: int, V.
+        seed: optional int; makes the sequence of masks reproducible.
+
+    Call arguments: `inputs` float (B, T, H), the embeddings of `token_ids` int (B, T). Returns float (B, T, H).
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.layers import WordDropout
+
+    ids = np.array([[4, 7, 4]])
+    WordDropout(0.5, vocabulary_size=11, seed=7)(np.ones((1, 3, 2), "float32"), ids, training=True)
+    ```
+    """
+
+    def __init__(self, rate: float, vocabulary_size: int, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(rate, seed, **kwargs)
+        self.vocabulary_size = vocabulary_size
+
+    def call(  # type: ignore[override]
+        self, inputs: Tensor, token_ids: Tensor, training: bool = False
+    ) -> Tensor:
+        """Drop the embeddings of random tokens if `training`."""
+        if not training or not self.rate:
+            return inputs
+        factors = super().call(ops.ones((self.vocabulary_size,), inputs.dtype), training=True)  # (V,)
+        return inputs * ops.expand_dims(ops.take(factors, token_ids), -1)
+
+    def compute_output_shape(self, input_shape: Shape, token_ids_shape: Shape | None = None) -> Shape:
+        """Return the shape of the inputs."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "vocabulary_size": self.vocabulary_size}

@@ -11,7 +11,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.adapted import Embedding, ReversibleEmbedding
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.dropout import Dropout, LockedDropout, WordDropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
 
@@ -58,6 +58,8 @@ class TransformerEmbedding(ConfiguredLayer):
         scale: float, factor by which token embeddings are multiplied.
         position_table: bool, whether there is a learned position table (not in models with rotary positions).
         use_bias: bool, whether LayerNorm has a bias.
+        word_dropout: float, rate at which training drops rows of the token table; see `WordDropout`.
+        locked_dropout: bool, whether all tokens of a sequence share the mask of `dropout`; see `LockedDropout`.
 
     Call arguments: `token_ids` int (B, T); `segment_ids` int (B, T) if there are several segments; `padding_mask` int
     (B, T) if `first_position` is not 0; optionally `index`, an int or int tensor (), the position of the first token
@@ -80,6 +82,8 @@ class TransformerEmbedding(ConfiguredLayer):
         scale: float = 1.0,
         position_table: bool = True,
         use_bias: bool = True,
+        word_dropout: float = 0.0,
+        locked_dropout: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -95,6 +99,7 @@ class TransformerEmbedding(ConfiguredLayer):
         self.scale = scale
         self.position_table = position_table
         self.use_bias = use_bias
+        self.locked_dropout = locked_dropout
         # Reversible, since language-model heads project back through the same table.
         self.token_embedding = self._table(ReversibleEmbedding, vocabulary_size, "token_embedding")
         self.position_embedding = None
@@ -106,7 +111,9 @@ class TransformerEmbedding(ConfiguredLayer):
         if normalize:
             norm = LayerNorm(epsilon=layer_norm_epsilon, center=use_bias, dtype=self.dtype_policy, name="layer_norm")
             self.layer_norm = norm
-        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        policy = self.dtype_policy
+        self.dropout = (LockedDropout if locked_dropout else Dropout)(dropout, dtype=policy, name="dropout")
+        self.word_dropout = WordDropout(word_dropout, vocabulary_size, dtype=policy, name="word_dropout")
 
     def _table(self, kind: type[keras.layers.Embedding], rows: int, name: str) -> keras.layers.Embedding:
         initializer = TruncatedNormal(stddev=self.initializer_range)
@@ -144,7 +151,7 @@ class TransformerEmbedding(ConfiguredLayer):
         length = ops.shape(token_ids)[1]
         if self.max_sequence_length:
             check_length(length, self.max_sequence_length)
-        x = self.token_embedding(token_ids)  # (B, T, H)
+        x = self.word_dropout(self.token_embedding(token_ids), token_ids, training=training)  # (B, T, H)
         if offsets is not None:
             x = x + offsets
         if self.scale != 1:

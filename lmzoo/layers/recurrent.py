@@ -13,6 +13,7 @@ from keras import ops
 from lmzoo.common.arguments import require
 from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.layers.configured import ConfiguredLayer
+from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import Orthogonal
 from lmzoo.layers.lstm import lstm_recurrence, memory_dtype
 from lmzoo.layers.products import matmul
@@ -37,6 +38,8 @@ class RecurrentLayer(ConfiguredLayer):
     Args:
         cell: `"rnn"`, `"gru"` or `"lstm"`.
         hidden_dim: int, H.
+        weight_dropout: float in [0, 1), fraction of the elements of the recurrent kernel U that training drops, the
+            same in all steps and sequences of a call (DropConnect; Merity et al., 2018).
 
     Call arguments: `inputs` float (B, T, D); `state`, a tuple of (B, H), or None for zeros. Returns the state after
     every step, a tuple of float (B, T, H): the outputs, preceded in an LSTM by the memories, through which no
@@ -57,11 +60,12 @@ class RecurrentLayer(ConfiguredLayer):
     ```
     """
 
-    def __init__(self, cell: str, hidden_dim: int, **kwargs: Any) -> None:
+    def __init__(self, cell: str, hidden_dim: int, weight_dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)  # autocasting would round the memory
         require(cell in CELLS, "cell", " or ".join(map(repr, CELLS)), cell)
         self.cell = cell
         self.hidden_dim = hidden_dim
+        self.weight_dropout = Dropout(weight_dropout, dtype=self.dtype_policy, name="weight_dropout")
         self.tensor_lists = True  # see `scan`
 
     def build(self, inputs_shape: Shape, state_shape: Tensors = None) -> None:
@@ -79,7 +83,7 @@ class RecurrentLayer(ConfiguredLayer):
         dtypes = [memory_dtype(self.compute_dtype)] * (self.cell == "lstm") + [self.compute_dtype]
         return tuple(keras.KerasTensor((*shape, self.hidden_dim), dtype) for dtype in dtypes)
 
-    def call(self, inputs: Tensor, state: Tensors = None) -> Tensors:
+    def call(self, inputs: Tensor, state: Tensors = None, training: bool = False) -> Tensors:
         """Return the state after every step of `inputs`."""
         batch, steps = ops.shape(inputs)[:2]
         specs = self.state_spec(None)
@@ -90,6 +94,7 @@ class RecurrentLayer(ConfiguredLayer):
         kernel, recurrent, bias = (
             ops.cast(weight, self.compute_dtype) for weight in (self.kernel, self.recurrent_kernel, self.bias)
         )
+        recurrent = self.weight_dropout(recurrent, training=training)
         # The inputs' part of the gates does not depend on previous steps: one product for all steps is faster.
         z = matmul(as_rows(x), kernel) + bias  # (T * B, G * H)
         z = ops.reshape(z, (steps, batch, bias.shape[0]))  # (T, B, G * H)
@@ -104,7 +109,9 @@ class RecurrentLayer(ConfiguredLayer):
             states = (_run_rnn(z, recurrent, *state, tensor_lists=self.tensor_lists),)
         return tuple(ops.transpose(x, (1, 0, 2)) for x in states)
 
-    def compute_output_spec(self, inputs: Tensor, state: Tensors = None) -> tuple[keras.KerasTensor, ...]:
+    def compute_output_spec(
+        self, inputs: Tensor, state: Tensors = None, training: bool = False
+    ) -> tuple[keras.KerasTensor, ...]:
         """Return the specs of the state after every step."""
         return self.state_spec(*inputs.shape[:2])
 

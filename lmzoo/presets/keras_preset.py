@@ -7,6 +7,7 @@ import datetime
 import functools
 import inspect
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,6 +37,7 @@ from lmzoo.files.atomic import atomic_directory, check_room
 from lmzoo.files.manifest import write_manifest
 from lmzoo.files.preset_files import (
     CONFIG_FILE,
+    HEADS_DIR,
     METADATA_FILE,
     MODEL_WEIGHTS_FILE,
     PREPROCESSOR_FILE,
@@ -70,11 +72,25 @@ class KerasPreset:
 
     Args:
         files: JSON files of the directory.
+        task: Name of one of several tasks in the preset, or None for the only one.
+
+    Raises:
+        PresetError: If the preset has no task of this name.
     """
 
-    def __init__(self, files: JsonFiles) -> None:
+    def __init__(self, files: JsonFiles, task: str | None = None) -> None:
         self._files = files
         self.directory = files.directory
+        if task is not None and task not in self.task_names:
+            names = ", ".join(map(repr, self.task_names))
+            problem = f"Its tasks are {names}." if names else "It holds no named tasks: leave out `task`."
+            raise PresetError(f"{self.directory} has no task {task!r:.60}. {problem}")
+        self._place = "" if task is None else f"{HEADS_DIR}/{task}/"  # of the files of the task
+
+    @property
+    def task_names(self) -> list[str]:
+        """Names of the tasks in a preset with several tasks."""
+        return sorted(path.parent.name for path in (self.directory / HEADS_DIR).glob(f"*/{TASK_FILE}"))
 
     @property
     def backbone_class(self) -> type[keras.Model]:
@@ -151,7 +167,7 @@ class KerasPreset:
             reason = " ".join(str(error).split())
             raise PresetError(f"{path} cannot be read; fetch or save the preset again: {reason:.1000}") from error
         if with_head and isinstance(model, HasHead):
-            _read_head(model, self.directory / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
+            _read_head(model, self.directory / self._place / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
 
     def _check_shapes(self, backbone: keras.Model) -> None:
         """Compare the number and the shapes of stored weights with the backbone's.
@@ -203,10 +219,10 @@ class KerasPreset:
     @property
     def _task(self) -> JsonObject:
         """Content of the task's JSON file, or an empty dict without the file."""
-        file = self.directory / TASK_FILE
+        file = self.directory / self._place / TASK_FILE
         if not file.exists():
             return {}
-        stored = self._files.read(TASK_FILE)
+        stored = self._files.read(self._place + TASK_FILE)
         if not (isinstance(stored.get("registered_name"), str) and isinstance(stored.get("config"), dict)):
             raise PresetError(f"{file} does not describe a task: it must hold a `registered_name` and a `config`.")
         return stored
@@ -227,7 +243,7 @@ class KerasPreset:
         Raises:
             PresetError: If a file is missing or invalid, or a class is not registered.
         """
-        return self._read_part(Preprocessor, PREPROCESSOR_FILE, " Pass `preprocessor=`.")
+        return self._read_part(Preprocessor, self._place + PREPROCESSOR_FILE, " Pass `preprocessor=`.")
 
     def tokenizer(self) -> Tokenizer:
         """Return the stored tokenizer.
@@ -298,6 +314,7 @@ def save_preset(
     preprocessor: Preprocessor | None = None,
     add_files: Callable[[Path], None] | None = None,
     weights_dtype: str = "float32",
+    tasks: Mapping[str, HasHead] | None = None,
     **metadata: object,
 ) -> None:
     """Write a backbone or a task as a preset.
@@ -311,18 +328,25 @@ def save_preset(
         weights_dtype: How to store weights, which loading converts to the model's dtype: "float32", as they are;
             "float16", except for tensors with values beyond its range; or "int8", matrices of the backbone in 255 steps
             with a float32 scale for each row, and the other weights as float16.
+        tasks: Tasks on the backbone `model` to write with it, by name, or None.
         **metadata: Additional entries of `metadata.json`, such as `languages` and `license`.
 
     Raises:
         FileExistsError: If the directory may not be replaced.
-        ValueError: If a class is not registered with Keras, or `weights_dtype` is unknown.
+        ValueError: If a class is not registered with Keras, `weights_dtype` is unknown, or `tasks` are not tasks on the
+            backbone with one tokenizer, under names for directories.
     """
     require(weights_dtype in WEIGHTS_DTYPES, "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", weights_dtype)
     if preprocessor is not None:
         check_is_registered(preprocessor)
     check_is_registered(_get_backbone(model))
-    if isinstance(model, HasHead):
-        check_head_kind(type(model))
+    tasks = {} if tasks is None else tasks
+    _check_tasks(model, tasks)
+    for task in (*tasks.values(), model):
+        if isinstance(task, HasHead):
+            check_head_kind(type(task))
+    if preprocessor is None and tasks:
+        preprocessor = next((task.preprocessor for task in tasks.values() if task.preprocessor is not None), None)
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
         backbone = _get_backbone(model)
         write_json(target, CONFIG_FILE, keras.saving.serialize_keras_object(backbone))
@@ -334,23 +358,63 @@ def save_preset(
         if rewrite := _REWRITES[weights_dtype]:
             rewrite(target / MODEL_WEIGHTS_FILE)
         if model is not backbone:
-            config = {k: v for k, v in model.get_config().items() if k not in ("backbone", "preprocessor")}
-            registered_name = keras.saving.get_registered_name(type(model))
-            task_config = {"class_name": type(model).__name__, "registered_name": registered_name, "config": config}
-            if model.head_kind != type(model).head_kind:
-                task_config["head_kind"] = model.head_kind
-            write_json(target, TASK_FILE, task_config)
-            weights = _head_weights(model)
-            warn_of_not_finite(f"The {type(model).__name__} that is saved", first_not_finite(weights.values()))
-            arrays = (keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")) for weight in weights.values())
-            write_hdf5(target / TASK_WEIGHTS_FILE, zip(weights, arrays, strict=True))
-            if rewrite:
-                rewrite_in_half_precision(target / TASK_WEIGHTS_FILE)
+            _write_task(model, target, halve=rewrite is not None)
+        for name, task in tasks.items():
+            (target / HEADS_DIR / name).mkdir(parents=True)
+            _write_task(task, target / HEADS_DIR / name, halve=rewrite is not None)
+            if task.preprocessor is not None:
+                serialized = keras.saving.serialize_keras_object(task.preprocessor)
+                write_json(target / HEADS_DIR / name, PREPROCESSOR_FILE, serialized)
         if preprocessor is not None:
             write_text_part(preprocessor, target)
         if add_files is not None:
             add_files(target)
         write_manifest(target)
+
+
+def _check_tasks(backbone: keras.Model, tasks: Mapping[str, HasHead]) -> None:
+    """Check that `tasks` can be written into one preset.
+
+    Raises:
+        ValueError: If an entry is not a task on the backbone, two tasks have different tokenizers, or a name cannot be
+            a directory.
+    """
+    tokenizers = {}
+    for name, task in tasks.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+            raise ValueError(f"Tasks need names of letters, digits, `_`, `-` and `.`, got {name!r:.60}.")
+        if getattr(task, "backbone", None) is not backbone:
+            raise ValueError(f"`tasks[{name!r}]` must be a task on this backbone, got {task!r:.60}.")
+        if task.preprocessor is not None:
+            check_is_registered(task.preprocessor)
+            tokenizer = task.preprocessor.tokenizer
+            tokenizers[name] = (type(tokenizer), tokenizer.get_config(), list(tokenizer.vocabulary))
+    names = list(tokenizers)
+    for name in names[1:]:
+        if tokenizers[name] != tokenizers[names[0]]:
+            raise ValueError(f"The tasks {names[0]!r} and {name!r} have different tokenizers. Save them one by one.")
+
+
+def _write_task(task: HasHead, target: Path, halve: bool) -> None:
+    """Write the configuration of a task, and the weights of its head, into a directory.
+
+    Args:
+        task: Task to write.
+        target: Directory to write into.
+        halve: Whether to store weights as float16.
+    """
+    config = {k: v for k, v in task.get_config().items() if k not in ("backbone", "preprocessor")}
+    registered_name = keras.saving.get_registered_name(type(task))
+    task_config = {"class_name": type(task).__name__, "registered_name": registered_name, "config": config}
+    if task.head_kind != type(task).head_kind:
+        task_config["head_kind"] = task.head_kind
+    write_json(target, TASK_FILE, task_config)
+    weights = _head_weights(task)
+    warn_of_not_finite(f"The {type(task).__name__} that is saved", first_not_finite(weights.values()))
+    arrays = (keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")) for weight in weights.values())
+    write_hdf5(target / TASK_WEIGHTS_FILE, zip(weights, arrays, strict=True))
+    if halve:
+        rewrite_in_half_precision(target / TASK_WEIGHTS_FILE)
 
 
 def versions() -> dict[str, str]:

@@ -86,6 +86,7 @@ def load_task(
     sequence_length: int | None,
     preprocessor: Preprocessor | None,
     family: str | None = None,
+    task: str | None = None,
     **task_kwargs: Any,
 ) -> keras.Model:
     """Load a task with the stored head if it matches, else with a new one.
@@ -99,12 +100,13 @@ def load_task(
         sequence_length: Maximum number of tokens in a sequence, or None for the stored one.
         preprocessor: Preprocessor of the task, or None for the stored one.
         family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        task: Name of one of several tasks in a preset, or None.
         **task_kwargs: Constructor arguments of the task.
 
     Raises:
         ValueError: If the preset cannot be loaded or does not fit the classes.
     """
-    with contextlib.closing(open_source(preset, family)) as source:
+    with contextlib.closing(open_source(preset, family, task)) as source:
         if HasHead in cls.__bases__:  # the base class of all tasks
             cls = _find_stored_task(source, preset)
         check_head_kind(cls)
@@ -129,14 +131,14 @@ def load_task(
         blame_files = head.is_stored and not task_kwargs  # otherwise the caller's arguments may be at fault
         error_context = add_file_to_errors(source.directory) if blame_files else contextlib.nullcontext()
         with error_context, skip_initial_values() if load_weights and head.is_stored else contextlib.nullcontext():
-            task = cls(backbone, preprocessor, **{**arguments, **task_kwargs})
+            model = cls(backbone, preprocessor, **{**arguments, **task_kwargs})
         # Warn only after the constructor has accepted the arguments, and only about heads with weights: the heads of
         # some language models have none.
-        if head.warning and not (cls.predicts_tokens and len(task.weights) == len(backbone.weights)):
+        if head.warning and not (cls.predicts_tokens and len(model.weights) == len(backbone.weights)):
             warnings.warn(head.warning, stacklevel=3)
         if load_weights and not takes_encoder:
-            source.load(task, head.is_stored)
-    return task
+            source.load(model, head.is_stored)
+    return model
 
 
 def _choose_head(
@@ -192,6 +194,8 @@ def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
     task_class = stored_class or task_of(source.head)
     if task_class is not None:
         return task_class
+    if isinstance(source, KerasPreset) and (names := source.task_names):
+        raise PresetError(f"{str(preset)!r} holds the tasks {', '.join(map(repr, names))}. Pass one of them as `task`.")
     if source.head is None:
         content = f"holds {source.backbone_class.__name__} without a head"
     else:
@@ -227,6 +231,9 @@ def _read_recipe(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
 def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:
     """Return the name of a passed argument that changes the layers of the stored head, or None."""
     defaults: Arguments = {"encoder": None, "crf": False, "projection": []}
+    poolings = [arguments.get("pooling", stored.get("pooling")) for arguments in (stored, passed)]
+    if poolings[0] != poolings[1] and not all(isinstance(pooling, str) for pooling in poolings):
+        return "pooling"  # lists have vectors of another width
     return next((name for name in defaults.keys() & passed if passed[name] != stored.get(name, defaults[name])), None)
 
 

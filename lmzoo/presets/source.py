@@ -81,19 +81,20 @@ class Source(Protocol):
         """Close the weight files; nothing can be loaded afterwards."""
 
 
-def open_source(preset: str | Path, family: str | None = None) -> Source:
+def open_source(preset: str | Path, family: str | None = None, task: str | None = None) -> Source:
     """Open a preset of lmzoo or a checkpoint of another library, without reading its weights.
 
     Args:
         preset: Name, handle or path, as for `from_preset`.
         family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        task: Name of one of several tasks in a preset, or None.
 
     Raises:
-        ValueError: If the family is unknown, or the model belongs to a different one.
+        ValueError: If the family is unknown, the model belongs to a different one, or there is no such task.
     """
     require(family is None or family in families(), "family", f"one of {', '.join(families())}", family)
     files = JsonFiles(open_preset(preset))
-    source: Source = find_checkpoint(files, family) or KerasPreset(files)
+    source: Source = (None if task else find_checkpoint(files, family)) or KerasPreset(files, task)
     if family is not None and (stored_family := family_of(source.backbone_class).name) != family:
         message = f"The preset {str(preset)!r} is of the family {stored_family!r}, but `family` is {family!r}."
         raise ArgumentError(message, "family")

@@ -11,6 +11,7 @@ from lmzoo.files.atomic import atomic_directory, link_or_copy
 from lmzoo.files.manifest import write_manifest
 from lmzoo.files.preset_files import (
     CONFIG_FILE,
+    HEADS_DIR,
     METADATA_FILE,
     MODEL_WEIGHTS_FILE,
     PREPROCESSOR_FILE,
@@ -86,10 +87,16 @@ def save_text_part(part: Preprocessor | Tokenizer, directory: str | Path, overwr
 
     Raises:
         FileExistsError: If the directory may not be replaced.
-        ValueError: If a class is not registered with Keras, or a tokenizer would replace a preprocessor's tokenizer.
+        ValueError: If a class is not registered with Keras, a tokenizer would replace a preprocessor's tokenizer, or
+            the directory holds several tasks.
     """
     check_is_registered(part)
     preset_path = Path(directory).expanduser()
+    if (preset_path / HEADS_DIR).exists():
+        raise ValueError(
+            f"{preset_path} holds several tasks, whose preprocessors share a tokenizer. Save the tasks again, or "
+            "choose another directory."
+        )
     if isinstance(part, Tokenizer) and (preset_path / PREPROCESSOR_FILE).exists():
         raise ValueError(
             f"{preset_path} holds a preprocessor, of which the tokenizer is a part. Save a preprocessor with the new "

@@ -27,7 +27,7 @@ from lmzoo.files.urls import copy_folder, exists, inside, is_url
 from lmzoo.layers.embeddings import sinusoids
 from lmzoo.parallel.processes import first_process_first
 from lmzoo.presets.source import open_source
-from lmzoo.pretraining.interleaved import Interleaved, MixedBatches, join_sequences
+from lmzoo.pretraining.interleaved import MixedBatches, join_sequences
 from lmzoo.pretraining.recipe import OPTIMIZERS, PAIRED, WSD_WARMUP, Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
@@ -36,6 +36,7 @@ from lmzoo.tasks.base.examples import BatchOptions
 from lmzoo.tasks.inputs import read_inputs
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokenizer, Tokenizer
 from lmzoo.text.batching import compiles_shapes
+from lmzoo.text.interleaved import Interleaved
 from lmzoo.training import LateDecay, WarmUp
 
 _LONG_FRACTION = 0.1  # fraction of tokens in sequences of full length, as in BERT's own recipe

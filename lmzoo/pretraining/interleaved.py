@@ -1,90 +1,21 @@
-"""Interleaving of batches of several kinds, and of sequences of several texts."""
+"""Batches with sequences of several texts in a fixed proportion."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lmzoo.common.tensor_types import Tensors
 from lmzoo.data.corpora.sequence_storage import join_blocks
 from lmzoo.data.corpora.tokenized_documents import splits_of
 from lmzoo.text import EncodedTexts
-from lmzoo.text.batching import Batches, LengthBatches
+from lmzoo.text.batching import LengthBatches
+from lmzoo.text.interleaved import turns_of_each
 
 _EPOCH_BATCHES = 50  # batches per epoch of a mixture; their sequences are drawn together
-
-
-def next_turn(rates: np.ndarray, done: np.ndarray) -> int:
-    """Return the index of the part that supplies the next batch.
-
-    Turn j of a part is at the time (j + 0.5) / rate, so that the turns of each part are evenly spaced.
-
-    Args:
-        rates: float (K,), relative number of turns of each part.
-        done: int (K,), number of turns that each part has had.
-    """
-    return int(np.argmin((done + 0.5) / rates))
-
-
-def turns_of_each(rates: np.ndarray, total: int) -> np.ndarray:
-    """Count the turns of each part among the first `total` turns, int64 (K,), for rates float (K,)."""
-    time = max(0, total - len(rates)) / rates.sum()  # lower bound of the time of the last turn
-    done = np.floor(rates * time + 0.5).astype("int64")
-    while done.sum() < total:
-        done[next_turn(rates, done)] += 1
-    return done
-
-
-class Interleaved(Batches):
-    """An endless stream of batches from several parts, with the batches of each part evenly spaced.
-
-    The numbers of batches are proportional to `rates`. Each part has its own epochs.
-
-    Args:
-        parts: batches of each part.
-        rates: relative number of batches of each part.
-    """
-
-    def __init__(self, parts: Sequence[LengthBatches], rates: Sequence[float]) -> None:
-        super().__init__()
-        self.parts = parts
-        self.rates = np.asarray(rates, "float64")
-
-    @property
-    def seed(self) -> tuple[int, ...]:
-        """Seed of all parts."""
-        return self.parts[0].seed
-
-    @seed.setter
-    def seed(self, seed: tuple[int, ...]) -> None:
-        for part in self.parts:
-            part.seed = seed
-
-    @property
-    def num_batches(self) -> None:
-        """None, since the stream is endless."""
-
-    def batches(self) -> Iterator[Tensors]:
-        """Return an endless iterator over batches."""
-        return self.batches_from(0)
-
-    def batches_from(self, step: int) -> Iterator[Tensors]:
-        done = turns_of_each(self.rates, step)
-        streams = [part.batches_from(int(count)) for part, count in zip(self.parts, done, strict=True)]
-        while True:
-            part_index = next_turn(self.rates, done)
-            done[part_index] += 1
-            yield next(streams[part_index])
-
-    def identity(self) -> dict[str, object]:
-        """Return the values that identify the batches in a saved run: the identities and the rates of all parts."""
-        identities = [(i, part.identity()) for i, part in enumerate(self.parts, 1)]
-        rates = {"share of batches": (self.rates / self.rates.sum()).round(9).tolist()}
-        return rates | {f"{name} (part {i})": value for i, identity in identities for name, value in identity.items()}
 
 
 class MixedBatches(LengthBatches):

@@ -53,15 +53,25 @@ def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]
         ValueError: for an unknown or repeated mode, or "cls" for a family without a special first token (ELMo).
     """
     family = family_of(backbone)  # raises an error for anything but a backbone
+    modes = list_modes(pooling)
+    if "cls" in modes and not family.packing.start:
+        raise ValueError(
+            f'This {type(backbone).__name__} has no first token that represents the text: choose "mean" or "max".'
+        )
+    return modes
+
+
+def list_modes(pooling: str | Sequence[str]) -> list[str]:
+    """Check the names in the `pooling` of a task, and return them as a list.
+
+    Raises:
+        ValueError: for an unknown or repeated mode.
+    """
     modes = [*pooling] if isinstance(pooling, Sequence) and not isinstance(pooling, str) else [pooling]
     all_supported = all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
     allowed = ", ".join(f'"{mode}"' for mode in POOLING_MODES)
     is_valid = modes and all_supported and len(set(modes)) == len(modes)
     require(is_valid, "pooling", f"one of {allowed}, or a list of several", pooling)
-    if "cls" in modes and not family.packing.start:
-        raise ValueError(
-            f'This {type(backbone).__name__} has no first token that represents the text: choose "mean" or "max".'
-        )
     return modes
 
 
@@ -72,14 +82,25 @@ def pool(backbone: Backbone, modes: Sequence[str]) -> Tensor:
     if [*modes] == ["cls"]:
         first_positions = ops.zeros_like(mask[:, :1], dtype="int32")  # (B, 1)
         return backbone.vectors_at(inputs, first_positions)[:, 0]
-    sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
+    return pool_sequence(backbone(inputs)["sequence_output"], mask, modes, backbone.dtype_policy)
+
+
+def pool_sequence(sequence: Tensor, mask: Tensor, modes: Sequence[str], dtype: keras.DTypePolicy) -> Tensor:
+    """Build pooled vectors, symbolic, float (B, H · len(modes)).
+
+    Args:
+        sequence: vectors of tokens, symbolic, float (B, T, H).
+        mask: 1 for tokens, 0 for padding, symbolic, (B, T).
+        modes: poolings, as returned by `pooling_modes`.
+        dtype: dtype policy.
+    """
     pooled = []
     for mode in modes:
         if mode == "cls":
             pooled.append(sequence[:, 0])
         else:
             name = "pooler" if len(modes) == 1 else f"pooler_{mode}"
-            pooled.append(_POOLERS[mode](dtype=backbone.dtype_policy, name=name)(sequence, mask))
+            pooled.append(_POOLERS[mode](dtype=dtype, name=name)(sequence, mask))
     return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
 
 

@@ -53,7 +53,7 @@ class MultipleChoice(TextVectorTask):
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
-        pooling: `"first"` or `"mean"`; see `lmzoo.models.TextClassifier`.
+        pooling: `"first"`, `"mean"` or a list; see `lmzoo.models.TextClassifier`.
         encoder: `"bilstm"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
         encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
@@ -89,7 +89,7 @@ class MultipleChoice(TextVectorTask):
         backbone: Backbone,
         preprocessor: Preprocessor | None = None,
         dropout: float | None = None,
-        pooling: str = "first",
+        pooling: str | Sequence[str] = "first",
         encoder: str | None = None,
         encoder_dim: int = 256,
         labels: None = None,

@@ -46,7 +46,9 @@ class TextClassifier(LongTextTask, TextVectorTask):
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"`, the backbone's `pooled_output` as in the paper, or `"mean"`, the mean over the tokens
             without padding. The mean learns faster from few examples if pre-training had no objective for the first
-            token. `from_preset` uses the pooling of the preset's fine-tuning recipe.
+            token. Or a list of poolings, see `TextEmbedder`, whose vectors are concatenated, such as `["lasttoken",
+            "max", "mean"]` (Howard & Ruder, 2018, section 3.3). `from_preset` uses the pooling of the preset's
+            fine-tuning recipe.
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors,
             as on ELMo in Peters et al. (2018), with a classifier on the mean of their outputs; None for the backbone
             alone.
@@ -93,7 +95,7 @@ class TextClassifier(LongTextTask, TextVectorTask):
         **TextVectorTask.instead_of,
         "activation": "`predict` returns logits, and `classify` returns probabilities.",
         "hidden_dim": "The family determines the layers of the head.",
-        "pooling_mode": 'Pass `pooling`: "first" or "mean".',
+        "pooling_mode": 'Pass `pooling`: "first", "mean" or a list.',
     }
 
     def __init__(
@@ -103,7 +105,7 @@ class TextClassifier(LongTextTask, TextVectorTask):
         num_classes: int | None = None,
         labels: Sequence[str] | None = None,
         dropout: float | None = None,
-        pooling: str = "first",
+        pooling: str | Sequence[str] = "first",
         encoder: str | None = None,
         encoder_dim: int = 256,
         multi_label: bool = False,

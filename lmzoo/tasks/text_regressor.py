@@ -40,7 +40,7 @@ class TextRegressor(TextVectorTask):
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
-        pooling: `"first"` or `"mean"`; see `lmzoo.models.TextClassifier`.
+        pooling: `"first"`, `"mean"` or a list; see `lmzoo.models.TextClassifier`.
         encoder: `"bilstm"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
         encoder_dim: int, width of each direction of the encoder.
         output_activation: `"linear"`, or `"sigmoid"` for labels and answers between 0 and 1. The files of a Sentence
@@ -73,7 +73,7 @@ class TextRegressor(TextVectorTask):
         backbone: Backbone,
         preprocessor: Preprocessor | None = None,
         dropout: float | None = None,
-        pooling: str = "first",
+        pooling: str | Sequence[str] = "first",
         encoder: str | None = None,
         encoder_dim: int = 256,
         output_activation: str = "linear",

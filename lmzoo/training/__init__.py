@@ -5,11 +5,14 @@ from lmzoo.training.crf_loss import CrfLoss
 from lmzoo.training.distillation import DistillationLoss, distill, smaller
 from lmzoo.training.embedding_losses import AngleLoss, CosentLoss, MatryoshkaLoss, TripletAccuracy, TripletLoss
 from lmzoo.training.fine_tuning import FineTuningRecipe
+from lmzoo.training.layer_order import layers_of
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation
 from lmzoo.training.optimizers import LAMB, Adagrad, AdamW
 from lmzoo.training.resuming import ResumableCheckpoint
 from lmzoo.training.schedules import InverseSquareRoot, LateDecay, WarmUp
+from lmzoo.training.together import fit_together
+from lmzoo.training.unfreezing import GradualUnfreezing
 
 __all__ = [
     "LAMB",
@@ -20,6 +23,7 @@ __all__ = [
     "CrfLoss",
     "DistillationLoss",
     "FineTuningRecipe",
+    "GradualUnfreezing",
     "InverseSquareRoot",
     "LateDecay",
     "MatryoshkaLoss",
@@ -36,5 +40,7 @@ __all__ = [
     "UnrolledLoss",
     "WarmUp",
     "distill",
+    "fit_together",
+    "layers_of",
     "smaller",
 ]

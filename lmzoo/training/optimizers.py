@@ -21,7 +21,9 @@ _DECAY_FACTORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": lambda remaining, warmup_ratio: 0.5 - 0.5 * ops.cos(math.pi * remaining),
     "constant": lambda remaining, warmup_ratio: ops.ones_like(remaining),
     "inverse_square_root": lambda remaining, warmup_ratio: ops.sqrt(warmup_ratio),
+    "slanted_triangular": lambda remaining, warmup_ratio: remaining,
 }
+_SLANTED_RATIO = 32  # of the peak to the lowest learning rate of "slanted_triangular"
 Rate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
 
@@ -63,13 +65,18 @@ class AdamW(keras.optimizers.Optimizer):
         exclude_from_decay: list of str, substrings in the paths of variables that get no weight decay.
         name: str, name of the optimizer.
         schedule: str, shape of the decay after the linear warm-up: "linear", "cosine", "inverse_square_root" (Vaswani
-            et al., 2017) or "constant".
+            et al., 2017) or "constant"; or "slanted_triangular" (Howard & Ruder, 2018), where both the warm-up and the
+            linear decay stay above a 32nd of the peak.
+        layer_decay: float in (0, 1], ratio of a layer's learning rate to the rate of the layer above it: discriminative
+            fine-tuning (Howard & Ruder, 2018, with 1 / 2.6; Clark et al., 2020, with 0.8 to 0.9). A task's head and
+            pooler have the full rate, and its embeddings have the lowest. `compile` of a task reads the order of its
+            layers; for other models, call `set_layers`.
         **kwargs: arguments of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
 
     Raises:
         TypeError: if `exclude_from_decay` is not a list of strings.
         ValueError: if the learning rate, the weight decay or `epsilon` is negative, infinite or not a number; if a beta
-            is outside of [0, 1); or if the schedule is unknown.
+            is outside of [0, 1); if the schedule is unknown; or if `layer_decay` is not in (0, 1].
 
     Example:
 
@@ -91,12 +98,14 @@ class AdamW(keras.optimizers.Optimizer):
         exclude_from_decay: Sequence[str] = ("bias", "_norm"),
         name: str = "adamw",
         schedule: str = "linear",
+        layer_decay: float = 1.0,
         **kwargs: Any,
     ) -> None:
         if schedule not in _DECAY_FACTORS:
             raise ValueError(f"`schedule` must be one of {', '.join(_DECAY_FACTORS)}, got {schedule!r}.")
         _check_constants(kwargs, weight_decay=weight_decay, epsilon=epsilon)
         require(epsilon > 0, "epsilon", "a positive number", epsilon)
+        require(is_number(layer_decay, 0, 1) and layer_decay > 0, "layer_decay", "a number in (0, 1]", layer_decay)
         require_share("beta_1", beta_1)
         require_share("beta_2", beta_2)
         is_list = isinstance(exclude_from_decay, Iterable) and not isinstance(exclude_from_decay, str)
@@ -110,24 +119,90 @@ class AdamW(keras.optimizers.Optimizer):
         self.bias_correction = bias_correction
         self.exclude_from_decay = tuple(exclude_from_decay)
         self.schedule = schedule
+        self.layer_decay = layer_decay
+        self._layers: dict[int, int] = {}  # index of the layer, counted from the lowest, by the id of a variable
+        self._unfreezing_steps: tuple[int, ...] = ()  # first step of each layer, or () if no layer is frozen
+        self._layer_factors: list[Tensor | float] = []  # factors of the layers' learning rates; [] if they are equal
         self._variable_ids: list[int] = []  # of the trainable variables
+        self._paths: list[str] = []  # of the trainable variables
+        self._num_layers = 0
         self._num_weights = 0
         self._compiled: Callable[[Sequence[Tensor | None]], None] | None = None
         self._rate: Tensor | float = 0.0
         self._step_sizes: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)
-        self._kernel: Callable[..., None] | None = None
+        self._kernel: partial[None] | None = None
 
     def build(self, variables: list[keras.Variable]) -> None:
         """Create the variables for the moments and the schedule."""
         if self.built:
             return
-        super().build(variables)
         self._variable_ids = [*map(id, variables)]
+        self._paths = [variable.path for variable in variables]
+        self._check_layers()
+        super().build(variables)
         self._num_weights = sum(math.prod(variable.shape) for variable in variables)
         self._first, self._second = self.add_optimizer_variables(variables, ["first_moment", "second_moment"])
         self._decayed = [not any(part in v.path for part in self.exclude_from_decay) for v in variables]
         # [first step, warm-up steps, total steps]; without warm-up or decay these are 0.
         self._schedule = self.add_variable(shape=(3,), dtype="float32", name="schedule")
+
+    def set_layers(self, layers: Sequence[Sequence[keras.Variable]], unfreezing_steps: Sequence[int] = ()) -> None:
+        """Set the order of the model's layers for `layer_decay`, and freeze layers for the first steps of a schedule.
+
+        A frozen variable gets no update, while its moments follow the gradients. Functions that were compiled with the
+        optimizer before must be compiled again.
+
+        Args:
+            layers: the variables of each layer, from the lowest layer to the head; `lmzoo.training.layers_of` returns
+                the layers of a task.
+            unfreezing_steps: ints, for each layer the number of steps for which it is frozen, counted from the start of
+                the schedule; by default no layer is frozen.
+
+        Raises:
+            ValueError: if there are not as many numbers of steps as layers, one of them is negative or not an integer,
+                or the optimizer is built and updates a variable that is in none of the layers.
+
+        Example:
+
+        ```python
+        import keras
+        from lmzoo.training import AdamW
+
+        table, head = keras.Variable([1.0]), keras.Variable([1.0])
+        optimizer = AdamW(0.1, layer_decay=0.5)
+        optimizer.set_layers([[table], [head]], unfreezing_steps=[10, 0])  # trains the head alone for ten steps
+        ```
+        """
+        count_matches = not unfreezing_steps or len(unfreezing_steps) == len(layers)
+        is_valid = count_matches and all(is_integer(step, 0) for step in unfreezing_steps)
+        description = f"{len(layers)} integers of at least 0, one for each layer"
+        require(is_valid, "unfreezing_steps", description, unfreezing_steps)
+        self._layers = {id(variable): index for index, layer in enumerate(layers) for variable in layer}
+        self._unfreezing_steps = tuple(unfreezing_steps)
+        self._num_layers = len(layers)
+        self._compiled = None
+        if self.built:
+            self._check_layers()
+
+    @property
+    def freezes_layers(self) -> bool:
+        """Whether layers are frozen at the start of a schedule; see `set_layers`."""
+        return any(self._unfreezing_steps)
+
+    def _check_layers(self) -> None:
+        """Check that the layers of all variables are known, if they matter.
+
+        Raises:
+            ValueError: if one is unknown.
+        """
+        if self.layer_decay == 1 and not self._layers:
+            return
+        named_ids = zip(self._paths, self._variable_ids, strict=True)
+        if unknown := [path for path, variable_id in named_ids if variable_id not in self._layers]:
+            raise ValueError(
+                f"The optimizer does not know the layer of {unknown[0]!r}, whose learning rate depends on it. For a "
+                "task, call `compile` after changing its layers; for another model, call `optimizer.set_layers`."
+            )
 
     def start_schedule(self, warmup_steps: int = 0, total_steps: int = 0, elapsed: int = 0) -> None:
         """Start a new warm-up and decay at the current iteration.
@@ -156,10 +231,29 @@ class AdamW(keras.optimizers.Optimizer):
         total = schedule[2]
         step = ops.cast(self.iterations, "float32") - start
         rise = ops.where(warmup > 0, ops.minimum(1.0, (step + 1) / ops.maximum(warmup, 1.0)), 1.0)
+        if self.schedule == "slanted_triangular":
+            step = step + 1  # in both parts, the paper's t
         remaining = ops.clip((total - step) / ops.maximum(total - warmup, 1.0), 0.0, 1.0)
         peak_step = ops.maximum(warmup, 1.0)
         warmup_ratio = peak_step / ops.maximum(step + 1, peak_step)
-        return rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)
+        factor = rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)
+        if self.schedule == "slanted_triangular":
+            return (1 + factor * (_SLANTED_RATIO - 1)) / _SLANTED_RATIO
+        return factor
+
+    def _compute_layer_factors(self) -> list[Tensor | float]:
+        """Return the factor of each layer's learning rate at this iteration, or [] if all are 1."""
+        if not self._layers:
+            return []
+        factors: list[Tensor | float] = [
+            self.layer_decay ** (self._num_layers - 1 - index) for index in range(self._num_layers)
+        ]
+        if not self.freezes_layers:
+            return factors
+        step = ops.cast(self.iterations, "float32") - ops.convert_to_tensor(self._schedule)[0]
+        return [
+            ops.where(step >= first, factor, 0.0) for first, factor in zip(self._unfreezing_steps, factors, strict=True)
+        ]
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Clip the gradients and update all variables."""
@@ -193,10 +287,11 @@ class AdamW(keras.optimizers.Optimizer):
         correction_2 = -ops.expm1(step * math.log(self.beta_2)) if self.bias_correction and self.beta_2 else 1.0
         # Computed once: they are equal for all variables.
         self._step_sizes = (rate * ops.sqrt(correction_2) / correction_1, rate * self.decay)
+        self._layer_factors = self._compute_layer_factors()
         self._kernel = self._tensorflow_kernel(self._step_sizes[0])
         super().apply(grads, trainable_variables)
 
-    def _tensorflow_kernel(self, scale: Tensor | float) -> Callable[..., None] | None:
+    def _tensorflow_kernel(self, scale: Tensor | float) -> partial[None] | None:
         """Return TensorFlow's fused Adam update of a float32 weight, or None where it is unavailable."""
         if keras.backend.backend() != "tensorflow" or type(self).scaled is not AdamW.scaled:
             return None
@@ -226,20 +321,26 @@ class AdamW(keras.optimizers.Optimizer):
         first = self._first[index]
         second = self._second[index]
         scale, decay = (ops.cast(size, variable.dtype) for size in self._step_sizes)
+        factor = None
+        if self._layer_factors:
+            factor = ops.cast(self._layer_factors[self._layers[self._variable_ids[index]]], variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         has_decay = self._decayed[index] and self.decay
         if self._kernel and variable.dtype == "float32":
             if has_decay:
-                self.assign_sub(variable, decay * variable)
-            handles = {"var": variable.handle, "m": first.value.handle, "v": second.value.handle}
-            self._kernel(**handles, grad=gradient)
+                self.assign_sub(variable, (decay if factor is None else decay * factor) * variable)
+            arguments = {"var": variable.handle, "m": first.value.handle, "v": second.value.handle, "grad": gradient}
+            if factor is not None:
+                arguments["lr"] = self._kernel.keywords["lr"] * factor
+            self._kernel(**arguments)
             return
         self.assign_add(first, (gradient - first) * (1 - self.beta_1))
         self.assign_add(second, (ops.square(gradient) - second) * (1 - self.beta_2))
         change = scale * first / (ops.sqrt(second) + self.epsilon)
         if has_decay:
             change = change + decay * variable
-        self.assign_sub(variable, self.scaled(change, variable, index))
+        change = self.scaled(change, variable, index)
+        self.assign_sub(variable, change if factor is None else factor * change)
 
     def scaled(self, change: Tensor, variable: keras.Variable, index: int) -> Tensor:
         """Return the value to subtract from a variable; subclasses may scale it.
@@ -261,6 +362,7 @@ class AdamW(keras.optimizers.Optimizer):
             "bias_correction": self.bias_correction,
             "exclude_from_decay": list(self.exclude_from_decay),
             "schedule": self.schedule,
+            "layer_decay": self.layer_decay,
         }
 
 

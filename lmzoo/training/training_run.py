@@ -14,6 +14,7 @@ from lmzoo.parallel.processes import check_same, several_processes
 from lmzoo.text.batching import Batches
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.training.divergence import StopOnDivergence
+from lmzoo.training.layer_order import layers_of
 from lmzoo.training.optimizers import AdamW
 from lmzoo.training.resuming import ResumableCheckpoint
 
@@ -67,6 +68,7 @@ class TrainingRun:
         if several_processes():
             check_same(steps=steps, epochs=epochs, **(data.identity() if isinstance(data, Batches) else {}))
         model.build_optimizer()
+        _unfreeze_layers(model)
         checkpoint = find_checkpoint(callbacks)
         first_step = None
         steps_done = (steps or 0) * initial_epoch
@@ -108,21 +110,35 @@ def count_batches(data: Any) -> int | None:
     return None
 
 
+def inner_optimizer(optimizer: Any) -> Any:
+    """Return the optimizer that updates the weights: Keras wraps it to scale the loss in float16."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _unfreeze_layers(model: Any) -> None:
+    """End the freezing of layers by a callback of an earlier `fit` that was interrupted."""
+    optimizer = inner_optimizer(model.optimizer)
+    if isinstance(optimizer, AdamW) and optimizer.freezes_layers:
+        optimizer.set_layers(layers_of(model))
+        model.forget_compiled()
+
+
 def _start_schedule(
     optimizer: Any, steps: int | None, epochs: int, steps_done: int, callbacks: Sequence[keras.callbacks.Callback]
 ) -> None:
     """Start the optimizer's built-in schedule for a training run that has done `steps_done` steps."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # Keras wraps it to scale the loss in float16
+    optimizer = inner_optimizer(optimizer)
     if not isinstance(optimizer, AdamW):
         return
+    batches_per_update = optimizer.gradient_accumulation_steps or 1
     has_scheduler = any(isinstance(callback, keras.callbacks.LearningRateScheduler) for callback in callbacks)
     if has_scheduler or not hasattr(optimizer.learning_rate, "assign"):
-        optimizer.start_schedule()  # the callback or a Keras schedule sets the learning rate
+        # The callback or a Keras schedule sets the learning rate.
+        optimizer.start_schedule(elapsed=steps_done // batches_per_update)
         return
     if steps is None:
         optimizer.start_schedule(warmup_steps=_DEFAULT_WARMUP_STEPS)
         return
-    batches_per_update = optimizer.gradient_accumulation_steps or 1
     num_updates = steps * epochs // batches_per_update
     has_decay = not any(isinstance(callback, keras.callbacks.ReduceLROnPlateau) for callback in callbacks)
     optimizer.start_schedule(

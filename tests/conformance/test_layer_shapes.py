@@ -104,6 +104,8 @@ def distant(b):
 # By class: how to build it in a dtype policy, and the arguments of a call with so many sequences.
 CASES = {
     layers.Dropout: (lambda p: layers.Dropout(0.3, dtype=p), lambda b: [floats(b, T, H)]),
+    layers.LockedDropout: (lambda p: layers.LockedDropout(0.3, dtype=p), lambda b: [floats(b, T, H)]),
+    layers.WordDropout: (lambda p: layers.WordDropout(0.3, V, dtype=p), lambda b: [floats(b, T, H), ids(V, b, T)]),
     layers.LayerNorm: (lambda p: layers.LayerNorm(dtype=p), lambda b: [floats(b, T, H)]),
     layers.RMSNorm: (lambda p: layers.RMSNorm(dtype=p), lambda b: [floats(b, T, H)]),
     layers.SelfAttention: (

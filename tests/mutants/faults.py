@@ -433,8 +433,8 @@ FAULTS = (
     Fault(
         "of a preset with a head the backbone alone is loaded",
         "presets/loading.py",
-        "source.load(task, head.is_stored)",
-        "source.load(task, False)",
+        "source.load(model, head.is_stored)",
+        "source.load(model, False)",
     ),
     Fault(
         "a whole file from a server that cannot resume is appended to the part that was there",
@@ -702,8 +702,8 @@ FAULTS = (
     Fault(
         "the learning rate does not fall after the warm-up",
         "training/optimizers.py",
-        "return rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
-        "return rise * ops.where(total > 0, ops.ones_like(remaining), 1.0)",
+        "factor = rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
+        "factor = rise * ops.where(total > 0, ops.ones_like(remaining), 1.0)",
     ),
     Fault(
         "weight decay reaches biases and LayerNorms, too",

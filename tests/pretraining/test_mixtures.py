@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lmzoo.pretraining import Recipe, pretrain
-from lmzoo.pretraining.interleaved import MixedBatches, join_sequences, turns_of_each
+from lmzoo.pretraining.interleaved import MixedBatches, join_sequences
 from lmzoo.pretraining.training_texts import (
     MixedDocuments,
     TrainingDocuments,
@@ -22,6 +22,7 @@ from lmzoo.pretraining.training_texts import (
     split_held_out,
 )
 from lmzoo.text import EncodedTexts, LengthBatches
+from lmzoo.text.interleaved import turns_of_each
 from lmzoo_cli.main import app
 from lmzoo_cli.pretrain_command import _parse_texts
 from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop

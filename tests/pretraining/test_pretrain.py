@@ -27,10 +27,10 @@ from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, estimate, pretrain, run
 from lmzoo.pretraining.encoders import sample_sequences
 from lmzoo.pretraining.fine_tuning import recipes_by_size
-from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.training_texts import TextSource, split_held_out
 from lmzoo.registry.family import families
 from lmzoo.text import EncodedTexts, LengthBatches
+from lmzoo.text.interleaved import Interleaved
 from lmzoo.text.validate_text import TextWarning
 from lmzoo.training import FineTuningRecipe
 from lmzoo.training.throughput import Throughput

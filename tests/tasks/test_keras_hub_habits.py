@@ -396,7 +396,7 @@ def test_the_number_of_classes_in_second_place():
     [
         (TextClassifier, "activation", "`predict` returns logits, and `classify` returns probabilities"),
         (TextClassifier, "hidden_dim", "The family determines the layers of the head"),
-        (TextClassifier, "pooling_mode", 'Pass `pooling`: "first" or "mean"'),
+        (TextClassifier, "pooling_mode", 'Pass `pooling`: "first", "mean" or a list'),
         (TextEmbedder, "pooling_mode", 'Pass `pooling`, such as "mean" or "cls"'),
         (TextClassifier, "compile", "A task is compiled with its defaults"),
         (TextEmbedder, "embedding_dim", "Pass `projection`"),

@@ -275,7 +275,7 @@ def test_validation_split_and_options(tiny, task):
     assert history["val_loss"] == [pytest.approx(expected, rel=1e-5)]
     mean = build(tiny, pooling="mean")
     assert not {v.path for v in mean.trainable_variables} & {v.path for v in mean.backbone.pooler.variables}
-    with pytest.raises(ValueError, match='`pooling` must be "first" or "mean"'):
+    with pytest.raises(ValueError, match='`pooling` must be "first", "mean" or a list'):
         build(tiny, pooling="max")
     with pytest.raises(ValueError, match="has no preprocessor"):
         MultipleChoice(tiny.backbone()).choose(EXAMPLES)

@@ -36,5 +36,5 @@ def test_mean_pooled_classifier_trains_without_its_pooler_and_comes_back(tmp_pat
 
 
 def test_unknown_pooling_is_refused():
-    with pytest.raises(ValueError, match='"first" or "mean"'):
+    with pytest.raises(ValueError, match='"first", "mean" or a list'):
         TextClassifier(tiny_backbone(FAMILY), num_classes=2, pooling="max")

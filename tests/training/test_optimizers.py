@@ -133,9 +133,7 @@ def test_schedules_of_other_shapes(schedule, decay):
     np.testing.assert_allclose(rates(optimizer, variable, 14), [*FULL_RAMP[:4], *(peak * d for d in decay)], atol=2e-6)
     again = AdamW.from_config(optimizer.get_config())
     assert again.schedule == schedule
-    with pytest.raises(
-        ValueError, match="`schedule` must be one of linear, cosine, constant, inverse_square_root, got 'step'"
-    ):
+    with pytest.raises(ValueError, match=r"`schedule` must be one of linear, .*, slanted_triangular, got 'step'"):
         AdamW(schedule="step")
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.common.arguments import require
+from lmzoo.common.arguments import require, require_share
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.input_checks import check_like
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
-from lmzoo.layers import Dropout, RecurrentLayer
+from lmzoo.layers import Dropout, LockedDropout, RecurrentLayer
 from lmzoo.layers.position_cache import positions_from, with_positions
 from lmzoo.layers.recurrent import CELLS
 from lmzoo.layers.rows import at_positions
@@ -27,6 +27,11 @@ class LstmLmConfig(LeftToRightConfig):
 
     num_layers: int
     cell: str = "lstm"
+    word_dropout: float = 0.0
+    input_dropout: float | None = None
+    hidden_dropout: float | None = None
+    weight_dropout: float = 0.0
+    locked_dropout: bool = False
 
     def __post_init__(self) -> None:
         """Check all fields.
@@ -36,6 +41,15 @@ class LstmLmConfig(LeftToRightConfig):
         """
         super().__post_init__()
         require(self.cell in CELLS, "cell", " or ".join(map(repr, CELLS)), self.cell)
+        for name in ("word_dropout", "input_dropout", "hidden_dropout", "weight_dropout"):
+            rate = getattr(self, name)
+            if rate is not None or name in ("word_dropout", "weight_dropout"):
+                require_share(name, rate)
+
+    def rate(self, name: str) -> float:
+        """Return the rate of `input_dropout` or `hidden_dropout`, by default `dropout`."""
+        rate = getattr(self, name)
+        return self.dropout if rate is None else rate
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -46,7 +60,9 @@ class LstmLmBackbone(LeftToRightBackbone):
 
     All layers have the width of the embeddings, so that `CausalLM` can use the token embeddings as its output weights
     (Press & Wolf, 2017; Inan et al., 2017). Dropout is applied to the input of every layer and to the output of the
-    last layer, but not to the state that is carried from step to step (Zaremba et al., 2014).
+    last layer, but not to the state that is carried from step to step (Zaremba et al., 2014). With `locked_dropout`,
+    `word_dropout` and `weight_dropout`, the model has the dropouts of AWD-LSTM (Merity et al., 2018), on which ULMFiT
+    is based (Howard & Ruder, 2018).
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left).
 
@@ -57,11 +73,19 @@ class LstmLmBackbone(LeftToRightBackbone):
     Args:
         vocabulary_size: number of token ids, V.
         hidden_dim: width of the embeddings and of every layer, H.
-        dropout: rate in [0, 1).
+        dropout: rate in [0, 1) at the output of the last layer and, by default, at the inputs of all layers.
         max_sequence_length: longest sequence that tasks create, in tokens. The layers accept any length.
         initializer_range: standard deviation of the embeddings' truncated normal initializer.
         num_layers: number of layers, L.
         cell: `"lstm"`, `"gru"` or `"rnn"`; see `lmzoo.layers.RecurrentLayer`.
+        word_dropout: rate in [0, 1) at which rows of the table of token embeddings are dropped, so that all occurrences
+            of a token in a batch are zero. The paper's 0.1.
+        input_dropout: rate in [0, 1) at the embeddings; None for `dropout`. The paper's 0.4.
+        hidden_dropout: rate in [0, 1) between layers; None for `dropout`. The paper's 0.25, with a `dropout` of 0.4.
+        weight_dropout: rate in [0, 1) at which elements of the recurrent kernels are dropped (DropConnect), the same in
+            all steps. The paper's 0.5.
+        locked_dropout: whether the masks of `dropout`, `input_dropout` and `hidden_dropout` are the same in all steps
+            of a sequence.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
@@ -89,11 +113,21 @@ class LstmLmBackbone(LeftToRightBackbone):
     def make_layers(cls, config: LstmLmConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
         """Return the recurrent layers and the dropout layers between them."""
         indices = range(config.num_layers)
-        sizes = config.cell, config.hidden_dim
+        settings = config.cell, config.hidden_dim, config.weight_dropout
+        rate = config.rate("hidden_dropout")
         return {
-            "recurrent": [RecurrentLayer(*sizes, dtype=dtype, name=f"recurrent_{i}") for i in indices],
-            "dropouts": [Dropout(config.dropout, dtype=dtype, name=f"dropout_{i}") for i in indices[:-1]],
+            "recurrent": [RecurrentLayer(*settings, dtype=dtype, name=f"recurrent_{i}") for i in indices],
+            "dropouts": [cls.make_dropout(config, rate, dtype=dtype, name=f"dropout_{i}") for i in indices[:-1]],
         }
+
+    @classmethod
+    def make_dropout(cls, config: LstmLmConfig, rate: float, **arguments: Any) -> Dropout:
+        return (LockedDropout if config.locked_dropout else Dropout)(rate, **arguments)
+
+    @classmethod
+    def embedding_options(cls, config: LstmLmConfig) -> dict[str, Any]:
+        names = ("word_dropout", "locked_dropout")
+        return {"dropout": config.rate("input_dropout"), **{name: getattr(config, name) for name in names}}
 
     @classmethod
     def hidden_layers(cls, config: LstmLmConfig, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
@@ -186,5 +220,5 @@ def _run_layers(
     layer_states: list[Tensors] = []
     for k, layer in enumerate(recurrent):
         x = dropouts[k - 1](layer_states[-1][-1], training=training) if k else x
-        layer_states.append(layer(x) if state is None else layer(x, state[k]))
+        layer_states.append(layer(x, None if state is None else state[k], training=training))
     return layer_states

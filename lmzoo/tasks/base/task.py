@@ -74,9 +74,10 @@ from lmzoo.text.long_texts import Windows
 from lmzoo.text.segments import split_segments
 from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 from lmzoo.training.fine_tuning import FineTuningRecipe, usual_recipe
+from lmzoo.training.layer_order import layers_of
 from lmzoo.training.losses import loss_of_logits
 from lmzoo.training.optimizers import AdamW
-from lmzoo.training.training_run import TrainingRun, find_checkpoint
+from lmzoo.training.training_run import TrainingRun, find_checkpoint, inner_optimizer
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -329,6 +330,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             metrics = self.default_metrics()
         weighted_metrics = _merge_metrics(metrics, weighted_metrics)
         super().compile(optimizer=optimizer, loss=loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs)
+        if getattr(inner_optimizer(self.optimizer), "layer_decay", 1) != 1:
+            inner_optimizer(self.optimizer).set_layers(layers_of(self))
         self.backbone.set_compiled_by_xla(self.jit_compile)
         self.forget_compiled()
 
@@ -978,6 +981,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         labels: Sequence[str] | None = None,
         preprocessor: Preprocessor | None = None,
         family: str | None = None,
+        task: str | None = None,
         **task_kwargs: Any,
     ) -> Self:
         """Build the task on a preset's backbone, with the preset's head if it fits the task.
@@ -991,6 +995,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             labels: names of the classes.
             preprocessor: `lmzoo.text.Preprocessor`; the preset's by default.
             family: name of the family, such as "bert", for a checkpoint that does not specify its family.
+            task: name of one of several tasks in a preset, see `Backbone.save_to_preset`.
             **task_kwargs: further arguments of the task's constructor, such as `num_classes` or `name`.
 
         Returns:
@@ -1020,6 +1025,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             sequence_length=sequence_length,
             preprocessor=preprocessor,
             family=family,
+            task=task,
             **task_kwargs,
         )
 

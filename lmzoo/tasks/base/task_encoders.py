@@ -12,6 +12,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers import BiLSTMEncoder, ClassificationHead, MeanPooler
 from lmzoo.registry.family import family_of
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.embedding_head import list_modes, pool_sequence, pooling_modes
 from lmzoo.text import Preprocessor
 
 
@@ -86,19 +87,23 @@ class TextVector(TokenVectors):
     """Settings for text vectors: pooling, and the settings of `TokenVectors`.
 
     Attributes:
-        pooling: `"first"`, the backbone's `pooled_output`, or `"mean"`, the mean over the tokens without padding. With
-            an encoder, the vector is always the mean of the encoder's outputs.
+        pooling: `"first"`, the backbone's `pooled_output`; `"mean"`, the mean over the tokens without padding; or a
+            list of poolings, see `lmzoo.models.TextEmbedder`, whose vectors are concatenated. With an encoder,
+            `"first"` is also the mean of the encoder's outputs.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
     """
 
-    pooling: str = "first"
+    pooling: str | Sequence[str] = "first"
 
     def __post_init__(self) -> None:
         """Check the pooling and the settings for token vectors."""
         super().__post_init__()
-        require(self.pooling in ("first", "mean"), "pooling", '"first" or "mean"', self.pooling)
+        is_name = isinstance(self.pooling, str)
+        require(not is_name or self.pooling in ("first", "mean"), "pooling", '"first", "mean" or a list', self.pooling)
+        if not is_name:
+            object.__setattr__(self, "pooling", list_modes(self.pooling))
 
     @property
     def uses_pooler(self) -> bool:
@@ -106,9 +111,16 @@ class TextVector(TokenVectors):
         return self.pooling == "first" and not self.encoder
 
     def of(self, backbone: Backbone, inputs: Features, features: Features) -> Tensor:
-        """Build text vectors, float (B, H), or (B, 2 encoder_dim) with an encoder; see `sequence`."""
+        """Build text vectors, float (B, H), or (B, 2 encoder_dim) with an encoder; see `sequence`.
+
+        A list of poolings multiplies their width by its length.
+        """
         if self.uses_pooler:
             return features["pooled_output"]  # (B, H)
+        if not isinstance(self.pooling, str):
+            modes = pooling_modes(backbone, self.pooling)
+            sequence = self.sequence(backbone, inputs, features)
+            return pool_sequence(sequence, backbone.padding_mask(inputs), modes, backbone.dtype_policy)
         pooler = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")
         return pooler(self.sequence(backbone, inputs, features), backbone.padding_mask(inputs))
 

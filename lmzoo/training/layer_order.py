@@ -1,0 +1,38 @@
+"""Order of a model's layers, for learning rates that depend on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+def layers_of(model: Any) -> list[list[keras.Variable]]:
+    """Return the trained variables of each layer of a task, from the embeddings to the head.
+
+    A backbone's layers are the parts that compute its hidden states one after the other, in an encoder-decoder those of
+    the encoder first. Layers that share all their weights are one. The last entry holds the head, and all parts that
+    hidden states do not depend on, such as a pooler.
+
+    Args:
+        model: a task, or another model with a `backbone`.
+
+    Example:
+
+    ```python
+    import lmzoo
+    from lmzoo.training import layers_of
+
+    classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2)
+    len(layers_of(classifier))  # 6: the embeddings, four blocks, and pooler and head
+    ```
+    """
+    remaining = {id(variable): variable for variable in model.trainable_variables}
+    outputs = model.backbone.output
+    layers = []
+    for state in (*outputs.get("encoder_hidden_states", ()), *outputs["hidden_states"]):
+        part = keras.Model(model.backbone.input, state)
+        variables = [remaining.pop(id(v)) for v in part.trainable_variables if id(v) in remaining]
+        if variables:
+            layers.append(variables)
+    return [*layers, list(remaining.values())] if remaining else layers

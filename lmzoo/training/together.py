@@ -1,0 +1,304 @@
+"""Training of several tasks on one backbone (Liu et al., 2019, https://arxiv.org/abs/1901.11504).
+
+Every step is a step of one task: a batch of its examples, its head and its loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.common.tensor_types import Features, Tensor
+from lmzoo.common.weights_in_place import kept_weights
+from lmzoo.parallel.processes import several_processes
+from lmzoo.text.batching import LengthBatches
+from lmzoo.text.interleaved import Interleaved
+from lmzoo.training.layer_order import layers_of
+from lmzoo.training.optimizers import AdamW
+from lmzoo.training.training_run import TrainingRun, inner_optimizer
+
+MakeBatch: TypeAlias = Callable[[np.ndarray, int, np.random.Generator], tuple[Any, ...]]
+
+
+def fit_together(
+    tasks: Mapping[str, tuple[Any, ...]],
+    epochs: int = 1,
+    batch_size: int = 32,
+    temperature: float = 1.0,
+    steps_per_epoch: int | None = None,
+    validation_data: Mapping[str, tuple[Any, ...]] | None = None,
+    optimizer: Any = None,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    seed: int = 0,
+    verbose: int | str = "auto",
+) -> keras.callbacks.History:
+    """Train several tasks that share a backbone (MT-DNN; Liu et al., 2019).
+
+    Each step trains one task on a batch of its own examples, with its own loss; the steps of each task are evenly
+    spaced. All tasks share the optimizer, whose moments take the gradient of a head as 0 in the steps of other tasks.
+    Afterwards, each task predicts, is saved and is exported by itself, and `backbone.save_to_preset(folder,
+    tasks={...})` writes all tasks into one preset.
+
+    Args:
+        tasks: dict from names to `(task, x, y)`, or `(task, x)` for a task without labels. All tasks must be built on
+            the same backbone. `x` and `y` are texts in memory and their labels, as for the task's `fit`.
+        epochs: int, number of epochs. An epoch has as many steps as there are batches in all tasks.
+        batch_size: int, number of examples in a batch.
+        temperature: float of at least 1, T. A task of n batches gets steps in proportion to n^(1/T): 1 mixes by size,
+            higher temperatures favor small tasks, and `math.inf` gives all tasks equally many steps (Raffel et al.,
+            2020, section 3.5.2). Each task goes through its examples in a new order as often as its steps allow.
+        steps_per_epoch: int, number of steps in an epoch, instead of one for each batch.
+        validation_data: dict from names of tasks to `(x, y)`, or `(x,)` without labels. After each epoch, the results
+            of the task's `evaluate` are logged, such as `val_trec_accuracy` for a task "trec".
+        optimizer: a Keras optimizer for all weights. By default `AdamW` as in `fit`, with the lowest learning rate that
+            the tasks recommend.
+        callbacks: Keras callbacks. `ResumableCheckpoint` makes the run resumable: call `fit_together` again with the
+            same tasks and data. Their `model` is a model of all tasks, which cannot be saved except for its weights.
+        seed: int, seed for shuffling and masking.
+        verbose: verbosity, as in `keras.Model.fit`.
+
+    Returns:
+        The history: in each epoch the mean loss, the mean loss of each task that had steps, such as `trec_loss`, and
+        the results on `validation_data`.
+
+    Raises:
+        TypeError: if an entry is not a task with its examples, or the examples are not texts in memory.
+        ValueError: before the first step, if the tasks have different backbones, for examples that a task's `fit`
+            refuses (the message names the task), for `validation_data` of an unknown task, for a number out of range,
+            and for several processes.
+        NotFiniteError: if training diverges.
+
+    Example:
+
+    ```python
+    import lmzoo
+    from lmzoo.training import fit_together
+
+    topics = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", labels=["sea", "film"])
+    moods = lmzoo.models.TextClassifier(topics.backbone, topics.preprocessor, labels=["bad", "good"])
+    fit_together(
+        {
+            "topics": (topics, ["The tide turned.", "The plot is thin."], ["sea", "film"]),
+            "moods": (moods, ["A fine film.", "Dull and slow."], ["good", "bad"]),
+        },
+        verbose=0,
+    )
+    moods.classify(["Lovely."])  # [{"label": ..., "score": ...}]
+    ```
+    """
+    require(is_integer(epochs, 1), "epochs", "an integer of at least 1", epochs)
+    require(is_integer(batch_size, 1), "batch_size", "an integer of at least 1", batch_size)
+    require(is_number(temperature, 1), "temperature", "a number of at least 1", temperature)
+    is_valid = steps_per_epoch is None or is_integer(steps_per_epoch, 1)
+    require(is_valid, "steps_per_epoch", "an integer of at least 1, or None", steps_per_epoch)
+    models = _check_tasks(tasks)
+    validation = _check_validation(validation_data, models)
+    parts = [_read_part(name, entry, batch_size, seed) for name, entry in tasks.items()]
+    counts = np.array([part.num_batches for part in parts], "float64")
+    batches = Interleaved(parts, (counts ** (1 / temperature)).tolist())
+    model = _JointModel(models)
+    model.compile_together(optimizer)
+    model.build_losses(parts)
+    history = keras.callbacks.History()
+    steps = steps_per_epoch or int(counts.sum())
+    run = TrainingRun.begin(model, batches, epochs, steps, 0, [*callbacks, history])
+    with kept_weights(model), run.stoppable():
+        _run_epochs(model, batches, run, epochs, steps, verbose, lambda: _evaluate(models, validation, batch_size))
+    for task in models.values():
+        task.merge_weights()
+    return history
+
+
+def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the tasks by name.
+
+    Raises:
+        TypeError: if an entry is not a task with its examples.
+        ValueError: if there are no tasks or several processes, or the tasks do not share a backbone.
+    """
+    if not isinstance(tasks, Mapping) or not tasks:
+        raise TypeError(f"`tasks` must be a dict from names to (task, x, y), got {tasks!r:.60}.")
+    for name, entry in tasks.items():
+        is_entry = isinstance(entry, tuple) and len(entry) in (2, 3) and hasattr(entry[0], "training_batches")
+        if not isinstance(name, str) or not is_entry:
+            raise TypeError(f"`tasks[{name!r}]` must be a tuple (task, x, y) under a string, got {entry!r:.60}.")
+    if several_processes():
+        raise ValueError("`fit_together` trains in one process. Start it without other processes.")
+    models = {name: entry[0] for name, entry in tasks.items()}
+    first_name, first = next(iter(models.items()))
+    for name, task in models.items():
+        if task.backbone is not first.backbone:
+            raise ValueError(
+                f"The tasks {first_name!r} and {name!r} have different backbones. Build each task on the same one: "
+                f"`{type(task).__name__}(backbone, preprocessor, ...)`."
+            )
+    if len({id(task) for task in models.values()}) < len(models):
+        raise ValueError("A task may have only one name. Join the examples of its names.")
+    return models
+
+
+def _check_validation(data: Any, models: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the validation data by the name of its task.
+
+    Raises:
+        TypeError: if an entry is not a tuple.
+        ValueError: if there is no task of a name.
+    """
+    for name, entry in ({} if data is None else data).items():
+        require(name in models, "validation_data", f"a dict with some of the keys {', '.join(models)}", name)
+        if not isinstance(entry, tuple) or len(entry) not in (1, 2):
+            raise TypeError(f"`validation_data[{name!r}]` must be a tuple (x, y), got {entry!r:.60}.")
+    return dict(data or {})
+
+
+def _read_part(name: str, entry: tuple[Any, ...], batch_size: int, seed: int) -> LengthBatches:
+    """Return the batches of a task, whose features, labels and weights are dicts with its name as the only key."""
+    task, *examples = entry
+    try:
+        part: LengthBatches = task.training_batches(*examples, batch_size=batch_size, seed=seed)
+    except (TypeError, ValueError) as error:
+        error_class = TypeError if isinstance(error, TypeError) else ValueError
+        raise error_class(f"In the task {name!r}: {error}") from error
+    part.make_batch = _named(name, part.make_batch)
+    return part
+
+
+def _named(name: str, make_batch: MakeBatch) -> MakeBatch:
+    def make_named_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
+        return tuple({name: values} for values in make_batch(indices, width, rng))
+
+    return make_named_batch
+
+
+class _JointModel(keras.Model):
+    """Tasks with one backbone, trained on batches of one task each; features, labels and outputs are dicts by name."""
+
+    def __init__(self, tasks: Mapping[str, Any]) -> None:
+        super().__init__(name="tasks")
+        self.tasks = dict(tasks)
+        first = next(iter(tasks.values()))
+        self.backbone = first.backbone
+        self.dtype_policy = first.dtype_policy  # for float16, so that Keras scales the loss
+        self.built = True
+
+    @property
+    def trainable_variables(self) -> list[keras.Variable]:
+        """The variables that any of the tasks trains."""
+        variables = (variable for task in self.tasks.values() for variable in task.trainable_variables)
+        return list({id(variable): variable for variable in variables}.values())
+
+    trainable_weights = trainable_variables
+
+    @property
+    def non_trainable_variables(self) -> list[keras.Variable]:
+        """All other variables."""
+        trained = {id(variable) for variable in self.trainable_variables}
+        return [variable for variable in self.variables if id(variable) not in trained]
+
+    def compile_together(self, optimizer: Any) -> None:
+        """Compile the model as its tasks are compiled."""
+        tasks = self.tasks.values()
+        if optimizer is None:
+            optimizer = AdamW(min(task.recipe.learning_rate for task in tasks), global_clipnorm=1.0)
+        eager = any(task.run_eagerly for task in tasks)
+        self.compile(optimizer, jit_compile=all(task.jit_compile for task in tasks) and not eager, run_eagerly=eager)
+        inner = inner_optimizer(self.optimizer)
+        if getattr(inner, "layer_decay", 1) != 1:
+            inner.set_layers(layers_of(self))
+
+    def build_optimizer(self) -> None:
+        """Create the optimizer's state if it does not exist yet."""
+        if not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def forget_compiled(self) -> None:
+        """Drop the compiled functions."""
+        self.train_function = self.test_function = self.predict_function = None
+
+    def build_losses(self, parts: Sequence[LengthBatches]) -> None:
+        """Compute the loss of an example of each task, which creates the state of losses with several outputs."""
+        for part in parts:
+            batch = part.make_batch(np.arange(1), int(part.lengths[0]), np.random.default_rng(0))
+            x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
+            self.compute_loss(x, y, self(x), weights, training=False)
+
+    def call(self, inputs: dict[str, Features], training: bool = False) -> dict[str, Any]:
+        """Return the outputs of the tasks that have features."""
+        return {name: self.tasks[name](features, training=training) for name, features in inputs.items()}
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> Tensor:
+        """Return the loss of the only task in a batch."""
+        (name,) = y_pred
+        task = self.tasks[name]
+        y, sample_weight = (None if values is None else values[name] for values in (y, sample_weight))
+        loss = task.compute_loss(x[name], y, y_pred[name], sample_weight, training=training)
+        # On JAX, losses that layers add are losses of the outer model only.
+        own_losses = [*map(id, task.losses)]
+        for added in self.losses:
+            loss = loss if id(added) in own_losses else loss + added
+        # The heads of the other tasks take part, so that their gradients are zero on every backend. TensorFlow would
+        # otherwise have none for them, and skip their moments.
+        trained = {id(variable) for variable in task.trainable_variables}
+        for variable in self.trainable_variables:
+            if id(variable) not in trained:
+                loss = loss + 0.0 * ops.cast(ops.sum(variable), loss.dtype)
+        return loss
+
+
+def _run_epochs(
+    model: _JointModel,
+    batches: Interleaved,
+    run: TrainingRun,
+    epochs: int,
+    steps: int,
+    verbose: int | str,
+    evaluate: Callable[[], dict[str, float]],
+) -> None:
+    """Run the epochs of a training run, with callbacks as in `keras.Model.fit`.
+
+    `fit` itself would need batches of one structure, since TensorFlow's datasets have no other.
+    """
+    callbacks = keras.callbacks.CallbackList(
+        run.callbacks, add_progbar=verbose != 0, model=model, verbose=verbose, epochs=epochs, steps=steps
+    )
+    stream = batches.batches_from(run.first_step or 0)
+    model.stop_training = False
+    logs: dict[str, float] = {}
+    callbacks.on_train_begin()
+    for epoch in range(run.initial_epoch, epochs):
+        callbacks.on_epoch_begin(epoch)
+        losses: dict[str, list[float]] = {}
+        for step in range(steps):
+            x, y, weights = keras.utils.unpack_x_y_sample_weight(next(stream))
+            callbacks.on_train_batch_begin(step)
+            loss = model.train_on_batch(x, y, weights, return_dict=True)["loss"]
+            (name,) = x
+            for key in ("loss", f"{name}_loss"):
+                losses.setdefault(key, []).append(float(loss))
+            logs = {key: float(np.mean(values)) for key, values in losses.items()}
+            callbacks.on_train_batch_end(step, logs)
+            if model.stop_training:
+                break
+        logs = {**logs, **evaluate()}
+        callbacks.on_epoch_end(epoch, logs)
+        if model.stop_training:
+            break
+    callbacks.on_train_end(logs)
+
+
+def _evaluate(
+    models: Mapping[str, Any], validation: Mapping[str, tuple[Any, ...]], batch_size: int
+) -> dict[str, float]:
+    """Return the results of each task on its validation data."""
+    results = {}
+    for name, data in validation.items():
+        scores = models[name].evaluate(*data, batch_size=batch_size, verbose=0, return_dict=True)
+        results.update({f"val_{name}_{key}": value for key, value in scores.items()})
+    return results

@@ -1,0 +1,67 @@
+"""Callback that unfreezes the layers of a model one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.training.layer_order import layers_of
+from lmzoo.training.optimizers import AdamW
+from lmzoo.training.training_run import inner_optimizer
+
+
+class GradualUnfreezing(keras.callbacks.Callback):
+    """Callback that trains the head first, and then one more layer after each epoch (Howard & Ruder, 2018).
+
+    Layers are unfrozen from the top; `layers_of` returns their order. They stay frozen if there are fewer epochs than
+    layers. A frozen layer gets no update, but its gradients are computed, so that a step takes as long as without the
+    callback. The callback works with `ResumableCheckpoint`, and ends with `fit`: the next one trains all layers.
+
+    Args:
+        epochs_per_layer: int, number of epochs after which the next layer is unfrozen.
+
+    Raises:
+        TypeError: from `fit`, if the optimizer is not `AdamW` or `LAMB` of `lmzoo.training`.
+        ValueError: if `epochs_per_layer` is below 1; from `fit`, if the number of steps of an epoch is unknown.
+
+    Example:
+
+    ```python
+    import lmzoo
+    from lmzoo.training import AdamW, GradualUnfreezing
+
+    classifier = lmzoo.models.TextClassifier.from_preset("lstm_nano_en", labels=["bad", "good"])
+    classifier.compile(AdamW(1e-3, layer_decay=1 / 2.6, schedule="slanted_triangular"))
+    texts = ["A fine film.", "Dull and slow."]
+    classifier.fit(texts, ["good", "bad"], epochs=4, callbacks=[GradualUnfreezing()], verbose=0)
+    ```
+    """
+
+    def __init__(self, epochs_per_layer: int = 1) -> None:
+        super().__init__()
+        require(is_integer(epochs_per_layer, 1), "epochs_per_layer", "an integer of at least 1", epochs_per_layer)
+        self.epochs_per_layer = epochs_per_layer
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Freeze all layers except the head."""
+        model: Any = self.model
+        optimizer = inner_optimizer(model.optimizer)
+        if not isinstance(optimizer, AdamW):
+            raise TypeError(
+                f"GradualUnfreezing needs `lmzoo.training.AdamW` or `LAMB`, got {type(optimizer).__name__}. Pass one "
+                "to `compile`."
+            )
+        if (steps := self.params.get("steps")) is None:
+            raise ValueError("GradualUnfreezing cannot count the steps of an epoch. Pass `steps_per_epoch`.")
+        layers = layers_of(model)
+        updates = steps * self.epochs_per_layer // (optimizer.gradient_accumulation_steps or 1)
+        optimizer.set_layers(layers, [index * updates for index in reversed(range(len(layers)))])
+        model.make_train_function(force=True)
+
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+        """Unfreeze all layers."""
+        model: Any = self.model
+        inner_optimizer(model.optimizer).set_layers(layers_of(model))
+        model.forget_compiled()

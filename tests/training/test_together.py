@@ -1,0 +1,232 @@
+"""Several tasks trained together on one backbone, and stored in one preset."""
+
+from __future__ import annotations
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+import lmzoo
+from lmzoo.models import QuestionAnswerer, Task, TextClassifier, TextRegressor
+from lmzoo.presets import PresetError
+from lmzoo.text import Preprocessor, WordPieceTokenizer
+from lmzoo.text.interleaved import Interleaved
+from lmzoo.training import AdamW, ResumableCheckpoint, fit_together
+from tests.reference.weights import to_numpy
+from tests.tasks.conftest import Tiny
+from tests.tasks.interruptions import Interrupted, Spy, assert_same
+
+pytestmark = pytest.mark.usefixtures("eager")
+
+RATE = 0.05
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return Tiny()
+
+
+def build(tiny, dropout=0.0):
+    """Tasks on one backbone with their examples: 10 texts with classes, and 5 pairs with numbers."""
+    moods = tiny.classifier(labels=["bad", "good"], dropout=dropout)
+    lengths = TextRegressor(moods.backbone, moods.preprocessor)
+    texts = tiny.texts(10)
+    labels = [["bad", "good"][label] for label in tiny.labels(texts)]
+    pairs = [*zip(texts[:5], texts[5:], strict=True)]
+    return {"moods": (moods, texts, labels), "lengths": (lengths, pairs, [0.5 * len(a) for a, _ in pairs])}
+
+
+def numbers(tasks):
+    return [[to_numpy(v) for v in task.weights] for task, *_ in tasks.values()]
+
+
+def test_steps_are_those_of_one_optimizer_for_all_heads(tiny):
+    tasks = build(tiny)
+    expected = build(tiny)
+    parts = [task.training_batches(*examples, batch_size=5) for task, *examples in expected.values()]
+    order = Interleaved(parts, [2, 1])
+    variables = {id(v): v for task, *_ in expected.values() for v in task.trainable_variables}
+    optimizer = AdamW(RATE, weight_decay=0.1)
+    optimizer.build([*variables.values()])
+    fit_together(tasks, batch_size=5, optimizer=AdamW(RATE, weight_decay=0.1), verbose=0)
+
+    # Three steps by hand.
+    optimizer.start_schedule(1, 3)
+    for x, y in _first(order, 3):
+        name = "moods" if np.issubdtype(np.asarray(y).dtype, np.integer) else "lengths"
+        task = expected[name][0]
+        apply_gradients(optimizer, [*variables.values()], task, x, y)
+    for ours, theirs in zip(numbers(tasks), numbers(expected), strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def _first(batches, count):
+    stream = batches.batches_from(0)
+    return [next(stream) for _ in range(count)]
+
+
+def apply_gradients(optimizer, variables, task, x, y):
+    """Update `variables` by hand, with a gradient of 0 for those that the task does not have."""
+    own = {id(v): i for i, v in enumerate(task.trainable_variables)}
+    if keras.backend.backend() == "jax":
+        import jax
+
+        def loss_of(values):
+            outputs, _ = task.stateless_call(values, [v.value for v in task.non_trainable_variables], x)
+            return task.default_loss()(y, outputs)
+
+        grads = jax.grad(loss_of)([v.value for v in task.trainable_variables])
+    else:
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            loss = task.default_loss()(y, task(x))
+        grads = [tf.convert_to_tensor(g) for g in tape.gradient(loss, task.trainable_variables)]
+    zeros = [keras.ops.zeros(v.shape) for v in variables]
+    optimizer.apply(
+        [grads[own[id(v)]] if id(v) in own else z for v, z in zip(variables, zeros, strict=True)], variables
+    )
+
+
+@pytest.mark.parametrize(("temperature", "turns"), [(1, [4, 1]), (2, [2, 1]), (math.inf, [1, 1])])
+def test_mixing(tiny, temperature, turns):
+    tasks = build(tiny)
+    moods, texts, labels = tasks["moods"]
+    tasks["moods"] = (moods, texts * 2, labels * 2)
+    counts = {}
+
+    class Count(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            counts.update({name: logs.get(f"{name}_loss") for name in tasks})
+            counts["steps"] = batch + 1
+
+    seen = []
+    originals = {name: entry[0].compute_loss for name, entry in tasks.items()}
+    for name, (task, *_) in tasks.items():
+        task.compute_loss = lambda *a, _n=name, **k: seen.append(_n) or originals[_n](*a, **k)
+        task.compile(run_eagerly=True, jit_compile=False)
+    fit_together(
+        tasks, batch_size=5, temperature=temperature, steps_per_epoch=2 * sum(turns), callbacks=[Count()], verbose=0
+    )
+    trained = seen[2:]  # the first two build the losses
+    assert [trained.count(name) for name in tasks] == [2 * turn for turn in turns]
+    assert counts["steps"] == 2 * sum(turns)
+
+
+def test_history_and_validation(tiny):
+    tasks = build(tiny)
+    history = fit_together(
+        tasks, epochs=2, batch_size=5, validation_data={"moods": (["good film"], ["good"])}, verbose=0
+    ).history
+    assert sorted(history) == ["lengths_loss", "loss", "moods_loss", "val_moods_accuracy", "val_moods_loss"]
+    mean = (2 * history["moods_loss"][1] + history["lengths_loss"][1]) / 3
+    np.testing.assert_allclose(history["loss"][1], mean, rtol=1e-6)
+    assert history["loss"][1] < history["loss"][0]
+    expected = tasks["moods"][0].evaluate(["good film"], ["good"], return_dict=True, verbose=0)
+    np.testing.assert_allclose(history["val_moods_loss"][1], expected["loss"], rtol=1e-6)
+
+
+def test_a_resumed_run_is_exact(tiny, tmp_path):
+    def run(*callbacks):
+        tasks = build(tiny, dropout=0.2)
+        for index, seed in enumerate(v for v in tasks["moods"][0].backbone.non_trainable_variables if "seed" in v.path):
+            seed.assign([index, 7])
+        for task, *_ in tasks.values():
+            task.head.dropout.seed_generator.state.assign([5, len(task.name)])
+            task.compile(run_eagerly=True, jit_compile=False)
+        keras.utils.set_random_seed(3)
+        spy = Spy(5 if callbacks and not any(tmp_path.iterdir()) else None)
+        fit_together(tasks, epochs=2, batch_size=5, callbacks=[*callbacks, spy], verbose=0)
+        return spy.states
+
+    expected = run()
+    with pytest.raises(Interrupted):
+        run(ResumableCheckpoint(tmp_path, 2))
+    resumed = run(ResumableCheckpoint(tmp_path, 2))
+    assert sorted(resumed) == [5, 6]
+    assert_same(resumed, expected)
+
+
+def test_one_preset_holds_all_tasks(tiny, tmp_path):
+    tasks = build(tiny)
+    models = {name: entry[0] for name, entry in tasks.items()}
+    moods = models["moods"]
+    moods.head.logits.kernel.assign(np.random.default_rng(3).normal(size=moods.head.logits.kernel.shape))
+    moods.backbone.save_to_preset(tmp_path / "both", tasks=models)
+    loaded = Task.from_preset(tmp_path / "both", task="moods")
+    assert type(loaded) is TextClassifier
+    assert loaded.classify(["good film"]) == moods.classify(["good film"])
+    pairs = [("good film", "bad plot")]
+    regressor = TextRegressor.from_preset(tmp_path / "both", task="lengths")
+    assert regressor.score(pairs) == models["lengths"].score(pairs)
+    assert lmzoo.presets.verify_manifest(tmp_path / "both")
+    # The folder is still a preset of the backbone, for new tasks.
+    assert TextClassifier.from_preset(tmp_path / "both", num_classes=3).num_classes == 3
+    with pytest.raises(PresetError, match=r"holds the tasks 'lengths', 'moods'\. Pass one of them as `task`"):
+        Task.from_preset(tmp_path / "both")
+    for name in ("mood", "../moods"):
+        with pytest.raises(PresetError, match=r"has no task .* Its tasks are 'lengths', 'moods'"):
+            Task.from_preset(tmp_path / "both", task=name)
+    with pytest.raises(ValueError, match="holds several tasks, whose preprocessors share a tokenizer"):
+        moods.preprocessor.save_to_preset(tmp_path / "both")
+    moods.save_to_preset(tmp_path / "one")
+    with pytest.raises(PresetError, match="It holds no named tasks: leave out `task`"):
+        TextClassifier.from_preset(tmp_path / "one", task="moods")
+
+
+def test_invalid_tasks_of_a_preset(tiny, tmp_path):
+    moods = build(tiny)["moods"][0]
+    words = [*WordPieceTokenizer.special_tokens, *tiny.words[::-1]]
+    other = Preprocessor(WordPieceTokenizer(words), moods.preprocessor.packing, tiny.length)
+    stranger = TextRegressor(moods.backbone, other)
+    for tasks, message in (
+        ({"a/b": moods}, "Tasks need names of letters"),
+        ({"a": build(tiny)["moods"][0]}, r"`tasks\['a'\]` must be a task on this backbone"),
+        ({"a": moods, "b": stranger}, "The tasks 'a' and 'b' have different tokenizers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            moods.backbone.save_to_preset(tmp_path / "x", tasks=tasks)
+        assert not (tmp_path / "x").exists()
+
+
+def test_invalid_arguments(tiny):
+    tasks = build(tiny)
+    moods = tasks["moods"]
+    other = tiny.classifier(num_classes=3)
+    for arguments, message in (
+        ({"tasks": {}}, "`tasks` must be a dict from names to"),
+        ({"tasks": {"moods": moods[0]}}, r"`tasks\['moods'\]` must be a tuple"),
+        ({"tasks": {"a": moods, "b": moods}}, "A task may have only one name"),
+        ({"tasks": {"a": moods, "b": (other, ["x"], [0])}}, "The tasks 'a' and 'b' have different backbones"),
+        ({"tasks": {"a": (moods[0], ["good"], ["awful"])}}, "In the task 'a': .*awful"),
+        ({"tasks": {"a": (moods[0], ["good", 7], ["bad", "bad"])}}, "In the task 'a': .*7"),
+        ({"tasks": tasks, "temperature": 0.5}, "`temperature` must be a number of at least 1, got 0.5"),
+        ({"tasks": tasks, "validation_data": {"mood": ((), ())}}, "`validation_data` must be a dict with some of"),
+        ({"tasks": tasks, "epochs": 0}, "`epochs` must be an integer of at least 1, got 0"),
+    ):
+        before = numbers(tasks)
+        with pytest.raises((TypeError, ValueError), match=message):
+            fit_together(**arguments)
+        for ours, theirs in zip(numbers(tasks), before, strict=True):
+            for a, b in zip(ours, theirs, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+@pytest.mark.tf_only
+def test_a_task_of_a_preset_is_exported(tiny, tmp_path):
+    import tensorflow as tf
+
+    tasks = build(tiny)
+    fit_together(tasks, batch_size=5, verbose=0)
+    answers = QuestionAnswerer(tasks["moods"][0].backbone, tasks["moods"][0].preprocessor)
+    models = {**{name: entry[0] for name, entry in tasks.items()}, "answers": answers}
+    answers.backbone.save_to_preset(tmp_path / "all", tasks=models)
+    loaded = TextClassifier.from_preset(tmp_path / "all", task="moods")
+    loaded.export(tmp_path / "served" / "1", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "served" / "1")).signatures["serving_default"]
+    label = served(text=tf.constant(["good film"]))["label"].numpy()[0].decode()
+    assert label == tasks["moods"][0].classify(["good film"])[0]["label"]
