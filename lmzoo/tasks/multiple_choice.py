@@ -54,7 +54,7 @@ class MultipleChoice(TextVectorTask):
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"` or `"mean"`; see `lmzoo.models.TextClassifier`.
-        encoder: `"bilstm"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
+        encoder: `"bilstm"`, `"esim"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
         encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
 
@@ -98,9 +98,10 @@ class MultipleChoice(TextVectorTask):
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, 1, bias_trainable=False)  # it cancels in the softmax, but checkpoints contain it
         merge = MergeChoices(name="merge_choices")
-        inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in backbone.input.items()}
+        sequence_inputs = vector.inputs(backbone)
+        inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in sequence_inputs.items()}
         merged = {key: merge(x) for key, x in inputs.items()}
-        scores = head(vector.of(backbone, merged, backbone(merged)))  # (B·C, 1)
+        scores = head(vector.of(backbone, merged, vector.features(backbone, merged, preprocessor)))  # (B·C, 1)
         logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, logits, None, name, vector, head)
         self.compile()

@@ -48,8 +48,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
             without padding. The mean learns faster from few examples if pre-training had no objective for the first
             token. `from_preset` uses the pooling of the preset's fine-tuning recipe.
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors,
-            as on ELMo in Peters et al. (2018), with a classifier on the mean of their outputs; None for the backbone
-            alone.
+            as on ELMo in Peters et al. (2018), with a classifier on the mean of their outputs; `"esim"`, for pairs, for
+            LSTMs that read each text separately and align their words (Chen et al., 2017); None for the backbone alone.
         encoder_dim: int, width of each direction of the encoder.
         multi_label: whether a text may have any number of classes instead of exactly one.
         name: name of the model.
@@ -117,8 +117,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
         num_classes, labels = check_classes(num_classes, labels, preprocessor)
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, num_classes)
-        inputs = backbone.input
-        features = backbone(inputs)
+        inputs = vector.inputs(backbone)
+        features = vector.features(backbone, inputs, preprocessor)
         outputs = head(vector.of(backbone, inputs, features))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name, vector, head)
         self.num_classes = num_classes

@@ -41,7 +41,7 @@ class TextRegressor(TextVectorTask):
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"` or `"mean"`; see `lmzoo.models.TextClassifier`.
-        encoder: `"bilstm"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
+        encoder: `"bilstm"`, `"esim"` for pairs, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
         encoder_dim: int, width of each direction of the encoder.
         output_activation: `"linear"`, or `"sigmoid"` for labels and answers between 0 and 1. The files of a Sentence
             Transformers cross-encoder specify its activation.
@@ -83,8 +83,9 @@ class TextRegressor(TextVectorTask):
         activation = get_output_activation(output_activation)
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, 1)
-        inputs = backbone.input
-        outputs = activation(head(vector.of(backbone, inputs, backbone(inputs))))  # (B, 1)
+        inputs = vector.inputs(backbone)
+        features = vector.features(backbone, inputs, preprocessor)
+        outputs = activation(head(vector.of(backbone, inputs, features)))  # (B, 1)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name, vector, head)
         self.output_activation: str = output_activation
         self.compile()
