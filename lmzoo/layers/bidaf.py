@@ -60,15 +60,15 @@ class AttentionFlow(ConfiguredLayer):
         of_context = ops.cast(is_context, "bool")  # (B, T)
         to_question = masked_softmax(scores, of_question)  # (B, T, T)
         attended = ops.matmul(ops.cast(to_question, states.dtype), states)  # (B, T, D)
-        greatest = ops.max(ops.where(of_question, ops.cast(scores, "float32"), MASKED), axis=2, initial=MASKED)  # (B, T)
+        greatest = ops.max(
+            ops.where(of_question, ops.cast(scores, "float32"), MASKED), axis=2, initial=MASKED
+        )  # (B, T)
         to_context = ops.expand_dims(masked_softmax(greatest, of_context), 1)  # (B, 1, T)
         summary = ops.matmul(ops.cast(to_context, states.dtype), states)  # (B, 1, D)
         joined = ops.concatenate([states, attended, states * attended, states * summary], axis=-1)  # (B, T, 4D)
         return joined * ops.expand_dims(ops.cast(of_context, joined.dtype), 2)
 
-    def compute_output_shape(
-        self, states_shape: Shape, is_question_shape: Shape, is_context_shape: Shape
-    ) -> Shape:
+    def compute_output_shape(self, states_shape: Shape, is_question_shape: Shape, is_context_shape: Shape) -> Shape:
         """Return the output shape (B, T, 4D)."""
         return (*states_shape[:-1], 4 * width_of(states_shape))
 

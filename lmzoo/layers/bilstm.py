@@ -109,7 +109,7 @@ class BiLSTMEncoder(ConfiguredLayer):
         segment_ids_shape: Shape | None = None,
     ) -> None:
         """Create the weights of the word embedding and of the LSTMs."""
-        if self.embedding_dim:
+        if self.embedding_dim and ids_shape is not None:
             self.word_embedding.build(ids_shape)
         self.lstm.build((*sequence_shape[:-1], width_of(sequence_shape) + self.embedding_dim))
 

@@ -43,13 +43,15 @@ def test_lstms_read_each_segment_alone():
     weights = {f"encoding/{path}": value for path, value in random_weights(layer).items()}
     found = to_numpy(layer(X, IDS, MASK, SEGMENTS))
     for i, (first, second) in enumerate(LENGTHS):
-        a, b = (bilstm(weights, "encoding", text) for text in texts_of(i, weights["encoding/word_embedding/embeddings"]))
+        a, b = (
+            bilstm(weights, "encoding", text) for text in texts_of(i, weights["encoding/word_embedding/embeddings"])
+        )
         assert difference(found[i, : first + second], np.concatenate([a, b])) <= 1e-5
     assert not found[~MASK].any()
 
 
 def test_alignment_is_that_of_the_paper():
-    texts = [MASK & (SEGMENTS == segment) for segment in (0, 1)]
+    texts = [MASK & (segment == SEGMENTS) for segment in (0, 1)]
     found = to_numpy(align_texts(X, *texts))
     for i, (first, second) in enumerate(LENGTHS):
         a, b = X[i, :first], X[i, first : first + second]
@@ -72,7 +74,7 @@ def test_esim_is_that_of_the_paper():
 
 def test_attention_flow_is_that_of_the_paper():
     layer = AttentionFlow()
-    question, context = (MASK & (SEGMENTS == segment) for segment in (0, 1))
+    question, context = (MASK & (segment == SEGMENTS) for segment in (0, 1))
     layer(X, question, context)
     weight = RNG.normal(size=3 * H).astype("float32")
     for variable, part in zip(layer.weights, np.split(weight, 3), strict=True):
@@ -101,5 +103,5 @@ def test_bidaf_is_that_of_the_paper():
 
 
 def test_names_of_encoders_are_taken_once():
-    with pytest.raises(ValueError, match="The encoder 'esim' is ESIMEncoder. Choose another name"):
+    with pytest.raises(ValueError, match=r"The encoder 'esim' is ESIMEncoder. Choose another name"):
         register_encoder("esim", returns="pairs")(BiLSTMEncoder)

@@ -72,7 +72,9 @@ def bidaf(weights, question, context):
         for i in range(2):
             text = highway(weights, f"highway_{i}", text)
         texts.append(bilstm(weights, "contextual", text))
-    weight = np.concatenate([weights[f"attention_flow/{part}_weight"][:, 0] for part in ("context", "question", "product")])
+    weight = np.concatenate(
+        [weights[f"attention_flow/{part}_weight"][:, 0] for part in ("context", "question", "product")]
+    )
     flow = attention_flow(weight, texts[1], texts[0])
     modeled = bilstm(weights, "modeling_1", bilstm(weights, "modeling_0", flow))
     end_modeled = bilstm(weights, "end_modeling", modeled)

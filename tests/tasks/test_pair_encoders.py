@@ -38,7 +38,7 @@ def test_padding_and_neighbors_do_not_matter(classifier):
 
 
 def test_single_texts_are_refused(classifier):
-    with pytest.raises(ValueError, match="encoder='esim' takes pairs, .* got single texts"):
+    with pytest.raises(ValueError, match=r"encoder='esim' takes pairs, .* got single texts"):
         classifier.fit(["good", "bad"], [1, 0], verbose=0)
     assert classifier.classify([]) == []
 
@@ -99,7 +99,7 @@ def test_answers_are_in_the_context():
 
 
 def test_encoders_belong_to_tasks():
-    with pytest.raises(ValueError, match="`encoder` must be \"bilstm\", \"esim\" or None, got 'bidaf'"):
+    with pytest.raises(ValueError, match='`encoder` must be "bilstm", "esim" or None, got \'bidaf\''):
         build(encoder="bidaf")
-    with pytest.raises(ValueError, match="`encoder` must be \"bilstm\", \"bidaf\" or None, got 'esim'"):
+    with pytest.raises(ValueError, match='`encoder` must be "bilstm", "bidaf" or None, got \'esim\''):
         build(QuestionAnswerer, encoder="esim")

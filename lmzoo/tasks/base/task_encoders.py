@@ -121,9 +121,7 @@ class AnswerLogits(TokenVectors):
 
     encoder_kinds: ClassVar[tuple[Returns, ...]] = ("tokens", "answers")
 
-    def logits(
-        self, backbone: Backbone, inputs: Features, features: Features
-    ) -> tuple[Tensor, SpanHead | None]:
+    def logits(self, backbone: Backbone, inputs: Features, features: Features) -> tuple[Tensor, SpanHead | None]:
         """Build the logits of the answers, float32 (B, T, 2), and the head; None if the encoder returns the logits."""
         sequence = self.sequence(backbone, inputs, features)
         if self.returns == "answers":
