@@ -58,7 +58,9 @@ def test_all_weights_learn_and_are_saved(cls, tmp_path):
     task.save(tmp_path / "task.keras")
     task.save_to_preset(tmp_path / "preset")
     for loaded in (keras.saving.load_model(tmp_path / "task.keras"), cls.from_preset(tmp_path / "preset")):
-        np.testing.assert_array_equal(loaded.predict(x, verbose=0), expected)
+        np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, atol=1e-6)
+        for weight, saved in zip(loaded.weights, task.weights, strict=True):
+            np.testing.assert_array_equal(np.array(weight), np.array(saved), err_msg=weight.path)
         assert loaded.get_config() == task.get_config()
 
 
