@@ -21,6 +21,15 @@ _MAX_WORD_LENGTH = 1024  # characters, for graphs in which W is unknown
 _PAD_CHARACTER = 261  # ELMo's padding after a word; it must not affect the hash, since its columns may be missing
 
 
+def hash_words(ids: Tensor, multiplier: int = _FNV_PRIME) -> Tensor:
+    """Return a hash of each word, int32 (B, T), from its character ids (B, T, W), whatever its padding."""
+    # Powers modulo 2^32, one for each column of a word; products wrap around as in C.
+    powers = [pow(multiplier, i, 1 << 32) for i in range(1, 1 + (ids.shape[2] or _MAX_WORD_LENGTH))]
+    powers = ops.convert_to_tensor(np.array(powers, "uint32").view("int32"))[: ops.shape(ids)[2]]  # (W,)
+    # A sum that wraps around also in ONNX Runtime, whose ops for sums of int32 saturate.
+    return ops.cumsum((ids - _PAD_CHARACTER) * powers, axis=2)[:, :, -1]
+
+
 @keras.saving.register_keras_serializable(package="lmzoo")
 class HashedWordEmbedding(ConfiguredLayer):
     """Trainable word vectors without a vocabulary: words whose hashes are equal modulo `buckets` share a vector.
@@ -46,11 +55,7 @@ class HashedWordEmbedding(ConfiguredLayer):
     def call(self, ids: Tensor) -> Tensor:
         """Look up the vector of each word by its hash."""
         if len(ids.shape) == 3:
-            # Powers modulo 2^32, one for each column of a word; products wrap around as in C.
-            powers = [pow(_FNV_PRIME, i, 1 << 32) for i in range(1, 1 + (ids.shape[2] or _MAX_WORD_LENGTH))]
-            powers = ops.convert_to_tensor(np.array(powers, "uint32").view("int32"))[: ops.shape(ids)[2]]  # (W,)
-            # A sum that wraps around also in ONNX Runtime, whose ops for sums of int32 saturate.
-            hashes = ops.cumsum((ids - _PAD_CHARACTER) * powers, axis=2)[:, :, -1]  # (B, T)
+            hashes = hash_words(ids)  # (B, T)
             # The lowest 31 bits of a negative hash are 2^31 more. Runtimes have no ops for bits, and disagree about the
             # sign of a remainder: `buckets` more makes it positive.
             ids = hashes % self.buckets + self.buckets + ops.where(hashes < 0, 2**31 % self.buckets, 0)

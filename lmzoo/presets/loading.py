@@ -226,7 +226,7 @@ def _read_recipe(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
 
 def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:
     """Return the name of a passed argument that changes the layers of the stored head, or None."""
-    defaults: Arguments = {"encoder": None, "crf": False, "projection": []}
+    defaults: Arguments = {"encoder": None, "crf": False, "projection": [], "word_vectors": None}
     return next((name for name in defaults.keys() & passed if passed[name] != stored.get(name, defaults[name])), None)
 
 

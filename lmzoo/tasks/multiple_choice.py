@@ -19,6 +19,7 @@ from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import one_each, refuse_first
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
+from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.text import EncodedChoices, Preprocessor
 from lmzoo.text.encoded_choices import encode_choices, split_choices
 from lmzoo.text.probabilities import softmax
@@ -57,6 +58,8 @@ class MultipleChoice(TextVectorTask):
         encoder: `"bilstm"`, `"esim"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
         encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
+            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
@@ -94,8 +97,15 @@ class MultipleChoice(TextVectorTask):
         encoder_dim: int = 256,
         labels: None = None,
         name: str | None = None,
+        word_vectors: Any = None,
     ) -> None:
-        vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
+        vector = TextVector(
+            dropout=dropout,
+            pooling=pooling,
+            encoder=encoder,
+            encoder_dim=encoder_dim,
+            word_vectors=WordFeatures.of(word_vectors, preprocessor),
+        )
         head = vector.head(backbone, 1, bias_trainable=False)  # it cancels in the softmax, but checkpoints contain it
         merge = MergeChoices(name="merge_choices")
         sequence_inputs = vector.inputs(backbone)

@@ -27,6 +27,7 @@ from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, We
 from lmzoo.tasks.base.labels import as_labels
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import AnswerLogits
+from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
 from lmzoo.text.probabilities import softmax
@@ -87,6 +88,8 @@ class QuestionAnswerer(Task):
             backbone alone.
         encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
+            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
 
     Raises:
         ValueError: for a setting that is not a positive integer, a threshold that is not a number, or an unknown
@@ -130,10 +133,13 @@ class QuestionAnswerer(Task):
         name: str | None = None,
         encoder: str | None = None,
         encoder_dim: int = 256,
+        word_vectors: Any = None,
     ) -> None:
         is_valid = null_score_threshold is None or is_number(null_score_threshold)
         require(is_valid, "null_score_threshold", "a number or None", null_score_threshold)
-        vectors = AnswerLogits(encoder=encoder, encoder_dim=encoder_dim)
+        vectors = AnswerLogits(
+            encoder=encoder, encoder_dim=encoder_dim, word_vectors=WordFeatures.of(word_vectors, preprocessor)
+        )
         vectors.rate(backbone)  # raises an error for anything but a backbone
         inputs = vectors.inputs(backbone)
         features = vectors.features(backbone, inputs, preprocessor)
@@ -142,6 +148,7 @@ class QuestionAnswerer(Task):
         self.head = head
         self.encoder = encoder
         self.encoder_dim = encoder_dim
+        self.word_vectors = vectors.word_vectors and vectors.word_vectors.sizes()
         self.doc_stride = doc_stride
         self.max_question_length = max_question_length
         self.max_answer_length = max_answer_length

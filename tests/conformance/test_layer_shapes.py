@@ -27,6 +27,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.heads import OutputBias, TransformingHead
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
+from lmzoo.layers.word_features import StaticWordFeatures
 from lmzoo.tasks.objectives.permutation_lm import QueryStream
 from lmzoo.tasks.objectives.replaced_tokens import Generator, ReplacedTokens
 from lmzoo.testing import (
@@ -167,6 +168,10 @@ CASES = {
     AttentionFlow: (
         lambda p: AttentionFlow(dtype=p),
         lambda b: [floats(b, T, H), np.arange(T) < np.full((b, 1), 2), np.arange(T) > np.full((b, 1), 1)],
+    ),
+    StaticWordFeatures: (
+        lambda p: StaticWordFeatures(V, D, dtype=p),
+        lambda b: [floats(b, T, H), ids(262, b, T, W)],
     ),
     Highway: (lambda p: Highway(dtype=p), lambda b: [floats(T, H)]),
     CharacterEncoder: (

@@ -18,6 +18,7 @@ from lmzoo.registry.family import family_of
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.base.preprocessor_checks import takes_zero_segments
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.text import Preprocessor
 
 
@@ -43,6 +44,7 @@ class TokenVectors:
         dropout: float, dropout rate on the vectors; None for the backbone's.
         encoder: name of a registered encoder that returns one of `encoder_kinds`; None for the backbone alone.
         encoder_dim: int, width of each direction of the encoder.
+        word_vectors: static word vectors to join with the backbone's vectors, or None.
 
     Raises:
         ValueError: for an unknown `encoder`, an `encoder_dim` that is not a positive integer, or a `dropout` outside of
@@ -54,6 +56,7 @@ class TokenVectors:
     dropout: float | None = None
     encoder: str | None = None
     encoder_dim: int = 256
+    word_vectors: WordFeatures | None = None
 
     def __post_init__(self) -> None:
         """Check the encoder, its width and the dropout rate."""
@@ -105,12 +108,14 @@ class TokenVectors:
             features: symbolic outputs of the backbone for these inputs.
         """
         sequence = features["sequence_output"]  # (B, T, H)
+        ids = next(inputs[name] for name in ("character_ids", "token_ids") if name in inputs)
+        if self.word_vectors is not None:
+            sequence = self.word_vectors.join(sequence, ids, backbone.dtype_policy)  # (B, T, H + E)
         if self.encoder is None:
             return sequence
         _, encoder_class = find_encoder(self.encoder)
         rate = self.rate(backbone)
         layer = encoder_class(self.encoder_dim, dropout=rate, dtype=backbone.dtype_policy, name="encoder")
-        ids = next(inputs[name] for name in ("character_ids", "token_ids") if name in inputs)
         segment_ids = [inputs["segment_ids"]] if self.reads_pairs else []
         return layer(sequence, ids, backbone.padding_mask(inputs), *segment_ids)
 
@@ -152,6 +157,9 @@ class TextVector(TokenVectors):
         """Check the pooling and the settings for token vectors."""
         super().__post_init__()
         require(self.pooling in ("first", "mean"), "pooling", '"first" or "mean"', self.pooling)
+        advice = 'The first token has no word vector: pass `pooling="mean"` or an `encoder`.'
+        can_join = self.word_vectors is None or not self.uses_pooler
+        require(can_join, "pooling", '"mean" with `word_vectors`', self.pooling, advice)
 
     @property
     def uses_pooler(self) -> bool:
@@ -208,6 +216,7 @@ class TextVectorTask(Task):
         self.pooling = vector.pooling
         self.encoder = vector.encoder
         self.encoder_dim = vector.encoder_dim
+        self.word_vectors = vector.word_vectors and vector.word_vectors.sizes()
 
     def split_texts(self, x: Texts) -> tuple[Sequence[Any], Sequence[Any] | None]:
         """Return first and second texts, or single texts and None.
