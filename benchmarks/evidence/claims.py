@@ -1,5 +1,13 @@
 """All claims, in the order of the page."""
 
-from benchmarks.evidence import bert, elmo, replaced, span_corruption, spans, trained
+from benchmarks.evidence import applications, bert, elmo, replaced, span_corruption, spans, trained
 
-CLAIMS = (*elmo.CLAIMS, *bert.CLAIMS, *trained.CLAIMS, *replaced.CLAIMS, *spans.CLAIMS, *span_corruption.CLAIMS)
+CLAIMS = (
+    *elmo.CLAIMS,
+    *applications.CLAIMS,
+    *bert.CLAIMS,
+    *trained.CLAIMS,
+    *replaced.CLAIMS,
+    *spans.CLAIMS,
+    *span_corruption.CLAIMS,
+)

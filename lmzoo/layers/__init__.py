@@ -3,6 +3,7 @@
 from lmzoo.layers.activations import get_activation, get_output_activation
 from lmzoo.layers.adapted import Dense, EinsumDense, Embedding, ReversibleEmbedding
 from lmzoo.layers.attention import SelfAttention, attention_probabilities
+from lmzoo.layers.bidaf import BiDAFEncoder
 from lmzoo.layers.bilstm import BiLSTMEncoder
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.crf import TransitionScores
@@ -10,6 +11,8 @@ from lmzoo.layers.disentangled_attention import DisentangledAttention, DistanceE
 from lmzoo.layers.disentangled_block import DisentangledBlock
 from lmzoo.layers.dropout import Dropout, LockedDropout, WordDropout
 from lmzoo.layers.embeddings import TransformerEmbedding
+from lmzoo.layers.encoder_registry import register_encoder
+from lmzoo.layers.esim import ESIMEncoder
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, ReplacedTokenHead, SpanBoundaries, SpanHead
 from lmzoo.layers.normalization import LayerNorm, RMSNorm, unit_vectors
 from lmzoo.layers.pooling import (
@@ -30,6 +33,7 @@ from lmzoo.layers.scalar_mix import ScalarMix
 from lmzoo.layers.transformer_block import TransformerBlock
 
 __all__ = [
+    "BiDAFEncoder",
     "BiLSTMEncoder",
     "ClassificationHead",
     "Dense",
@@ -37,6 +41,7 @@ __all__ = [
     "DisentangledBlock",
     "DistanceEmbedding",
     "Dropout",
+    "ESIMEncoder",
     "EinsumDense",
     "Embedding",
     "FirstTokenPooler",
@@ -71,5 +76,6 @@ __all__ = [
     "attention_probabilities",
     "get_activation",
     "get_output_activation",
+    "register_encoder",
     "unit_vectors",
 ]

@@ -144,6 +144,20 @@ def softmax_over_keys(scores: Tensor) -> Tensor:
     return ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
 
 
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return the softmax of scores over the entries of their last axis where `mask` is true, and zeros elsewhere.
+
+    Args:
+        scores: float (..., n).
+        mask: bool, of a shape that broadcasts to the shape of `scores`.
+
+    Returns:
+        float32, of the shape of `scores`. Rows without true entries are zeros.
+    """
+    scores = ops.where(mask, ops.cast(scores, "float32"), MASKED)
+    return ops.where(mask, softmax_over_keys(scores), 0.0)
+
+
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SelfAttention(ConfiguredLayer):
     """Multi-head self-attention with an output projection (Vaswani et al., 2017).

@@ -11,6 +11,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.encoder_registry import register_encoder
 from lmzoo.layers.initializers import Orthogonal
 from lmzoo.layers.rows import width_of
 from lmzoo.layers.scan import scan
@@ -18,6 +19,15 @@ from lmzoo.layers.scan import scan
 _FNV_PRIME = 0x01000193
 _MAX_WORD_LENGTH = 1024  # characters, for graphs in which W is unknown
 _PAD_CHARACTER = 261  # ELMo's padding after a word; it must not affect the hash, since its columns may be missing
+
+
+def hash_words(ids: Tensor, multiplier: int = _FNV_PRIME) -> Tensor:
+    """Return a hash of each word, int32 (B, T), from its character ids (B, T, W), whatever its padding."""
+    # Powers modulo 2^32, one for each column of a word; products wrap around as in C.
+    powers = [pow(multiplier, i, 1 << 32) for i in range(1, 1 + (ids.shape[2] or _MAX_WORD_LENGTH))]
+    powers = ops.convert_to_tensor(np.array(powers, "uint32").view("int32"))[: ops.shape(ids)[2]]  # (W,)
+    # A sum that wraps around also in ONNX Runtime, whose ops for sums of int32 saturate.
+    return ops.cumsum((ids - _PAD_CHARACTER) * powers, axis=2)[:, :, -1]
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -45,11 +55,7 @@ class HashedWordEmbedding(ConfiguredLayer):
     def call(self, ids: Tensor) -> Tensor:
         """Look up the vector of each word by its hash."""
         if len(ids.shape) == 3:
-            # Powers modulo 2^32, one for each column of a word; products wrap around as in C.
-            powers = [pow(_FNV_PRIME, i, 1 << 32) for i in range(1, 1 + (ids.shape[2] or _MAX_WORD_LENGTH))]
-            powers = ops.convert_to_tensor(np.array(powers, "uint32").view("int32"))[: ops.shape(ids)[2]]  # (W,)
-            # A sum that wraps around also in ONNX Runtime, whose ops for sums of int32 saturate.
-            hashes = ops.cumsum((ids - _PAD_CHARACTER) * powers, axis=2)[:, :, -1]  # (B, T)
+            hashes = hash_words(ids)  # (B, T)
             # The lowest 31 bits of a negative hash are 2^31 more. Runtimes have no ops for bits, and disagree about the
             # sign of a remainder: `buckets` more makes it positive.
             ids = hashes % self.buckets + self.buckets + ops.where(hashes < 0, 2**31 % self.buckets, 0)
@@ -60,18 +66,20 @@ class HashedWordEmbedding(ConfiguredLayer):
         return (*ids_shape[:2], self.embedding_dim)
 
 
+@register_encoder("bilstm", returns="tokens")
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BiLSTMEncoder(ConfiguredLayer):
     """Bidirectional LSTM over a backbone's vectors and the task's own word vectors (Peters et al., 2018).
 
     Args:
         units: int, U, width of each direction.
-        embedding_dim: int, width of the task's own word vectors.
+        embedding_dim: int, width of the task's own word vectors; 0 for none.
         buckets: int, number of the task's own word vectors.
         dropout: float, dropout rate of the LSTMs' input and output in training.
 
-    Call arguments: `sequence` float (B, T, H), `ids` int32 (B, T) or (B, T, W), `padding_mask` (B, T). Returns float
-    (B, T, 2U), zeros at padding.
+    Call arguments: `sequence` float (B, T, H); `ids` int32 (B, T) or (B, T, W), or None without word vectors of the
+    task's own; `padding_mask` (B, T); `segment_ids` int (B, T), or None. A run of tokens with the same segment id is
+    read separately, as if the others were absent. Returns float (B, T, 2U), zeros at padding.
     """
 
     def __init__(
@@ -82,7 +90,8 @@ class BiLSTMEncoder(ConfiguredLayer):
         self.embedding_dim = embedding_dim
         self.buckets = buckets
         policy = self.dtype_policy
-        self.word_embedding = HashedWordEmbedding(buckets, embedding_dim, dtype=policy, name="word_embedding")
+        if embedding_dim:
+            self.word_embedding = HashedWordEmbedding(buckets, embedding_dim, dtype=policy, name="word_embedding")
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
         # `use_cudnn=True` would switch XLA off, even on CPUs. Without `name`, names of weights would depend on how many
         # LSTMs were created before.
@@ -97,41 +106,74 @@ class BiLSTMEncoder(ConfiguredLayer):
         self.lstm = keras.layers.Bidirectional(lstm, dtype=policy, name="lstm")
         self.tensor_lists = True  # see `scan`; Keras' own loop needs them
 
-    def build(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
+    def build(
+        self,
+        sequence_shape: Shape,
+        ids_shape: Shape | None = None,
+        padding_mask_shape: Shape | None = None,
+        segment_ids_shape: Shape | None = None,
+    ) -> None:
         """Create the weights of the word embedding and of the LSTMs."""
-        self.word_embedding.build(ids_shape)
+        if self.embedding_dim and ids_shape is not None:
+            self.word_embedding.build(ids_shape)
         self.lstm.build((*sequence_shape[:-1], width_of(sequence_shape) + self.embedding_dim))
 
-    def call(self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, training: bool = False) -> Tensor:
+    def call(
+        self,
+        sequence: Tensor,
+        ids: Tensor | None,
+        padding_mask: Tensor,
+        segment_ids: Tensor | None = None,
+        training: bool = False,
+    ) -> Tensor:
         """Return the LSTMs' outputs in both directions, zeros at padding."""
         if sequence.shape[0] == 0:  # in eager code, Keras' LSTM mistakes matrices without rows for biases
             return ops.zeros((*sequence.shape[:2], 2 * self.units), self.compute_dtype)
-        x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
+        x = sequence
+        if self.embedding_dim:
+            x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
         mask = ops.cast(padding_mask, "bool")
         x = self.dropout(x, training=training)
-        run = self.lstm if self.tensor_lists else self._run_without_lists
-        x = run(x, mask=mask, training=training)  # (B, T, 2U)
+        if segment_ids is None and self.tensor_lists:
+            x = self.lstm(x, mask=mask, training=training)  # (B, T, 2U)
+        else:
+            x = self._run_own_loop(x, mask, segment_ids, training)  # (B, T, 2U)
         # The product also removes Keras' own mask, which the next layers do not support.
         return self.dropout(x * ops.expand_dims(ops.cast(mask, x.dtype), 2), training=training)
 
-    def _run_without_lists(self, x: Tensor, mask: Tensor, training: bool) -> Tensor:
-        """Return the same as `lstm`, whose states do not change at padding, from a loop without lists of tensors."""
-        steps = ops.transpose(x, (1, 0, 2)), ops.expand_dims(ops.transpose(mask), 2)  # (T, B, H + E), (T, B, 1)
+    def _run_own_loop(self, x: Tensor, mask: Tensor, segment_ids: Tensor | None, training: bool) -> Tensor:
+        """Return the same as `lstm`, but with states that start anew in each segment.
+
+        States do not change at padding. Without `tensor_lists`, the loop has no lists of tensors.
+        """
+        segments = ops.zeros(ops.shape(mask), "int32") if segment_ids is None else ops.cast(segment_ids, "int32")
+        differs = ops.not_equal(segments[:, 1:], segments[:, :-1])  # (B, T - 1)
         start = tuple(ops.zeros((ops.shape(x)[0], self.units), x.dtype) for _ in range(2))
         outputs = []
         for layer, reverse in ((self.lstm.forward_layer, False), (self.lstm.backward_layer, True)):
+            is_first = ops.pad(differs, ((0, 0), (0, 1) if reverse else (1, 0)))  # (B, T), in reading order
+            steps = [ops.transpose(x, (1, 0, 2))]  # (T, B, H + E)
+            steps += [ops.expand_dims(ops.transpose(flags), 2) for flags in (mask, is_first)]  # (T, B, 1)
 
             def step(state: Tensors, inputs: Tensors, cell: keras.layers.Layer = layer.cell) -> tuple[Tensors, Tensor]:
-                x, is_token = inputs
+                x, is_token, is_first = inputs
+                state = tuple(ops.where(is_first, ops.zeros_like(old), old) for old in state)  # (B, U)
                 new_state = cell(x, state, training=training)[1]
                 state = tuple(
                     ops.where(is_token, new, old) for new, old in zip(new_state, state, strict=True)
                 )  # (B, U)
                 return state, state[0]
 
-            outputs.append(scan(step, start, steps, reverse=reverse, tensor_lists=False)[1])  # (T, B, U)
+            results = scan(step, start, steps, reverse=reverse, tensor_lists=self.tensor_lists)[1]  # (T, B, U)
+            outputs.append(results)
         return ops.transpose(ops.concatenate(outputs, axis=-1), (1, 0, 2))  # (B, T, 2U)
 
-    def compute_output_shape(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape) -> Shape:
+    def compute_output_shape(
+        self,
+        sequence_shape: Shape,
+        ids_shape: Shape | None = None,
+        padding_mask_shape: Shape | None = None,
+        segment_ids_shape: Shape | None = None,
+    ) -> Shape:
         """Return the output shape (B, T, 2U), which JAX cannot infer while W is unknown."""
         return (*sequence_shape[:-1], 2 * self.units)

@@ -339,11 +339,9 @@ def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
         pack = graph_packer(task.preprocessor)
     else:
         pack = LongTextGraph(task.preprocessor, task.windows, task.stride)
-    return pack, {
-        "serving_default": prompted_signature(task, pack, prompt),
-        "pair": prompted_signature(task, pack, prompt, "text", "text_pair"),
-        "tokens": tokens_signature(task),
-    }
+    pair = prompted_signature(task, pack, prompt, "text", "text_pair")
+    default = pair if task.reads_pairs else prompted_signature(task, pack, prompt)
+    return pack, {"serving_default": default, "pair": pair, "tokens": tokens_signature(task)}
 
 
 def prompted_signature(
@@ -368,12 +366,14 @@ def prompted_signature(
 
 def token_inputs(task: ServedModel) -> list[str]:
     """Return the names of the token features that are inputs of an exported model."""
-    return [name for name in task.backbone.input if name not in _zero_inputs(task)]
+    names = dict.fromkeys([*task.backbone.input, *(["segment_ids"] if task.reads_pairs else [])])
+    return [name for name in names if name not in _zero_inputs(task)]
 
 
 def _zero_inputs(task: ServedModel) -> tuple[str, ...]:
     """Return the names of the inputs that are always 0, which an exported model fills in itself."""
-    has_zero_segments = task.preprocessor is not None and task.preprocessor.packing.zero_segments
+    packing = task.preprocessor.packing if task.preprocessor is not None else None
+    has_zero_segments = packing is not None and packing.zero_segments and not packing.segments
     return ("segment_ids",) if has_zero_segments else ()
 
 

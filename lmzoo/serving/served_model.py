@@ -33,6 +33,7 @@ class ServedModel(Protocol):
         stride: number of tokens from one window to the next, or None for the task's default.
         served_outputs: names of the outputs of `serve`.
         output_name: str, name of `output` in files for other runtimes.
+        reads_pairs: bool, whether it takes pairs of texts only, with `segment_ids` among its inputs.
     """
 
     served_outputs: ClassVar[tuple[str, ...]]
@@ -44,6 +45,7 @@ class ServedModel(Protocol):
     weights: list[keras.Variable]
     windows: Windows
     stride: int | None
+    reads_pairs: bool
 
     def __call__(self, inputs: Features) -> Tensors:
         """Compute the outputs from token features."""

@@ -19,6 +19,7 @@ from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import one_each, refuse_first
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
+from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.text import EncodedChoices, Preprocessor
 from lmzoo.text.encoded_choices import encode_choices, split_choices
 from lmzoo.text.probabilities import softmax
@@ -54,9 +55,11 @@ class MultipleChoice(TextVectorTask):
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"`, `"mean"` or a list; see `lmzoo.models.TextClassifier`.
-        encoder: `"bilstm"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
+        encoder: `"bilstm"`, `"esim"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
         encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
+            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
@@ -94,13 +97,21 @@ class MultipleChoice(TextVectorTask):
         encoder_dim: int = 256,
         labels: None = None,
         name: str | None = None,
+        word_vectors: Any = None,
     ) -> None:
-        vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
+        vector = TextVector(
+            dropout=dropout,
+            pooling=pooling,
+            encoder=encoder,
+            encoder_dim=encoder_dim,
+            word_vectors=WordFeatures.of(word_vectors, preprocessor),
+        )
         head = vector.head(backbone, 1, bias_trainable=False)  # it cancels in the softmax, but checkpoints contain it
         merge = MergeChoices(name="merge_choices")
-        inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in backbone.input.items()}
+        sequence_inputs = vector.inputs(backbone)
+        inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in sequence_inputs.items()}
         merged = {key: merge(x) for key, x in inputs.items()}
-        scores = head(vector.of(backbone, merged, backbone(merged)))  # (B·C, 1)
+        scores = head(vector.of(backbone, merged, vector.features(backbone, merged, preprocessor)))  # (B·C, 1)
         logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, logits, None, name, vector, head)
         self.compile()

@@ -20,14 +20,14 @@ from lmzoo.evaluation.squad import (
     squad_metrics,
 )
 from lmzoo.families.backbone import Backbone
-from lmzoo.layers import SpanHead
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights, example_weights
 from lmzoo.tasks.base.labels import as_labels
 from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.base.task_encoders import head_options
+from lmzoo.tasks.base.task_encoders import AnswerLogits
+from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
 from lmzoo.text.probabilities import softmax
@@ -83,10 +83,17 @@ class QuestionAnswerer(Task):
             example.
         null_score_threshold: float; `answer` returns "no answer" if its score exceeds the best answer's by more than
             this. None to always answer, as in SQuAD 1.1. Settable; `fit_null_threshold` tunes it.
+        encoder: `"bidaf"` for attention between question and context in both directions (Seo et al., 2017), with LSTMs
+            over the backbone's vectors and the task's own word vectors; `"bilstm"` for LSTMs alone; None for the
+            backbone alone.
+        encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
+            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
 
     Raises:
-        ValueError: for a setting that is not a positive integer, or a threshold that is not a number.
+        ValueError: for a setting that is not a positive integer, a threshold that is not a number, or an unknown
+            `encoder`.
 
     Example:
 
@@ -124,16 +131,24 @@ class QuestionAnswerer(Task):
         null_score_threshold: float | None = None,
         labels: None = None,
         name: str | None = None,
+        encoder: str | None = None,
+        encoder_dim: int = 256,
+        word_vectors: Any = None,
     ) -> None:
         is_valid = null_score_threshold is None or is_number(null_score_threshold)
         require(is_valid, "null_score_threshold", "a number or None", null_score_threshold)
-        settings = head_options(backbone, of_tokens=True)  # raises an error for anything but a backbone
-        settings = {key: settings[key] for key in ("activation", "use_bias", "layer_norm_epsilon") if key in settings}
-        inputs = backbone.input
-        head = SpanHead(dtype=backbone.dtype_policy, name="span_head", **settings)
-        outputs = head(backbone(inputs)["sequence_output"], backbone.padding_mask(inputs))  # (B, T, 2)
-        super().__init__(backbone, preprocessor, inputs, outputs, None, name)
+        vectors = AnswerLogits(
+            encoder=encoder, encoder_dim=encoder_dim, word_vectors=WordFeatures.of(word_vectors, preprocessor)
+        )
+        vectors.rate(backbone)  # raises an error for anything but a backbone
+        inputs = vectors.inputs(backbone)
+        features = vectors.features(backbone, inputs, preprocessor)
+        outputs, head = vectors.logits(backbone, inputs, features)  # (B, T, 2)
+        super().__init__(backbone, preprocessor, inputs, outputs, None, name, vectors.reads_pairs)
         self.head = head
+        self.encoder = encoder
+        self.encoder_dim = encoder_dim
+        self.word_vectors = vectors.word_vectors and vectors.word_vectors.sizes()
         self.doc_stride = doc_stride
         self.max_question_length = max_question_length
         self.max_answer_length = max_answer_length

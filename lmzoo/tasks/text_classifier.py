@@ -20,6 +20,7 @@ from lmzoo.tasks.base.examples import Labels, Texts
 from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
 from lmzoo.tasks.base.long_texts import LongTextTask
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
+from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.text import Preprocessor
 from lmzoo.text.long_texts import Windows, check_windows
 from lmzoo.text.probabilities import sigmoid, softmax
@@ -50,8 +51,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
             "max", "mean"]` (Howard & Ruder, 2018, section 3.3). `from_preset` uses the pooling of the preset's
             fine-tuning recipe.
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors,
-            as on ELMo in Peters et al. (2018), with a classifier on the mean of their outputs; None for the backbone
-            alone.
+            as on ELMo in Peters et al. (2018), with a classifier on the mean of their outputs; `"esim"`, for pairs, for
+            LSTMs that read each text separately and align their words (Chen et al., 2017); None for the backbone alone.
         encoder_dim: int, width of each direction of the encoder.
         multi_label: whether a text may have any number of classes instead of exactly one.
         name: name of the model.
@@ -60,6 +61,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
         stride: int, number of tokens from one window to the next; by default, windows do not overlap. Settable.
         window_pooling: `"mean"`, the mean of the windows' logits, weighted by their numbers of tokens; or `"max"`, each
             class's highest logit in any window, for classes that one passage of a text decides.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
+            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
 
     Raises:
         ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `pooling` or
@@ -113,14 +116,21 @@ class TextClassifier(LongTextTask, TextVectorTask):
         windows: Windows = None,
         stride: int | None = None,
         window_pooling: Literal["mean", "max"] = "mean",
+        word_vectors: Any = None,
     ) -> None:
         check_windows(windows, stride)
         require(window_pooling in ("mean", "max"), "window_pooling", '"mean" or "max"', window_pooling)
         num_classes, labels = check_classes(num_classes, labels, preprocessor)
-        vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
+        vector = TextVector(
+            dropout=dropout,
+            pooling=pooling,
+            encoder=encoder,
+            encoder_dim=encoder_dim,
+            word_vectors=WordFeatures.of(word_vectors, preprocessor),
+        )
         head = vector.head(backbone, num_classes)
-        inputs = backbone.input
-        features = backbone(inputs)
+        inputs = vector.inputs(backbone)
+        features = vector.features(backbone, inputs, preprocessor)
         outputs = head(vector.of(backbone, inputs, features))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name, vector, head)
         self.num_classes = num_classes

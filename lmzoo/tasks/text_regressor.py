@@ -16,6 +16,7 @@ from lmzoo.search.nearest import Hit, as_hits, check_top_k
 from lmzoo.tasks.base.examples import BatchOptions, Labels, Texts, TrainingData
 from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
+from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.tasks.inputs import TaskInputs, TextDataset
 from lmzoo.text import Preprocessor
 from lmzoo.text.buffered_batches import BufferedBatches
@@ -41,11 +42,13 @@ class TextRegressor(TextVectorTask):
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"`, `"mean"` or a list; see `lmzoo.models.TextClassifier`.
-        encoder: `"bilstm"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
+        encoder: `"bilstm"`, `"esim"` for pairs, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
         encoder_dim: int, width of each direction of the encoder.
         output_activation: `"linear"`, or `"sigmoid"` for labels and answers between 0 and 1. The files of a Sentence
             Transformers cross-encoder specify its activation.
         name: name of the model.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
+            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
 
     Raises:
         ValueError: for an unknown `pooling`, `encoder` or `output_activation`.
@@ -79,12 +82,20 @@ class TextRegressor(TextVectorTask):
         output_activation: str = "linear",
         labels: None = None,
         name: str | None = None,
+        word_vectors: Any = None,
     ) -> None:
         activation = get_output_activation(output_activation)
-        vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
+        vector = TextVector(
+            dropout=dropout,
+            pooling=pooling,
+            encoder=encoder,
+            encoder_dim=encoder_dim,
+            word_vectors=WordFeatures.of(word_vectors, preprocessor),
+        )
         head = vector.head(backbone, 1)
-        inputs = backbone.input
-        outputs = activation(head(vector.of(backbone, inputs, backbone(inputs))))  # (B, 1)
+        inputs = vector.inputs(backbone)
+        features = vector.features(backbone, inputs, preprocessor)
+        outputs = activation(head(vector.of(backbone, inputs, features)))  # (B, 1)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name, vector, head)
         self.output_activation: str = output_activation
         self.compile()

@@ -26,6 +26,7 @@ from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Te
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
 from lmzoo.tasks.base.long_texts import LongTextTask
 from lmzoo.tasks.base.task_encoders import TokenVectors, head_options
+from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.tasks.inputs import list_rows
 from lmzoo.tasks.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
 from lmzoo.tasks.word_weights import join_weights, read_weights, weights_in_batch
@@ -89,6 +90,8 @@ class TokenClassifier(LongTextTask):
             long texts are truncated. The label of a word comes from the window in which it has the most context.
             Settable.
         stride: int, number of tokens from one window to the next; by default half a window. Settable.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
+            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
 
     Raises:
         ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `encoder`. With
@@ -130,16 +133,17 @@ class TokenClassifier(LongTextTask):
         name: str | None = None,
         windows: Windows = None,
         stride: int | None = None,
+        word_vectors: Any = None,
     ) -> None:
         check_windows(windows, stride)
         num_classes, labels = check_classes(num_classes, labels, preprocessor)
         warn_about_others(labels)
-        vectors = TokenVectors(dropout, encoder, encoder_dim)
+        vectors = TokenVectors(dropout, encoder, encoder_dim, WordFeatures.of(word_vectors, preprocessor))
         dropout_rate = vectors.rate(backbone)
         settings = head_options(backbone, of_tokens=True)
         head = ClassificationHead(num_classes, dropout_rate, dtype=backbone.dtype_policy, name="classifier", **settings)
-        inputs = backbone.input
-        features = backbone(inputs)
+        inputs = vectors.inputs(backbone)
+        features = vectors.features(backbone, inputs, preprocessor)
         outputs = head(vectors.sequence(backbone, inputs, features))  # (B, T, C)
         if crf:
             allowed = transition_table(labels or ()) if marks_spans(labels) else None
@@ -150,6 +154,7 @@ class TokenClassifier(LongTextTask):
         self.dropout = dropout
         self.encoder = encoder
         self.encoder_dim = encoder_dim
+        self.word_vectors = vectors.word_vectors and vectors.word_vectors.sizes()
         self.crf = crf
         self.windows = windows
         self.stride = stride

@@ -24,7 +24,8 @@ class Packing:
         between: tuple of strings, tokens between two segments.
         segments: bool, whether `segment_ids` distinguish the segments; `between` belongs to the first one.
         last: str, token at the very end, with the segment id 2; "" for none.
-        zero_segments: bool, whether the model takes `segment_ids` that are all 0, since its texts have no segments.
+        zero_segments: bool, whether the model takes `segment_ids` that are all 0, since its texts have no segments. If
+            `segments` is true as well, the task distinguishes them, and passes zeros to the model.
 
     Example: see `Preprocessor`.
     """

@@ -18,6 +18,7 @@ from lmzoo.families.elmo.layers import BiLM
 from lmzoo.families.lstm_lm import FAMILY as LSTM_LM
 from lmzoo.families.xlnet import FAMILY as XLNET
 from lmzoo.layers.adapted import AdaptedLayer, Dense, EinsumDense, Embedding, ReversibleEmbedding
+from lmzoo.layers.bidaf import AttentionFlow
 from lmzoo.layers.bilstm import HashedWordEmbedding
 from lmzoo.layers.carried_state import CarriesState, StreamedBackbone
 from lmzoo.layers.character_encoder import CharacterEncoder, Highway
@@ -26,6 +27,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.heads import OutputBias, TransformingHead
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
+from lmzoo.layers.word_features import StaticWordFeatures
 from lmzoo.tasks.objectives.permutation_lm import QueryStream
 from lmzoo.tasks.objectives.replaced_tokens import Generator, ReplacedTokens
 from lmzoo.testing import (
@@ -101,6 +103,11 @@ def distant(b):
     return [floats(b, T, H), mask(b, T), floats(2 * T + 1, H), floats(b, S, H), ids(T, b, S)]
 
 
+def pair(b):
+    segments = np.tile([0, 0, 1, 1, 0], (b, 1)).astype("int32")
+    return [floats(b, T, P), ids(262, b, T, W), np.tile(np.arange(T) < 4, (b, 1)), segments]
+
+
 # By class: how to build it in a dtype policy, and the arguments of a call with so many sequences.
 CASES = {
     layers.Dropout: (lambda p: layers.Dropout(0.3, dtype=p), lambda b: [floats(b, T, H)]),
@@ -157,6 +164,16 @@ CASES = {
     layers.BiLSTMEncoder: (
         lambda p: layers.BiLSTMEncoder(D, P, V, dtype=p),
         lambda b: [floats(b, T, H), ids(262, b, T, W), mask(b, T)],
+    ),
+    layers.ESIMEncoder: (lambda p: layers.ESIMEncoder(S, 3, V, dtype=p), pair),
+    layers.BiDAFEncoder: (lambda p: layers.BiDAFEncoder(S, 3, V, dtype=p), pair),
+    AttentionFlow: (
+        lambda p: AttentionFlow(dtype=p),
+        lambda b: [floats(b, T, H), np.arange(T) < np.full((b, 1), 2), np.arange(T) > np.full((b, 1), 1)],
+    ),
+    StaticWordFeatures: (
+        lambda p: StaticWordFeatures(V, D, dtype=p),
+        lambda b: [floats(b, T, H), ids(262, b, T, W)],
     ),
     Highway: (lambda p: Highway(dtype=p), lambda b: [floats(T, H)]),
     CharacterEncoder: (
@@ -230,7 +247,7 @@ OF_KERAS = {Dense, EinsumDense, Embedding, ReversibleEmbedding}
 # Layers that consist of others that are checked, or of whole models, and the checks that take longest of these.
 COMPOSED = {
     SharedBlocks, QueryStream, Generator, ReplacedTokens, BiLM, StreamedBackbone, StreamedBiLM, _Scores,
-    lmzoo.compat.allennlp.Elmo,
+    lmzoo.compat.allennlp.Elmo, layers.ESIMEncoder, layers.BiDAFEncoder,
 }  # fmt: skip
 LONGEST = {check_layer_config, check_layer_masks, check_layer_training}
 # Layers that exist only while something is computed.

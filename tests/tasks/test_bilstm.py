@@ -102,7 +102,7 @@ def test_words_are_encoded_once_where_xla_does_not_compile():
 
 
 def test_unknown_encoder():
-    with pytest.raises(ValueError, match="`encoder` must be \"bilstm\" or None, got 'gru'"):
+    with pytest.raises(ValueError, match='`encoder` must be "bilstm", "esim" or None, got \'gru\''):
         tiny_task(TextClassifier, families()["bert"], encoder="gru")
 
 

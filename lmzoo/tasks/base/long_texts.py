@@ -16,7 +16,6 @@ from lmzoo.tasks.base.prediction import predict_encoded
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import Encoded
 from lmzoo.text.long_texts import WindowedTexts, encode_in_windows
-from lmzoo.text.segments import split_segments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +54,7 @@ class LongTextTask(Task):
             return super().encode_inputs(x)
         self.check_takes_text()
         preprocessor = self.text_preprocessor
-        firsts, seconds = split_segments(x, preprocessor.tokenizer.takes_words)
+        firsts, seconds = self.split_texts(x)
         return encode_in_windows(preprocessor, firsts, seconds, self.windows, self.stride, prompt)
 
     def features(self, encoded: EncodedInputs, indices: np.ndarray, width: int) -> FeatureArrays:

@@ -15,11 +15,21 @@ from lmzoo.text import Preprocessor
 from lmzoo.text.preprocessor import check_is_preprocessor
 
 
-def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> Preprocessor:
+def takes_zero_segments(backbone: Backbone, preprocessor: Preprocessor | None) -> bool:
+    """Return whether the backbone takes segment ids that are always 0, since its texts have no segments.
+
+    A model may take segment ids even if its family does not use segments, such as a RoBERTa with `num_segments=2`.
+    """
+    packing = preprocessor.packing if isinstance(preprocessor, Preprocessor) else None
+    has_segments = packing is not None and packing.segments and not packing.zero_segments
+    return "segment_ids" in backbone.input and not (has_segments or family_of(backbone).packing.segments)
+
+
+def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor, reads_pairs: bool = False) -> Preprocessor:
     """Return the preprocessor, or an adapted copy, after checking that its output fits the backbone.
 
-    A model may take segment ids even if its family does not use segments, such as a RoBERTa with `num_segments=2`. The
-    result is then a copy of the preprocessor that sets all segment ids to 0.
+    If the backbone takes segment ids that are always 0, the result is a copy of the preprocessor that makes them. With
+    `reads_pairs`, it is a copy that makes the segment ids of pairs; the task then passes zeros to such a backbone.
 
     Raises:
         TypeError: see `check_preprocessor`.
@@ -27,9 +37,13 @@ def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> Preproce
     """
     check_is_preprocessor(preprocessor)
     packing = preprocessor.packing
-    if "segment_ids" in backbone.input and not (packing.segments or family_of(backbone).packing.segments):
+    if takes_zero_segments(backbone, preprocessor):
+        packing = replace(packing, segments=reads_pairs, zero_segments=True)
+    elif reads_pairs:
+        packing = replace(packing, segments=True)
+    if packing != preprocessor.packing:
         preprocessor = copy.copy(preprocessor)
-        preprocessor.packing = replace(packing, zero_segments=True)
+        preprocessor.packing = packing
     check_preprocessor(backbone, preprocessor)
     return preprocessor
 

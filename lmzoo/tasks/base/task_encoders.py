@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+import keras
+from keras import ops
 
 from lmzoo.common.arguments import is_integer, require, require_share
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
-from lmzoo.layers import BiLSTMEncoder, ClassificationHead, MeanPooler
+from lmzoo.layers import ClassificationHead, MeanPooler, SpanHead
+from lmzoo.layers.encoder_registry import Returns, encoder_names, find_encoder
 from lmzoo.registry.family import family_of
+from lmzoo.tasks.base.examples import Texts
+from lmzoo.tasks.base.preprocessor_checks import takes_zero_segments
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.tasks.embedding_head import list_modes, pool_sequence, pooling_modes
 from lmzoo.text import Preprocessor
 
@@ -36,24 +43,40 @@ class TokenVectors:
 
     Attributes:
         dropout: float, dropout rate on the vectors; None for the backbone's.
-        encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors; None for the backbone alone.
+        encoder: name of a registered encoder that returns one of `encoder_kinds`; None for the backbone alone.
         encoder_dim: int, width of each direction of the encoder.
+        word_vectors: static word vectors to join with the backbone's vectors, or None.
 
     Raises:
         ValueError: for an unknown `encoder`, an `encoder_dim` that is not a positive integer, or a `dropout` outside of
             [0, 1).
     """
 
+    encoder_kinds: ClassVar[tuple[Returns, ...]] = ("tokens",)
+
     dropout: float | None = None
     encoder: str | None = None
     encoder_dim: int = 256
+    word_vectors: WordFeatures | None = None
 
     def __post_init__(self) -> None:
         """Check the encoder, its width and the dropout rate."""
-        require(self.encoder in (None, "bilstm"), "encoder", '"bilstm" or None', self.encoder)
+        names = encoder_names(self.encoder_kinds)
+        expected = ", ".join(f'"{name}"' for name in names) + " or None"
+        require(self.encoder is None or self.encoder in names, "encoder", expected, self.encoder)
         require(is_integer(self.encoder_dim, 1), "encoder_dim", "a positive integer", self.encoder_dim)
         if self.dropout is not None:
             require_share("dropout", self.dropout)
+
+    @property
+    def returns(self) -> Returns | None:
+        """What the encoder returns, or None for the backbone alone."""
+        return None if self.encoder is None else find_encoder(self.encoder)[0]
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether the encoder needs to know which of two texts each token belongs to."""
+        return self.returns not in (None, "tokens")
 
     def rate(self, backbone: Backbone) -> float:
         """Return the dropout rate on the vectors, by default the backbone's.
@@ -64,22 +87,55 @@ class TokenVectors:
         family_of(backbone)
         return backbone.config.dropout if self.dropout is None else self.dropout
 
+    def inputs(self, backbone: Backbone) -> Features:
+        """Return the symbolic inputs of the task: the backbone's and, for an encoder of pairs, segment ids."""
+        inputs = dict(backbone.input)
+        if self.reads_pairs and "segment_ids" not in inputs:
+            inputs["segment_ids"] = keras.Input((None,), dtype="int32", name="segment_ids")
+        return inputs
+
+    def features(self, backbone: Backbone, inputs: Features, preprocessor: Preprocessor | None) -> Features:
+        """Build the backbone's outputs for `inputs`, with the segment ids that the backbone expects."""
+        if self.reads_pairs and takes_zero_segments(backbone, preprocessor):
+            inputs = {**inputs, "segment_ids": ops.zeros_like(inputs["segment_ids"])}
+        return backbone(inputs)
+
     def sequence(self, backbone: Backbone, inputs: Features, features: Features) -> Tensor:
-        """Build token vectors, float (B, T, H), or (B, T, 2 encoder_dim) with an encoder.
+        """Build token vectors, float (B, T, H), or the outputs of the encoder, such as float (B, T, 2 encoder_dim).
 
         Args:
             backbone: backbone of the task.
-            inputs: symbolic inputs of the backbone.
+            inputs: symbolic inputs of the task.
             features: symbolic outputs of the backbone for these inputs.
         """
         sequence = features["sequence_output"]  # (B, T, H)
-        if not self.encoder:
-            return sequence
-        dropout_rate = self.rate(backbone)
-        policy = backbone.dtype_policy
-        layer = BiLSTMEncoder(self.encoder_dim, dropout=dropout_rate, dtype=policy, name="encoder")
         ids = next(inputs[name] for name in ("character_ids", "token_ids") if name in inputs)
-        return layer(sequence, ids, backbone.padding_mask(inputs))  # (B, T, 2 encoder_dim)
+        if self.word_vectors is not None:
+            sequence = self.word_vectors.join(sequence, ids, backbone.dtype_policy)  # (B, T, H + E)
+        if self.encoder is None:
+            return sequence
+        _, encoder_class = find_encoder(self.encoder)
+        rate = self.rate(backbone)
+        layer = encoder_class(self.encoder_dim, dropout=rate, dtype=backbone.dtype_policy, name="encoder")
+        segment_ids = [inputs["segment_ids"]] if self.reads_pairs else []
+        return layer(sequence, ids, backbone.padding_mask(inputs), *segment_ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerLogits(TokenVectors):
+    """Settings for the logits of answers: those of `TokenVectors`."""
+
+    encoder_kinds: ClassVar[tuple[Returns, ...]] = ("tokens", "answers")
+
+    def logits(self, backbone: Backbone, inputs: Features, features: Features) -> tuple[Tensor, SpanHead | None]:
+        """Build the logits of the answers, float32 (B, T, 2), and the head; None if the encoder returns the logits."""
+        sequence = self.sequence(backbone, inputs, features)
+        if self.returns == "answers":
+            return sequence, None
+        options = head_options(backbone, of_tokens=True)
+        settings = {name: options[name] for name in ("activation", "use_bias", "layer_norm_epsilon") if name in options}
+        head = SpanHead(dtype=backbone.dtype_policy, name="span_head", **settings)
+        return head(sequence, backbone.padding_mask(inputs)), head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +144,14 @@ class TextVector(TokenVectors):
 
     Attributes:
         pooling: `"first"`, the backbone's `pooled_output`; `"mean"`, the mean over the tokens without padding; or a
-            list of poolings, see `lmzoo.models.TextEmbedder`, whose vectors are concatenated. With an encoder,
-            `"first"` is also the mean of the encoder's outputs.
+            list of poolings, see `lmzoo.models.TextEmbedder`, whose vectors are concatenated. With an encoder of
+            tokens, `"first"` is also the mean of its outputs; an encoder of pairs returns the vector itself.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
     """
+
+    encoder_kinds: ClassVar[tuple[Returns, ...]] = ("tokens", "pairs")
 
     pooling: str | Sequence[str] = "first"
 
@@ -104,6 +162,9 @@ class TextVector(TokenVectors):
         require(not is_name or self.pooling in ("first", "mean"), "pooling", '"first", "mean" or a list', self.pooling)
         if not is_name:
             object.__setattr__(self, "pooling", list_modes(self.pooling))
+        advice = 'The first token has no word vector: pass `pooling="mean"` or an `encoder`.'
+        can_join = self.word_vectors is None or not self.uses_pooler
+        require(can_join, "pooling", '"mean" with `word_vectors`', self.pooling, advice)
 
     @property
     def uses_pooler(self) -> bool:
@@ -111,12 +172,14 @@ class TextVector(TokenVectors):
         return self.pooling == "first" and not self.encoder
 
     def of(self, backbone: Backbone, inputs: Features, features: Features) -> Tensor:
-        """Build text vectors, float (B, H), or (B, 2 encoder_dim) with an encoder; see `sequence`.
+        """Build text vectors, float (B, H), or (B, D) with an encoder; see `sequence`.
 
         A list of poolings multiplies their width by its length.
         """
         if self.uses_pooler:
             return features["pooled_output"]  # (B, H)
+        if self.returns == "pairs":
+            return self.sequence(backbone, inputs, features)  # (B, D)
         if not isinstance(self.pooling, str):
             modes = pooling_modes(backbone, self.pooling)
             sequence = self.sequence(backbone, inputs, features)
@@ -125,8 +188,9 @@ class TextVector(TokenVectors):
         return pooler(self.sequence(backbone, inputs, features), backbone.padding_mask(inputs))
 
     def head(self, backbone: Backbone, outputs: int, bias_trainable: bool = True) -> ClassificationHead:
-        """Build the family's classification head with `outputs` logits."""
-        settings = {**head_options(backbone), "bias_trainable": bias_trainable}
+        """Build a classification head with `outputs` logits: the family's, or a linear layer on a vector of a pair."""
+        options = {} if self.returns == "pairs" else head_options(backbone)
+        settings = {**options, "bias_trainable": bias_trainable}
         return ClassificationHead(
             outputs, self.rate(backbone), dtype=backbone.dtype_policy, name="classifier", **settings
         )
@@ -157,10 +221,26 @@ class TextVectorTask(Task):
         vector: TextVector,
         head: ClassificationHead,
     ) -> None:
-        super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
+        super().__init__(backbone, preprocessor, inputs, outputs, labels, name, vector.reads_pairs)
         self.head = head
         self.uses_pooler = vector.uses_pooler
         self.dropout = vector.dropout
         self.pooling = vector.pooling
         self.encoder = vector.encoder
         self.encoder_dim = vector.encoder_dim
+        self.word_vectors = vector.word_vectors and vector.word_vectors.sizes()
+
+    def split_texts(self, x: Texts) -> tuple[Sequence[Any], Sequence[Any] | None]:
+        """Return first and second texts, or single texts and None.
+
+        Raises:
+            ValueError: for single texts, if the encoder reads pairs.
+        """
+        texts, second_texts = super().split_texts(x)
+        if self.reads_pairs and second_texts is None and len(texts):
+            raise ValueError(
+                f"A {type(self).__name__} with encoder={self.encoder!r} takes pairs, (firsts, seconds) or "
+                '[(first, second), ...]; got single texts. For single texts, load it with encoder="bilstm" or without '
+                "`encoder`."
+            )
+        return texts, second_texts

@@ -1,0 +1,148 @@
+"""Reader of semantic roles in CoNLL-2012's format, as sentences with one marked predicate each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.data.readers.text_files import Source, name_of, numbered_lines, read_text
+from lmzoo.errors import NoExamplesError
+
+_WORD = 3  # columns: document, part, word number, word, part of speech, parse, lemma, frameset, sense, speaker, name
+_FIRST_ROLE = 11  # then one column for each predicate, and coreference
+_CELL = re.compile(r"((?:\([^()*]+)?)\*(\)?)")
+_PREDICATE = "V"
+_Line = tuple[int, list[str]]  # line number and cells
+
+
+def mark_predicate(words: Sequence[str], index: int, marker: str = "*") -> list[str]:
+    """Return the words of a sentence with a marker before the predicate at `index`, as in `read_roles`.
+
+    Raises:
+        ValueError: If `index` is not the index of a word.
+
+    Example:
+
+    ```python
+    from lmzoo.data.readers import mark_predicate
+
+    mark_predicate(["Ada", "wrote", "programs"], 1)  # ["Ada", "*", "wrote", "programs"]
+    ```
+    """
+    is_index = is_integer(index, 0) and index < len(words)
+    require(is_index, "index", f"an integer from 0 to {len(words) - 1}", index)
+    return [*words[:index], marker, *words[index:]]
+
+
+def read_roles(path: Source, marker: str = "*", encoding: str = "utf-8") -> tuple[list[list[str]], list[list[str]]]:
+    r"""Read sentences with semantic roles from a file in the format of CoNLL-2012.
+
+    A sentence is returned once for each of its predicates, with a marker before the predicate, and labels for the roles
+    of that predicate. Sentences without predicates are left out. In He et al. (2017), a feature of each word says
+    whether it is the predicate; a marker says the same to every model that reads words.
+
+    Args:
+        path: path of a `_conll` file, or a file object open in binary mode; it may be compressed with gzip or xz.
+        marker: str, the word before a predicate.
+        encoding: str, encoding of the file.
+
+    Returns:
+        `x, y` for `lmzoo.models.TokenClassifier.fit`: for each predicate, the words of its sentence and the marker; and
+        their labels in BIO, such as "B-ARG0", "I-ARG0", "B-V", and "O" for the marker.
+
+    Raises:
+        ValueError: If a line has too few columns or another number of columns than the rest of its sentence, roles are
+            not a well-formed bracketing, a column of roles has no predicate, or the file has no predicates; the message
+            names the file and the line.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+    from lmzoo.data.readers import read_roles
+
+    rows = [("Ada", "-", "(ARG0*)"), ("wrote", "01", "(V*)"), ("programs", "-", "(ARG1*)")]
+    lines = [f"doc 0 {i} {word} - * - {frame} - - * {role} -" for i, (word, frame, role) in enumerate(rows)]
+    Path("roles.conll").write_text("\n".join(lines))
+    x, y = read_roles("roles.conll")
+    x  # [["Ada", "*", "wrote", "programs"]]
+    y  # [["B-ARG0", "O", "B-V", "B-ARG1"]]
+    ```
+    """
+    name = name_of(path)
+    sentences: list[list[str]] = []
+    labels: list[list[str]] = []
+    for rows in _sentences(read_text(path, encoding)):
+        _check_columns(name, rows)
+        words = [cells[_WORD] for _, cells in rows]
+        for column in range(_FIRST_ROLE, len(rows[0][1]) - 1):
+            roles = _read_column(name, rows, column)
+            if f"B-{_PREDICATE}" not in roles:
+                raise ValueError(
+                    f"{name}, line {rows[0][0]}: no word of the sentence is the predicate, (V*), in column {column}."
+                )
+            index = roles.index(f"B-{_PREDICATE}")
+            sentences.append(mark_predicate(words, index, marker))
+            labels.append([*roles[:index], "O", *roles[index:]])
+    if not sentences:
+        raise NoExamplesError(f"{name} holds no predicates with roles.")
+    return sentences, labels
+
+
+def _sentences(text: str) -> Iterator[list[_Line]]:
+    """Yield the lines of each sentence, split into cells; blank lines and lines that begin with "#" are between."""
+    rows: list[_Line] = []
+    for number, line in numbered_lines(text.split("\n")):
+        cells = line.split()
+        # A word "#" is in a later column.
+        if cells and not cells[0].startswith("#"):
+            rows.append((number, cells))
+        elif rows:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+def _check_columns(name: str, rows: Sequence[_Line]) -> None:
+    """Check that all lines of a sentence have the same number of columns, and enough of them.
+
+    Raises:
+        ValueError: If they have not.
+    """
+    width = len(rows[0][1])
+    for number, cells in rows:
+        if len(cells) <= _FIRST_ROLE:
+            raise ValueError(
+                f"{name}, line {number} has {len(cells)} columns; CoNLL-2012's format has at least {_FIRST_ROLE + 1}."
+            )
+        if len(cells) != width:
+            raise ValueError(
+                f"{name}, line {number} has {len(cells)} columns, other lines of the sentence have {width}."
+            )
+
+
+def _read_column(name: str, rows: Sequence[_Line], column: int) -> list[str]:
+    """Return the roles of a predicate as labels in BIO, from brackets such as "(ARG0*", "*" and "*)".
+
+    Raises:
+        ValueError: If the brackets are not well-formed.
+    """
+    labels = []
+    role = ""
+    for number, cells in rows:
+        match = _CELL.fullmatch(cells[column])
+        opened = match[1][1:] if match else ""
+        if match is None or (opened and role) or (match[2] and not (opened or role)):
+            raise ValueError(
+                f"{name}, line {number}, column {column}: {cells[column]!r} does not continue a list of roles such as "
+                "(ARG0*, *, *)."
+            )
+        role = opened or role
+        labels.append(f"{'B' if opened else 'I'}-{role}" if role else "O")
+        if match[2]:
+            role = ""
+    if role:
+        raise ValueError(f"{name}, line {rows[-1][0]}, column {column}: the role {role} has no closing bracket.")
+    return labels

@@ -1,0 +1,173 @@
+"""Bidirectional attention flow on top of a backbone, for questions about a text.
+
+Letters in shape comments: B sequences, T tokens of a question and its context, U width of each direction of the LSTMs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.common.tensor_types import Shape, Tensor
+from lmzoo.layers.adapted import Dense
+from lmzoo.layers.attention import masked_softmax
+from lmzoo.layers.bilstm import BiLSTMEncoder, HashedWordEmbedding
+from lmzoo.layers.character_encoder import Highway
+from lmzoo.layers.configured import ConfiguredLayer
+from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.encoder_registry import register_encoder
+from lmzoo.layers.mask_values import MASKED
+from lmzoo.layers.rows import as_rows, width_of
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class AttentionFlow(ConfiguredLayer):
+    """Attention between a context and a question, in both directions (Seo et al., 2017, section 2, layer 4).
+
+    https://arxiv.org/abs/1611.01603
+
+    The similarity of a context token h and a question token u is w · [h; u; h · u]. A context token attends to the
+    question by the softmax over the question's tokens, which gives ũ. The question attends to the context by the
+    softmax over the context's tokens of each token's greatest similarity, which gives one vector h̃ for all tokens.
+
+    Call arguments: `states` float (B, T, D), vectors of the tokens of both texts; `is_question` and `is_context`, bool
+    (B, T). Returns float (B, T, 4D): [h; ũ; h · ũ; h · h̃] for the tokens of the context, zeros elsewhere.
+    """
+
+    def build(
+        self,
+        states_shape: Shape,
+        is_question_shape: Shape | None = None,
+        is_context_shape: Shape | None = None,
+    ) -> None:
+        """Create the three parts of the similarity's weight vector."""
+        width = width_of(states_shape)
+        initializer = keras.initializers.RandomUniform(-(width**-0.5), width**-0.5)
+        self.context_weight, self.question_weight, self.product_weight = (
+            self.add_weight(shape=(width, 1), initializer=initializer, name=f"{name}_weight")
+            for name in ("context", "question", "product")
+        )
+
+    def call(self, states: Tensor, is_question: Tensor, is_context: Tensor) -> Tensor:
+        """Return the vectors of the context's tokens, aware of the question."""
+        keys = ops.transpose(states, (0, 2, 1))  # (B, D, T)
+        scores = ops.matmul(states * ops.transpose(self.product_weight), keys)  # (B, T, T)
+        scores += ops.matmul(states, ops.convert_to_tensor(self.context_weight))
+        scores += ops.transpose(ops.matmul(states, ops.convert_to_tensor(self.question_weight)), (0, 2, 1))
+        of_question = ops.expand_dims(ops.cast(is_question, "bool"), 1)  # (B, 1, T)
+        of_context = ops.cast(is_context, "bool")  # (B, T)
+        to_question = masked_softmax(scores, of_question)  # (B, T, T)
+        attended = ops.matmul(ops.cast(to_question, states.dtype), states)  # (B, T, D)
+        greatest = ops.max(
+            ops.where(of_question, ops.cast(scores, "float32"), MASKED), axis=2, initial=MASKED
+        )  # (B, T)
+        to_context = ops.expand_dims(masked_softmax(greatest, of_context), 1)  # (B, 1, T)
+        summary = ops.matmul(ops.cast(to_context, states.dtype), states)  # (B, 1, D)
+        joined = ops.concatenate([states, attended, states * attended, states * summary], axis=-1)  # (B, T, 4D)
+        return joined * ops.expand_dims(ops.cast(of_context, joined.dtype), 2)
+
+    def compute_output_shape(self, states_shape: Shape, is_question_shape: Shape, is_context_shape: Shape) -> Shape:
+        """Return the output shape (B, T, 4D)."""
+        return (*states_shape[:-1], 4 * width_of(states_shape))
+
+
+@register_encoder("bidaf", returns="answers")
+@keras.saving.register_keras_serializable(package="lmzoo")
+class BiDAFEncoder(ConfiguredLayer):
+    """Logits of answers, by bidirectional attention flow (Seo et al., 2017).
+
+    https://arxiv.org/abs/1611.01603
+
+    The backbone's vectors and the task's own word vectors, which take the place of the paper's word and character
+    vectors, go through two highway layers. LSTMs in both directions read the question and the context separately;
+    `AttentionFlow` joins them, and two further layers of LSTMs read the context. The logits of the start are a linear
+    function of both results; for the logits of the end, one more layer of LSTMs comes before.
+
+    The paper's model always answers. The logits of "no answer", at the first position, are two learned numbers.
+
+    Args:
+        units: int, U, width of each direction of the LSTMs.
+        embedding_dim: int, width of the task's own word vectors.
+        buckets: int, number of the task's own word vectors.
+        dropout: float, dropout rate in training, on the input and output of the LSTMs and before the linear layers.
+
+    Call arguments: `sequence` float (B, T, H), `ids` int32 (B, T) or (B, T, W), `padding_mask` (B, T), and
+    `segment_ids` int (B, T), 0 for the question and 1 for the context. Returns float32 logits (B, T, 2) of the answer's
+    start and end, -1e9 outside of the context except for "no answer".
+    """
+
+    def __init__(
+        self, units: int, embedding_dim: int = 100, buckets: int = 20_011, dropout: float = 0.0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units = units
+        self.embedding_dim = embedding_dim
+        self.buckets = buckets
+        policy = self.dtype_policy
+        self.dropout = Dropout(dropout, dtype=policy, name="dropout")
+        self.word_embedding = HashedWordEmbedding(buckets, embedding_dim, dtype=policy, name="word_embedding")
+        self.highways = [Highway(dtype=policy, name=f"highway_{i}") for i in range(2)]
+        self.contextual, self.modeling_0, self.modeling_1, self.end_modeling = (
+            BiLSTMEncoder(units, 0, dropout=dropout, dtype=policy, name=name)
+            for name in ("contextual", "modeling_0", "modeling_1", "end_modeling")
+        )
+        self.attention_flow = AttentionFlow(dtype=policy, name="attention_flow")
+        self.start_logits, self.end_logits = (
+            Dense(1, use_bias=False, dtype=policy, name=name) for name in ("start_logits", "end_logits")
+        )
+
+    def build(
+        self,
+        sequence_shape: Shape,
+        ids_shape: Shape,
+        padding_mask_shape: Shape | None = None,
+        segment_ids_shape: Shape | None = None,
+    ) -> None:
+        """Create the weights of all layers."""
+        axes = sequence_shape[:-1]
+        width = width_of(sequence_shape) + self.embedding_dim
+        self.word_embedding.build(ids_shape)
+        for highway in self.highways:
+            highway.build((None, width))
+        self.contextual.build((*axes, width))
+        self.attention_flow.build((*axes, 2 * self.units))
+        self.modeling_0.build((*axes, 8 * self.units))
+        for layer in (self.modeling_1, self.end_modeling):
+            layer.build((*axes, 2 * self.units))
+        for dense in (self.start_logits, self.end_logits):
+            dense.build((None, 10 * self.units))
+        self.no_answer = self.add_weight(shape=(2,), initializer="zeros", autocast=False, name="no_answer")
+
+    def call(
+        self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, segment_ids: Tensor, training: bool = False
+    ) -> Tensor:
+        """Return the logits."""
+        is_token = ops.cast(padding_mask, "bool")
+        is_question = is_token & ops.equal(segment_ids, 0)  # (B, T)
+        is_context = is_token & ops.equal(segment_ids, 1)  # (B, T)
+        words = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
+        x = as_rows(words)
+        for highway in self.highways:
+            x = highway(x)
+        x = ops.reshape(x, ops.shape(words))  # (B, T, H + E)
+        states = self.contextual(x, None, is_token, segment_ids, training=training)  # (B, T, 2U)
+        flow = self.attention_flow(states, is_question, is_context)  # (B, T, 8U)
+        modeled = self.modeling_0(flow, None, is_context, training=training)  # (B, T, 2U)
+        modeled = self.modeling_1(modeled, None, is_context, training=training)  # (B, T, 2U)
+        end_modeled = self.end_modeling(modeled, None, is_context, training=training)  # (B, T, 2U)
+        logits = []
+        for dense, last in ((self.start_logits, modeled), (self.end_logits, end_modeled)):
+            joined = self.dropout(ops.concatenate([flow, last], axis=-1), training=training)  # (B, T, 10U)
+            logits.append(ops.reshape(dense(as_rows(joined)), ops.shape(is_token)))  # (B, T)
+        scores = ops.cast(ops.stack(logits, axis=-1), "float32")  # (B, T, 2)
+        scores = ops.where(ops.expand_dims(is_context, 2), scores, MASKED)
+        is_first = ops.arange(ops.shape(is_token)[1])[None, :, None] == 0  # (1, T, 1)
+        return ops.where(is_first, ops.cast(self.no_answer, "float32"), scores)
+
+    def compute_output_spec(
+        self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, segment_ids: Tensor, training: bool = False
+    ) -> keras.KerasTensor:
+        """Return the output spec, which is float32 under every dtype policy."""
+        return keras.KerasTensor((*sequence.shape[:-1], 2), "float32")

@@ -1,0 +1,67 @@
+"""The registry of encoders: layers between a backbone and the head of a task, which a task selects by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias, TypeVar
+
+import keras
+
+# What an encoder returns: a vector for each token, a vector for each pair of texts, or the logits of answers.
+Returns: TypeAlias = Literal["tokens", "pairs", "answers"]
+Layer = TypeVar("Layer", bound=type[keras.layers.Layer])
+
+_ENCODERS: dict[str, tuple[Returns, type[keras.layers.Layer]]] = {}
+
+
+def register_encoder(name: str, returns: Returns) -> Callable[[Layer], Layer]:
+    """Return a class decorator that adds a layer to the registry of encoders.
+
+    The constructor takes the width of each direction, and `dropout`, `dtype` and `name`. A call takes the backbone's
+    vectors (B, T, H), the ids of the tokens, (B, T) or (B, T, W), and the padding mask (B, T); unless it returns
+    `"tokens"`, also segment ids (B, T).
+
+    Args:
+        name: value of `encoder` in tasks.
+        returns: `"tokens"` for vectors (B, T, D), `"pairs"` for one vector for each pair of texts, (B, D), or
+            `"answers"` for logits of the start and end of an answer, (B, T, 2).
+
+    Raises:
+        ValueError: If another layer has this name.
+
+    Example:
+
+    ```python
+    import keras
+    from lmzoo.layers.encoder_registry import register_encoder
+
+    @register_encoder("squashed", returns="tokens")
+    class Squashed(keras.layers.Layer):
+        def __init__(self, units, dropout=0.0, **kwargs):
+            super().__init__(**kwargs)
+            self.dense = keras.layers.Dense(2 * units, activation="tanh", name="dense")
+
+        def call(self, sequence, ids, padding_mask):
+            return self.dense(sequence)
+    ```
+    """
+
+    def register(layer: Layer) -> Layer:
+        registered = _ENCODERS.setdefault(name, (returns, layer))[1]
+        # Names are compared, since running a notebook cell again redefines its classes.
+        if (registered.__module__, registered.__qualname__) != (layer.__module__, layer.__qualname__):
+            raise ValueError(f"The encoder {name!r} is {registered.__name__}. Choose another name.")
+        _ENCODERS[name] = (returns, layer)
+        return layer
+
+    return register
+
+
+def encoder_names(kinds: Sequence[Returns]) -> list[str]:
+    """Return the names of the encoders that return one of `kinds`."""
+    return [name for name, (returns, _) in _ENCODERS.items() if returns in kinds]
+
+
+def find_encoder(name: str) -> tuple[Returns, type[keras.layers.Layer]]:
+    """Return what the encoder `name` returns, and its class."""
+    return _ENCODERS[name]

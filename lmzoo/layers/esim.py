@@ -1,0 +1,117 @@
+"""The enhanced sequential inference model on top of a backbone, for pairs of texts.
+
+Letters in shape comments: B pairs, T tokens of both texts, U width of each direction of the LSTMs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.common.tensor_types import Shape, Tensor
+from lmzoo.layers.adapted import Dense
+from lmzoo.layers.attention import masked_softmax
+from lmzoo.layers.bilstm import BiLSTMEncoder
+from lmzoo.layers.configured import ConfiguredLayer
+from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.encoder_registry import register_encoder
+from lmzoo.layers.pooling import MaxPooler, MeanPooler
+from lmzoo.layers.rows import as_rows
+
+
+def align_texts(states: Tensor, is_first: Tensor, is_second: Tensor) -> Tensor:
+    """Return a soft alignment of each token: a mean of the other text's vectors (Chen et al., 2017, eqs. 11 to 13).
+
+    The weights are a softmax over the products of the token's vector with the vectors of the other text. Tokens of
+    neither text, and tokens whose other text is empty, get zeros.
+
+    Args:
+        states: float (B, T, D), vectors of the tokens of both texts.
+        is_first: bool (B, T), the tokens of the first text.
+        is_second: bool (B, T), the tokens of the second text.
+
+    Returns:
+        float (B, T, D).
+    """
+    scores = ops.matmul(states, ops.transpose(states, (0, 2, 1)))  # (B, T, T)
+    first_to_second = ops.expand_dims(is_first, 2) & ops.expand_dims(is_second, 1)  # (B, T, T)
+    second_to_first = ops.expand_dims(is_second, 2) & ops.expand_dims(is_first, 1)  # (B, T, T)
+    weights = masked_softmax(scores, first_to_second | second_to_first)  # (B, T, T)
+    return ops.matmul(ops.cast(weights, states.dtype), states)
+
+
+@register_encoder("esim", returns="pairs")
+@keras.saving.register_keras_serializable(package="lmzoo")
+class ESIMEncoder(ConfiguredLayer):
+    """Vector of a pair of texts, by the enhanced sequential inference model (Chen et al., 2017).
+
+    https://arxiv.org/abs/1609.06038
+
+    LSTMs in both directions read each text. Each token is aligned with the other text (`align_texts`), and its vector
+    a, the aligned vector ã, a - ã and a · ã are joined and projected. Further LSTMs read the result. The means and
+    maxima of their outputs over each text, 8U in all, go through a dense layer with tanh.
+
+    The input of the first LSTMs is the backbone's vectors with the task's own word vectors, as in `BiLSTMEncoder`.
+
+    Args:
+        units: int, U, width of each direction of the LSTMs, and of the result.
+        embedding_dim: int, width of the task's own word vectors.
+        buckets: int, number of the task's own word vectors.
+        dropout: float, dropout rate in training, on the input and output of the LSTMs and before the dense layers.
+
+    Call arguments: `sequence` float (B, T, H), `ids` int32 (B, T) or (B, T, W), `padding_mask` (B, T), and
+    `segment_ids` int (B, T), 0 for the first text and 1 for the second. Tokens with other ids are ignored. Returns
+    float (B, U).
+    """
+
+    def __init__(
+        self, units: int, embedding_dim: int = 100, buckets: int = 20_011, dropout: float = 0.0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units = units
+        self.embedding_dim = embedding_dim
+        self.buckets = buckets
+        policy = self.dtype_policy
+        self.dropout = Dropout(dropout, dtype=policy, name="dropout")
+        self.encoding = BiLSTMEncoder(units, embedding_dim, buckets, dropout, dtype=policy, name="encoding")
+        self.projection = Dense(units, activation="relu", dtype=policy, name="projection")
+        self.composition = BiLSTMEncoder(units, 0, dropout=dropout, dtype=policy, name="composition")
+        self.dense = Dense(units, activation="tanh", dtype=policy, name="dense")
+        self.mean_pooler = MeanPooler(dtype=policy, name="mean_pooler")
+        self.max_pooler = MaxPooler(dtype=policy, name="max_pooler")
+
+    def build(
+        self,
+        sequence_shape: Shape,
+        ids_shape: Shape,
+        padding_mask_shape: Shape | None = None,
+        segment_ids_shape: Shape | None = None,
+    ) -> None:
+        """Create the weights of the LSTMs and of the dense layers."""
+        self.encoding.build(sequence_shape, ids_shape)
+        self.projection.build((None, 8 * self.units))
+        self.composition.build((*sequence_shape[:-1], self.units))
+        self.dense.build((None, 8 * self.units))
+
+    def call(
+        self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, segment_ids: Tensor, training: bool = False
+    ) -> Tensor:
+        """Return the vector of each pair."""
+        is_token = ops.cast(padding_mask, "bool")
+        texts = [is_token & ops.equal(segment_ids, segment) for segment in (0, 1)]  # (B, T) each
+        encoded = self.encoding(sequence, ids, is_token, segment_ids, training=training)  # (B, T, 2U)
+        aligned = align_texts(encoded, *texts)  # (B, T, 2U)
+        enhanced = ops.concatenate([encoded, aligned, encoded - aligned, encoded * aligned], axis=-1)  # (B, T, 8U)
+        projected = self.projection(as_rows(enhanced))  # (B·T, U)
+        projected = ops.reshape(projected, (*ops.shape(encoded)[:2], self.units))  # (B, T, U)
+        composed = self.composition(projected, None, is_token, segment_ids, training=training)  # (B, T, 2U)
+        pooled = [pooler(composed, text) for text in texts for pooler in (self.mean_pooler, self.max_pooler)]
+        return self.dense(self.dropout(ops.concatenate(pooled, axis=-1), training=training))  # (B, U)
+
+    def compute_output_shape(
+        self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape, segment_ids_shape: Shape
+    ) -> Shape:
+        """Return the output shape (B, U)."""
+        return (sequence_shape[0], self.units)

@@ -1,0 +1,99 @@
+"""Static word vectors as features of a task, next to the vectors of its backbone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.common.tensor_types import Tensor
+from lmzoo.layers.word_features import StaticWordFeatures
+from lmzoo.text import Preprocessor, Tokenizer
+from lmzoo.text.tokenizers.tokenizer import Token
+
+
+@dataclass(frozen=True)
+class WordFeatures:
+    """Static vectors of the words that are single tokens of a tokenizer.
+
+    Attributes:
+        count: int, N, rows of the layer's table.
+        embedding_dim: int, E.
+        tokens: the tokens with a vector, ids or words; None if the vectors come from a file of weights.
+        vectors: float32 (n, E), the vectors of `tokens`.
+        tokenizer: the tokenizer, or None.
+    """
+
+    count: int
+    embedding_dim: int
+    tokens: tuple[Token, ...] | None = None
+    vectors: np.ndarray | None = None
+    tokenizer: Tokenizer | None = None
+
+    @classmethod
+    def of(cls, word_vectors: Any, preprocessor: Preprocessor | None) -> WordFeatures | None:
+        """Return the features for a task's argument `word_vectors`, or None for None.
+
+        Args:
+            word_vectors: a `StaticEmbedder`, the result of `sizes`, or None.
+            preprocessor: the task's preprocessor.
+
+        Raises:
+            TypeError: if `word_vectors` is something else.
+            ValueError: if there is no preprocessor, or no word is a token.
+        """
+        if word_vectors is None:
+            return None
+        if isinstance(word_vectors, Mapping):
+            return cls(**word_vectors)
+        if not (hasattr(word_vectors, "words") and hasattr(word_vectors, "vectors")):
+            raise TypeError(
+                f"`word_vectors` must be a `StaticEmbedder`, got {word_vectors!r:.60}. Load one with "
+                "`lmzoo.models.StaticEmbedder.from_preset`."
+            )
+        if preprocessor is None:
+            raise ValueError("`word_vectors` needs a preprocessor, whose tokens get the vectors: pass `preprocessor=`.")
+        tokenizer = preprocessor.tokenizer
+        rows = _rows_of_tokens(word_vectors.words, tokenizer)
+        if not rows:
+            raise ValueError(
+                f"None of the {len(word_vectors.words):,} words of `word_vectors` is a token of this "
+                f"{type(tokenizer).__name__}."
+            )
+        are_words = isinstance(next(iter(rows)), str)
+        vectors = np.asarray(word_vectors.vectors)[list(rows.values())]  # (n, E)
+        count = len(rows) + 1 if are_words else tokenizer.vocabulary_size
+        return cls(count, vectors.shape[1], tuple(rows), vectors, tokenizer)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the table, from which `of` builds an empty one for weights from a file."""
+        return {"count": self.count, "embedding_dim": self.embedding_dim}
+
+    def join(self, sequence: Tensor, ids: Tensor, dtype: keras.DTypePolicy) -> Tensor:
+        """Build the joined vectors, float (B, T, H + E), of a backbone's vectors (B, T, H) and its ids."""
+        layer = StaticWordFeatures(self.count, self.embedding_dim, dtype=dtype, name="word_features")
+        joined = layer(sequence, ids)
+        if self.tokens is not None and self.vectors is not None and self.tokenizer is not None:
+            token_ids = self.tokenizer.as_array(self.tokens, len(self.tokens))  # (n,) or (n, W)
+            assign = layer.assign_words if token_ids.ndim == 2 else layer.assign_ids
+            assign(token_ids, self.vectors)
+        return joined
+
+
+def _rows_of_tokens(words: list[str], tokenizer: Tokenizer) -> dict[Token, int]:
+    """Return the row of the vector of each token that is a word; of several words with one token, the first counts.
+
+    If no word has an uppercase letter, capitalized and uppercase words are looked up in lowercase.
+    """
+    are_lowercase = all(word == word.lower() for word in words)
+    spellings = (str, str.capitalize, str.upper) if are_lowercase else (str,)
+    unknown = None if tokenizer.unk_token is None else tokenizer.token_to_id(tokenizer.unk_token)
+    rows: dict[Token, int] = {}
+    for spell in spellings:
+        for row, tokens in enumerate(tokenizer.tokenize_words([spell(word) for word in words])):
+            if len(tokens) == 1 and tokens[0] != unknown:
+                rows.setdefault(tokens[0], row)
+    return rows
