@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from lmzoo.common.arguments import is_integer, refuse_arguments, require
-from lmzoo.common.tensor_types import Tensor
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.data.corpora.sequences import pack_continuously
 from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
+from lmzoo.layers.adapted import Dense, normal_dense
 from lmzoo.layers.carried_state import StreamedBackbone
 from lmzoo.registry.family import Family, family_of
 from lmzoo.serving.served_model import Signatures
@@ -60,7 +62,8 @@ class CausalLM(Task):
     """A causal language model, which predicts each token from the tokens before it (Radford et al., 2018, 2019).
 
     The inputs are the backbone's. The outputs are the logits of the next token at each position, float32 (B, T, V),
-    computed with the backbone's token embeddings. The head has no weights of its own.
+    computed with the backbone's token embeddings. The head has no weights of its own, except with
+    `tie_embeddings=False`.
 
     `fit` and `evaluate` take texts, or documents as lists of sentences, without labels. They are packed into full
     sequences (`lmzoo.data.corpora.pack_continuously`). Padding does not count in the loss, nor does the token after the
@@ -80,6 +83,8 @@ class CausalLM(Task):
         add_start_token: bool, whether `generate` and the exported model put the tokenizer's start token before each
             prompt, as in KerasHub's GPT-2. By default it replaces only an empty prompt. Settable.
         name: name of the model.
+        tie_embeddings: bool, whether logits are products with the token embeddings. If False, the head has a kernel
+            (H, V) in their place, as transformers' models with `tie_word_embeddings=False`.
 
     Raises:
         ValueError: for a backbone that is not causal, or has no state to carry; for a `max_new_tokens` that leaves no
@@ -129,6 +134,7 @@ class CausalLM(Task):
         add_start_token: bool = False,
         labels: None = None,
         name: str | None = None,
+        tie_embeddings: bool = True,
     ) -> None:
         backbone_name = type(backbone).__name__
         if not self.supports(family_of(backbone)):
@@ -141,15 +147,26 @@ class CausalLM(Task):
                 f"`carries_state` is for recurrent models, such as LstmLmBackbone: this {backbone_name} has no state "
                 "to carry."
             )
+        is_valid = isinstance(tie_embeddings, bool) and (tie_embeddings or not carries_state)
+        allowed = "True with `carries_state`" if carries_state else "True or False"
+        require(is_valid, "tie_embeddings", allowed, tie_embeddings)
         inputs = backbone.input
         streams = None
+        projection = None
         if carries_state:
             inputs = {**inputs, "goes_on": keras.Input((), dtype="int32", name="goes_on")}
             streams = StreamedBackbone(backbone, dtype=backbone.dtype_policy, name="streams")
             logits = streams(**inputs, vectors=streams(**inputs))  # (B, T, V)
-        else:
+        elif tie_embeddings:
             logits = backbone(inputs, vectors=backbone(inputs)["sequence_output"])  # (B, T, V)
+        else:
+            settings = {"use_bias": False, "dtype": backbone.dtype_policy, "name": "output_projection"}
+            config = backbone.config
+            projection = normal_dense(config.vocabulary_size, config.initializer_range, **settings)
+            logits = _project(projection, backbone(inputs)["sequence_output"])  # (B, T, V)
         super().__init__(backbone, preprocessor, inputs, logits, None, name)
+        self.tie_embeddings = tie_embeddings
+        self.output_projection = projection
         self.streams = streams
         if streams:
             self.independent_rows = False
@@ -195,7 +212,15 @@ class CausalLM(Task):
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
         """Return the logits of the next tokens, float32 (B, T, V), from hidden states, float (B, T, H)."""
-        return self.backbone.token_logits(vectors)
+        if self.output_projection is None:
+            return self.backbone.token_logits(vectors)
+        return _project(self.output_projection, vectors)
+
+    def _symbolic_logits(self, inputs: Features, vectors: Tensor) -> Tensor:
+        """Return the logits (B, M, V) of hidden states (B, M, H) in a model that is built from these inputs."""
+        if self.output_projection is None:
+            return self.backbone(inputs, vectors=vectors)
+        return _project(self.output_projection, vectors)
 
     @property
     def longest_sequence(self) -> int:
@@ -455,7 +480,7 @@ class CausalLM(Task):
         ]
         if "choices" not in self._compiled_parts:
             # A partial for the same reason as in `_log_probabilities`.
-            self._compiled_parts["choices"] = partial(score_choices, choice_model(self.backbone))
+            self._compiled_parts["choices"] = partial(score_choices, choice_model(self.backbone, self._symbolic_logits))
         return self._compiled_parts["choices"](self._stateless(), rows, len(choices), batch_size)
 
     def _stateless(self) -> CausalLM:  # not a property, because Keras would save the model as a part of this one
@@ -486,7 +511,8 @@ class CausalLM(Task):
         if "scores" not in self._compiled_parts:
             # The partial hides the scoring model from Keras, which would track it as a part of this model and raise an
             # error once this model is quantized.
-            self._compiled_parts["scores"] = partial(score_sequences, scoring_model(self.backbone))
+            model = scoring_model(self.backbone, self._symbolic_logits)
+            self._compiled_parts["scores"] = partial(score_sequences, model)
         start_ids = self.start_ids
         max_length = self.text_preprocessor.sequence_length
         score = self._compiled_parts["scores"]
@@ -644,3 +670,8 @@ class CausalLM(Task):
         prompt that is too long is truncated to its last tokens, and `truncated` is True for it.
         """
         return generation_signatures(self._stateless(), self.prompt_preprocessor, self.max_new_tokens, self.start_ids)
+
+
+def _project(projection: Dense, vectors: Tensor) -> Tensor:
+    """Return the logits of a head with a kernel of its own, float32 (B, T, V), from hidden states (B, T, H)."""
+    return ops.cast(projection(vectors), "float32")

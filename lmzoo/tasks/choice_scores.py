@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import keras
 import numpy as np
 
 from lmzoo.common.arguments import require
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.named_inputs import NamedInputsModel
@@ -176,18 +177,22 @@ def _merge_rows(sequences: Sequence[list[int]], first: int) -> list[ChoiceRow]:
 # === Scores ===
 
 
-def choice_model(backbone: Backbone) -> NamedInputsModel:
+def choice_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
     """Build a model that computes log-probabilities of tokens at any positions, float32 (B, M).
 
     Its inputs are the backbone's, `positions` int32 (B, M), and `targets` int32 (B, M), the ids of the tokens after
     these positions. Logits are computed only there, since logits of all tokens would take the most memory.
+
+    Args:
+        backbone: a causal backbone.
+        compute_logits: function from the inputs and hidden states (B, M, H) to the logits of next tokens (B, M, V).
     """
     inputs = dict(backbone.input)
     positions = keras.Input((None,), dtype="int32", name="positions")
     targets = keras.Input((None,), dtype="int32", name="targets")
     gather = GatherPositions(dtype=backbone.dtype_policy, name="before_targets")
     vectors = gather(backbone(inputs)["sequence_output"], positions)  # (B, M, H)
-    logits = backbone(inputs, vectors=vectors)  # (B, M, V)
+    logits = compute_logits(inputs, vectors)  # (B, M, V)
     return NamedInputsModel({**inputs, "positions": positions, "targets": targets}, log_probabilities(logits, targets))
 
 

@@ -80,8 +80,8 @@ class Pretrainer(MaskedTokensTask):
         name: name of the model.
         generator_width: int, width of the hidden states of the generator for `"rtd"`; by default a quarter of the
             backbone's, or for DeBERTa-v3 the same, the only one.
-        tie_embeddings: bool, whether logits are products with the token embeddings; see `MaskedLM`. Other objectives
-            than `"nsp"`, `"sop"` and None need True.
+        tie_embeddings: bool, whether logits are products with the token embeddings; see `MaskedLM`. The objectives
+            `"rtd"` and `"sbo"` need True.
 
     Raises:
         ValueError: for an unknown `objective`; for an objective that the backbone cannot learn, because it has no

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from keras import ops
@@ -15,15 +15,19 @@ from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts
 
 
-def scoring_model(backbone: Backbone) -> NamedInputsModel:
+def scoring_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
     """Build a model from a backbone's inputs to the log-probability of each token, float32 (B, T).
 
     Each token is predicted from all tokens before it. The log-probability of the first token is set to 0.
+
+    Args:
+        backbone: a causal backbone.
+        compute_logits: function from the inputs and hidden states (B, M, H) to the logits of next tokens (B, M, V).
     """
     inputs: Features = backbone.input
     vectors = backbone(inputs)["sequence_output"][:, :-1]  # (B, T - 1, H)
     next_ids = inputs["token_ids"][:, 1:]  # (B, T - 1)
-    logits = backbone(inputs, vectors=vectors)  # (B, T - 1, V)
+    logits = compute_logits(inputs, vectors)  # (B, T - 1, V)
     return NamedInputsModel(inputs, ops.pad(log_probabilities(logits, next_ids), ((0, 0), (1, 0))))
 
 

@@ -15,6 +15,7 @@ from lmzoo.checkpoints.family_names import names_in_transformers
 from lmzoo.errors import PresetError
 from lmzoo.models import Backbone, MaskedLM
 from lmzoo.presets.converting import save_checkpoint
+from lmzoo.presets.source import open_source
 from lmzoo.registry.family import families, families_with
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo_cli.main import app
@@ -137,6 +138,16 @@ def test_a_class_that_says_nothing_else(names, directory):
     save("bert", directory)
     edit(directory, model_type="bert", architectures=names)
     Backbone.from_preset(directory)
+
+
+def test_an_old_name_of_a_class(directory):
+    """As in the first files of t5-small and others."""
+    save("t5", directory)
+    edit(directory, model_type="t5", architectures=["T5WithLMHeadModel"])
+    assert open_source(directory).backbone_class is FAMILIES["t5"].backbone
+    edit(directory, model_type="nothing")
+    with pytest.raises(PresetError, match=r"'nothing' are not supported; .*roberta, t5, xlm-roberta"):
+        open_source(directory)
 
 
 def test_a_class_of_the_users(directory):

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lmzoo.models import MaskedLM, Pretrainer
+from lmzoo.models import CausalLM, MaskedLM, Pretrainer
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.presets.source import open_source
@@ -87,6 +87,46 @@ def test_backbones_of_causal_models(case, tmp_path):
     check_hidden(theirs.base_model, load(tmp_path))
     left_out = open_source(tmp_path).plan(load(tmp_path)).left_out
     assert [name for name in left_out if name.startswith("lm_")]
+
+
+@pytest.mark.parametrize("case", ["gpt2", "gpt"])
+def test_causal_models(case, tmp_path):
+    """A kernel in the file is not left out without a word, whether the class is named or not."""
+    theirs = untied_peer(case, "LMHeadModel", tmp_path / "theirs")
+    task = load(tmp_path / "theirs", CausalLM)
+    batch = batch_for(task.backbone)
+    real = batch["padding_mask"] > 0
+    expected = run_peer(theirs, batch)["logits"].numpy()[real]
+    assert difference(run(task, batch)[real], expected) <= TOLERANCE
+    save_checkpoint(task, tmp_path / "ours", to="hf")
+    again = read_there(type(theirs), tmp_path / "ours")
+    assert difference(run_peer(again, batch)["logits"].numpy()[real], expected) <= TOLERANCE
+    for architectures in (None, [type(theirs.base_model).__name__]):
+        configure(tmp_path / "ours", architectures=architectures)
+        assert difference(run(load(tmp_path / "ours", CausalLM), batch)[real], expected) <= TOLERANCE
+    configure(tmp_path / "ours", tie_word_embeddings=True)
+    with pytest.raises(PresetError, match=r"lm_head.weight differs from .*, but the model has one weight for both"):
+        load(tmp_path / "ours", CausalLM)
+
+
+def test_answers_of_causal_models(tmp_path):
+    """Scores, choices and generated tokens have a path of their own to the logits."""
+    task = tiny_task(CausalLM, families()["gpt2"], tie_embeddings=False, add_start_token=True)
+    randomise(task)
+    ids = np.array([[*task.start_ids, *task.preprocessor.tokenizer.tokenize(["a good film"])[0]]])
+    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids)}
+    logits = run(task, inputs)[0]
+    scores = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    found = [token["log_probability"] for token in task.score(["a good film"])[0]]
+    assert difference(np.array(found), scores[np.arange(len(found)), ids[0, -len(found) :]]) <= TOLERANCE
+    choices = {choice["label"]: choice["score"] for choice in task.classify(["a good"], ["film", "good"], top_k=2)[0]}
+    film, good = (task.preprocessor.tokenizer.tokenize([f"a {word}"])[0][-1] for word in ("film", "good"))
+    assert abs(np.log(choices["film"] / choices["good"]) - scores[-2, film] + scores[-2, good]) <= TOLERANCE
+    assert task.generate(ids, max_new_tokens=1)[0][-1] == logits[-1].argmax()
+    task.save_to_preset(tmp_path)
+    assert difference(run(CausalLM.from_preset(tmp_path), inputs)[0], logits) == 0
+    with pytest.raises(ValueError, match="`tie_embeddings` must be True with `carries_state`, got False"):
+        tiny_task(CausalLM, families()["lstm_lm"], carries_state=True, tie_embeddings=False)
 
 
 @NO_POOLER

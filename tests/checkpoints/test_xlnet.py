@@ -62,9 +62,10 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_read_and_written(head, tmp_path):
-    theirs = peer("xlnet", head, tmp_path / "theirs", **({"num_labels": 2} if head.endswith("Simple") else {}))
+@pytest.mark.parametrize(("head", "tied"), [*((head, True) for head in HEADS), ("LMHeadModel", False)])
+def test_read_and_written(head, tied, tmp_path):
+    settings = {"tie_word_embeddings": tied, **({"num_labels": 2} if head.endswith("Simple") else {})}
+    theirs = peer("xlnet", head, tmp_path / "theirs", **settings)
     ours = load(tmp_path / "theirs", HEADS[head])
     batch = batch_of(ours)
     if head == "Model":

@@ -157,6 +157,15 @@ def test_half_of_the_window(stored, expected):
         table.read({"local_attention": 12, "sliding_window": 5}, "x")
 
 
+@pytest.mark.parametrize("name", ["absolute", "sans_pos", None])
+def test_names_of_positions(name):
+    """Those in files of ModernBERT and of Ettin and mmBERT; transformers reads none of them."""
+    table = FAMILY.checkpoints["hf"].config
+    assert table.read({"position_embedding_type": name}, "x") == table.read({}, "x")
+    with pytest.raises(PresetError, match="`position_embedding_type` must be 'absolute' or 'sans_pos' or None, got 'r"):
+        table.read({"position_embedding_type": "relative_key"}, "x")
+
+
 def scaled(kind):
     return {**VERSION_5["rope_parameters"], kind: {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0}}
 

@@ -368,7 +368,8 @@ def test_log_probabilities(pair):
 
     expected = torch.log_softmax(logits, -1).numpy()[:, :-1]
     expected = np.take_along_axis(expected, features["token_ids"][:, 1:, None], axis=2)[..., 0]
-    found = scoring_model(ours.backbone).predict(features, verbose=0)
+    model = scoring_model(ours.backbone, lambda inputs, vectors: ours.backbone(inputs, vectors=vectors))
+    found = model.predict(features, verbose=0)
     np.testing.assert_allclose(found[:, 1:][real[:, 1:]], expected[real[:, 1:]], rtol=1e-5, atol=1e-5)
     assert not found[:, 0].any()
 

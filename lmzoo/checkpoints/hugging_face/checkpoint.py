@@ -99,7 +99,9 @@ EMBEDDINGS = {
     "embeddings/segment_embedding": "embeddings.token_type_embeddings",
     "embeddings/layer_norm": "embeddings.LayerNorm",
 }
-_OWN_KERNEL = "masked_lm_head/output_projection/kernel"  # of a head that is not tied to the token embeddings
+# Paths of the kernels of heads that are not tied to the token embeddings.
+OWN_KERNEL = "masked_lm_head/output_projection/kernel"
+_OUTPUT_KERNELS = ("output_projection/kernel", OWN_KERNEL)
 WORD_TABLE = "embeddings.word_embeddings.weight"
 
 
@@ -227,12 +229,9 @@ def hugging_face_layout(
     return HuggingFaceLayout(name, heads=all_heads, aliases=aliases, ignored=ignored, optional=optional, **fields)
 
 
-def tied_kernel(name: str) -> Table:
-    """Return the row of a tensor that must be a copy of the token embeddings if a head that predicts tokens is loaded.
-
-    No model has its weight. For other tasks, the row says to which head the tensor belongs.
-    """
-    return {"output_projection/kernel": Row(name, TRANSPOSED)}
+def output_kernel(name: str) -> Table:
+    """Return the row of the kernel of a `CausalLM`, which is a copy of the token embeddings if it is tied to them."""
+    return {_OUTPUT_KERNELS[0]: Row(name, TRANSPOSED)}
 
 
 def _masked_lm_table(dense: str, layer_norm: str, bias: str, backbone: Table, copies: Mapping[str, str]) -> Table:
@@ -249,12 +248,12 @@ def _masked_lm_table(dense: str, layer_norm: str, bias: str, backbone: Table, co
     """
     copies_by_original = {original: copy for copy, original in copies.items()}
     untied_bias = copies_by_original.get(bias)
-    bias_row = Row(untied_bias, alternative=(_OWN_KERNEL, bias)) if untied_bias else Row(bias)
+    bias_row = Row(untied_bias, alternative=(OWN_KERNEL, bias)) if untied_bias else Row(bias)
     modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
     return {
         **torch_modules(modules),
         "masked_lm_head/output_bias": bias_row,
-        _OWN_KERNEL: Row(copies_by_original[backbone[TOKEN_TABLE].name], TRANSPOSED),
+        OWN_KERNEL: Row(copies_by_original[backbone[TOKEN_TABLE].name], TRANSPOSED),
     }
 
 
@@ -376,7 +375,8 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
         arguments["pooling"] = POOLINGS[stored]
     if kind in PREDICTING_TOKENS and layout.head_activation is not None:
         arguments["activation"] = layout.head_activation
-    if _OWN_KERNEL in layout.heads[kind] and config.get("tie_word_embeddings") is False:
+    has_kernel = any(path in layout.heads[kind] for path in _OUTPUT_KERNELS)
+    if has_kernel and config.get("tie_word_embeddings") is False:
         arguments["tie_embeddings"] = False
     dropout_rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
     if dropout_rates and kind in _WITH_DROPOUT:

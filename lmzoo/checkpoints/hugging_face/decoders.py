@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmzoo.checkpoints.engine import SAME, Row, torch_modules
-from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_config_table, tied_kernel, under
+from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, output_kernel, own_config_table, under
 
 # Key of `config.json` -> the argument and the default value in transformers.
 _CONFIG: dict[str, tuple[str, object]] = {
@@ -70,7 +70,7 @@ def decoder_layout(
                 for kind, parameter in {"kernel": "weight", "bias": "bias"}.items()
             },
         },
-        heads={"causal_lm": tied_kernel("lm_head.weight")},
+        heads={"causal_lm": output_kernel("lm_head.weight")},
         unread_heads={"classification": "score.weight"},
         aliases={r"^transformer\.": ""},
         copies={"lm_head.weight": f"{tokens}.weight"},

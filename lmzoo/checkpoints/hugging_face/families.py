@@ -16,7 +16,9 @@ from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE
 from lmzoo.registry.family import Family, families_with
 
-_FAMILY_AND_HEAD = re.compile(rf"(\w+?)(For({'|'.join(ARCHITECTURES.values())})|(DoubleHeads|Encoder|LMHead|MT)?Model)")
+_FAMILY_AND_HEAD = re.compile(
+    rf"(\w+?)(For({'|'.join(ARCHITECTURES.values())})|(DoubleHeads|Encoder|(With)?LMHead|MT)?Model)"
+)
 
 
 def architecture_in(file: Path, config: JsonObject) -> str | None:
@@ -62,7 +64,7 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
         matches = [family for family in candidates if names_in_transformers(family).model_type == model_type]
         matches = _choose(matches, architecture, wanted)
         if not matches:
-            supported = ", ".join(names_in_transformers(family).model_type for family in candidates)
+            supported = ", ".join(dict.fromkeys(names_in_transformers(family).model_type for family in candidates))
             raise PresetError(
                 f"{file}: models of type {model_type!r:.60} are not supported; supported are {supported}."
             )

@@ -32,7 +32,12 @@ def find_heads(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject)
         tensors: Tensor name in the layout -> shape.
         config: Content of `config.json`.
     """
-    tensor_names = _tensor_names(layout) | {kind: {name} for kind, name in layout.unread_heads.items()}
+    # All that a causal language model holds may be a copy of the token embeddings, which files of other models lack.
+    tensor_names = {
+        kind: names or {row.name for row in layout.heads[kind].values()}
+        for kind, names in _tensor_names(layout).items()
+    }
+    tensor_names |= {kind: {name} for kind, name in layout.unread_heads.items()}
     candidates = {kind: names for kind, names in tensor_names.items() if names and names <= tensors.keys()}
     if not candidates:
         last_kernels = {kind: _find_last_kernel(table) for kind, table in layout.heads.items()}

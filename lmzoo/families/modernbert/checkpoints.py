@@ -135,6 +135,8 @@ HUGGING_FACE = hugging_face_layout(
             "decoder_bias": (True,),
             "mlp_bias": (False,),
             "norm_bias": (False,),
+            # transformers does not read the key: positions are always rotary, whatever published files call them.
+            "position_embedding_type": ("absolute", "sans_pos", None),
             "rope_scaling": (None,),
         },
         ignored=_IGNORED,

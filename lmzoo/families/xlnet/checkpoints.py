@@ -3,10 +3,10 @@
 import numpy as np
 
 from lmzoo.checkpoints.config_table import ConfigTable
-from lmzoo.checkpoints.engine import Row, keras_layers, tensorflow_modules, torch_modules
+from lmzoo.checkpoints.engine import TRANSPOSED, Row, keras_layers, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.google import TRAINING_STATE, GoogleLayout
-from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_config_table, tied_kernel, under
+from lmzoo.checkpoints.hugging_face.checkpoint import OWN_KERNEL, HuggingFaceLayout, own_config_table, under
 from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout, number_first
 from lmzoo.families.encoder_config import EncoderConfig
 
@@ -76,7 +76,7 @@ HUGGING_FACE = HuggingFaceLayout(
         **{f"block_{{i}}/{path}": Row(f"layer.{{i}}.rel_attn.{module}") for path, module in _ATTENTION.items()},
     },
     heads={
-        "pretraining": {**_PREDICTION, **tied_kernel("lm_loss.weight")},
+        "pretraining": {**_PREDICTION, OWN_KERNEL: Row("lm_loss.weight", TRANSPOSED)},
         "classification": _SUMMARY,
         "regression": _SUMMARY,
         "multiple_choice": _SUMMARY,

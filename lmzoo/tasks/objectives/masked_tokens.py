@@ -80,12 +80,13 @@ class MaskedTokensTask(Task):
         get_activation(activation)  # raises an error for an unknown activation
         epsilon = config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon
         require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
-        can_untie = objective not in ("plm", "rtd", "sbo")
+        can_untie = objective not in ("rtd", "sbo")
         valid = isinstance(tie_embeddings, bool) and (tie_embeddings or can_untie)
         require(valid, "tie_embeddings", "True or False" if can_untie else "True", tie_embeddings)
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
         inputs = {**backbone.input, "mask_positions": positions}
         features = {}
+        settings = {"name": "masked_lm_head", "tie_embeddings": tie_embeddings}
         if objective == "rtd":
             inputs["draws"] = keras.Input((None,), name="draws")
             generator = Generator(backbone, activation, epsilon, generator_width, name="generator")
@@ -94,13 +95,14 @@ class MaskedTokensTask(Task):
             logits = features["masked_lm"]  # (B, M, V)
         elif objective == "plm":
             inputs["order"] = keras.Input((None,), dtype="int32", name="order")
-            head = backbone.make_masked_lm_head(activation, epsilon, name="masked_lm_head", transform=False)
+            head = backbone.make_masked_lm_head(activation, epsilon, transform=False, **settings)
             stream = QueryStream(backbone, name="query_stream")
             stream_inputs = (backbone.input, inputs["order"], positions)
-            vectors, bias = head(stream(*stream_inputs))  # (B, M, E), (V,)
-            logits = stream(*stream_inputs, vectors=vectors, bias=bias)  # (B, M, V)
+            logits = head(stream(*stream_inputs))  # (B, M, V)
+            if tie_embeddings:
+                vectors, bias = logits  # (B, M, E), (V,)
+                logits = stream(*stream_inputs, vectors=vectors, bias=bias)  # (B, M, V)
         else:
-            settings = {"name": "masked_lm_head", "tie_embeddings": tie_embeddings}
             head = backbone.make_masked_lm_head(activation, epsilon, **settings)
             features = backbone(backbone.input)
             vectors = backbone.masked_vectors_at(backbone.input, positions, features)  # (B, M, H)

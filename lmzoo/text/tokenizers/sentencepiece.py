@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 MODEL_FILE = "vocabulary.spm"
 _MODEL_FILES = (MODEL_FILE, "spiece.model")  # KerasHub's and Hugging Face's names
 SPACE = "▁"  # stands for a space in tokens
-_ANCHOR = "\ufff0"  # unassigned, and a grapheme cluster of its own whatever follows
+# Stands for a removed character. Both are unassigned, and grapheme clusters of their own whatever surrounds them.
+_REMOVED = "\ufff0\ufff1"
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -386,18 +389,24 @@ class ModelRulesTokenizer(SentencePieceTokenizer):
         return {name: value for name, value in config.items() if name not in ("lowercase", "keep_accents")}
 
 
-def _aligned_rules(charsmap: bytes) -> list[Normalizer]:
+@functools.lru_cache(maxsize=8)
+def _aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
     """Return normalizers that apply a model's rules, with the right offsets.
 
-    The library loses characters that are removed at the beginning of a text, and shifts all offsets by them, since it
-    assigns a removed character to the one before it. So here is one before it, which no rule changes.
+    The library assigns a removed character to the one before it. It loses those at the beginning of a text, and shifts
+    all offsets by them; and behind a character that becomes several, it shifts the last of these. So another normalizer
+    removes control characters, which the rules see as other ones, equally at the boundary of grapheme clusters.
     """
     from tokenizers import Regex, normalizers
 
     rules = normalizers.Precompiled(charsmap)
-    if rules.normalize_str(_ANCHOR) != _ANCHOR:
-        return [rules]
-    return [normalizers.Prepend(_ANCHOR), rules, normalizers.Replace(Regex(rf"\A{_ANCHOR}"), "")]
+    if rules.normalize_str(_REMOVED) != _REMOVED:
+        return (rules,)
+    controls = [character for character in every_character() if unicodedata.category(character) == "Cc"]
+    removed = "".join(f"\\x{{{ord(c):x}}}" for c in controls if not rules.normalize_str(c))
+    if not removed:
+        return (rules,)
+    return normalizers.Replace(Regex(f"[{removed}]"), _REMOVED), rules, normalizers.Replace(_REMOVED, "")
 
 
 def model_proto() -> Any:

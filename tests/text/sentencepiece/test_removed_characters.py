@@ -38,6 +38,13 @@ def spans(tokenizer: SentencePieceTokenizer, texts: list[str]) -> list[list[tupl
     return [[(token.id, token.start, token.end) for token in row] for row in rows]
 
 
+def with_normalized_token(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
+    """Return a copy that matches a token in normalized texts."""
+    changed = type(tokenizer)(tokenizer.model, **tokenizer.get_config())
+    changed.add_tokens([AddedToken("zq", normalized=True)])
+    return changed
+
+
 def library_spans(tokenizer: SentencePieceTokenizer, text: str) -> list[tuple[int, int, int]]:
     """Return the library's spans in characters, without what the rules make a space or remove at their beginning.
 
@@ -66,17 +73,30 @@ def test_offsets_are_those_of_the_library(
         assert row == library_spans(tokenizer, text), ascii(text)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "albert with accents"])
-def test_graphs_have_the_same_offsets(name: str, tokenizers: dict[str, SentencePieceTokenizer]) -> None:
+@pytest.mark.parametrize(
+    ("name", "normalized"),
+    [("albert", False), ("deberta", False), ("xlm-roberta", False), ("albert with accents", True)],
+)
+def test_graphs_have_the_same_offsets(
+    name: str, normalized: bool, tokenizers: dict[str, SentencePieceTokenizer]
+) -> None:
     tf = pytest.importorskip("tensorflow")
     pytest.importorskip("tensorflow_text")
     from lmzoo.text.graphs import graph_tokenizer
 
-    texts = [*draw_texts(LETTERS + REMOVED), *draw_texts(LETTERS), "9,\x01", "\x01\x029,\x03", "9\x01,", "\r\n\n"]
-    ids, places = graph_tokenizer(tokenizers[name]).with_offsets(tf.constant([text.encode() for text in texts]))
+    tokenizer = with_normalized_token(tokenizers[name]) if normalized else tokenizers[name]
+    texts = [
+        *draw_texts([*LETTERS, *REMOVED, "zq"]),
+        *draw_texts(LETTERS),
+        "9,\x01",
+        "\x01\x029,\x03",
+        "9\x01,",
+        "\r\n\n",
+    ]
+    ids, places = graph_tokenizer(tokenizer).with_offsets(tf.constant([text.encode() for text in texts]))
     rows = zip(ids.to_list(), places.to_list(), strict=True)
     found = [[(id, *place) for id, place in zip(*row, strict=True)] for row in rows]
-    for text, row, expected in zip(texts, found, spans(tokenizers[name], texts), strict=True):
+    for text, row, expected in zip(texts, found, spans(tokenizer, texts), strict=True):
         assert row == expected, ascii(text)
 
 
@@ -86,15 +106,15 @@ def test_a_token_that_is_matched_in_normalized_text_changes_no_offset(
 ) -> None:
     """The library normalizes the text then, and its offsets would lack the characters removed at the beginning."""
     tokenizer = tokenizers[name]
-    changed = type(tokenizer)(tokenizer.model, **tokenizer.get_config())
-    changed.add_tokens([AddedToken("zq", normalized=True)])
+    changed = with_normalized_token(tokenizer)
     # The library names one character as the origin of a character that it composes, and each one of an expanded one.
     unlike = ("''", "\u0301", "ﬁ", "㎏")
     texts = [text for text in draw_texts(LETTERS, begin=True) if not any(part in text for part in unlike)]
     assert len(texts) > 50
     for text, row, expected in zip(texts, spans(changed, texts), spans(tokenizer, texts), strict=True):
         assert row == expected, ascii(text)
-    text = "\x01a zq\x02\x03x"
-    slices = [text[start:end] for _, start, end in spans(changed, [text])[0]]
-    assert "zq" in slices
-    assert slices[-1] == "x"
+    for text in ("\x01a zq\x02\x03x", "zqﬁ\x02x"):
+        slices = [text[start:end] for _, start, end in spans(changed, [text])[0]]
+        assert "zq" in slices
+        assert slices[-1] == "x"
+    assert slices[-2] == "ﬁ"
