@@ -154,9 +154,7 @@ class WordDropout(Dropout):
         factors = super().call(ops.ones((self.vocabulary_size,), inputs.dtype), training=True)  # (V,)
         return inputs * ops.expand_dims(ops.take(factors, token_ids), -1)
 
-    def compute_output_shape(  # type: ignore[override]
-        self, inputs_shape: Shape, token_ids_shape: Shape | None = None
-    ) -> Shape:
+    def compute_output_shape(self, inputs_shape: Shape, token_ids_shape: Shape | None = None) -> Shape:
         """Return the shape of the inputs."""
         return inputs_shape
 
