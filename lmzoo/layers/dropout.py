@@ -154,9 +154,9 @@ class WordDropout(Dropout):
         factors = super().call(ops.ones((self.vocabulary_size,), inputs.dtype), training=True)  # (V,)
         return inputs * ops.expand_dims(ops.take(factors, token_ids), -1)
 
-    def compute_output_shape(self, input_shape: Shape, token_ids_shape: Shape | None = None) -> Shape:
+    def compute_output_shape(self, inputs_shape: Shape, token_ids_shape: Shape | None = None) -> Shape:
         """Return the shape of the inputs."""
-        return input_shape
+        return inputs_shape
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "vocabulary_size": self.vocabulary_size}

@@ -24,7 +24,7 @@ def layers_of(model: Any) -> list[list[keras.Variable]]:
     from lmzoo.training import layers_of
 
     classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2)
-    len(layers_of(classifier))  # 6: the embeddings, four blocks, and pooler and head
+    len(layers_of(classifier))  # 8: the embeddings, six blocks, and the head
     ```
     """
     remaining = {id(variable): variable for variable in model.trainable_variables}
