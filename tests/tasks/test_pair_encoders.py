@@ -13,7 +13,10 @@ from lmzoo.testing.tiny import randomize, tiny_backbone
 
 PAIRS = [("good film", "a good film !"), ("the plot was dull", ""), ("bad", "never bad"), ("", "")]
 QUESTIONS = [("the film ?", "the film was good . a plot is bad !"), ("", "very fine"), ("is bad ?", "")]
-GOLDS = [{"text": "good", "answer_start": 13}, {"text": "very fine", "answer_start": 0}, None]
+EXAMPLES = {
+    TextClassifier: (PAIRS, [0, 1, 2, 1]),
+    QuestionAnswerer: ([("the film ?", "very good"), ("bad", "")], [{"text": "good", "answer_start": 5}, None]),
+}
 
 
 def build(cls=TextClassifier, family="static_words", **arguments):
@@ -43,11 +46,11 @@ def test_single_texts_are_refused(classifier):
     assert classifier.classify([]) == []
 
 
-@pytest.mark.parametrize("cls", [TextClassifier, QuestionAnswerer])
+@pytest.mark.parametrize("cls", EXAMPLES)
 def test_all_weights_learn_and_are_saved(cls, tmp_path):
     task = build(cls)
     before = [np.array(variable) for variable in task.trainable_variables]
-    x, y = (PAIRS, [0, 1, 2, 1]) if cls is TextClassifier else (QUESTIONS, GOLDS)
+    x, y = EXAMPLES[cls]
     task.compile(keras.optimizers.SGD(1.0), run_eagerly=True)
     task.fit(x, y, batch_size=7, verbose=0)
     unchanged = [

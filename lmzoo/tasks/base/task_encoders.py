@@ -109,6 +109,8 @@ class TokenVectors:
             features: symbolic outputs of the backbone for these inputs.
         """
         sequence = features["sequence_output"]  # (B, T, H)
+        if self.encoder is None and self.word_vectors is None:
+            return sequence
         ids = next(inputs[name] for name in ("character_ids", "token_ids") if name in inputs)
         if self.word_vectors is not None:
             sequence = self.word_vectors.join(sequence, ids, backbone.dtype_policy)  # (B, T, H + E)

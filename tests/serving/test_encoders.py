@@ -1,0 +1,65 @@
+"""Tasks with encoders of pairs and with word vectors: what the exported model answers to strings, against Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from lmzoo.models import QuestionAnswerer, StaticEmbedder, TextClassifier
+from lmzoo.registry.family import families
+from lmzoo.tasks import Task
+from lmzoo.testing import tiny_task
+from lmzoo.testing.tiny import randomize
+from tests.serving.varied import ask
+
+pytestmark = [
+    pytest.mark.usefixtures("eager"),
+    pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="graphs are TensorFlow's"),
+]
+PAIRS = [("Good film", "éclair !"), ("the plot", ""), ("", "")]
+QUESTIONS = [("the film ?", "the film was good . a plot is bad !"), ("", "very fine"), ("is bad ?", "")]
+
+
+def build(family: str, cls: type[Task] = TextClassifier) -> Task:
+    """A task whose answers differ, with word vectors."""
+    vectors = StaticEmbedder(["film", "éclair", "plot"], np.random.default_rng(3).normal(size=(3, 7)))
+    encoder = "esim" if cls is TextClassifier else "bidaf"
+    task = tiny_task(cls, families()[family], encoder=encoder, encoder_dim=5, word_vectors=vectors)
+    randomize(task)
+    return task
+
+
+@pytest.mark.parametrize("family", ["elmo", pytest.param("roberta", marks=pytest.mark.slow)])
+def test_pairs(family: str) -> None:
+    task = build(family)
+    found = ask(task, *zip(*PAIRS, strict=True))
+    logits = task.predict(PAIRS, verbose=0)
+    np.testing.assert_allclose(found["probabilities"], keras.ops.softmax(logits), atol=1e-5)
+    assert np.ptp(found["score"]) > 1e-3
+
+
+def test_questions() -> None:
+    task = build("static_words", QuestionAnswerer)
+    found = ask(task, *zip(*QUESTIONS, strict=True))
+    expected = task.answer(QUESTIONS)
+    assert [text.decode() for text in found["answer"]] == [answer["text"] for answer in expected]
+    np.testing.assert_allclose(found["score"], [answer["score"] for answer in expected], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "cls"), [("elmo", TextClassifier), ("roberta", QuestionAnswerer)])
+def test_exported(family: str, cls: type[Task], tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    task = build(family, cls)
+    task.export(tmp_path / "model", verbose=False)
+    names, x = (("text", "text_pair"), PAIRS) if cls is TextClassifier else (("question", "context"), QUESTIONS)
+    serve = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
+    found = serve(**{name: tf.constant(column) for name, column in zip(names, zip(*x, strict=True), strict=True)})
+    scores = [answer["score"] for answer in task.answers(x)]
+    np.testing.assert_allclose(found["score"], scores, atol=1e-5)
