@@ -24,9 +24,17 @@ EXPENSIVE = {
     "check_task_training",
 }
 # Compiling and resuming are the business of what tasks share: those that train in ways of their own are enough.
-OWN_WAYS = {"BidirectionalLM", "CausalLM", "MaskedLM", "Pretrainer", "TextClassifier"}
+OWN_WAYS = {"BidirectionalLM", "CausalLM", "MaskedLM", "TextClassifier"}
 # What these export tests/serving compares with their answers in Python.
-SERVED_ELSEWHERE = {"CausalLM", "MaskedLM", "QuestionAnswerer", "TextClassifier", "TokenClassifier"}
+SERVED_ELSEWHERE = {
+    "CausalLM",
+    "MaskedLM",
+    "MultipleChoice",
+    "QuestionAnswerer",
+    "TextClassifier",
+    "TextEmbedder",
+    "TokenClassifier",
+}
 # What depends on the pair of a task and a family in these, TensorFlow sees: on JAX a process with TensorFlow exports,
 # and graphs and the states of runs are Keras' own.
 ENOUGH_ON_TENSORFLOW = {"check_task_export", "check_task_functional_model", "check_task_resume"}
@@ -81,7 +89,9 @@ def is_slow(task, family, check, own):
     if own:
         shared = name_of(check) in ("check_task_resume", "check_task_training") and name_of(task) not in OWN_WAYS
         return shared or (name_of(check) == "check_task_export" and name_of(task) in SERVED_ELSEWHERE)
-    return task is not tasks.TextClassifier or family.name in SIMILAR or name_of(check) in EXPENSIVE
+    # That each family can be trained `check_training` sees.
+    fits = name_of(check) == "check_task_fit"
+    return task is not tasks.TextClassifier or family.name in SIMILAR or name_of(check) in EXPENSIVE or fits
 
 
 def parameters():
