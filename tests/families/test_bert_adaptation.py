@@ -160,6 +160,9 @@ def test_lora_task_is_saved_with_its_updates_merged(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "lora.keras", compile=False)
     assert difference(loaded.predict(batch, verbose=0), model.predict(batch, verbose=0)) <= 1e-6
     assert not [w.path for w in loaded.weights if "lora" in w.path]
+    for train in (loaded.train_on_batch, loaded.fit):
+        with pytest.raises(ValueError, match=r"^This model was loaded without its optimizer\. Call `compile` before "):
+            train(batch, LABELS)
 
 
 @quantizes

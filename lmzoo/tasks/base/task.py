@@ -87,6 +87,8 @@ Losses: TypeAlias = Any
 # Metrics that `keras.Model.compile` takes: a list, or a dict from outputs to lists.
 Metrics: TypeAlias = list[Any] | dict[str, Any]
 
+_NO_OPTIMIZER = "This model was loaded without its optimizer. Call `compile` before you train it."
+
 
 class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, ReportsNotFinite):
     """Base class of tasks: a backbone, a head and a preprocessor in one Functional model.
@@ -382,9 +384,11 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Create the optimizer's state if it does not exist yet.
 
         Raises:
-            ValueError: if other weights are trainable than at the last call. On TensorFlow, compiled steps would go on
-                to train the former ones.
+            ValueError: if the model was loaded without its optimizer; if other weights are trainable than at the last
+                call. On TensorFlow, compiled steps would go on to train the former ones.
         """
+        if self.optimizer is None:
+            raise ValueError(_NO_OPTIMIZER)
         trained_ids = tuple(map(id, self.trainable_variables))
         if self._trained_ids not in (None, trained_ids):
             raise ValueError(
@@ -620,7 +624,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         if keras.backend.backend() == "tensorflow":
             warn_if_onednn_is_off()
         if self.optimizer is None:
-            raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
+            raise ValueError(_NO_OPTIMIZER)
         inputs = read_inputs(x, y, sample_weight)
         callbacks = callback_list(callbacks)
         class_weight, word_weight = self._class_weights(class_weight, inputs, callbacks)
