@@ -19,8 +19,9 @@ class SeveralDevicesModel(keras.Model):
     Keras splits all batches like the first one, and JAX rejects a batch that cannot be split evenly, such as the last
     one of an epoch. Here each device gets whole batches, which are small next to the weights, and the compiled step
     takes the device's part of them. A batch that cannot be split evenly is computed by every device, with the same loss
-    and metrics as on one device. If the devices belong to several processes, each process makes all batches and gets
-    all predictions.
+    and metrics as on one device: rows of padding, even of weight 0, would count in metrics without weights, and as
+    wrong answers in losses that compare the texts of a batch. If the devices belong to several processes, each process
+    makes all batches and gets all predictions.
     """
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
@@ -35,8 +36,16 @@ class SeveralDevicesModel(keras.Model):
         with one_thread(), whole_batches(), kept_weights(self):
             return super().predict(*args, **_silence_other_processes(kwargs))
 
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with whole_batches(), kept_weights(self):
+            return super().train_on_batch(*args, **kwargs)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with one_thread(), whole_batches(), kept_weights(self):
+            return super().test_on_batch(*args, **kwargs)
+
     def predict_on_batch(self, x: Any) -> Any:
-        with one_thread():
+        with one_thread(), whole_batches():
             return super().predict_on_batch(x)
 
     # The batch is the last argument: on JAX, the training state precedes it.

@@ -15,6 +15,7 @@ import keras
 from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.family_names import share_a_class
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
+from lmzoo.common.arguments import require
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import listed_files
 from lmzoo.layers.initializers import skip_initial_values
@@ -53,13 +54,21 @@ def load_backbone(
         **overrides: Constructor arguments that replace the stored ones.
 
     Raises:
-        ValueError: If the preset cannot be loaded or holds a backbone of a different class.
+        ValueError: If the preset cannot be loaded or holds a backbone of a different class, or for a `load_weights`
+            that is not a bool.
     """
+    _check_load_weights(load_weights)
     with contextlib.closing(open_source(preset, family)) as source:
         backbone = _build_backbone(source, preset, cls, load_weights, overrides)
         if load_weights:
             source.load(backbone)
     return backbone
+
+
+def _check_load_weights(value: object) -> None:
+    """Check an argument that users of KerasHub's constructors take for the number of classes."""
+    advice = "Pass other arguments by name, such as `num_classes=2`."
+    require(isinstance(value, bool), "load_weights", "True or False", value, advice)
 
 
 def _build_backbone(
@@ -104,8 +113,10 @@ def load_task(
         **task_kwargs: Constructor arguments of the task.
 
     Raises:
-        ValueError: If the preset cannot be loaded or does not fit the classes.
+        ValueError: If the preset cannot be loaded or does not fit the classes, or for a `load_weights` that is not a
+            bool.
     """
+    _check_load_weights(load_weights)
     with contextlib.closing(open_source(preset, family, task)) as source:
         if HasHead in cls.__bases__:  # the base class of all tasks
             cls = _find_stored_task(source, preset)

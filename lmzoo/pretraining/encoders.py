@@ -33,6 +33,7 @@ from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
 from lmzoo.tasks import CausalLM, MaskedLM, Pretrainer, Seq2SeqLM, Task
 from lmzoo.tasks.base.examples import BatchOptions
+from lmzoo.tasks.base.reports import measure_batches
 from lmzoo.tasks.inputs import read_inputs
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokenizer, Tokenizer
 from lmzoo.text.batching import compiles_shapes
@@ -224,9 +225,10 @@ def _evaluate(
     source = f" of {text_name}" if text_name else ""
     run.say(f"evaluating on {len(sample):,} sequences{source} of up to {part.length} tokens")
     options = BatchOptions(size, buckets=_buckets(model, sample.lengths))
-    metrics: dict[str, float] = model.evaluate(
-        model.batches(read_inputs(sample), options)[0], verbose=0, return_dict=True
-    )
+    batches = model.batches(read_inputs(sample), options)[0]
+    if run.recipe.method.causal:
+        return measure_batches(model, batches, verbose=0)
+    metrics: dict[str, float] = model.evaluate(batches, verbose=0, return_dict=True)
     return metrics
 
 

@@ -52,6 +52,22 @@ def test_a_frozen_backbone_keeps_its_weights():
     assert step(model) == {"classifier/logits/kernel", "classifier/logits/bias"}
 
 
+@pytest.mark.parametrize("kind", ["freeze", "lora"])
+def test_other_weights_are_trained_only_after_compile(kind):
+    """On TensorFlow, the compiled step would go on to train the former ones."""
+    model, batch = classifier(tiny_backbone(num_layers=1)), padded_batch()
+    assert any(path.startswith("block") for path in step(model))
+    if kind == "freeze":
+        model.backbone.trainable = False
+    else:
+        model.backbone.enable_lora(2)
+    for train in (model.train_on_batch, model.fit):
+        with pytest.raises(ValueError, match=r"weights have changed .* Call `compile` before you train again\.$"):
+            train(batch, LABELS)
+    model.compile(AdamW(0.01))
+    assert all("classifier" in path or "lora" in path for path in step(model))
+
+
 def test_trainable_is_a_constructor_argument():
     assert not tiny_backbone(trainable=False).trainable_weights
 
@@ -144,6 +160,9 @@ def test_lora_task_is_saved_with_its_updates_merged(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "lora.keras", compile=False)
     assert difference(loaded.predict(batch, verbose=0), model.predict(batch, verbose=0)) <= 1e-6
     assert not [w.path for w in loaded.weights if "lora" in w.path]
+    for train in (loaded.train_on_batch, loaded.fit):
+        with pytest.raises(ValueError, match=r"^This model was loaded without its optimizer\. Call `compile` before "):
+            train(batch, LABELS)
 
 
 @quantizes

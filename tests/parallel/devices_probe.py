@@ -31,7 +31,8 @@ def dense_results() -> list[object]:
     x, y, weights = (rng.normal(size=shape) for shape in ((7, 3), (7, 2), (7,)))
     fitted = model.fit(x, y, 5, sample_weight=np.abs(weights), epochs=2, verbose=0).history
     even = model.evaluate(x, y, 4, sample_weight=np.abs(weights), verbose=0)  # the first batch divides
-    return [*fitted.values(), even, model.predict(x, 4, verbose=0), *model.get_weights()]
+    single_batches = [model.train_on_batch(x, y), model.test_on_batch(x, y), model.predict_on_batch(x)]
+    return [*fitted.values(), even, model.predict(x, 4, verbose=0), *single_batches, *model.get_weights()]
 
 
 def task_results() -> list[object]:

@@ -17,3 +17,9 @@ PROBE = "tests.parallel.devices_probe"
 )
 def test_batches_need_not_divide_by_the_devices_of_jax(root, devices):
     assert_equal_on_devices(root, devices, PROBE, "dense_results", "task_results")
+
+
+@pytest.mark.slow
+@pytest.mark.tf_only
+def test_a_strategy_of_tensorflow_trains_and_predicts(root):
+    assert_equal_on_devices(root, 1, "tests.parallel.strategy_probe")

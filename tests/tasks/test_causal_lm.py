@@ -82,8 +82,9 @@ def test_the_loss_is_that_of_what_counts(model):
     assert model.report(TEXTS, verbose=0).scores["perplexity"] == pytest.approx(np.exp(measured["loss"]), rel=1e-4)
 
 
-def test_the_perplexity_of_a_report_does_not_depend_on_the_batch_size():
+def test_the_scores_of_a_report_do_not_depend_on_the_batch_size():
     model = CausalLM(tiny_backbone(FAMILY), preprocessor_of(7))
+    model.compile(weighted_metrics=[keras.metrics.SparseTopKCategoricalAccuracy(67, name="top")])
     texts = [*TEXTS, "the film was good . " * 3, "a", "never"]
     examples = model.encode_examples(texts)
     count = len(examples.encoded.lengths)
@@ -91,6 +92,7 @@ def test_the_perplexity_of_a_report_does_not_depend_on_the_batch_size():
     assert len({*examples.encoded.lengths.tolist()}) > 1  # batches are padded
     reports = [model.report(texts, batch_size=size, verbose=0).scores for size in (1, 2, 5, count)]
     measured = model.evaluate(texts, batch_size=count, verbose=0, return_dict=True)
+    assert 0 < measured["top"] < 1
     for report in reports:
         assert report["perplexity"] == pytest.approx(np.exp(measured["loss"]), rel=1e-5)
         assert report == pytest.approx({**measured, "perplexity": report["perplexity"]}, rel=1e-5)

@@ -389,6 +389,9 @@ def test_the_number_of_classes_in_second_place():
         for arguments in ((backbone, 3), (backbone, 3, preprocessor)):
             with pytest.raises(TypeError, match=r"got 3\. Pass the number of classes by name: `num_classes=3`\."):
                 cls(*arguments)
+    for cls in (TextClassifier, models.Backbone):
+        with pytest.raises(ValueError, match=r"^`load_weights` must be True or False, got 3\. .* `num_classes=2`\.$"):
+            cls.from_preset("bert_nano_en_uncased", 3)
 
 
 @pytest.mark.parametrize(

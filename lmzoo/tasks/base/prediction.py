@@ -129,13 +129,20 @@ def _predict_batches(
     **kwargs: Any,
 ) -> Tensors:
     """Predict all batches and join the outputs; a few batches skip the loop of `keras.Model.predict`."""
-    needs_loop = verbose or callbacks or kwargs or keras.distribution.distribution() is not None
+    needs_loop = verbose or callbacks or kwargs or _on_several_devices(model)
     # A task overrides these methods to take texts, so call the base class.
     if needs_loop or len(batches) > _FEW_BATCHES:
         dataset = _prediction_input(batches)
         return SeveralDevicesModel.predict(model, dataset, verbose=verbose, callbacks=callbacks, **kwargs)
     outputs = [SeveralDevicesModel.predict_on_batch(model, features) for (features,) in batches.batches()]
     return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+
+
+def _on_several_devices(model: SeveralDevicesModel) -> bool:
+    """Return whether devices share the batches of a model; TensorFlow's `predict_on_batch` would repeat the outputs."""
+    if keras.backend.backend() == "tensorflow":
+        return bool(model.distribute_strategy.num_replicas_in_sync > 1)
+    return keras.distribution.distribution() is not None
 
 
 def _predict_tokens(

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
+import numpy as np
+
 from lmzoo.common.progress import progress_bar
 from lmzoo.evaluation.errors import LENGTH, add_errors, add_learning_curve, add_slices, check_columns, learning_curve
 from lmzoo.evaluation.reports import Report
@@ -27,19 +30,35 @@ def measure_by_token(task: Any, x: Any, batch_size: int, verbose: bool | int | s
         verbose: whether to show a progress bar.
     """
     batches = task.batches(read_inputs(x), BatchOptions(batch_size, "sorted", verbose=verbose != 0))[0]
-    tracker = next(metric for metric in task.metrics if metric.name == "loss")
-    task.reset_metrics()
-    metrics: dict[str, float] = {}
+    return measure_batches(task, batches, verbose)
+
+
+def measure_batches(task: Any, batches: Any, verbose: bool | int | str = "auto") -> dict[str, float]:
+    """Return the loss and metrics of a language model on batches, with the loss averaged over all tokens.
+
+    Args:
+        task: a task whose batches hold a weight for each token.
+        batches: the batches, as `Task.batches` returns them.
+        verbose: whether to show a progress bar.
+    """
+    # `test_on_batch` resets all metrics before each batch. Their variables are sums over the tokens of a batch.
+    variables: list[keras.Variable] = []
+    sums: list[np.ndarray] = []
     total = tokens = 0.0
     bar = progress_bar("Evaluating", batches.num_batches, "batches", shown=verbose != 0)
     with expected_retracing(), bar as advance:
         for features, targets, weights in batches.batches():
-            tracker.reset_state()  # the other metrics go on
             metrics = task.test_on_batch(features, targets, weights, return_dict=True)
+            variables = task.metrics_variables
+            values = [keras.ops.convert_to_numpy(variable) for variable in variables]
+            sums = [old + new for old, new in zip(sums, values, strict=True)] if sums else values
             count = float(weights.sum())
             total += float(metrics["loss"]) * count
             tokens += count
             advance(1)
+    for variable, value in zip(variables, sums, strict=True):
+        variable.assign(value)
+    metrics = {name: float(value) for name, value in task.get_metrics_result().items()}
     return {**metrics, "loss": total / tokens if tokens else math.nan}
 
 
