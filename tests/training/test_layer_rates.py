@@ -113,6 +113,7 @@ def test_layers_are_unfrozen_from_the_top(task):
     assert changes.epochs == [[True] * 5]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_exact(task, tmp_path):
     task.compile(AdamW(1e-2, layer_decay=0.5, schedule="slanted_triangular"))
     task.build_optimizer()

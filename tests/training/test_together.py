@@ -91,7 +91,10 @@ def apply_gradients(optimizer, variables, task, x, y):
     )
 
 
-@pytest.mark.parametrize(("temperature", "turns"), [(1, [4, 1]), (2, [2, 1]), (math.inf, [1, 1])])
+@pytest.mark.parametrize(
+    ("temperature", "turns"),
+    [(2, [2, 1]), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, [4, 1]), (math.inf, [1, 1])))],
+)
 def test_mixing(tiny, temperature, turns):
     tasks = build(tiny)
     moods, texts, labels = tasks["moods"]
@@ -129,6 +132,7 @@ def test_history_and_validation(tiny):
     np.testing.assert_allclose(history["val_moods_loss"][1], expected["loss"], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_exact(tiny, tmp_path):
     def run(*callbacks):
         tasks = build(tiny, dropout=0.2)
