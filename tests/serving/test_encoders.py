@@ -51,6 +51,12 @@ def test_questions() -> None:
     np.testing.assert_allclose(found["score"], [answer["score"] for answer in expected], atol=1e-5)
 
 
+def test_onnx_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="compares two texts with an encoder, which ONNX files compute wrongly"):
+        build("static_words").export(tmp_path / "model.onnx", verbose=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "cls"), [("elmo", TextClassifier), ("roberta", QuestionAnswerer)])
 def test_exported(family: str, cls: type[Task], tmp_path: Path) -> None:
