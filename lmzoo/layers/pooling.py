@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import numpy as np
+import ml_dtypes
 from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
@@ -117,9 +117,10 @@ class MaxPooler(MeanPooler):
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the maximum of each feature over each sequence's real tokens."""
         real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
-        lowest = ops.full_like(sequence, -np.inf)
+        # ONNX files multiply by the mask, and infinity times 0 is not a number.
+        lowest = float(ml_dtypes.finfo(keras.backend.standardize_dtype(sequence.dtype)).min)
         # Without an initial value, Keras raises an error for a batch without sequences.
-        maxima = ops.max(ops.where(real, sequence, lowest), axis=1, initial=-np.inf)  # (B, H)
+        maxima = ops.max(ops.where(real, sequence, lowest), axis=1, initial=lowest)  # (B, H)
         return ops.where(ops.any(real, axis=1), maxima, ops.zeros_like(maxima))
 
 

@@ -18,7 +18,10 @@ from lmzoo.text import Preprocessor
 from tests.serving.exported_files import outputs_of
 
 # The formats hold what Keras' exporters give them; two tasks and two families see both kinds of outputs and inputs.
-CASES = [(TextClassifier, "bert", {"labels": ["no", "maybe", "yes"]}), (QuestionAnswerer, "roberta", {})]
+CASES = [
+    (TextClassifier, "bert", {"labels": ["no", "maybe", "yes"], "pooling": ["max", "mean"]}),
+    (QuestionAnswerer, "roberta", {}),
+]
 FIRST, SECOND = (
     [pytest.param(*case, marks=[pytest.mark.slow] * (case is not quick)) for case in CASES] for quick in CASES
 )
