@@ -130,6 +130,15 @@ def save_preset_in_int8(folder: Path, version: int) -> None:
     model("classifier", version).save_to_preset(folder / "preset", weights_dtype="int8")
 
 
+def save_preset_of_several_tasks(folder: Path, version: int) -> None:
+    task = model("classifier", version)
+    task.backbone.save_to_preset(folder / "preset", tasks={"reviews": task})
+
+
+def load_one_of_several_tasks(folder: Path) -> Content:
+    return content_of(TextClassifier.from_preset(folder / "preset", task="reviews"))
+
+
 def save_preset_without_manifest(folder: Path, version: int) -> None:
     save_preset(folder, version)
     (folder / "preset/manifest.json").unlink()
@@ -471,6 +480,9 @@ KINDS: dict[str, ArtifactKind] = {
     "preset": ArtifactKind("preset", save_preset, load_classifier, vouched=True),
     "preset in half precision": ArtifactKind("preset", save_preset_in_half_precision, load_classifier, vouched=True),
     "preset in int8": ArtifactKind("preset", save_preset_in_int8, load_classifier, vouched=True),
+    "preset of several tasks": ArtifactKind(
+        "preset", save_preset_of_several_tasks, load_one_of_several_tasks, vouched=True
+    ),
     "preprocessor": ArtifactKind("preset", save_preprocessor, load_preprocessor, vouched=True),
     "preset without manifest": ArtifactKind("preset", save_preset_without_manifest, load_classifier),
     "hf": checkpoint_kind("hf", "bert"),
