@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
+from lmzoo.checkpoints.formats.tensor_file import damage_named
 from lmzoo.common.arguments import is_integer
 from lmzoo.errors import PresetError
 from lmzoo.families import StaticBackbone
@@ -27,7 +28,9 @@ _SUBWORDS_FILE = f"{ASSETS_DIR}/subwords.npy"
 _LENGTHS_FILE = f"{ASSETS_DIR}/subwords.json"
 
 
-def save_table(table: VectorTable, directory: str | Path, lowercase: bool, overwrite: bool = True) -> None:
+def save_table(
+    table: VectorTable, directory: str | Path, lowercase: bool, overwrite: bool = True, weights_dtype: str = "float32"
+) -> None:
     """Write words, vectors and subwords as the preset of a `StaticBackbone`.
 
     Words that begin or end with spaces, which vocabulary files cannot hold, are left out with a warning.
@@ -37,9 +40,11 @@ def save_table(table: VectorTable, directory: str | Path, lowercase: bool, overw
         directory: directory to write. If writing fails, an existing directory is left unchanged.
         lowercase: whether tasks look up words in lowercase.
         overwrite: whether an existing directory may be replaced.
+        weights_dtype: how the file stores the vectors; see `lmzoo.presets.keras_preset.save_preset`.
 
     Raises:
         FileExistsError: If the directory may not be replaced.
+        ValueError: If `weights_dtype` is unknown.
     """
     family = family_of(StaticBackbone)
     row_by_word = {word: row for row, word in enumerate(table.words) if _fits_a_file(word)}
@@ -63,7 +68,7 @@ def save_table(table: VectorTable, directory: str | Path, lowercase: bool, overw
             write_json(target, _LENGTHS_FILE, {"min_length": subwords.min_length, "max_length": subwords.max_length})
             np.save(target / _SUBWORDS_FILE, subwords.vectors, allow_pickle=False)
 
-    save_preset(backbone, directory, overwrite, preprocessor, add_subwords)
+    save_preset(backbone, directory, overwrite, preprocessor, add_subwords, weights_dtype)
 
 
 def _special_tokens() -> tuple[str, ...]:
@@ -96,7 +101,8 @@ def load_table(preset: str | Path) -> VectorTable:
         names = [name for name in file.names() if file.shape(name)[:-1] == (len(words) + 1,)]
         if len(names) != 1:
             raise PresetError(f"{path} must hold one table of vectors for {len(words):,} words, got {len(names)}.")
-        vectors = file.map(names[0])
+        with damage_named(f"{path} cannot be read"):
+            vectors = file.map(names[0])
     first = 1  # after padding
     while first < len(words) and words[first - 1] in _special_tokens() and not vectors[first].any():
         first += 1

@@ -342,7 +342,9 @@ class StaticEmbedder:
         """
         write_vectors(path, self._table(), format, verbose)
 
-    def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
+    def save_to_preset(
+        self, directory: str | Path, overwrite: bool = True, weights_dtype: str = "float32"
+    ) -> None:
         """Write the vectors and subwords as a preset, from which tasks can also be loaded.
 
         A task, such as `lmzoo.models.TokenClassifier.from_preset(directory, labels=labels)`, gets a `StaticBackbone`
@@ -352,11 +354,14 @@ class StaticEmbedder:
         Args:
             directory: directory to write. If writing fails, an existing directory is left unchanged.
             overwrite: whether an existing directory may be replaced.
+            weights_dtype: "float32", the vectors as they are, or "float16" or "int8" for half or a quarter of the
+                bytes; see `lmzoo.models.Task.save_to_preset`. Only float32 is mapped into memory when it is loaded.
 
         Raises:
             FileExistsError: If the directory may not be replaced.
+            ValueError: If `weights_dtype` is none of the three.
         """
-        save_table(self._table(), directory, self.lowercase, overwrite)
+        save_table(self._table(), directory, self.lowercase, overwrite, weights_dtype)
 
     def _table(self) -> VectorTable:
         return VectorTable(self.words, self.vectors, self.subwords)

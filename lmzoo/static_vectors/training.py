@@ -36,7 +36,9 @@ def train_table(
         require(is_integer(size, 1), name, "a positive integer", size)
     require(is_integer(seed, 0), "seed", "an integer of at least 0", seed)
     (cleaned,) = clean_columns({"texts": texts}, words=True)
-    sentences = [words_of(text) if isinstance(text, str) else text for text in cleaned]
+    texts_of_words = (words_of(text) if isinstance(text, str) else text for text in cleaned)
+    strings: dict[str, str] = {}  # holds each word in memory once, however often it occurs
+    sentences = [[strings.setdefault(word, word) for word in words] for words in texts_of_words]
     counts = Counter(word for sentence in sentences for word in sentence)
     words = [word for word, count in counts.most_common() if count >= min_frequency]
     if not words:

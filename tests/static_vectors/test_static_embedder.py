@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lmzoo
-from lmzoo.models import StaticEmbedder
+from lmzoo.models import Backbone, StaticEmbedder
 from lmzoo.presets import PresetError
 from lmzoo.static_vectors import Subwords
 from lmzoo.text import TextWarning
@@ -134,6 +134,18 @@ def test_preset(with_subwords: bool, tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.subwords.vectors, embedder.subwords.vectors)
     loaded.save_to_preset(tmp_path / "preset")  # onto the files that it is mapped from
     assert StaticEmbedder.from_preset(tmp_path / "preset").nearest("good") == embedder.nearest("good")
+
+
+def test_preset_in_int8(tmp_path: Path) -> None:
+    embedder = make_embedder()
+    embedder.save_to_preset(tmp_path / "preset", weights_dtype="int8")
+    loaded = StaticEmbedder.from_preset(tmp_path / "preset")
+    assert loaded.words == WORDS
+    step = np.abs(embedder.vectors).max(axis=1, keepdims=True) / 127
+    assert 0 < np.abs(loaded.vectors - embedder.vectors).max()
+    assert (np.abs(loaded.vectors - embedder.vectors) <= 0.5001 * step).all()
+    backbone = Backbone.from_preset(tmp_path / "preset")
+    np.testing.assert_array_equal(backbone.token_embedding.embeddings[-len(WORDS) :], loaded.vectors)
 
 
 def test_altered_preset(tmp_path: Path) -> None:

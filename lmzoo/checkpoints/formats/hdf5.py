@@ -77,9 +77,15 @@ class Hdf5File(TensorFile):
     def map(self, name: str) -> np.ndarray:
         """Map a tensor of float32 into memory, so that only the values that are used are read.
 
-        A tensor that the file does not hold as one run of float32 is read and converted.
+        A tensor that the file does not hold as one run of float32 is read and converted; int8 is multiplied by its
+        scales, if there are any (`in_int8`).
+
+        Raises:
+            ValueError: If scales do not fit the tensor.
         """
         dataset = self._file[name]
+        if name + SCALE in self._file:
+            return _multiply_by_scale(name, self.read(name), self._file)
         offset = dataset.id.get_offset()
         if offset is None or dataset.dtype != np.dtype("<f4"):
             return self.read(name).astype("float32")
@@ -186,15 +192,24 @@ def decoded(path: Path) -> Iterator[Path]:
             return {}
         if name + SCALE not in file:
             return {"": array}
-        scale = file[name + SCALE][()]
-        if array.dtype != "int8" or scale.shape != array.shape[:-1]:
-            raise ValueError(f"{name} {array.dtype} {array.shape} does not fit its scales {scale.shape}")
-        return {"": array.astype("float32") * scale[..., None].astype("float32")}
+        return {"": _multiply_by_scale(name, array, file)}
 
     with tempfile.TemporaryDirectory(prefix="lmzoo-") as folder:
         target = Path(folder, path.name)
         _rewrite(path, target, decode)
         yield target
+
+
+def _multiply_by_scale(name: str, array: np.ndarray, file: h5py.File) -> np.ndarray:
+    """Return an int8 array of a file as float32, multiplied by the scale of each row.
+
+    Raises:
+        ValueError: If the scales do not fit the array.
+    """
+    scale = file[name + SCALE][()]
+    if array.dtype != "int8" or scale.shape != array.shape[:-1]:
+        raise ValueError(f"{name} {array.dtype} {array.shape} does not fit its scales {scale.shape}")
+    return array.astype("float32") * scale[..., None].astype("float32")
 
 
 def _rewrite(
