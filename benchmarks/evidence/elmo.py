@@ -112,10 +112,10 @@ CLAIMS = (
         arms={"one vector per word": Features("word2vec_nano_en"), "ELMo": Features(PRESET)},
         run=train_on_features,
         rule=(Comparison("ELMo", "one vector per word", POS), Comparison("ELMo", "one vector per word", SENTIMENT)),
-        how="""A bidirectional LSTM of width 64 in each direction reads frozen vectors, without word vectors of its own
-if these are `word2vec_nano_en`, and with them over `elmo_nano_en`, as in the paper. It learns parts of speech from
-1,000 sentences of UD English-EWT, and the sentiment of 1,000 sentences of SST-2, which each seed draws; it is tested on
-1,000 and 872 others. Five epochs, AdamW with a peak learning rate of 0.003, in batches of 16.""",
+        how="""A bidirectional LSTM of width 64 in each direction reads frozen vectors, either of `word2vec_nano_en` or
+of `elmo_nano_en`, and word vectors of its own, as in the paper. It learns parts of speech from 1,000 sentences of UD
+English-EWT, and the sentiment of 1,000 sentences of SST-2, which each seed draws; it is tested on 1,000 and 872 others.
+It is trained for five epochs with AdamW, at a peak learning rate of 0.003, in batches of 16.""",
         limits=f"""{ONE_PRESET} The static vectors were trained on about as much text as ELMo but not the same, and the
 paper adds ELMo to static vectors instead of comparing the two.""",
     ),
