@@ -118,7 +118,8 @@ class MaxPooler(MeanPooler):
         """Return the maximum of each feature over each sequence's real tokens."""
         real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
         # ONNX files multiply by the mask, and infinity times 0 is not a number.
-        lowest = float(ml_dtypes.finfo(keras.backend.standardize_dtype(sequence.dtype)).min)
+        dtype = keras.backend.standardize_dtype(sequence.dtype)
+        lowest = float(ml_dtypes.finfo(dtype).min)  # type: ignore[no-untyped-call]
         # Without an initial value, Keras raises an error for a batch without sequences.
         maxima = ops.max(ops.where(real, sequence, lowest), axis=1, initial=lowest)  # (B, H)
         return ops.where(ops.any(real, axis=1), maxima, ops.zeros_like(maxima))

@@ -342,9 +342,7 @@ class StaticEmbedder:
         """
         write_vectors(path, self._table(), format, verbose)
 
-    def save_to_preset(
-        self, directory: str | Path, overwrite: bool = True, weights_dtype: str = "float32"
-    ) -> None:
+    def save_to_preset(self, directory: str | Path, overwrite: bool = True, weights_dtype: str = "float32") -> None:
         """Write the vectors and subwords as a preset, from which tasks can also be loaded.
 
         A task, such as `lmzoo.models.TokenClassifier.from_preset(directory, labels=labels)`, gets a `StaticBackbone`

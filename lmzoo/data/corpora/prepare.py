@@ -252,17 +252,27 @@ def _run(
 
 def _choose(preparation: Preparation, parts: Sequence[_Part]) -> Counter[str]:
     """Write the positions of each part's unique documents, and count the duplicates."""
-    arrays_by_part = [_load(part.temporary_path("signatures", "npz")) for part in parts]
-    is_exact = exact_duplicates(np.concatenate([arrays["digests"] for arrays in arrays_by_part]))
+    positions = []
+    digests = []
+    for part in parts:
+        arrays = _load(part.temporary_path("signatures", "npz"))
+        positions.append(arrays["positions"])
+        digests.append(arrays["digests"])
+    ends = np.cumsum([len(column) for column in positions])[:-1]
+    is_exact = exact_duplicates(np.concatenate(digests))
     is_near = np.zeros_like(is_exact)
     if preparation.duplicates == "near":
-        signatures = np.concatenate([arrays["signatures"] for arrays in arrays_by_part])
-        is_near[~is_exact] = near_duplicates(signatures[~is_exact], preparation.similarity)
-    begin = 0
-    for part, arrays in zip(parts, arrays_by_part, strict=True):
-        end = begin + len(arrays["positions"])
-        _save(part.temporary_path("kept", "npz"), {"positions": arrays["positions"][~(is_exact | is_near)[begin:end]]})
-        begin = end
+        # Filled part by part: of all signatures together, memory holds one copy.
+        signatures = np.empty((np.count_nonzero(~is_exact), PERMUTATIONS), "uint32")
+        begin = 0
+        for part, is_copy in zip(parts, np.split(is_exact, ends), strict=True):
+            arrays = _load(part.temporary_path("signatures", "npz"))
+            end = begin + int(np.count_nonzero(~is_copy))
+            signatures[begin:end] = arrays["signatures"][~is_copy]
+            begin = end
+        is_near[~is_exact] = near_duplicates(signatures, preparation.similarity)
+    for part, column, is_copy in zip(parts, positions, np.split(is_exact | is_near, ends), strict=True):
+        _save(part.temporary_path("kept", "npz"), {"positions": column[~is_copy]})
     return Counter({"exact duplicates": int(is_exact.sum()), "near duplicates": int(is_near.sum())})
 
 
