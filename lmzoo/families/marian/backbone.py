@@ -101,7 +101,7 @@ class MarianEncoderBackbone(TransformerBackbone):
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer.
         dropout: rate in [0, 1) for embeddings and residual branches.
-        max_sequence_length: longest input in tokens. No weights depend on it.
+        max_sequence_length: longest input in tokens.
         num_segments: 0, since Marian has no segments.
         activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
