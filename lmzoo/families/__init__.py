@@ -15,6 +15,7 @@ from lmzoo.families.gpt import GptBackbone as GptBackbone
 from lmzoo.families.gpt2 import Gpt2Backbone as Gpt2Backbone
 from lmzoo.families.lstm_lm import LstmLmBackbone as LstmLmBackbone
 from lmzoo.families.marian import MarianBackbone as MarianBackbone
+from lmzoo.families.marian import MarianEncoderBackbone as MarianEncoderBackbone
 from lmzoo.families.modernbert import ModernBertBackbone as ModernBertBackbone
 from lmzoo.families.mpnet import MpnetBackbone as MpnetBackbone
 from lmzoo.families.roberta import RobertaBackbone as RobertaBackbone

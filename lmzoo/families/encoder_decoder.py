@@ -118,10 +118,10 @@ class EncoderDecoderBackbone(Backbone):
         names = {field.name for field in dataclasses.fields(self.encoder_class.config_class)}
         config = {name: value for name, value in dataclasses.asdict(self.config).items() if name in names}
         encoder = self.encoder_class(**config, dtype=self.dtype_policy, remat=self.remat)
+        optional = ((self.encoder_bias, "position_bias"), (self.encoder_norm, "final_norm"))
         parts = [
             (self.embeddings, encoder.embeddings),
-            (self.encoder_bias, encoder.position_bias),
-            (self.encoder_norm, encoder.final_norm),
+            *((layer, getattr(encoder, name)) for layer, name in optional if layer is not None),
             *zip(self.encoder_blocks, encoder.blocks, strict=True),
         ]
         for own, copy in parts:

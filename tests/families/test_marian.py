@@ -12,9 +12,9 @@ import lmzoo
 from lmzoo.errors import PresetError
 from lmzoo.families.marian import FAMILY
 from lmzoo.layers.embeddings import sinusoids
-from lmzoo.models import Seq2SeqLM
+from lmzoo.models import MarianEncoderBackbone, Seq2SeqLM, StaticEmbedder, TextEmbedder, TokenClassifier
 from lmzoo.pretraining.recipe import Recipe
-from lmzoo.testing import tiny_backbone, tiny_task, tiny_texts
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from tests.families.encoder_decoder_parity import TOLERANCE, check_states_and_logits, padded_batch
 
 torch = pytest.importorskip("torch")
@@ -143,6 +143,54 @@ def test_attention_to_the_source():
 def test_positions():
     theirs = transformers.models.marian.modeling_marian.MarianSinusoidalPositionalEmbedding(19, 7)
     np.testing.assert_allclose(sinusoids(19, 7), theirs.create_weight().numpy(), atol=1e-6)
+
+
+# === The encoder, whose vectors are features of other tasks: CoVe ===
+
+
+@pytest.mark.parametrize(("head", "activation", "scale"), [(True, "swish", True), (False, "relu", False)])
+def test_the_encoder_of_a_checkpoint(tmp_path, head, activation, scale):
+    theirs = their_model(activation_function=activation, scale_embedding=scale, attention_dropout=0.3)
+    (theirs if head else theirs.model).save_pretrained(tmp_path)
+    batch = padded_batch(131)
+    ids, mask = (torch.tensor(batch[name].astype("int64")) for name in ("token_ids", "padding_mask"))
+    with torch.no_grad():
+        expected = theirs.model.encoder(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+    backbone = TextEmbedder.from_preset(tmp_path, preprocessor=tiny_preprocessor(FAMILY)).backbone
+    assert type(backbone) is MarianEncoderBackbone
+    assert backbone.blocks[-1].attention.dropout.rate == 0.3
+    outputs = backbone({name: keras.ops.convert_to_tensor(batch[name]) for name in ("token_ids", "padding_mask")})
+    real = batch["padding_mask"].astype(bool)
+    assert len(outputs["hidden_states"]) == len(expected) == 4
+    for values, peer_values in zip(outputs["hidden_states"], expected, strict=True):
+        found = keras.ops.convert_to_numpy(values)
+        np.testing.assert_allclose(found[real], peer_values.numpy()[real], atol=TOLERANCE, rtol=TOLERANCE)
+    means = [rows[is_real].mean(axis=0) for rows, is_real in zip(expected[-1].numpy(), real, strict=True)]
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(outputs["pooled_output"]), means, atol=TOLERANCE)
+
+
+def test_frozen_vectors_next_to_word_vectors(tmp_path):
+    """As in McCann et al. (2017), a tagger of LSTMs reads a word's own vector and the vector of the frozen encoder."""
+    task = tiny_task(Seq2SeqLM, FAMILY)
+    task.save_to_preset(tmp_path / "it")
+    glove = StaticEmbedder(["film", "plot"], np.random.default_rng(5).normal(size=(2, 7)).astype("float32"))
+    tagger = TokenClassifier.from_preset(
+        tmp_path / "it", labels=["O", "B-X"], encoder="bilstm", encoder_dim=3, word_vectors=glove
+    )
+    tagger.backbone.trainable = False
+    tagger.compile()
+    tagger.run_eagerly = True
+    before = [keras.ops.convert_to_numpy(weight) for weight in tagger.trainable_weights]
+    tagger.fit([["the", "film"], ["a", "dull", "plot"]], [["O", "B-X"], ["O", "O", "B-X"]], verbose=0)
+    for weight, old in zip(tagger.trainable_weights, before, strict=True):
+        assert np.abs(keras.ops.convert_to_numpy(weight) - old).max() > 0, weight.path
+    for weight, own in zip(tagger.backbone.weights, task.backbone.make_encoder().weights, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), keras.ops.convert_to_numpy(own))
+    cove = keras.Model(tagger.input, tagger.get_layer("word_features").input[0])
+    features = tagger.preprocessor(["a dull plot"])
+    expected = task.backbone.make_encoder()(features)["sequence_output"]
+    found = keras.ops.convert_to_numpy(cove(features))
+    np.testing.assert_allclose(found, keras.ops.convert_to_numpy(expected), atol=1e-6)
 
 
 WRONG = {

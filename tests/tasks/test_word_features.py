@@ -35,7 +35,7 @@ def expected_vectors(texts):
     return np.stack([VECTORS[WORDS.index(w)] if w in WORDS else np.zeros(7) for text in texts for w in text])
 
 
-@pytest.mark.parametrize("family", ["elmo", "bert", "static_words"])
+@pytest.mark.parametrize("family", ["elmo", "bert", "static_words", "marian_encoder"])
 def test_words_have_their_vectors(family):
     task = build(family=family)
     found, others = word_features(task, TEXTS)

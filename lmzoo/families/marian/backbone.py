@@ -9,26 +9,24 @@ from typing import Any, ClassVar
 import keras
 
 from lmzoo.common.arguments import require, require_share
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.families.embeddings import PLAIN, build_embeddings
 from lmzoo.families.encoder_config import EncoderConfig, require_multiple, require_positive
 from lmzoo.families.encoder_decoder import EncoderDecoderBackbone
-from lmzoo.layers import TransformerBlock
+from lmzoo.families.transformer import TransformerBackbone
+from lmzoo.layers import MeanPooler, TransformerBlock, TransformerEmbedding
 from lmzoo.training import FineTuningRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarianConfig(EncoderConfig):
-    """Configuration of `MarianBackbone`; by default, the decoder has the sizes of the encoder.
+class MarianEncoderConfig(EncoderConfig):
+    """Configuration of `MarianEncoderBackbone`: an `EncoderConfig` with Marian's defaults.
 
-    Example: see `MarianBackbone`.
+    Example: see `MarianEncoderBackbone`.
     """
 
     has_segments = False
-    numbered: ClassVar[Mapping[str, str]] = {"i": "num_layers", "j": "decoder_layers"}
 
-    decoder_layers: Any = None  # ints; None becomes the encoder's value
-    decoder_heads: Any = None
-    decoder_intermediate_dim: Any = None
     num_segments: int = 0
     activation: str = "swish"
     attention_dropout: float = 0.0
@@ -43,11 +41,32 @@ class MarianConfig(EncoderConfig):
             ValueError: For an invalid value; the message gives the field, its value and the allowed values.
         """
         require_positive(self, "hidden_dim")
+        if self.initializer_range is None:
+            object.__setattr__(self, "initializer_range", self.hidden_dim**-0.5)
+        super().__post_init__()
+        require_share("attention_dropout", self.attention_dropout)
+        require(isinstance(self.scale_embeddings, bool), "scale_embeddings", "True or False", self.scale_embeddings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarianConfig(MarianEncoderConfig):
+    """Configuration of `MarianBackbone`; by default, the decoder has the sizes of the encoder.
+
+    Example: see `MarianBackbone`.
+    """
+
+    numbered: ClassVar[Mapping[str, str]] = {"i": "num_layers", "j": "decoder_layers"}
+
+    decoder_layers: Any = None  # ints; None becomes the encoder's value
+    decoder_heads: Any = None
+    decoder_intermediate_dim: Any = None
+
+    def __post_init__(self) -> None:
+        """Set missing fields to their defaults, and check all fields."""
         defaults = {
             "decoder_layers": self.num_layers,
             "decoder_heads": self.num_heads,
             "decoder_intermediate_dim": self.intermediate_dim,
-            "initializer_range": self.hidden_dim**-0.5,
         }
         for name, value in defaults.items():
             if getattr(self, name) is None:
@@ -55,8 +74,77 @@ class MarianConfig(EncoderConfig):
         super().__post_init__()
         require_positive(self, "decoder_layers", "decoder_heads", "decoder_intermediate_dim")
         require_multiple(self, "hidden_dim", "decoder_heads")
-        require_share("attention_dropout", self.attention_dropout)
-        require(isinstance(self.scale_embeddings, bool), "scale_embeddings", "True or False", self.scale_embeddings)
+
+
+def make_embeddings(config: MarianEncoderConfig, dtype: keras.DTypePolicy) -> TransformerEmbedding:
+    """Return the token embeddings with sinusoidal positions."""
+    scale = config.hidden_dim**0.5 if config.scale_embeddings else 1.0
+    return build_embeddings(config, dtype, sinusoidal=True, scale=scale, **PLAIN)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class MarianEncoderBackbone(TransformerBackbone):
+    """Encoder of a Marian translation model, whose vectors are features of other tasks, as in CoVe.
+
+    CoVe (McCann et al., 2017, https://arxiv.org/abs/1708.00107) takes the encoder of a translation model with LSTMs.
+    `MarianBackbone.make_encoder` returns the encoder of a Marian.
+
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
+
+    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the mean of the real tokens' vectors, and
+    `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), from the embeddings to the result of the last block.
+
+    Args:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of blocks, L.
+        num_heads: number of attention heads of each block; must divide `hidden_dim`.
+        hidden_dim: width of the hidden states, H.
+        intermediate_dim: width of the feed-forward networks' hidden layer.
+        dropout: rate in [0, 1) for embeddings and residual branches.
+        max_sequence_length: longest input in tokens.
+        num_segments: 0, since Marian has no segments.
+        activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initializer; by default `hidden_dim ** -0.5`.
+        attention_dropout: rate in [0, 1) for attention probabilities.
+        scale_embeddings: whether token embeddings are multiplied by the square root of H.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: whether training recomputes the blocks in the backward pass to save memory; see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
+
+    Raises:
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.MarianEncoderBackbone(
+        vocabulary_size=101, num_layers=2, num_heads=3, hidden_dim=12, intermediate_dim=24
+    )
+    ids = np.array([[17, 23, 2, 0]], "int32")
+    backbone({"token_ids": ids, "padding_mask": ids > 0})["sequence_output"].shape  # (1, 4, 12)
+    ```
+    """
+
+    config_class = MarianEncoderConfig
+    has_pooler = False
+
+    @classmethod
+    def make_embeddings(cls, config: Any, dtype: keras.DTypePolicy, width: int | None = None) -> TransformerEmbedding:
+        return make_embeddings(config, dtype)
+
+    @classmethod
+    def block_options(cls, config: Any, index: int) -> dict[str, Any]:
+        return {"attention_dropout": config.attention_dropout}
+
+    @classmethod
+    def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
+        return MeanPooler(dtype=layers["embeddings"].dtype_policy, name="mean_pooler")(states[-1], mask)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -84,12 +172,12 @@ class MarianBackbone(EncoderDecoderBackbone):
         activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer; by default `hidden_dim ** -0.5`.
+        attention_dropout: rate in [0, 1) for attention probabilities.
+        scale_embeddings: whether token embeddings are multiplied by the square root of H.
         decoder_layers: number of decoder blocks; by default `num_layers`.
         decoder_heads: number of attention heads of each decoder block; by default `num_heads`.
         decoder_intermediate_dim: width of the hidden layer in the decoder's feed-forward networks; by default
             `intermediate_dim`.
-        attention_dropout: rate in [0, 1) for attention probabilities.
-        scale_embeddings: whether token embeddings are multiplied by the square root of H.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
@@ -116,6 +204,7 @@ class MarianBackbone(EncoderDecoderBackbone):
     """
 
     config_class = MarianConfig
+    encoder_class = MarianEncoderBackbone
     # For training from scratch.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {"seq2seq_lm": FineTuningRecipe(1e-3)}
 
@@ -125,10 +214,9 @@ class MarianBackbone(EncoderDecoderBackbone):
             arguments |= {"attention_dropout": config.attention_dropout, "dtype": dtype, "name": name}
             return TransformerBlock(heads, config.hidden_dim, width, *config.block_arguments[3:], **arguments)
 
-        scale = config.hidden_dim**0.5 if config.scale_embeddings else 1.0
         decoder_options = {"mask": "causal", "reads_source": True}
         return {
-            "embeddings": build_embeddings(config, dtype, sinusoidal=True, scale=scale, **PLAIN),
+            "embeddings": make_embeddings(config, dtype),
             "encoder_blocks": [
                 make_block(f"encoder_block_{i}", config.num_heads, config.intermediate_dim)
                 for i in range(config.num_layers)
