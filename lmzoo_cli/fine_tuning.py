@@ -16,10 +16,10 @@ import numpy as np
 from rich.console import Console
 
 from lmzoo.common.arguments import near_names
-from lmzoo.common.span_marks import with_marks
+from lmzoo.common.span_marks import expand_marks
 from lmzoo.data.examples import ExampleStream
 from lmzoo.evaluation.reports import Report
-from lmzoo.parallel.processes import first_process_first, process_index
+from lmzoo.parallel.processes import main_process_first, process_index
 from lmzoo.presets.catalog import local_directory
 from lmzoo.tasks import QuestionAnswerer, Task
 from lmzoo.training import AdamW, FineTuningRecipe, ResumableCheckpoint
@@ -92,7 +92,7 @@ def fine_tune(options: FitOptions, columns: Columns, kind: Kind, long_texts: Win
     history = train(task, options, examples, recipe)
     if isinstance(task, QuestionAnswerer) and examples.validation:
         _fit_null_threshold(task, *examples.validation, recipe.batch_size)
-    with show_status(f"Writing {options.output}"), first_process_first():
+    with show_status(f"Writing {options.output}"), main_process_first():
         if process_index() == 0:
             task.save(options.output)
     say(f"Wrote {options.output}.")
@@ -114,7 +114,7 @@ def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> Fi
     if reading.names:
         with show_status("Collecting the labels"):
             counts = [Counter(reading.names(y))]
-        class_names = _sort_labels(with_marks(set(counts[0])), options.data)
+        class_names = _sort_labels(expand_marks(set(counts[0])), options.data)
     validation = None
     if options.validation:
         validation = reading.read(options.validation, columns, True, class_names)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from lmzoo.common.progress import progress_bar
 from lmzoo.data.readers.tables import SUFFIXES
-from lmzoo.data.readers.text_files import suffix_of
+from lmzoo.data.readers.text_files import get_suffix
 from lmzoo.errors import ArgumentError, NoExamplesError
 from lmzoo.files.urls import (
     NamedBytes,
@@ -28,9 +28,9 @@ from lmzoo.files.urls import (
     is_url,
     load_json,
     names_below,
+    read_source_file,
     remove,
     save_json,
-    source_of,
     whole_file,
 )
 from lmzoo.parallel.workers import run_jobs
@@ -156,7 +156,7 @@ def predict_files(
     kind = find_kind(prediction.model)
     if pairs and kind is not None:
         with suppress(NoExamplesError):
-            prediction.read(kind, source_of(pairs[0].source))
+            prediction.read(kind, read_source_file(pairs[0].source))
     _check_directory(prediction, pairs, directory, overwrite)
     pending = [pair for pair in pairs if not exists(pair.target) or _is_newer(pair)]
     if done := len(pairs) - len(pending):
@@ -196,7 +196,7 @@ def _start(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]
                 x: Inputs = []
                 origins: list[Origin] = []
                 with suppress(NoExamplesError):  # programs may write tables in parts, some of them empty
-                    x, origins = prediction.read(kind, source_of(pair.source))
+                    x, origins = prediction.read(kind, read_source_file(pair.source))
                 prediction.write(task, x, origins, file, lambda: None, shown=False)
         except (ValueError, OSError) as error:
             if pair.source in str(error):
@@ -222,7 +222,7 @@ def absolute_model(model: str) -> str:
 def holds_examples(name: str, format: str | None) -> bool:
     """Return whether a file is not hidden and, by its suffix unless a format is set, holds examples."""
     is_hidden = PurePath(name).name.startswith((".", "_"))
-    return not is_hidden and (format is not None or suffix_of(name) in _SUFFIXES)
+    return not is_hidden and (format is not None or get_suffix(name) in _SUFFIXES)
 
 
 def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> list[FilePair]:

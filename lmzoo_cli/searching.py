@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmzoo.common.progress import progress_over
-from lmzoo.data.readers.text_files import json_objects, name_of, numbered_lines, open_text
+from lmzoo.data.readers.text_files import get_name, json_objects, open_text, read_numbered_lines
 from lmzoo.errors import NoExamplesError
 from lmzoo.files.compilation_cache import use_compilation_cache
 from lmzoo.files.urls import whole_file
@@ -138,9 +138,9 @@ def read_rankings(data: str) -> list[Candidates]:
         ValueError: If the file holds no queries, or a line does not have the right fields; the message names the line.
     """
     source = open_input(data)
-    name = name_of(source)
+    name = get_name(source)
     with open_text(source) as file:
-        rows = json_objects(numbered_lines(file), name)
+        rows = json_objects(read_numbered_lines(file), name)
         candidates = [_read_candidates(row, f"{name}, line {number}") for number, row in rows]
     if not candidates:
         raise NoExamplesError(f"{name} holds no queries.")

@@ -83,7 +83,7 @@ def integrated_gradients(
             with _replace_outputs(embedding_layer, lambda _: x):
                 return ops.sum(score(ops.cast(task(repeated, training=False), "float32")))
 
-        compute_gradient = _gradient_of(total)
+        compute_gradient = _make_gradient(total)
         text_score, baseline_score = (
             float(score(ops.convert_to_numpy(task(x, training=False)).astype("float32"))[0])
             for x in (features, baseline_features)
@@ -173,7 +173,7 @@ def _embed(task: keras.Model, layer: keras.layers.Layer, features: Features) -> 
     return embeddings[0]
 
 
-def _gradient_of(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _make_gradient(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """Return a function that computes the gradient of a scalar `function` of a tensor."""
     if keras.backend.backend() == "jax":
         import jax

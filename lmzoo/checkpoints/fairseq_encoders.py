@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.checkpoints.config_table import ConfigTable
-from lmzoo.checkpoints.engine import Layout, torch_modules, without_rows
+from lmzoo.checkpoints.engine import Layout, skip_rows, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.hugging_face.checkpoint import (
     BLOCK,
@@ -115,7 +115,7 @@ def keras_hub_encoder(prefix: str = "") -> KerasHubLayout:
     """
     return keras_hub_layout(
         JOINED_EMBEDDINGS,
-        transforms={"embeddings/position_embedding/embeddings": without_rows(2)},
+        transforms={"embeddings/position_embedding/embeddings": skip_rows(2)},
         dense_in_head=True,
         prefix=prefix,
     )

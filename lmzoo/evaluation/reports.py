@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.common.span_marks import SpanScheme
-from lmzoo.text.span_labels import spans_of
+from lmzoo.text.span_labels import find_marked_spans
 
 _MAX_CONFUSION_CLASSES = 12  # larger confusion matrices do not fit on a screen
 _MAX_CELL_CHARACTERS = 60
@@ -193,7 +193,7 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     scheme = SpanScheme.of(labels)
     if scheme:
         span_sets = [
-            {(i, *span) for i, text in enumerate(texts) for span in spans_of(text, scheme)}
+            {(i, *span) for i, text in enumerate(texts) for span in find_marked_spans(text, scheme)}
             for texts in (actual, predicted)
         ]
         all_spans = list(set.union(*span_sets))

@@ -101,7 +101,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             with contextlib.suppress(OSError):
                 leftover.unlink()
 
-    with _writing_in(target.parent, clean_up):
+    with _lock_for_writing(target.parent, clean_up):
         try:
             yield temporary
             if target.exists():
@@ -162,7 +162,7 @@ def atomic_directory(
     temporary = target.with_name(f"{name}.new")
     old = target.with_name(f"{name}.old")
     foreign_names: list[str] = []
-    with _writing_in(target.parent, lambda: _recover(target, owns)):
+    with _lock_for_writing(target.parent, lambda: _recover(target, owns)):
         _check_replaceable(target, marker, owns, overwrite)
         try:
             temporary.mkdir()
@@ -198,7 +198,7 @@ def atomic_directory(
 
 
 @contextlib.contextmanager
-def _writing_in(folder: Path, clean_up: Callable[[], None]) -> Iterator[None]:
+def _lock_for_writing(folder: Path, clean_up: Callable[[], None]) -> Iterator[None]:
     """Hold a shared lock on a directory while writing in it; call `clean_up` first if no other process writes.
 
     The system releases the locks of killed processes. So if no process is writing, all temporary entries were left by

@@ -104,7 +104,7 @@ def exists(path: str | Path) -> bool:
     return file_system.exists(remote_path)
 
 
-def size_of(path: str | Path) -> int:
+def get_size(path: str | Path) -> int:
     """Return the size in bytes of a file at a path or URL."""
     if not is_url(path):
         return os.path.getsize(path)
@@ -164,7 +164,7 @@ def open_to_read(path: str | Path) -> io.BufferedReader:
         raise FileNotFoundError(f"There is no {path}.") from None
 
 
-def source_of(path: str | Path) -> Path | NamedBytes:
+def read_source_file(path: str | Path) -> Path | NamedBytes:
     """Return a local path as a `Path`, or the content of a URL as `NamedBytes`."""
     if not is_url(path):
         return Path(path)

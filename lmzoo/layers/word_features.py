@@ -11,7 +11,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.bilstm import hash_words
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.rows import width_of
+from lmzoo.layers.rows import get_width
 
 _MULTIPLIERS = (0x01000193, 0x9E3779B1)  # two hashes: among 400,000 words, single hashes are not unique
 
@@ -73,4 +73,4 @@ class StaticWordFeatures(ConfiguredLayer):
 
     def compute_output_shape(self, sequence_shape: Shape, ids_shape: Shape) -> Shape:
         """Return the output shape (B, T, H + E)."""
-        return (*sequence_shape[:-1], width_of(sequence_shape) + self.embedding_dim)
+        return (*sequence_shape[:-1], get_width(sequence_shape) + self.embedding_dim)

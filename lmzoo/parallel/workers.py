@@ -71,7 +71,7 @@ def _run_on_actors(
     ray: Any, jobs: list[_Job], start: Callable[[], Callable[[_Job], _Result]], workers: int, accelerated: bool
 ) -> Iterator[tuple[_Job, _Result]]:
     """Run the jobs in Ray actors and yield each `(job, result)` as it finishes."""
-    options = worker_options(ray, workers, accelerated)
+    options = make_worker_options(ray, workers, accelerated)
     options |= {"max_restarts": -1, "max_task_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
     actor_class = ray.remote(**options)(_Worker)
     pending = iter(jobs)
@@ -121,7 +121,7 @@ class _Worker:
         return self._function(job)
 
 
-def worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, Any]:
+def make_worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, Any]:
     """Return the Ray options for each of `workers` workers: CPUs, GPUs and environment variables.
 
     Raises:

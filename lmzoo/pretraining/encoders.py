@@ -25,7 +25,7 @@ from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
 from lmzoo.files.urls import copy_folder, exists, inside, is_url
 from lmzoo.layers.embeddings import sinusoids
-from lmzoo.parallel.processes import first_process_first
+from lmzoo.parallel.processes import main_process_first
 from lmzoo.presets.source import open_source
 from lmzoo.pretraining.interleaved import MixedBatches, join_sequences
 from lmzoo.pretraining.recipe import OPTIMIZERS, PAIRED, WSD_WARMUP, Recipe
@@ -66,7 +66,7 @@ def train_encoder(
         KeyboardInterrupt: after Ctrl-C.
     """
     recipe = run.recipe
-    with first_process_first():
+    with main_process_first():
         tokenizer = _load_or_train_tokenizer(run, train)
         run.say("tokenizing the text")
         # Held-out text first, to fail early if there is too little.
@@ -85,7 +85,7 @@ def train_encoder(
         description = f"{len(part.batches.lengths):,} sequences of up to {part.length} tokens"
         run.say(f"{description}: {count:,} batches of {part.size}")
     held_out_sequences = [
-        [_held_out_sequences(model, text, documents, part.length, run) for part in parts]
+        [_make_held_out_sequences(model, text, documents, part.length, run) for part in parts]
         for text, documents in zip(held, held_out, strict=True)
     ]
     # Interleave the lengths: at the end, the learning rate would be too low to learn the later positions.
@@ -330,7 +330,7 @@ def _load_or_train_tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> To
         return tokenizer
     run.say(f"learning {recipe.vocabulary_size:,} {'words' if recipe.words else 'tokens'}")
     special_tokens = {} if recipe.words else recipe.family_record.special_tokens
-    with run.warnings_said():
+    with run.redirect_warnings():
         tokenizer = train_tokenizer(
             MixedDocuments(texts), tokenizer_class, recipe.vocabulary_size, verbose=run.verbose, **special_tokens
         )
@@ -376,7 +376,7 @@ def _load_model(preset: str, recipe: Recipe) -> Task:
     """
     source = open_source(preset)
     family_objective = recipe.family_record.objective
-    stored_objective: str | None = (source.head_of(Pretrainer) or {}).get("objective")
+    stored_objective: str | None = (source.get_head_arguments(Pretrainer) or {}).get("objective")
     # Checkpoints of other libraries do not name the objective. A masked-LM head belongs to a generator.
     default_objective = (
         family_objective
@@ -438,7 +438,7 @@ def _make_pair_model(model: Seq2SeqLM) -> Seq2SeqLM:
     return pair_model
 
 
-def _held_out_sequences(
+def _make_held_out_sequences(
     model: Task, text: TrainingDocuments, documents: TokenCorpus, length: int, run: Run
 ) -> EncodedTexts:
     """Return the sequences of a held-out text; call this before training, to fail early.
@@ -463,7 +463,7 @@ def _pack_corpus(model: Task, corpus: TokenCorpus, length: int, passes: int, run
     objective = getattr(model, "objective", None)
     if objective not in PAIRED:
         return pack_sentences(corpus, preprocessor)
-    with run.warnings_said():
+    with run.redirect_warnings():
         return segment_pairs(corpus, preprocessor, objective, np.random.default_rng(run.recipe.seed), passes)
 
 

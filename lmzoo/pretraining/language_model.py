@@ -10,7 +10,7 @@ from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.data.corpora.word_vocabulary import train_words
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
-from lmzoo.parallel.processes import first_process_first
+from lmzoo.parallel.processes import main_process_first
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
@@ -37,7 +37,7 @@ def language_model_backbone(recipe: Recipe) -> Backbone:
     )
 
 
-def sampled_words(vocabulary_size: int) -> int:
+def count_sampled_words(vocabulary_size: int) -> int:
     """Return the number of words in the sampled softmax of a training step."""
     return max(1, min(8192, vocabulary_size // 8))
 
@@ -64,7 +64,7 @@ def train_language_model(
     recipe = run.recipe
     words_file = run.work / "words.txt"
     run.say("reading the text")
-    with first_process_first():
+    with main_process_first():
         # Store the held-out documents now, since the files may change before the evaluation at the end.
         held_out = []
         for text in held:
@@ -74,7 +74,7 @@ def train_language_model(
         run.say(f"train: {len(documents):,} documents")
         if not words_file.exists():
             run.say(f"learning {recipe.vocabulary_size:,} words")
-            with run.warnings_said():
+            with run.redirect_warnings():
                 word_tokenizer = train_words(documents, recipe.vocabulary_size, verbose=run.verbose)
             with atomic_file(words_file) as temporary:
                 temporary.write_text("\n".join(word_tokenizer.vocabulary), "utf-8")
@@ -84,7 +84,7 @@ def train_language_model(
     backbone = language_model_backbone(recipe)
     preprocessor = Preprocessor(family.tokenizer(), family.packing)
     unroll, batch_size, learning_rate = recipe.batch_settings
-    num_sampled = sampled_words(len(word_tokenizer.vocabulary))
+    num_sampled = count_sampled_words(len(word_tokenizer.vocabulary))
     model = BidirectionalLM(backbone, preprocessor, word_tokenizer, num_sampled=num_sampled, unroll_steps=unroll)
     model.compile(optimizer=Adagrad(learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
     steps = run.batches(recipe.tokens, batch_size * unroll)

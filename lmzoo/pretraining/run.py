@@ -77,7 +77,7 @@ class Run:
         return RunStates(inside(self.states, _STATES if last is None else f"{_STATES}_to_{last}"))
 
     @contextmanager
-    def warnings_said(self) -> Iterator[None]:
+    def redirect_warnings(self) -> Iterator[None]:
         """Pass warnings about texts in the block to `say` instead of issuing them."""
         with collect_warnings() as messages:
             yield

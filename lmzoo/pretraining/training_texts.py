@@ -15,8 +15,8 @@ from lmzoo.common.arguments import is_number, require
 from lmzoo.data.corpora.documents import read_documents, split_documents, text_files
 from lmzoo.data.corpora.tokenized_documents import check_documents
 from lmzoo.errors import ArgumentError
-from lmzoo.files.urls import absolute, open_to_read, size_of
-from lmzoo.text.word_splitting import words_of
+from lmzoo.files.urls import absolute, get_size, open_to_read
+from lmzoo.text.word_splitting import split_into_words
 
 Text: TypeAlias = str | Path | Iterable[str | Path] | Iterable[Sequence[str]] | Mapping[str, float]
 
@@ -78,8 +78,8 @@ class TextSource:
             size = 0
             for path in paths:
                 with open_to_read(path) as file:
-                    digest.update(f"{os.path.basename(path)}\n{size_of(path)}\n".encode() + file.read(_HEAD_BYTES))
-                size += size_of(path)
+                    digest.update(f"{os.path.basename(path)}\n{get_size(path)}\n".encode() + file.read(_HEAD_BYTES))
+                size += get_size(path)
             sizes = {"files": len(paths), "bytes": size}
         else:
             for document in self:
@@ -223,7 +223,7 @@ def split_held_out(
             held_out.append(TrainingDocuments(text, count, held=True))
     for documents, name in ((train, "corpus"), (held_out, "text to evaluate on (`validation`)")):
         for part in documents:
-            if not any(words_of(sentence) for document in part for sentence in document):
+            if not any(split_into_words(sentence) for document in part for sentence in document):
                 raise ValueError(f"There are no words in {_describe_text(part.text, f'the {name}')}.")
     return train, held_out
 

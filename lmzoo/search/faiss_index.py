@@ -39,7 +39,7 @@ class FaissIndex(VectorIndex):
     """
 
     def __init__(self, index: Any, similarity: str = "cosine") -> None:
-        metric = _metric_of(similarity)
+        metric = _get_metric(similarity)
         require(index.metric_type == metric, "similarity", "the similarity that the index was built for", similarity)
         self.index: Any = index
         self.similarity: str = similarity
@@ -59,7 +59,7 @@ class FaissIndex(VectorIndex):
         """
         faiss = _import_faiss()
         count, width = vectors.shape
-        metric = _metric_of(similarity)
+        metric = _get_metric(similarity)
         try:
             index = faiss.index_factory(width, kind, metric)
         except RuntimeError:
@@ -93,7 +93,7 @@ def _import_faiss() -> ModuleType:
     return faiss
 
 
-def _metric_of(similarity: str) -> int:
+def _get_metric(similarity: str) -> int:
     """Return faiss' metric for a similarity."""
     allowed = " or ".join(f'"{name}"' for name in _METRICS)
     require(similarity in _METRICS, "similarity", f"{allowed} for an index of faiss", similarity)

@@ -127,13 +127,13 @@ class QuantizedIndex(VectorIndex):
             return nearest(checked, self, top_k, similarity)
         candidate_count = min(top_k * self.oversampling, len(self))
         if self.ranges is None:
-            _, candidates = nearest_bits(np.packbits(checked > 0, axis=1), self.codes, candidate_count)
+            _, candidates = find_nearest_bits(np.packbits(checked > 0, axis=1), self.codes, candidate_count)
         else:
             _, candidates = nearest(checked, self, candidate_count, similarity)
         return rescore(checked, self if self.originals is None else self.originals, candidates, top_k, similarity)
 
 
-def nearest_bits(queries: np.ndarray, codes: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+def find_nearest_bits(queries: np.ndarray, codes: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of different bits and the indices of the codes that differ least from each query.
 
     Args:

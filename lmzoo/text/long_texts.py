@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from lmzoo.common.arguments import is_integer, require
-from lmzoo.text.packing import Encoded, EncodedTexts, Indices, ranges, split_by
+from lmzoo.text.packing import Encoded, EncodedTexts, Indices, ranges, split_at
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.tokenizers.tokenizer import Token
 from lmzoo.text.validate_text import Text, clean_columns, warn
@@ -88,7 +88,7 @@ class WindowedTexts(Encoded):
 
     def by_sequence(self, values: np.ndarray) -> np.ndarray:
         """Split values of the tokens of all windows, (total,), into an object array with one array per text."""
-        return split_by(values, self.sequence_splits)
+        return split_at(values, self.sequence_splits)
 
     def shape(self, width: int) -> tuple[int, int]:
         """Return the number of windows W and their padded length T in batches of a padded `width`."""
@@ -286,7 +286,7 @@ def encode_in_windows(
             firsts.append(first[i][: kept[i]])
             seconds.append(second[i][begin : begin + count])
     packed = preprocessor.pack(firsts, None if pairs is None else seconds)
-    return WindowedTexts(_with_empty(packed), placed.splits, preprocessor.sequence_length)
+    return WindowedTexts(_append_empty(packed), placed.splits, preprocessor.sequence_length)
 
 
 def encode_words_in_windows(
@@ -316,7 +316,7 @@ def encode_words_in_windows(
     tokens = [[*itertools.chain.from_iterable(word_ids)] for word_ids in ids]
     totals = np.array([*map(len, tokens)], "int64")  # (n,)
     room = np.full_like(totals, preprocessor.room())
-    steps = np.minimum(room, half_a_window(preprocessor) if stride is None else stride)
+    steps = np.minimum(room, halve_window(preprocessor) if stride is None else stride)
     placed = _place_windows(totals, room, steps, windows, preprocessor.sequence_length)
     slices = zip(placed.text.tolist(), placed.begin.tolist(), placed.count.tolist(), strict=True)
     packed = preprocessor.pack([tokens[i][begin : begin + count] for i, begin, count in slices])
@@ -332,7 +332,7 @@ def encode_words_in_windows(
     word_lengths = np.array([len(word) for word_ids in ids for word in word_ids], "int64")
     first = positions[np.cumsum(word_lengths) - word_lengths]
     return WindowedWords(
-        _with_empty(packed),
+        _append_empty(packed),
         placed.splits,
         preprocessor.sequence_length,
         joined_texts,
@@ -343,7 +343,7 @@ def encode_words_in_windows(
     )
 
 
-def half_a_window(preprocessor: Preprocessor) -> int:
+def halve_window(preprocessor: Preprocessor) -> int:
     """Return half of the tokens of a window of single texts, rounded up: the default `stride` for words."""
     return (preprocessor.room() + 1) // 2
 
@@ -360,7 +360,7 @@ def _prompt_lengths(prompt: Sequence[Token], texts: Sequence[Sequence[Token]]) -
     return lengths
 
 
-def _with_empty(packed: EncodedTexts) -> EncodedTexts:
+def _append_empty(packed: EncodedTexts) -> EncodedTexts:
     """Return packed sequences, followed by an empty one."""
     splits = np.append(packed.sequence_splits, packed.sequence_splits[-1])
     return EncodedTexts(packed.token_ids, splits, np.append(packed.second, np.int32(0)))

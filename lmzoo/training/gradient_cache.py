@@ -8,11 +8,11 @@ import keras
 from keras import ops
 
 from lmzoo.common.tensor_types import Features, Tensor
-from lmzoo.layers.remat import recomputed, seeds_of
+from lmzoo.layers.remat import get_seeds, recomputed
 from lmzoo.layers.scan import scan
 
 
-def in_mini_batches(
+def compute_in_mini_batches(
     layer: keras.layers.Layer, function: Callable[[Features], Tensor], inputs: Features, size: int
 ) -> Tensor:
     """Return `function(inputs)`, computed in mini-batches whose activations are recomputed in the backward pass.
@@ -39,7 +39,7 @@ def in_mini_batches(
         name: ops.reshape(ops.take(values, indices, axis=0), (num_parts, rows, *ops.shape(values)[1:]))
         for name, values in inputs.items()
     }
-    seeds = seeds_of(layer)
+    seeds = get_seeds(layer)
     seed_ids = {id(v) for v in seeds}
     fixed = [(v, ops.copy(v.value)) for v in layer.variables if id(v) not in seed_ids]
 

@@ -13,9 +13,9 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.arguments import is_integer, is_number, require
-from lmzoo.common.log_filters import without_log_lines
+from lmzoo.common.log_filters import suppress_log_lines
 from lmzoo.common.tensor_types import Features, Tensor
-from lmzoo.common.weights_in_place import kept_weights
+from lmzoo.common.weights_in_place import restore_weights_on_error
 from lmzoo.parallel.processes import several_processes
 from lmzoo.text.batching import LengthBatches
 from lmzoo.text.interleaved import Interleaved
@@ -109,7 +109,7 @@ def fit_together(
     steps = steps_per_epoch or int(counts.sum())
     run = TrainingRun.begin(model, batches, epochs, steps, 0, [*callbacks, history])
     # TensorFlow's warnings are suppressed, since tracing is expected for each task and padded length.
-    with kept_weights(model), without_log_lines("triggered tf.function retracing"), run.stoppable():
+    with restore_weights_on_error(model), suppress_log_lines("triggered tf.function retracing"), run.stoppable():
         _run_epochs(model, batches, run, epochs, steps, verbose, lambda: _evaluate(models, validation, batch_size))
     for task in models.values():
         task.merge_weights()

@@ -11,13 +11,13 @@ from lmzoo.files.urls import (
     copy_folder,
     exists,
     find_files,
+    get_size,
     inside,
     names_below,
     open_to_read,
+    read_source_file,
     remove,
     remove_folder,
-    size_of,
-    source_of,
     whole_file,
 )
 
@@ -49,7 +49,7 @@ def found(path):
 
 def test_size(folder):
     fill(folder, "seven.t")
-    assert size_of(inside(folder, "seven.t")) == 7
+    assert get_size(inside(folder, "seven.t")) == 7
 
 
 def test_files_are_found_by_folder_name_and_pattern(folder):
@@ -79,7 +79,7 @@ def test_a_file_appears_when_it_is_whole(folder):
         file.write(b"whole")
         assert not exists(path)
     assert read(path) == "whole"
-    source = source_of(path)
+    source = read_source_file(path)
     assert str(getattr(source, "name", source)).endswith("a.txt")
     remove(path)
     remove(path)

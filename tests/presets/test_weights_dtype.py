@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lmzoo
-from lmzoo.checkpoints.formats.hdf5 import SCALE, in_half_precision, in_int8
+from lmzoo.checkpoints.formats.hdf5 import SCALE, in_half_precision, quantize_rows
 from lmzoo.errors import PresetError
 from lmzoo.presets import verify_manifest
 from lmzoo.presets.keras_preset import save_preset
@@ -114,11 +114,11 @@ def test_scales_must_fit(tmp_path):
 
 def test_rows_of_int8():
     values = np.array([[0.0, 0.0, 0.0], [1.0, -2.0, 0.5]], "float32")
-    found = in_int8(values)
+    found = quantize_rows(values)
     np.testing.assert_array_equal(found[""], np.array([[0, 0, 0], [64, -127, 32]], "int8"))
     np.testing.assert_allclose(found[SCALE], [0, 2 / 127], rtol=1e-6)
-    assert list(in_int8(np.array([[np.inf, 1.0]], "float32"))) == [""]
-    assert in_int8(values[0])[""].dtype == "float16"
+    assert list(quantize_rows(np.array([[np.inf, 1.0]], "float32"))) == [""]
+    assert quantize_rows(values[0])[""].dtype == "float16"
 
 
 def test_arrays():

@@ -137,7 +137,7 @@ def in_half_precision(array: np.ndarray) -> np.ndarray:
     return half if np.isfinite(half).all() else array
 
 
-def in_int8(array: np.ndarray) -> dict[str, np.ndarray]:
+def quantize_rows(array: np.ndarray) -> dict[str, np.ndarray]:
     """Return an array as int8 with one scale for each row, float32, by suffix of their names.
 
     Each row is rounded to 255 steps between its largest absolute value and the negative of it. Vectors, integers and
@@ -170,7 +170,7 @@ def rewrite_in_int8(path: Path) -> None:
     Raises:
         OSError: If the file cannot be written; it is then unchanged.
     """
-    _rewrite(path, path, lambda name, array, file: in_int8(array))
+    _rewrite(path, path, lambda name, array, file: quantize_rows(array))
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Layout, Row, Table, tensors_of_head
+from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Layout, Row, Table, list_head_tensors
 from lmzoo.checkpoints.formats.tensor_file import Shape
 from lmzoo.common.arguments import is_integer
 from lmzoo.common.span_marks import marks_spans
@@ -80,8 +80,8 @@ def is_regression(config: JsonObject, count: int) -> bool:
 
 
 def _tensor_names(layout: Layout) -> dict[str, set[str]]:
-    """Return the names of the tensors of each kind of head that lmzoo reads; see `tensors_of_head`."""
-    return {kind: tensors_of_head(layout, kind) for kind in layout.heads}
+    """Return the names of the tensors of each kind of head that lmzoo reads; see `list_head_tensors`."""
+    return {kind: list_head_tensors(layout, kind) for kind in layout.heads}
 
 
 def _find_last_kernel(table: Table) -> str | None:

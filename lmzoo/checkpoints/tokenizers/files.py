@@ -16,19 +16,19 @@ from lmzoo.checkpoints.tokenizers.classes import (
     NO_PACKING,
     SETTINGS_FILE,
     TokenizerClass,
-    class_of_family,
-    classes_of_tokenizer,
     find_class,
+    find_tokenizer_classes,
+    get_class_of_family,
     tokenizer_classes,
 )
 from lmzoo.checkpoints.tokenizers.config import file_that_adds, read_settings, read_tokens
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
-from lmzoo.checkpoints.tokenizers.formats import format_of
+from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.packing import read_packing
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors, read_lines
 from lmzoo.errors import MissingTokenizerError, PresetError
-from lmzoo.files.inside import file_in, has_file
+from lmzoo.files.inside import has_file, join_checked
 from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles, read_json, write_json
 from lmzoo.registry.family import Family
 from lmzoo.text import CharacterTokenizer, Packing, SpecialTokens, Tokenizer, WordTokenizer
@@ -105,7 +105,7 @@ def read_tokenizer_and_packing(
     Raises:
         PresetError: If a file is missing or damaged, or the tokenizer or the packing is not supported.
     """
-    own = class_of_family(family)
+    own = get_class_of_family(family)
     stored = _read_stored(files, own, vocabulary_size, max_characters)
     if stored.peer is None:
         return stored.tokenizer, family.packing
@@ -174,12 +174,12 @@ def write_tokenizer(
         if (file := directory / VOCABULARY_FILE).is_file():  # a `CharacterTokenizer` writes none
             file.replace(directory / "vocab.txt")
         return
-    format = format_of(type(tokenizer))
+    format = get_format(type(tokenizer))
     format.write_vocabulary(tokenizer, directory)
     config = tokenizer.get_config()
     tokens = {attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in format.tokens.items()}
     settings = {
-        "tokenizer_class": peer_class or next((cls.name for cls in classes_of_tokenizer(tokenizer)), _ANY_CLASS),
+        "tokenizer_class": peer_class or next((cls.name for cls in find_tokenizer_classes(tokenizer)), _ANY_CLASS),
         "model_max_length": sequence_length,
         **{attribute: token for attribute, token in tokens.items() if token is not None},
         **{key: config.get(argument, default) for key, (argument, default) in format.settings.items()},
@@ -204,7 +204,7 @@ def write_tokenizer(
 def _packing_to_state(tokenizer: Tokenizer, name: str) -> Packing | None:
     """Return the packing of the transformers class `name`, or None if `tokenizer.json` states it by default."""
     tokenizer_class = tokenizer_classes().get(name)
-    written_packing = format_of(type(tokenizer)).packing(tokenizer)
+    written_packing = get_format(type(tokenizer)).packing(tokenizer)
     if tokenizer_class is None or written_packing is None or not tokenizer_class.can_be(tokenizer.special_tokens):
         return None
     is_same = dataclasses.replace(tokenizer_class.packing, segments=written_packing.segments) == written_packing
@@ -234,7 +234,7 @@ def _read_word_tokenizer(
             f"{directory} must hold one vocab*.txt for its tokens, found {names}. Pass `preprocessor=`."
         )
     with add_file_to_errors(files[0]):
-        return WordTokenizer(read_lines(file_in(directory, files[0].name))), files[0]
+        return WordTokenizer(read_lines(join_checked(directory, files[0].name))), files[0]
 
 
 def _read_subword_tokenizer(files: JsonFiles, own: TokenizerClass) -> _Stored:
@@ -244,17 +244,17 @@ def _read_subword_tokenizer(files: JsonFiles, own: TokenizerClass) -> _Stored:
         return _read_transformers_tokenizer(files, own, pipeline)
     tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, own.special_tokens)
     stored_tokenizer = tokenizer
-    tokenizer = format_of(type(stored_tokenizer)).of_keras_hub(
+    tokenizer = get_format(type(stored_tokenizer)).of_keras_hub(
         stored_tokenizer, lambda: _guess_lowercase(files, file, stored_tokenizer)
     )
-    if type(tokenizer) not in (own.tokenizer, format_of(own.tokenizer).alternative):
+    if type(tokenizer) not in (own.tokenizer, get_format(own.tokenizer).alternative):
         raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {own.tokenizer.__name__}.")
     return _Stored(tokenizer, file)
 
 
 def _read_transformers_tokenizer(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | None) -> _Stored:
     tokenizer_class = find_class(files, own, pipeline)
-    format = format_of(tokenizer_class.tokenizer)
+    format = get_format(tokenizer_class.tokenizer)
     file, vocabulary = _find_vocabulary(files.directory, tokenizer_class, own, pipeline)
     if own.tokenizer is tokenizer_class.tokenizer and own.special_tokens != tokenizer_class.special_tokens:
         tokens = _read_lists(format, file, vocabulary)["tokens"]
@@ -290,11 +290,11 @@ def _find_vocabulary(
     Raises:
         PresetError: If there is no vocabulary, or a file is damaged.
     """
-    format = format_of(peer.tokenizer)
+    format = get_format(peer.tokenizer)
     files = format.find_files(directory)
     if not files and pipeline is None:
         alternatives = [
-            format_of(alternative) for alternative in (format_of(own.tokenizer).alternative,) if alternative
+            get_format(alternative) for alternative in (get_format(own.tokenizer).alternative,) if alternative
         ]
         expected = [format, *(alternatives if peer.tokenizer is own.tokenizer else [])]
         raise MissingTokenizerError(
@@ -306,17 +306,17 @@ def _find_vocabulary(
         tokenizer_class: Any = format.tokenizer
         special_tokens = tokenizer_class(**peer.special_tokens).special_tokens
         with add_file_to_errors(file):
-            sources.append((file, format.vocabulary_of_pipeline(pipeline, special_tokens)))
+            sources.append((file, format.read_pipeline_vocabulary(pipeline, special_tokens)))
     if files:
         with add_file_to_errors(files[0]):
-            sources.append((files[0], format.vocabulary_of_files(files)))
+            sources.append((files[0], format.read_vocabulary_files(files)))
     file, vocabulary = sources[-1 if format.file_counts else 0]
     if len(sources) == 2:
-        _warn_of_differences(format, sources, file)
+        _warn_about_differences(format, sources, file)
     return file, vocabulary
 
 
-def _warn_of_differences(
+def _warn_about_differences(
     format: TokenizerFormat[Any], sources: Sequence[tuple[Path, Arguments]], used_file: Path
 ) -> None:
     """Warn if two files in a directory hold different vocabularies.
@@ -360,7 +360,7 @@ def _guess_lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool
     directory = files.directory
     capitalized_token = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
     if "model_type" in files.read_if_present(CONFIG_FILE):  # a checkpoint of transformers
-        default = bool(format_of(type(tokenizer)).settings["do_lower_case"][1])
+        default = bool(get_format(type(tokenizer)).settings["do_lower_case"][1])
         if default and capitalized_token is not None:
             warnings.warn(
                 f"{directory}: text is lower-cased, as in transformers, since {SETTINGS_FILE} lacks `do_lower_case`. "

@@ -37,7 +37,7 @@ _CLASSES: tuple[type[TokenizerFormat[Any]], ...] = (
 _FORMATS: dict[type[Tokenizer], TokenizerFormat[Any]] = {cls.tokenizer: cls() for cls in _CLASSES}
 
 
-def format_of(cls: type[Tokenizer]) -> TokenizerFormat[Any]:
+def get_format(cls: type[Tokenizer]) -> TokenizerFormat[Any]:
     """Return the file format of a tokenizer class.
 
     Raises:
@@ -50,14 +50,14 @@ def format_of(cls: type[Tokenizer]) -> TokenizerFormat[Any]:
 
 def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
     """Return whether a directory holds the files of a tokenizer class, without reading the vocabulary."""
-    format = format_of(cls)
+    format = get_format(cls)
     if has_file(directory, PIPELINE_FILE):
         pipeline = read_json(directory, PIPELINE_FILE)
-        return format_in(pipeline, directory, format) is format
+        return choose_format_for(pipeline, directory, format) is format
     return bool(format.find_files(directory))
 
 
-def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat[Any]) -> TokenizerFormat[Any]:
+def choose_format_for(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat[Any]) -> TokenizerFormat[Any]:
     """Return the format for the model in `tokenizer.json`, which is `wanted` if several match.
 
     Args:

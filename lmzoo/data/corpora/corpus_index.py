@@ -158,7 +158,7 @@ class Index:
                 raise ValueError(f"{path} has {size:,} bytes and should have {shard['size']:,}. {ADVICE}")
 
 
-def checksums_of(content: np.ndarray) -> list[int]:
+def compute_checksums(content: np.ndarray) -> list[int]:
     """Return the CRC-32 of every `BLOCK` bytes of a file.
 
     Args:
@@ -167,7 +167,7 @@ def checksums_of(content: np.ndarray) -> list[int]:
     return [zlib.crc32(content.data[begin : begin + BLOCK]) for begin in range(0, len(content), BLOCK)]
 
 
-def dtype_of(tokenizer: Tokenizer) -> str:
+def get_dtype_name(tokenizer: Tokenizer) -> str:
     """Return the NumPy name of the dtype that corpus files use for a tokenizer's ids."""
     return "uint16" if tokenizer.vocabulary_size <= 1 << 16 else "int32"
 

@@ -157,7 +157,7 @@ class DocumentStreams(OrderedBatches):
 
     def batches(self) -> Iterator[Tensors]:
         """Iterate over the batches of the current epoch."""
-        yield from self._pass_of(self.epoch)
+        yield from self._make_pass(self.epoch)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
         """Iterate endlessly over the batches of all epochs, starting at `step`, counted from the first epoch.
@@ -166,11 +166,11 @@ class DocumentStreams(OrderedBatches):
         """
         epoch, first = divmod(step, self.length) if self.length else (0, step)
         while True:
-            yield from self._pass_of(epoch, first)
+            yield from self._make_pass(epoch, first)
             epoch += 1
             first = 0
 
-    def _pass_of(self, epoch: int, first: int = 0) -> Iterator[Tensors]:
+    def _make_pass(self, epoch: int, first: int = 0) -> Iterator[Tensors]:
         """Yield the batches of one epoch, starting with the batch at index `first`."""
         directions = [
             cut_streams(self._sentences(epoch, backward), self.rows, self.steps, backward, complete=self.once)

@@ -18,8 +18,16 @@ import numpy as np
 
 from lmzoo.common.arguments import is_number, require
 from lmzoo.common.progress import progress_bar
-from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard, dtype_of, identity_of
-from lmzoo.data.corpora.corpus_writer import ShardWriter, warn_of_special_tokens
+from lmzoo.data.corpora.corpus_index import (
+    ADVICE,
+    INDEX_FILE,
+    TOKENIZER_FOLDER,
+    Index,
+    Shard,
+    get_dtype_name,
+    identity_of,
+)
+from lmzoo.data.corpora.corpus_writer import ShardWriter, warn_about_special_tokens
 from lmzoo.data.corpora.document_filters import DocumentFilter, check_languages
 from lmzoo.data.corpora.documents import read_documents, text_files
 from lmzoo.data.corpora.near_duplicates import (
@@ -30,7 +38,7 @@ from lmzoo.data.corpora.near_duplicates import (
     near_duplicates,
 )
 from lmzoo.data.corpora.tokenized_documents import DocumentReader
-from lmzoo.files.urls import absolute, exists, inside, load_json, open_to_read, remove, save_json, size_of, whole_file
+from lmzoo.files.urls import absolute, exists, get_size, inside, load_json, open_to_read, remove, save_json, whole_file
 from lmzoo.parallel.workers import run_jobs
 from lmzoo.text import Tokenizer
 from lmzoo.text.validate_text import collect_warnings, warn
@@ -157,7 +165,7 @@ def prepare_corpus(
     record = {
         **asdict(preparation),
         "tokenizer": identity_of(tokenizer)["sha256"],
-        "files": [[os.path.basename(file), size_of(file)] for file in files],
+        "files": [[os.path.basename(file), get_size(file)] for file in files],
     }
     parts = [_Part(number, absolute(file), folder) for number, file in enumerate(files)]
     if complete_counts := _begin(folder, json.loads(json.dumps(record)), tokenizer):
@@ -295,12 +303,12 @@ def _finish(
     """Write the index of the whole corpus, and return its counts."""
     if not shards:
         raise ValueError("There are no tokens in these documents.")
-    Index(identity_of(tokenizer), dtype_of(tokenizer), shards, complete=True).write(folder)
+    Index(identity_of(tokenizer), get_dtype_name(tokenizer), shards, complete=True).write(folder)
     totals = {name: sum(shard[name] for shard in shards) for name in ("documents", "tokens")}
     counts = {**totals, **{reason: count for reason, count in left_out.items() if count}}
     save_json(inside(folder, _RECORD_FILE), {**load_json(inside(folder, _RECORD_FILE)), "counts": counts})
     _clean_up(parts)
-    warn_of_special_tokens(shards, tokenizer)
+    warn_about_special_tokens(shards, tokenizer)
     return counts
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.progress import progress_over
-from lmzoo.data.corpora.tokenized_documents import check_documents, no_record
+from lmzoo.data.corpora.tokenized_documents import check_documents, check_not_record
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.validate_text import FirstWarning, clean_columns, warn
-from lmzoo.text.word_splitting import words_of
+from lmzoo.text.word_splitting import split_into_words
 
 Document = Sequence[str | Sequence[str]]
 
@@ -111,7 +111,7 @@ def sentences_of(
     numbered = enumerate(documents) if order is None else ((i, documents[i]) for i in order)  # type: ignore[index]
     for i, document in numbered:
         with warning.only():
-            sentences = clean_columns({f"documents[{i}]": no_record(document, i)}, words=True)[0]
+            sentences = clean_columns({f"documents[{i}]": check_not_record(document, i)}, words=True)[0]
         for sentence in sentences:
-            if words := words_of(sentence) if isinstance(sentence, str) else sentence:
+            if words := split_into_words(sentence) if isinstance(sentence, str) else sentence:
                 yield words

@@ -115,7 +115,7 @@ GOOGLE = GoogleLayout(
 )
 
 
-def _with_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+def _add_zero_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
     """Return a pooler of zeros, since KerasHub's model has a pooler and published models do not."""
     width = config.hidden_dim
     prefix = "layers/dense/vars" if config.embedding_dim == width else "layers/dense_1/vars"
@@ -132,5 +132,5 @@ KERAS_HUB = replace(
     _KERAS_HUB,
     config=replace(_KERAS_HUB.config, keys=_KEYS),
     ignored={**_KERAS_HUB.ignored, r"layers/dense(_1)?/vars/\d": "a pooler, which no published head reads"},
-    complete=_with_pooler,
+    complete=_add_zero_pooler,
 )

@@ -50,7 +50,7 @@ _SUMMARY_VALUES = {"summary_activation": ("tanh",), "summary_type": ("last",), "
 _SUMMARY = torch_modules({"classifier/dense": "sequence_summary.summary", "classifier/logits": "logits_proj"})
 
 
-def _with_query_vector(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+def _add_zero_query_vector(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
     """Return zeros for the query stream's initial vector, which transformers also has in models without the head."""
     return {}, {_QUERY_VECTOR: np.zeros((1, 1, config.hidden_dim), "float32")}
 
@@ -86,7 +86,7 @@ HUGGING_FACE = HuggingFaceLayout(
     aliases={r"^transformer\.": ""},
     copies={"lm_loss.weight": "word_embedding.weight"},
     ignored={r"(start_logits|end_logits|answer_class)\..*": "the head of a question answerer that searches by beam"},
-    complete=_with_query_vector,
+    complete=_add_zero_query_vector,
     names=Names(
         "XLNet",
         "xlnet",

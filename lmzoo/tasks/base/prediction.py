@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from lmzoo.common.log_filters import without_log_lines
+from lmzoo.common.log_filters import suppress_log_lines
 from lmzoo.common.progress import progress_bar
 from lmzoo.common.tensor_types import Tensors
 from lmzoo.parallel.several_devices import SeveralDevicesModel
@@ -212,4 +212,4 @@ def _sequences(
 
 def expected_retracing() -> AbstractContextManager[None]:
     """Suppress TensorFlow's warnings about retracing, which is expected once for each padded length."""
-    return without_log_lines("triggered tf.function retracing")
+    return suppress_log_lines("triggered tf.function retracing")

@@ -72,7 +72,7 @@ def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]]
 
     Raises:
         TypeError: if errors are to be shown for encoded examples, which have no texts; for a column that is not a list.
-        ValueError: see `with_errors`; also for a column named "length" together with `errors`.
+        ValueError: see `add_error_tables`; also for a column named "length" together with `errors`.
     """
     if errors and isinstance(x, Encoded):
         raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
@@ -84,7 +84,7 @@ def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]]
         learning_curve(history)
 
 
-def with_errors(
+def add_error_tables(
     report: Report, x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None
 ) -> Report:
     """Return a report with its optional tables: errors, slices by column, and the learning curve.

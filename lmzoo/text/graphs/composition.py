@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lmzoo.text.graphs.token_ops import EDGE, rows_of
+from lmzoo.text.graphs.token_ops import EDGE, compute_row_indices
 from lmzoo.text.graphs.unicode_map import code_points, ranked_marks, to_codes, to_text
 
 _SEPARATOR = 0x30  # "0", which no character becomes
@@ -131,7 +131,7 @@ class Composition(tf.Module):
         )
 
     def _normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        row = rows_of(codes)  # (c,)
+        row = compute_row_indices(codes)  # (c,)
         values, row, consumed = self._decompose(codes.values, row)  # (d,)
         ranks = self._ranks(values)
         # A group is a character and the marks after it, within one text.

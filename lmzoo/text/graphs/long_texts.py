@@ -10,9 +10,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lmzoo.text.graphs.preprocessor import PackingGraph, WordPackerGraph
-from lmzoo.text.graphs.token_ops import repeat, rows_of
+from lmzoo.text.graphs.token_ops import compute_row_indices, repeat
 from lmzoo.text.graphs.windows import max_context
-from lmzoo.text.long_texts import MaxWindows, check_windows, half_a_window
+from lmzoo.text.long_texts import MaxWindows, check_windows, halve_window
 from lmzoo.text.preprocessor import Preprocessor
 
 
@@ -126,7 +126,7 @@ class LongWordsGraph(WordPackerGraph):
         super().__init__(preprocessor)
         check_windows(windows, stride)
         self._windows = windows
-        self._stride = half_a_window(preprocessor) if stride is None else stride
+        self._stride = halve_window(preprocessor) if stride is None else stride
 
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the features of the windows of texts, `tf.string` (n,), and their words; see `WordPackerGraph`."""
@@ -141,7 +141,7 @@ class LongWordsGraph(WordPackerGraph):
         total = tf.shape(tokens.values, tf.int64)[0]  # N
         most_context = max_context(token, total).values  # (C,)
         index = tf.where(most_context, token.values, total)  # (C,)
-        window = tf.math.unsorted_segment_max(rows_of(token), index, total + 1)  # (N + 1,)
+        window = tf.math.unsorted_segment_max(compute_row_indices(token), index, total + 1)  # (N + 1,)
         window = tf.gather(window, first)  # (m,), below 0 for truncated words
         is_kept = window >= 0
         window = tf.boolean_mask(window, is_kept)

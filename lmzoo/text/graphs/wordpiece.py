@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
-from lmzoo.text.graphs.token_ops import ends_in_bytes, indices_in_rows, join_letters, repeat, rows_of, shift
+from lmzoo.text.graphs.token_ops import compute_row_indices, ends_in_bytes, indices_in_rows, join_letters, repeat, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import BLOCKER, NOTHING, PRIVATE_USE, RANK_UNIT, CharacterMap, character_map
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
@@ -58,7 +58,7 @@ class CleanWordsGraph(CutTextsGraph):
         codes, source = _normalize(self._map, codes)
         in_word = codes.values != _SPACE  # (d,)
         begins = in_word & ~shift(in_word, 1, False)  # (d,)
-        words, letters = join_letters(codes.values, rows_of(codes), begins, in_word, codes.nrows())
+        words, letters = join_letters(codes.values, compute_row_indices(codes), begins, in_word, codes.nrows())
         words = words.with_values(tf.where(letters.row_lengths() > self._longest, UNKNOWN_WORD, words.values))
         start = tf.gather(start, tf.boolean_mask(source, in_word))  # (l,)
         return words, letters, tf.stack([start, start + 1], axis=1)

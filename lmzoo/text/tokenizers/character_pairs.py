@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.bpe import MERGES_FILE, VOCABULARY_FILE, MergesTokenizer, lines_of_merges, write_merges
+from lmzoo.text.tokenizers.bpe import MERGES_FILE, VOCABULARY_FILE, MergesTokenizer, split_merges, write_merges
 from lmzoo.text.tokenizers.token_lists import ids_of, read_ids
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
@@ -110,7 +110,7 @@ class CharacterPairTokenizer(MergesTokenizer):
     def load_assets(self, directory: str | Path) -> None:
         """Load the vocabulary and the merges from the files that `save_assets` writes."""
         vocabulary = read_ids(Path(directory) / VOCABULARY_FILE)
-        self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
+        self._set_vocabulary(vocabulary, *split_merges(Path(directory) / MERGES_FILE))
 
 
 def spaced(token: str) -> str:

@@ -48,10 +48,10 @@ class DebertaV3Tokenizer(ModelRulesTokenizer):
         (Path(directory) / MODEL_FILE).write_bytes(without_mask(self.model))
 
     def _set_model(self, model: bytes, name: str) -> None:
-        super()._set_model(with_mask(model) if self.mask_token == _MASK else model, name)
+        super()._set_model(add_mask_token(model) if self.mask_token == _MASK else model, name)
 
 
-def with_mask(model: bytes) -> bytes:
+def add_mask_token(model: bytes) -> bytes:
     """Add `[MASK]` after all tokens of a model that lacks it; return any other bytes unchanged."""
     try:
         proto = read_model(model)
@@ -67,7 +67,7 @@ def with_mask(model: bytes) -> bytes:
 
 
 def without_mask(model: bytes) -> bytes:
-    """Remove the `[MASK]` that `with_mask` added; return any other model unchanged."""
+    """Remove the `[MASK]` that `add_mask_token` added; return any other model unchanged."""
     mask_proto = model_proto()()
     mask_proto.pieces.add(piece=_MASK, score=0.0, type=_CONTROL)
     return model.removesuffix(mask_proto.SerializePartialToString())

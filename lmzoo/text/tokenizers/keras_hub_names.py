@@ -66,29 +66,29 @@ class KerasHubTokenizerNames(AdvisesOnNames):
     @property
     def unk_token_id(self) -> int | None:
         """Id of the unknown token, or None if there is none."""
-        return self._id_of(self.unk_token)
+        return self._get_id(self.unk_token)
 
     @property
     def start_token_id(self) -> int | None:
         """Id of the token at the beginning of a sequence, or None if there is none."""
-        return self._id_of(self.start_token)
+        return self._get_id(self.start_token)
 
     @property
     def end_token_id(self) -> int | None:
         """Id of the token at the end of a text, or None if there is none."""
-        return self._id_of(self.end_token)
+        return self._get_id(self.end_token)
 
     @property
     def mask_token_id(self) -> int | None:
         """Id of the mask token, or None if there is none."""
-        return self._id_of(self.mask_token)
+        return self._get_id(self.mask_token)
 
     @property
     def special_token_ids(self) -> list[int]:
         """Ids of `special_tokens`, in the same order."""
         return [self.token_to_id(token) for token in self.special_tokens]
 
-    def _id_of(self, token: str | None) -> Any:
+    def _get_id(self, token: str | None) -> Any:
         """Return the id of a token, or None for None."""
         return None if token is None else self.token_to_id(token)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE, Aligned, every_character, squeeze
+from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE, Aligned, list_cleaned_characters, squeeze
 
 if TYPE_CHECKING:
     from tokenizers import normalizers
@@ -133,7 +133,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
         set_min_log_level(0)
     spec = sentencepiece_model_pb2.NormalizerSpec.FromString(rules.serialized_normalizer_spec())
     normalizer = normalizers.Precompiled(spec.precompiled_charsmap)
-    characters = [character for character in every_character() if character not in "\r\n½"]
+    characters = [character for character in list_cleaned_characters() if character not in "\r\n½"]
     kinds = np.zeros(0x110000, "int32")
 
     def results(before: str, behind: str) -> list[str]:

@@ -46,13 +46,13 @@ class CharacterMap(dict[int, str]):
         Args:
             whitespace: bool, whether whitespace becomes a space.
         """
-        characters = [c for c in every_character() if c != _SEPARATOR]
+        characters = [c for c in list_cleaned_characters() if c != _SEPARATOR]
         replacements = self.steps.normalize_str(_SEPARATOR.join(characters)).split(_SEPARATOR)
         mapped = zip(characters, map(_replace_whitespace, replacements) if whitespace else replacements, strict=True)
         return {ord(character): text for character, text in mapped if text != character}
 
 
-def every_character() -> list[str]:
+def list_cleaned_characters() -> list[str]:
     """Return all Unicode characters that cleaning may change."""
     return [chr(code) for bounds in _CODE_POINT_RANGES for code in range(*bounds)]
 

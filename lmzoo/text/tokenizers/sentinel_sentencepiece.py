@@ -80,7 +80,7 @@ class T5Tokenizer(ModelRulesTokenizer):
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, without sentinels that were added to it."""
-        (Path(directory) / MODEL_FILE).write_bytes(without_sentinels(self.model, self.sentinels))
+        (Path(directory) / MODEL_FILE).write_bytes(remove_sentinels(self.model, self.sentinels))
 
     def _set_model(self, model: bytes, name: str) -> None:
         super()._set_model(with_sentinels(model, self.sentinels), name)
@@ -114,6 +114,6 @@ def with_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
     return model + _serialize(sentinels)
 
 
-def without_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
+def remove_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
     """Remove the sentinels that `with_sentinels` added; return any other model unchanged."""
     return model.removesuffix(_serialize(sentinels))
