@@ -249,11 +249,11 @@ def take(x: Inputs, indices: Sequence[int]) -> Inputs:
 
 
 @contextmanager
-def iterate_in_parts(x: Inputs, batch_size: int, shown: bool = True) -> Iterator[Iterator[Inputs]]:
-    """Open an iterator over groups of a few batches of examples, with a progress bar if `shown`."""
+def iterate_in_parts(x: Inputs, batch_size: int, show_progress: bool = True) -> Iterator[Iterator[Inputs]]:
+    """Open an iterator over groups of a few batches of examples, with a progress bar if `show_progress`."""
     count = count_examples(x)
     size = _BATCHES_PER_PART * batch_size
-    with progress_bar("Predicting", count, "examples", shown) as advance:
+    with progress_bar("Predicting", count, "examples", show_progress) as advance:
 
         def parts() -> Iterator[Inputs]:
             for start in range(0, count, size):

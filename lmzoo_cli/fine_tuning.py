@@ -198,21 +198,21 @@ def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTu
     return history
 
 
-def class_weights(given: Sequence[str], counts: Mapping[str, int]) -> dict[str, float]:
+def class_weights(entries: Sequence[str], counts: Mapping[str, int]) -> dict[str, float]:
     """Return the weight of each class, by default 1.
 
     Args:
-        given: values of `--class-weight`.
+        entries: values of `--class-weight`.
         counts: number of training examples of each class.
 
     Raises:
         ValueError: If a class is unknown, or a weight is not a number of at least 0.
     """
-    if given == [_BALANCED]:
+    if entries == [_BALANCED]:
         total = sum(counts.values())
         return {name: total / (len(counts) * count) for name, count in counts.items() if count}
     weights = dict.fromkeys(counts, 1.0)
-    for entry in given:
+    for entry in entries:
         name, _, number = entry.rpartition("=")
         if name not in counts:
             raise ValueError(

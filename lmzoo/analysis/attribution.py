@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.analysis.explained import Attribution, Explained, check_explained, left_out, questions
+from lmzoo.analysis.explained import Attribution, Explained, check_explained, compute_drops, questions
 from lmzoo.analysis.reading import SPECIAL
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
@@ -143,7 +143,7 @@ def leave_out(
     ```
     """
     texts = check_explained(task, texts, word)
-    return left_out(task, texts, target, word, batch_size)
+    return compute_drops(task, texts, target, word, batch_size)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lmzoo.analysis.reading import SPECIAL, Reader, ReadText, joined, listed
+from lmzoo.analysis.reading import SPECIAL, Reader, ReadText, join_spans, make_lists
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.errors import ArgumentError, WrongModelError
@@ -70,7 +70,7 @@ def check_explained(task: Any, texts: Any, word: str | int | None) -> Any:
             "Contributions are to answers of a TextClassifier, TextRegressor, TokenClassifier or QuestionAnswerer, got "
             f"{task!r:.60}."
         )
-    texts = listed(texts)
+    texts = make_lists(texts)
     tags_words = isinstance(task, TokenClassifier)
     if tags_words and task.crf:
         raise ValueError("With `crf` labels are scored together, and no word has a score of its own to explain.")
@@ -110,7 +110,7 @@ def _label_scores(
     start, _, end = reader.special()
     for i, words in enumerate(encoded.words):
         spans = place_tokens(reader.preprocessor.tokenizer, words)[: int(encoded.lengths[i]) - len(start) - len(end)]
-        read_text = joined((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
+        read_text = join_spans((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
         yield _question(reader, read_text, encoded, i, class_name(task, classes[i]), (positions[i], classes[i]))
 
 
@@ -134,7 +134,7 @@ def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str
             for token_id, span in zip(ids, offsets, strict=True)
         ]
         question = tokenizer.tokenize_with_offsets([text])[0][: counts[1]]
-        read_text = joined(
+        read_text = join_spans(
             (_join_words(text), encoded.contexts[encoded.examples[window]]),
             (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
         )  # fmt: skip
@@ -158,7 +158,7 @@ def _question(
 # === Left-out words ===
 
 
-def left_out(
+def compute_drops(
     task: Explained, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
 ) -> list[Attribution]:
     """Return how much the score of each text's prediction drops without each of its words."""

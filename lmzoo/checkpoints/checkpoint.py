@@ -13,7 +13,15 @@ from typing import Any
 import keras
 
 from lmzoo.checkpoints.config_table import Arguments, format_keys
-from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, check_sizes, list_head_tensors, plan, weights_of
+from lmzoo.checkpoints.engine import (
+    Layout,
+    Plan,
+    canonical_names,
+    check_sizes,
+    get_weights_by_path,
+    list_head_tensors,
+    plan,
+)
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors
 from lmzoo.checkpoints.tokenizers.config import longest_sequence
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer_and_packing
@@ -161,7 +169,7 @@ class Checkpoint:
             PresetError: If a tensor is missing, unexpected or of the wrong shape; the message names the first one.
         """
         head = model.head_kind if isinstance(model, HasHead) else None
-        return plan(self.layout, self.weights.open(), weights_of(model), head)
+        return plan(self.layout, self.weights.open(), get_weights_by_path(model), head)
 
     def load(self, model: keras.Model, with_head: bool = True) -> Plan:
         """Load the stored weights into a backbone or task and return the executed plan.
@@ -174,7 +182,7 @@ class Checkpoint:
             PresetError: If a tensor is missing, unexpected or of the wrong shape, or differs from its copy in the file.
         """
         loaded_model = model if with_head else getattr(model, "backbone", model)
-        weights = weights_of(loaded_model)
+        weights = get_weights_by_path(loaded_model)
         loading_plan = self.plan(loaded_model)
         loading_plan.run()
         if prefix := loading_plan.tensors.prefix:

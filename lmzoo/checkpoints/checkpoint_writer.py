@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from lmzoo.checkpoints.config_table import Arguments
-from lmzoo.checkpoints.engine import Layout, convert_to_tensors, weights_of
+from lmzoo.checkpoints.engine import Layout, convert_to_tensors, get_weights_by_path
 from lmzoo.checkpoints.family_names import keras_hub_prefix, names_in_transformers
 from lmzoo.checkpoints.formats.hdf5 import write_hdf5
 from lmzoo.checkpoints.formats.reshaped import stack
@@ -94,7 +94,7 @@ def write_checkpoint(
     if approximates_gelu:
         config_changes = {**config_changes, "activation": "gelu_tanh"}
     config = _convert_config(layout, dataclasses.replace(backbone.config, **config_changes))
-    weights = weights_of(model)
+    weights = get_weights_by_path(model)
     if task is not None:
         is_embedder = head_kind == "embedding"
         if head_kind not in layout.heads or (to == "keras_hub" and not is_embedder):

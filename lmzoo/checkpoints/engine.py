@@ -215,7 +215,7 @@ class Plan:
         warn_about_not_finite(self.tensors.path, problem)
 
 
-def weights_of(model: keras.Model) -> dict[str, keras.Variable]:
+def get_weights_by_path(model: keras.Model) -> dict[str, keras.Variable]:
     """Return the weights of a model by path, without the states of random number generators."""
     return {weight.path: weight for weight in model.weights}
 
@@ -267,12 +267,12 @@ def check_axes(
             _check_size(keys, argument, arguments.get(argument), longest_axis, "at most in one tensor", path)
 
 
-def _check_size(keys: Mapping[str, str], argument: str, size: Any, most: int, description: str, path: Path) -> None:
+def _check_size(keys: Mapping[str, str], argument: str, size: Any, maximum: int, description: str, path: Path) -> None:
     largest_size = max((value for value in keras.tree.flatten(size) if isinstance(value, int)), default=0)
-    if largest_size > 2 * most:
+    if largest_size > 2 * maximum:
         key = keys.get(argument, f"`{argument}`")
         raise PresetError(
-            f"According to its configuration {key} is {largest_size:,}, but {path} holds {most:,} {description}: "
+            f"According to its configuration {key} is {largest_size:,}, but {path} holds {maximum:,} {description}: "
             "configuration and weights do not belong together. Nothing was built."
         )
 

@@ -14,9 +14,9 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
     EMBEDDINGS,
     WORD_TABLE,
     HuggingFaceLayout,
+    add_prefixes,
     config_table,
     hugging_face_layout,
-    under,
 )
 from lmzoo.checkpoints.keras_hub.checkpoint import JOINED_EMBEDDINGS, KerasHubLayout, keras_hub_layout
 
@@ -49,7 +49,7 @@ def transformers_layout(names: Names | None = None) -> HuggingFaceLayout:
     return hugging_face_layout(
         # transformers counts two unused rows of the position table: positions start after the padding id, 1.
         config=config_table(shifts={"max_sequence_length": 2}, allowed={"pad_token_id": (1,)}),
-        backbone=torch_modules({**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK)}),
+        backbone=torch_modules({**EMBEDDINGS, **add_prefixes("block_{i}", "encoder.layer.{i}", BLOCK)}),
         masked_lm=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
         classifier={"classifier/dense": "classifier.dense", "classifier/logits": "classifier.out_proj"},
         choice={"classifier/dense": "pooler.dense", "classifier/logits": "classifier"},
@@ -88,7 +88,7 @@ FAIRSEQ = Layout(
             "embeddings/token_embedding": "embed_tokens",
             "embeddings/position_embedding": "embed_positions",
             "embeddings/layer_norm": "layernorm_embedding",
-            **under("block_{i}", "layers.{i}", FAIRSEQ_BLOCK),
+            **add_prefixes("block_{i}", "layers.{i}", FAIRSEQ_BLOCK),
         }
     ),
     heads={

@@ -212,7 +212,7 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     return Report(scores, {"types" if scheme else "labels": _class_table("label", types, by_type)})
 
 
-def shortened(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     """Put a text on one line, and truncate it to `length` characters with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
@@ -221,7 +221,7 @@ def shortened(text: str, length: int) -> str:
 def _format_table(rows: Sequence[Sequence[Cell]]) -> str:
     """Format a table as text with aligned columns."""
     cells = [
-        [f"{x:.4f}" if isinstance(x, float) else shortened(str(x), _MAX_CELL_CHARACTERS) for x in row] for row in rows
+        [f"{x:.4f}" if isinstance(x, float) else shorten(str(x), _MAX_CELL_CHARACTERS) for x in row] for row in rows
     ]
     first_width, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
     lines = ([row[0].ljust(first_width), *map(str.rjust, row[1:], widths)] for row in cells)

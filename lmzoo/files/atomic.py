@@ -253,20 +253,20 @@ def _link_foreign(target: Path, temporary: Path, owns: Collection[str]) -> list[
     return names
 
 
-def link_or_copy(source: str | Path, to: str | Path) -> None:
+def link_or_copy(source: str | Path, target: str | Path) -> None:
     """Create a hard link to a file, or a copy where the file system has no links; ignore a missing file.
 
     Raises:
         OSError: if the file cannot be copied, or is on another file system.
     """
     try:
-        os.link(source, to, follow_symlinks=False)
+        os.link(source, target, follow_symlinks=False)
     except FileNotFoundError:  # removed since it was listed
         pass
     except OSError as error:
         if error.errno == errno.EXDEV:  # a mounted file system: its files would later be deleted
             raise
-        shutil.copy2(source, to, follow_symlinks=False)
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _move_foreign(old: Path, target: Path, owns: Collection[str]) -> None:
@@ -337,10 +337,10 @@ def _exchange(first: Path, second: Path) -> bool:
         return False
 
 
-def _copy_mode(source: Path, to: Path) -> None:
-    """Copy the permissions of `source` to `to`."""
-    if source.stat().st_mode != to.stat().st_mode:  # file systems with only one mode refuse to set it
-        shutil.copymode(source, to)
+def _copy_mode(source: Path, target: Path) -> None:
+    """Copy the permissions of `source` to `target`."""
+    if source.stat().st_mode != target.stat().st_mode:  # file systems with only one mode refuse to set it
+        shutil.copymode(source, target)
 
 
 def _sync(path: Path) -> None:

@@ -36,7 +36,7 @@ def absolute(path: str | Path) -> str:
     return os.fspath(path) if is_url(path) else os.path.realpath(os.path.expanduser(path))
 
 
-def inside(folder: str | Path, name: str) -> str:
+def join_path(folder: str | Path, name: str) -> str:
     """Join a directory, given as a path or a URL, and the name of a file in it."""
     return f"{os.fspath(folder).rstrip('/')}/{name}" if is_url(folder) else os.path.join(folder, name)
 
@@ -145,7 +145,7 @@ def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
     """
     names = names_below(source, find_files(source, lambda name: True))
     for name in sorted(names, key=lambda name: name == last):
-        with open_to_read(inside(source, name)) as file, whole_file(inside(target, name)) as copy:
+        with open_to_read(join_path(source, name)) as file, whole_file(join_path(target, name)) as copy:
             shutil.copyfileobj(file, copy, _BLOCK_BYTES)
 
 

@@ -141,5 +141,5 @@ class RelativePositionBias(ConfiguredLayer):
     def compute_output_spec(self, inputs: Tensor, positions: Tensor | None = None) -> keras.KerasTensor:
         """Return the spec of the bias for all queries, or for the queries at `positions`."""
         length = inputs.shape[1]
-        batch, queries = (1, length) if positions is None else positions.shape
-        return keras.KerasTensor((batch, self.num_heads, queries, length), self.compute_dtype)
+        batch, query_count = (1, length) if positions is None else positions.shape
+        return keras.KerasTensor((batch, self.num_heads, query_count, length), self.compute_dtype)

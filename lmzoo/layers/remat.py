@@ -13,7 +13,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Tensor, Tensors
 
 
-def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
+def recompute_in_backward(layer: keras.layers.Layer, function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
     """Return `function(*inputs)`, and recompute its activations in the backward pass instead of storing them.
 
     `keras.remat` alone would draw different dropout masks in the second computation on TensorFlow, and fail on JAX.

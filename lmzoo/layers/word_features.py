@@ -60,10 +60,12 @@ class StaticWordFeatures(ConfiguredLayer):
         """Return the backbone's vectors, followed by the words' own."""
         if len(ids.shape) == 3:
             first, second = (hash_words(ids, multiplier) for multiplier in _MULTIPLIERS)  # (B, T)
-            known = ops.convert_to_tensor(self.hashes)  # (N, 2)
-            place = ops.searchsorted(known[1:, 0], ops.reshape(first, (-1,)))  # (B·T,)
+            vocabulary_hashes = ops.convert_to_tensor(self.hashes)  # (N, 2)
+            place = ops.searchsorted(vocabulary_hashes[1:, 0], ops.reshape(first, (-1,)))  # (B·T,)
             rows = ops.minimum(ops.reshape(ops.cast(place, "int32"), ops.shape(first)) + 1, self.count - 1)  # (B, T)
-            is_known = (ops.take(known[:, 0], rows) == first) & (ops.take(known[:, 1], rows) == second)
+            is_known = (ops.take(vocabulary_hashes[:, 0], rows) == first) & (
+                ops.take(vocabulary_hashes[:, 1], rows) == second
+            )
         else:
             rows = ids
             is_known = ids < self.count  # more tokens may have been added

@@ -31,7 +31,7 @@ from typing import BinaryIO
 import numpy as np
 
 from lmzoo.common.progress import progress_bar
-from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed
+from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompress
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.ngrams.table import NEVER, START, NgramTable
 
@@ -106,7 +106,7 @@ def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[
     """
     with open_to_read(path) as raw:
         try:
-            return _Reader(path, decompressed(raw), verbose).read()
+            return _Reader(path, decompress(raw), verbose).read()
         except ARCHIVE_ERRORS as error:
             raise ValueError(f"{path} is a damaged archive: {error}") from None
 

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lmzoo.parallel.workers import connected, make_worker_options
+from lmzoo.parallel.workers import connect_to_ray, make_worker_options
 
 _MAX_RESTARTS = 3  # of all processes, after one has died
 _POLL_SECONDS = 0.2
@@ -81,7 +81,7 @@ def run_together(
     run_together("lmzoo_cli", ["pretrain", "texts", "--output", "my_preset"], workers=4)
     ```
     """
-    with connected(workers, address) as ray, _catch_signals() as signals:
+    with connect_to_ray(workers, address) as ray, _catch_signals() as signals:
         from ray.util.queue import Queue
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

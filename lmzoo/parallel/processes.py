@@ -39,7 +39,7 @@ def process_index() -> int:
     return jax.process_index()
 
 
-def gathered(values: Any) -> np.ndarray:
+def all_gather(values: Any) -> np.ndarray:
     """Gather an array from each process.
 
     All processes must call this together.
@@ -159,20 +159,20 @@ def main_process_first() -> Iterator[None]:
         ProcessesError: in the other processes, if process 0 failed.
     """
     is_main = process_index() == 0
-    if not is_main and gathered(0).any():
+    if not is_main and all_gather(0).any():
         raise ProcessesError("Process 0 has failed, and says why.")
     try:
         yield
     except BaseException:
         if is_main:
-            gathered(1)
+            all_gather(1)
         raise
     if is_main:
-        gathered(0)
+        all_gather(0)
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def without_distribution() -> Iterator[None]:
     """Compute in this process only, without waiting for other processes."""
     if not several_processes():
         yield

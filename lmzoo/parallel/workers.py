@@ -63,7 +63,7 @@ def run_jobs(
         function = start()
         yield from ((job, function(job)) for job in jobs)
         return
-    with connected(workers, address) as ray:
+    with connect_to_ray(workers, address) as ray:
         yield from _run_on_actors(ray, list(jobs), start, workers, accelerated)
 
 
@@ -141,7 +141,7 @@ def make_worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, 
 
 
 @contextlib.contextmanager
-def connected(workers: int, address: str | None) -> Iterator[Any]:
+def connect_to_ray(workers: int, address: str | None) -> Iterator[Any]:
     """Connect to a Ray cluster, or start one on this machine, and yield the `ray` module.
 
     An existing connection of this process is used and kept.

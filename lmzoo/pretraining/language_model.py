@@ -43,7 +43,7 @@ def count_sampled_words(vocabulary_size: int) -> int:
 
 
 def train_language_model(
-    run: Run, train: Sequence[TrainingDocuments], held: Sequence[TrainingDocuments]
+    run: Run, train: Sequence[TrainingDocuments], held_out: Sequence[TrainingDocuments]
 ) -> tuple[Task, Facts]:
     """Train a bidirectional language model on documents, and evaluate it on held-out documents.
 
@@ -52,7 +52,7 @@ def train_language_model(
     Args:
         run: settings and files of the run.
         train: documents to train on, one object per text.
-        held: held-out documents of the same texts.
+        held_out: held-out documents of the same texts.
 
     Returns:
         The model, and the results for its model card.
@@ -66,10 +66,10 @@ def train_language_model(
     run.say("reading the text")
     with main_process_first():
         # Store the held-out documents now, since the files may change before the evaluation at the end.
-        held_out = []
-        for text in held:
+        stored_documents = []
+        for text in held_out:
             name = "_".join(filter(None, ("held_out", text.name)))
-            held_out.append(StoredDocuments.store(text, run.work / f"{name}.jsonl", run.verbose))
+            stored_documents.append(StoredDocuments.store(text, run.work / f"{name}.jsonl", run.verbose))
         documents = StoredDocuments.store(MixedDocuments(train), run.work / "train.jsonl", run.verbose)
         run.say(f"train: {len(documents):,} documents")
         if not words_file.exists():
@@ -91,7 +91,7 @@ def train_language_model(
     run.say(f"training on {batch_size} streams: {steps:,} steps of {unroll} words of each")
     seconds = run.fit(model, documents, steps, batch_size * unroll, batch_size=batch_size)
     text_scores = []
-    for held_out_documents in held_out:
+    for held_out_documents in stored_documents:
         run.say(f"evaluating on {len(held_out_documents):,} documents")
         text_scores.append(
             {
@@ -99,14 +99,14 @@ def train_language_model(
                 for name, direction in (("perplexity", None), ("forward_perplexity", "forward"))
             }
         )
-    shares = [text.share for text in held]
+    shares = [text.share for text in held_out]
     return model, {
         # geometric means of the texts' perplexities
         "scores": {
             name: float(np.exp(np.dot(shares, [np.log(s[name]) for s in text_scores]))) for name in text_scores[0]
         },
-        "of_texts": {text.name: scores for text, scores in zip(held, text_scores, strict=True)}
-        if len(held) > 1
+        "of_texts": {text.name: scores for text, scores in zip(held_out, text_scores, strict=True)}
+        if len(held_out) > 1
         else {},
         "text": f"{len(documents):,} documents{describe_shares(train)}",
         "held_out": "all words of other documents",

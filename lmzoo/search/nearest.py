@@ -207,7 +207,7 @@ def read_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndar
     """
     count, width = vectors.shape
     size = max(1, _BLOCK_VALUES // width)
-    with progress_bar(work, count, "vectors", shown=bool(work)) as advance:
+    with progress_bar(work, count, "vectors", show=bool(work)) as advance:
         for start in range(0, count, size):
             block = np.array(vectors[start : start + size], "float32")
             _release(vectors)

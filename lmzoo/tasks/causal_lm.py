@@ -41,7 +41,7 @@ from lmzoo.tasks.prompts import (
     split_stops,
 )
 from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
-from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
+from lmzoo.tasks.served_generation import generate_in_ops, generation_signatures, without_end
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import stream_steps
 from lmzoo.text.probabilities import softmax
@@ -659,7 +659,9 @@ class CausalLM(Task):
         The end token that the preprocessor appends to a text is removed before generation.
         """
         return {
-            "text": generated(self._stateless(), without_end(features, self.text_preprocessor), self.max_new_tokens)
+            "text": generate_in_ops(
+                self._stateless(), without_end(features, self.text_preprocessor), self.max_new_tokens
+            )
         }
 
     def signatures(self) -> Signatures:

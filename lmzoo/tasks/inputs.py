@@ -320,25 +320,25 @@ class TokenFeatures(TaskInputs):
         return isinstance(self.x, Mapping) and all(hasattr(v, "shape") and not len(v) for v in self.x.values())
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
-        checked = self.checked(task)
-        weights = checked.sample_weight
+        features = self.check(task)
+        weights = features.sample_weight
         if options.class_weight is not None:
-            weights = checked.weigh(options.class_weight)
-        if not isinstance(checked.x, Mapping):
-            return _check_dataset_weights(checked.x), checked.y, weights
-        arrays = (checked.x, checked.y, weights)
+            weights = features.weigh(options.class_weight)
+        if not isinstance(features.x, Mapping):
+            return _check_dataset_weights(features.x), features.y, weights
+        arrays = (features.x, features.y, weights)
         order = options.order if task.independent_rows else "given"
         return ArrayBatches(arrays, options.batch_size or BATCH_SIZE, order, options.seed), None, None
 
     def split(self, task: Encoder, fraction: float) -> tuple[TaskInputs, TaskInputs]:
         if not isinstance(self.x, Mapping):
             return super().split(task, fraction)
-        checked = self.checked(task)
-        rows = ArrayBatches((checked.x, checked.y, checked.sample_weight), BATCH_SIZE)
+        features = self.check(task)
+        rows = ArrayBatches((features.x, features.y, features.sample_weight), BATCH_SIZE)
         cut = find_first_held_out(len(rows.lengths), fraction)
         return TokenFeatures(*rows.rows(slice(cut))), TokenFeatures(*rows.rows(slice(cut, None)))
 
-    def checked(self, task: Encoder) -> TokenFeatures:
+    def check(self, task: Encoder) -> TokenFeatures:
         """Check the features, labels and weights, and return them with labels and weights as arrays.
 
         For datasets and generators, only the types of their elements are checked.

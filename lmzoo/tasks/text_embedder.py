@@ -290,8 +290,8 @@ class TextEmbedder(LongTextTask):
         names = check_pair_prompts(self.pair_prompts, self.prompts)
         if names is None:
             return self.prompt_text(), self.prompt_text()
-        first, other = ("" if name is None else self.prompts[name] for name in names)
-        return first, other
+        first, second = ("" if name is None else self.prompts[name] for name in names)
+        return first, second
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
         """Encode texts or pairs with the default prompt before each text; see `Task.encode_inputs`."""
@@ -347,16 +347,18 @@ class TextEmbedder(LongTextTask):
         columns = clean_groups(x, self.text_preprocessor.tokenizer.takes_words)
         check_groups(columns, self.objective)
         first_prompt, other_prompt = self._pair_prompt_texts()
-        firsts, *rest = columns
+        firsts, *other_columns = columns
         count = len(firsts)
         warning = FirstWarning()
         with warning.only():
             first_column = self._encode_with(firsts, first_prompt)
         with warning.only():
-            others = self._encode_with([text for column in rest for text in column], other_prompt)
+            other_texts = self._encode_with([text for column in other_columns for text in column], other_prompt)
         # Different prompts make equal texts differ in their tokens.
         ids = text_ids(columns) if first_prompt != other_prompt else None
-        return EncodedGroups((first_column, *(others[k * count : (k + 1) * count] for k in range(len(rest)))), ids)
+        return EncodedGroups(
+            (first_column, *(other_texts[k * count : (k + 1) * count] for k in range(len(other_columns)))), ids
+        )
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Check labels and return them as float32 (n,); for objective "cosine" they must be between -1 and 1."""

@@ -407,8 +407,8 @@ class TokenClassifier(LongTextTask):
         self, columns: Sequence[np.ndarray], encoded: EncodedInputs, batch_size: int, constrained: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the class numbers, int (U,), and probabilities, float (U,), of each text's tokens at `columns`."""
-        most = int(encoded.counts.max(initial=1)) if isinstance(encoded, WindowedTexts) else 1
-        for indices in group_items(range(len(encoded)), max(1, _WINDOWS_PER_PREDICTION // most)):
+        max_count = int(encoded.counts.max(initial=1)) if isinstance(encoded, WindowedTexts) else 1
+        for indices in group_items(range(len(encoded)), max(1, _WINDOWS_PER_PREDICTION // max_count)):
             outputs = self.predict(encoded.select(np.array(indices)), batch_size, verbose=0)
             group_columns = [columns[i] for i in indices]
             if self.crf:
@@ -522,10 +522,10 @@ class TokenClassifier(LongTextTask):
             word_outputs = tf.gather_nd(outputs, place)  # (m, C), or (m, C + 1, C + 1)
             if self.crf:
                 counts = span.row_lengths()  # (n,)
-                most = tf.maximum(tf.reduce_max(counts), 1)
-                is_word = tf.sequence_mask(counts, most)  # (n, M)
+                max_count = tf.maximum(tf.reduce_max(counts), 1)
+                is_word = tf.sequence_mask(counts, max_count)  # (n, M)
                 states = word_outputs.shape[1:]
-                dense = span.with_values(word_outputs).to_tensor(0.0, shape=tf.stack([-1, most, *states]))
+                dense = span.with_values(word_outputs).to_tensor(0.0, shape=tf.stack([-1, max_count, *states]))
                 dense = tf.ensure_shape(dense, [None, None, *states])  # (n, M, C + 1, C + 1)
                 classes, scores = (tf.boolean_mask(x, is_word) for x in decode(dense, is_word))  # (m,)
             else:

@@ -95,15 +95,15 @@ def check_possible(numbers: np.ndarray, counts: Sequence[int], labels: Sequence[
     for i, text_labels in enumerate(np.split(numbers, np.cumsum(counts)[:-1])):
         places = np.flatnonzero(text_labels != IGNORED)
         path = [boundary_index, *text_labels[places].tolist(), boundary_index]
-        for k, (before, after) in enumerate(pairwise(path)):
-            if not is_allowed[before, after]:
-                place = f"`y[{i}][{places[k]}]`" if after < boundary_index else f"`y[{i}]`"
-                if before == boundary_index:
-                    problem = f"{labels[after]!r} cannot begin a text"
-                elif after == boundary_index:
-                    problem = f"a text cannot end with {labels[before]!r}"
+        for k, (previous, following) in enumerate(pairwise(path)):
+            if not is_allowed[previous, following]:
+                place = f"`y[{i}][{places[k]}]`" if following < boundary_index else f"`y[{i}]`"
+                if previous == boundary_index:
+                    problem = f"{labels[following]!r} cannot begin a text"
+                elif following == boundary_index:
+                    problem = f"a text cannot end with {labels[previous]!r}"
                 else:
-                    problem = f"{labels[after]!r} cannot follow {labels[before]!r}"
+                    problem = f"{labels[following]!r} cannot follow {labels[previous]!r}"
                 raise ValueError(
                     f"{place}: {problem}, in the scheme of the labels {list(labels)}. Correct it, or train without "
                     "`crf`."

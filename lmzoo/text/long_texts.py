@@ -124,12 +124,12 @@ class WindowedTexts(Encoded):
 
     def lay_out(self, outputs: np.ndarray) -> np.ndarray:
         """Return outputs per token, (w, T, ...), with the windows of each text side by side: (n, W·T, ...)."""
-        most = int(self.counts.max(initial=1))
-        if most == 1:
+        max_count = int(self.counts.max(initial=1))
+        if max_count == 1:
             return outputs
         text = np.repeat(np.arange(len(self)), self.counts)  # (w,)
         window = ranges(np.zeros(len(self), "int64"), self.counts)  # (w,)
-        shape = (len(self), most, self.window_length, *outputs.shape[2:])
+        shape = (len(self), max_count, self.window_length, *outputs.shape[2:])
         result = np.zeros(shape, outputs.dtype)  # (n, W, T, ...)
         result[text, window, : outputs.shape[1]] = outputs
         return result.reshape(len(self), -1, *outputs.shape[2:])
@@ -255,23 +255,23 @@ def encode_in_windows(
     check_windows(windows, stride)
     tokenizer = preprocessor.tokenizer
     columns = {"texts": texts} if pairs is None else {"texts": texts, "pairs": pairs}
-    first, *rest = (tokenizer.tokenize(column) for column in clean_columns(columns, tokenizer.takes_words))
-    second = rest[0] if rest else [[]] * len(first)
+    first, *second_columns = (tokenizer.tokenize(column) for column in clean_columns(columns, tokenizer.takes_words))
+    second = second_columns[0] if second_columns else [[]] * len(first)
     if len(first) != len(second):
         raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
     lengths, second_lengths = (np.array([*map(len, column)], "int64") for column in (first, second))
     budget = preprocessor.room(pair=pairs is not None)
     splits_first = lengths > second_lengths  # (n,)
     shorter = np.minimum(lengths, second_lengths)
-    kept = np.minimum(shorter, budget // 2)  # (n,), tokens of the shorter text
-    if truncated := int((kept < shorter).sum()):
+    shorter_length = np.minimum(shorter, budget // 2)  # (n,), tokens of the shorter text
+    if truncated := int((shorter_length < shorter).sum()):
         warn(
             f"{truncated} of {len(first)} pairs hold two long texts; the shorter one was truncated to {budget // 2} "
             "tokens, half of a window."
         )
     lead = np.where(splits_first, _prompt_lengths(tokenizer.tokenize([prompt])[0] if prompt else [], first), 0)
-    lead = np.minimum(lead, budget - kept - 1)  # (n,), tokens of the prompt
-    room = budget - kept - lead  # (n,)
+    lead = np.minimum(lead, budget - shorter_length - 1)  # (n,), tokens of the prompt
+    room = budget - shorter_length - lead  # (n,)
     steps = room if stride is None else np.minimum(room, stride)
     totals = np.maximum(lengths, second_lengths) - lead
     placed = _place_windows(totals, room, steps, windows, preprocessor.sequence_length)
@@ -281,9 +281,9 @@ def encode_in_windows(
         begin += lead[i]
         if splits_first[i]:
             firsts.append(first[i][: lead[i]] + first[i][begin : begin + count])
-            seconds.append(second[i][: kept[i]])
+            seconds.append(second[i][: shorter_length[i]])
         else:
-            firsts.append(first[i][: kept[i]])
+            firsts.append(first[i][: shorter_length[i]])
             seconds.append(second[i][begin : begin + count])
     packed = preprocessor.pack(firsts, None if pairs is None else seconds)
     return WindowedTexts(_append_empty(packed), placed.splits, preprocessor.sequence_length)

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from lmzoo.common.tensor_types import Features, Tensor
-from lmzoo.layers.remat import get_seeds, recomputed
+from lmzoo.layers.remat import get_seeds, recompute_in_backward
 from lmzoo.layers.scan import scan
 
 
@@ -46,7 +46,7 @@ def compute_in_mini_batches(
     # A loop needs stateless calls, so the dropout seeds are the carry.
     def step(values: list[Tensor], part: Features) -> tuple[list[Tensor], Tensor]:
         with keras.StatelessScope(state_mapping=[*fixed, *zip(seeds, values, strict=True)]) as scope:
-            result = recomputed(layer, lambda: function(part))
+            result = recompute_in_backward(layer, lambda: function(part))
         return [scope.get_current_value(v) for v in seeds], result
 
     new_values, results = scan(step, [ops.copy(v.value) for v in seeds], parts)  # (num_parts, rows, ...)

@@ -23,7 +23,7 @@ from lmzoo.files.atomic import check_path
 from lmzoo.files.urls import is_url
 from lmzoo.layers.carried_state import OUTSIDE_TRAINING
 from lmzoo.layers.finite import describe_not_finite
-from lmzoo.parallel.processes import check_same, gathered, process_index
+from lmzoo.parallel.processes import all_gather, check_same, process_index
 from lmzoo.parallel.several_devices import on_every_process
 from lmzoo.text.batching import Batches
 from lmzoo.training.run_state import RunState, RunStates
@@ -251,7 +251,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     def _share_signals(self) -> None:
         """Share stop signals and the save timer, so that all processes act in the same step."""
         overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
-        signals, overdue_flags = gathered([self._received_signal or 0, overdue]).T  # (P,) each
+        signals, overdue_flags = all_gather([self._received_signal or 0, overdue]).T  # (P,) each
         self._signal = int(signals.max()) or None
         self._is_overdue = bool(overdue_flags[0])
 

@@ -109,7 +109,7 @@ def fit_together(
     steps = steps_per_epoch or int(counts.sum())
     run = TrainingRun.begin(model, batches, epochs, steps, 0, [*callbacks, history])
     # TensorFlow's warnings are suppressed, since tracing is expected for each task and padded length.
-    with restore_weights_on_error(model), suppress_log_lines("triggered tf.function retracing"), run.stoppable():
+    with restore_weights_on_error(model), suppress_log_lines("triggered tf.function retracing"), run.stop_after_step():
         _run_epochs(model, batches, run, epochs, steps, verbose, lambda: _evaluate(models, validation, batch_size))
     for task in models.values():
         task.merge_weights()
@@ -166,11 +166,13 @@ def _read_part(name: str, entry: tuple[Any, ...], batch_size: int, seed: int) ->
     except (TypeError, ValueError) as error:
         error_class = TypeError if isinstance(error, TypeError) else ValueError
         raise error_class(f"In the task {name!r}: {error}") from error
-    part.make_batch = _named(name, part.make_batch)
+    part.make_batch = _add_name(name, part.make_batch)
     return part
 
 
-def _named(name: str, make_batch: MakeBatch) -> MakeBatch:
+def _add_name(name: str, make_batch: MakeBatch) -> MakeBatch:
+    """Return a function that makes the same batches as dicts with the task's name as key."""
+
     def make_named_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         return tuple({name: values} for values in make_batch(indices, width, rng))
 
@@ -243,8 +245,8 @@ class _JointModel(keras.Model):
         loss = task.compute_loss(x[name], y, y_pred[name], sample_weight, training=training)
         # On JAX, losses that layers add are losses of the outer model only.
         own_losses = [*map(id, task.losses)]
-        for added in self.losses:
-            loss = loss if id(added) in own_losses else loss + added
+        for layer_loss in self.losses:
+            loss = loss if id(layer_loss) in own_losses else loss + layer_loss
         # The heads of the other tasks take part, so that their gradients are zero on every backend. TensorFlow would
         # otherwise have none for them, and skip their moments.
         trained = {id(variable) for variable in task.trainable_variables}

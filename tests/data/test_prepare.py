@@ -13,7 +13,7 @@ import pytest
 
 from lmzoo.data.corpora import Preparation, TokenCorpus, prepare, prepare_corpus, write_corpus
 from lmzoo.data.corpora.near_duplicates import min_hash, near_duplicates
-from lmzoo.files.urls import inside, open_to_read, whole_file
+from lmzoo.files.urls import join_path, open_to_read, whole_file
 from lmzoo.text import CharacterTokenizer, WordPieceTokenizer
 from tests.parallel.killing import kill_a_worker
 
@@ -41,7 +41,7 @@ def texts(count, seed):
 
 
 def write(folder, name, documents):
-    with whole_file(inside(folder, name)) as file:
+    with whole_file(join_path(folder, name)) as file:
         file.write("\n\n".join("\n".join(document) for document in documents).encode())
 
 

@@ -665,7 +665,7 @@ FAULTS = (
     Fault(
         "a model is evaluated on the documents that it was pre-trained on",
         "pretraining/training_texts.py",
-        "held_out.append(TrainingDocuments(text, count, held=True))",
+        "held_out.append(TrainingDocuments(text, count, is_held_out=True))",
         "held_out.append(TrainingDocuments(text, count))",
     ),
     Fault(

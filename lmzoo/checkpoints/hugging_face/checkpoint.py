@@ -168,7 +168,7 @@ def own_config_table(keys: Mapping[str, tuple[str, object]], **table: Any) -> Co
     return config_table(arguments, **{"defaults": defaults, "training": {}, **table})
 
 
-def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
+def add_prefixes(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
     """Prefix the layer paths and the module names in a mapping.
 
     Args:

@@ -42,16 +42,16 @@ def read_architecture(file: Path, config: JsonObject) -> str | None:
     return str(names[0]).removeprefix("TF")
 
 
-def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wanted: str | None) -> Family:
+def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, requested: str | None) -> Family:
     """Return the family of a transformers checkpoint.
 
-    It is determined by the first of these that is present: `model_type`, `wanted`, `architectures`, the tensor names.
+    The first of these that is present decides: `model_type`, `requested`, `architectures`, the names of the tensors.
 
     Args:
         directory: Directory of the checkpoint.
         config: Content of `config.json`.
         weights: Tensors of the checkpoint.
-        wanted: Name of the family for a checkpoint without `model_type`, or None.
+        requested: Name of the family for a checkpoint without `model_type`, or None.
 
     Raises:
         PresetError: If the family is not supported, or several families match.
@@ -62,14 +62,14 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
     candidates = find_families_by_format("hf")
     if model_type is not None:
         matches = [family for family in candidates if names_in_transformers(family).model_type == model_type]
-        matches = _choose(matches, architecture, wanted)
+        matches = _choose(matches, architecture, requested)
         if not matches:
             supported = ", ".join(dict.fromkeys(names_in_transformers(family).model_type for family in candidates))
             raise PresetError(
                 f"{file}: models of type {model_type!r:.60} are not supported; supported are {supported}."
             )
     else:
-        matches = [family for family in candidates if family.name == wanted] or match_prefixes(architecture)
+        matches = [family for family in candidates if family.name == requested] or match_prefixes(architecture)
         matches = matches or _match_tensors(directory, weights.open(), candidates)
     if len(matches) != 1:
         hints = " or ".join(f'`family="{family.name}"`' for family in matches or candidates)
@@ -77,7 +77,7 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
         message = f"{file} has no `model_type`, and the tensors' names are those of {names}. Pass {hints}."
         raise PresetError(message, "family")
     _refuse_other_class(file, architecture, matches[0])
-    if model_type is None and wanted is not None:
+    if model_type is None and requested is not None:
         _refuse_other_prefix(directory, weights.open(), matches[0])
     return matches[0]
 
@@ -92,12 +92,12 @@ def match_prefixes(architecture: str | None) -> list[Family]:
     return [family for prefix, family in matches.items() if len(prefix) == longest]
 
 
-def _choose(matches: list[Family], architecture: str | None, wanted: str | None) -> list[Family]:
+def _choose(matches: list[Family], architecture: str | None, requested: str | None) -> list[Family]:
     """Choose one of several families with the same `model_type`, such as the family of another one's encoders.
 
     It is the wanted family, or the one with `architecture` among its irregular class names, or the first.
     """
-    named = [family for family in matches if family.name == wanted] or [
+    named = [family for family in matches if family.name == requested] or [
         family for family in matches if architecture in names_in_transformers(family).architectures.values()
     ]
     return (named or matches)[:1]
@@ -162,16 +162,18 @@ def _completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
     return num_read, -sum("{" not in row and row not in names for row in rows)
 
 
-def _refuse_other_prefix(directory: Path, tensors: TensorFile, wanted: Family) -> None:
+def _refuse_other_prefix(directory: Path, tensors: TensorFile, requested: Family) -> None:
     """Raise an error if the tensors' names have the prefix of another family than the one that the caller names."""
-    own_parts = {name.partition(".")[0] for name in list_tensors(wanted.checkpoints["hf"].backbone)}
+    own_parts = {name.partition(".")[0] for name in list_tensors(requested.checkpoints["hf"].backbone)}
     bases = {name.partition(".")[0] for name in tensors.names()} - own_parts
-    base = names_in_transformers(wanted).base
-    others = {names_in_transformers(family).base: family.name for family in find_families_by_format("hf")}
-    if base in bases or not (named := [name for other, name in others.items() if other in bases and other != base]):
+    base = names_in_transformers(requested).base
+    families_by_base = {names_in_transformers(family).base: family.name for family in find_families_by_format("hf")}
+    if base in bases or not (
+        named := [name for other, name in families_by_base.items() if other in bases and other != base]
+    ):
         return
     raise PresetError(
-        f"{directory}: the tensors' names are those of {named[0]}, but `family` is {wanted.name!r}.", "family"
+        f"{directory}: the tensors' names are those of {named[0]}, but `family` is {requested.name!r}.", "family"
     )
 
 

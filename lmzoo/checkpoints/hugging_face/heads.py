@@ -69,9 +69,9 @@ def put_named_head_first(
     """
     tensor_names = _tensor_names(layout)
     named_tensors = tensor_names.get(named_kind, set())
-    others = [kind for kind in kinds if not named_tensors & tensor_names.get(kind, named_tensors)]
+    other_kinds = [kind for kind in kinds if not named_tensors & tensor_names.get(kind, named_tensors)]
     is_stored = not named_tensors or bool(named_tensors & tensors.keys())
-    return [named_kind, *others] if is_stored or not others else others
+    return [named_kind, *other_kinds] if is_stored or not other_kinds else other_kinds
 
 
 def is_regression(config: JsonObject, count: int) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.family_names import names_in_transformers
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE
-from lmzoo.checkpoints.tokenizers.formats import choose_format_for, get_format
+from lmzoo.checkpoints.tokenizers.formats import get_format, select_format
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles
@@ -48,7 +48,7 @@ class TokenizerClass:
         return required - {None} <= {*vocabulary}
 
 
-def get_class_of_family(family: Family) -> TokenizerClass:
+def get_family_class(family: Family) -> TokenizerClass:
     """Return the tokenizer class of a family in transformers, with the name "" if transformers has no such class."""
     is_decoder = bool(getattr(family.backbone, "causal", False))  # decoders' tokenizers add no special tokens
     name = ""
@@ -73,7 +73,7 @@ def tokenizer_classes() -> dict[str, TokenizerClass]:
 def _list_family_classes() -> list[TokenizerClass]:
     """Return the classes of all families, including unnamed ones, in the order of `tokenizer_classes`."""
     families = sorted(find_families_by_format("hf"), key=lambda family: bool(family.special_tokens))
-    return [get_class_of_family(family) for family in families]
+    return [get_family_class(family) for family in families]
 
 
 def read_class_name(files: JsonFiles) -> tuple[Path, str | None]:
@@ -84,15 +84,15 @@ def read_class_name(files: JsonFiles) -> tuple[Path, str | None]:
     return files.directory / SETTINGS_FILE, None
 
 
-def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | None) -> TokenizerClass:
+def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObject | None) -> TokenizerClass:
     """Return the transformers class of the tokenizer in a directory.
 
     If the files do not name the class, it is detected from the content of `tokenizer.json` or, without that file, from
-    the vocabulary files. The default is `own`.
+    the vocabulary files. The default is `family_class`.
 
     Args:
         files: JSON files of the checkpoint.
-        own: Class of the family's tokenizers.
+        family_class: Class of the family's tokenizers.
         pipeline: Content of `tokenizer.json`, or None without the file.
 
     Raises:
@@ -102,13 +102,13 @@ def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | Non
     classes = tokenizer_classes()
     directory = files.directory
     file, name = read_class_name(files)
-    own_format = get_format(own.tokenizer)
+    own_format = get_format(family_class.tokenizer)
     if name is not None and name not in ANY_CLASS:
-        if name not in classes and name != own.name:
+        if name not in classes and name != family_class.name:
             raise PresetError(f"{file}: the tokenizer is a {name}, but lmzoo supports only a {' or '.join(classes)}.")
-        named_class = own if name == own.name else classes[name]
+        named_class = family_class if name == family_class.name else classes[name]
         format = get_format(named_class.tokenizer)
-        if pipeline is not None and choose_format_for(pipeline, directory, format).model_type != format.model_type:
+        if pipeline is not None and select_format(pipeline, directory, format).model_type != format.model_type:
             raise PresetError(
                 f"{file}: the tokenizer is a {name}, but {PIPELINE_FILE} holds one of another kind. Delete the file "
                 "that does not belong to the model."
@@ -116,10 +116,15 @@ def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | Non
         return named_class
     alternatives = [candidate for candidate in classes.values() if candidate.tokenizer is own_format.alternative]
     unnamed = [candidate for candidate in _list_family_classes() if not candidate.name]
-    candidates = [own, *alternatives, *(candidate for candidate in classes.values() if candidate is not own), *unnamed]
+    candidates = [
+        family_class,
+        *alternatives,
+        *(candidate for candidate in classes.values() if candidate is not family_class),
+        *unnamed,
+    ]
     if pipeline is None:
-        return _find_by_files(directory, candidates) or own
-    model_type = choose_format_for(pipeline, directory, own_format).model_type
+        return _find_by_files(directory, candidates) or family_class
+    model_type = select_format(pipeline, directory, own_format).model_type
     candidates = [candidate for candidate in candidates if get_format(candidate.tokenizer).model_type == model_type]
     candidates = [candidate for candidate in candidates if get_format(candidate.tokenizer).fits(pipeline)] or candidates
     tokens = {token if isinstance(token, str) else token[0] for token in pipeline["model"]["vocab"] if token}
@@ -157,7 +162,7 @@ def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -
     The class of the family is preferred, and is also returned for the family's packing, which may differ from the
     class's. Segments are ignored for a family without segments.
     """
-    own = get_class_of_family(family)
+    own = get_family_class(family)
     if own.name and own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):
         return own
     packings = [packing] if family.packing.segments else [packing, dataclasses.replace(packing, segments=True)]

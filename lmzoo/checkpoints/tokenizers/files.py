@@ -18,7 +18,7 @@ from lmzoo.checkpoints.tokenizers.classes import (
     TokenizerClass,
     find_class,
     find_tokenizer_classes,
-    get_class_of_family,
+    get_family_class,
     tokenizer_classes,
 )
 from lmzoo.checkpoints.tokenizers.config import file_that_adds, read_settings, read_tokens
@@ -28,7 +28,7 @@ from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.packing import read_packing
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors, read_lines
 from lmzoo.errors import MissingTokenizerError, PresetError
-from lmzoo.files.inside import has_file, join_checked
+from lmzoo.files.inside import has_file, resolve_inside
 from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles, read_json, write_json
 from lmzoo.registry.family import Family
 from lmzoo.text import CharacterTokenizer, Packing, SpecialTokens, Tokenizer, WordTokenizer
@@ -84,8 +84,8 @@ def read_tokenizer(
         PresetError: If a file is missing or damaged, a token is repeated, there are too many tokens, or special tokens
             or settings are not supported; the message names the file.
     """
-    own = _find_own_class(cls, special_tokens or {})
-    return _read_stored(JsonFiles(directory), own, vocabulary_size, max_characters).tokenizer
+    family_class = _find_own_class(cls, special_tokens or {})
+    return _read_stored(JsonFiles(directory), family_class, vocabulary_size, max_characters).tokenizer
 
 
 def read_tokenizer_and_packing(
@@ -105,13 +105,13 @@ def read_tokenizer_and_packing(
     Raises:
         PresetError: If a file is missing or damaged, or the tokenizer or the packing is not supported.
     """
-    own = get_class_of_family(family)
-    stored = _read_stored(files, own, vocabulary_size, max_characters)
+    family_class = get_family_class(family)
+    stored = _read_stored(files, family_class, vocabulary_size, max_characters)
     if stored.peer is None:
         return stored.tokenizer, family.packing
     with add_file_to_errors(files.directory / PIPELINE_FILE):
-        packing = read_packing(files, stored.peer, own, stored.tokenizer, stored.pipeline)
-    if stored.peer.name == own.name and not packing.overhead(pair=True) and own.packing == NO_PACKING:
+        packing = read_packing(files, stored.peer, family_class, stored.tokenizer, stored.pipeline)
+    if stored.peer.name == family_class.name and not packing.overhead(pair=True) and family_class.packing == NO_PACKING:
         return stored.tokenizer, family.packing
     return stored.tokenizer, packing
 
@@ -123,13 +123,17 @@ def _find_own_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerCl
     )
 
 
-def _read_stored(files: JsonFiles, own: TokenizerClass, vocabulary_size: int | None, max_characters: int) -> _Stored:
-    is_word_level = issubclass(own.tokenizer, WordLevelTokenizer)
+def _read_stored(
+    files: JsonFiles, family_class: TokenizerClass, vocabulary_size: int | None, max_characters: int
+) -> _Stored:
+    is_word_level = issubclass(family_class.tokenizer, WordLevelTokenizer)
     with add_file_to_errors(files.directory):
         if is_word_level:
-            stored = _Stored(*_read_word_tokenizer(files.directory, own.tokenizer, vocabulary_size, max_characters))
+            stored = _Stored(
+                *_read_word_tokenizer(files.directory, family_class.tokenizer, vocabulary_size, max_characters)
+            )
         else:
-            stored = _read_subword_tokenizer(files, own)
+            stored = _read_subword_tokenizer(files, family_class)
     if vocabulary_size is not None:
         _check_size(files, stored.tokenizer, vocabulary_size, stored.file, exact=is_word_level)
     return stored
@@ -234,32 +238,39 @@ def _read_word_tokenizer(
             f"{directory} must hold one vocab*.txt for its tokens, found {names}. Pass `preprocessor=`."
         )
     with add_file_to_errors(files[0]):
-        return WordTokenizer(read_lines(join_checked(directory, files[0].name))), files[0]
+        return WordTokenizer(read_lines(resolve_inside(directory, files[0].name))), files[0]
 
 
-def _read_subword_tokenizer(files: JsonFiles, own: TokenizerClass) -> _Stored:
+def _read_subword_tokenizer(files: JsonFiles, family_class: TokenizerClass) -> _Stored:
     directory = files.directory
     pipeline = read_json(directory, PIPELINE_FILE) if has_file(directory, PIPELINE_FILE) else None
     if pipeline is None or "class_name" not in pipeline:
-        return _read_transformers_tokenizer(files, own, pipeline)
-    tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, own.special_tokens)
+        return _read_transformers_tokenizer(files, family_class, pipeline)
+    tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, family_class.special_tokens)
     stored_tokenizer = tokenizer
     tokenizer = get_format(type(stored_tokenizer)).of_keras_hub(
         stored_tokenizer, lambda: _guess_lowercase(files, file, stored_tokenizer)
     )
-    if type(tokenizer) not in (own.tokenizer, get_format(own.tokenizer).alternative):
-        raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {own.tokenizer.__name__}.")
+    if type(tokenizer) not in (family_class.tokenizer, get_format(family_class.tokenizer).alternative):
+        raise PresetError(
+            f"{file} is of a {type(tokenizer).__name__}, but the model needs a {family_class.tokenizer.__name__}."
+        )
     return _Stored(tokenizer, file)
 
 
-def _read_transformers_tokenizer(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | None) -> _Stored:
-    tokenizer_class = find_class(files, own, pipeline)
+def _read_transformers_tokenizer(
+    files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObject | None
+) -> _Stored:
+    tokenizer_class = find_class(files, family_class, pipeline)
     format = get_format(tokenizer_class.tokenizer)
-    file, vocabulary = _find_vocabulary(files.directory, tokenizer_class, own, pipeline)
-    if own.tokenizer is tokenizer_class.tokenizer and own.special_tokens != tokenizer_class.special_tokens:
+    file, vocabulary = _find_vocabulary(files.directory, tokenizer_class, family_class, pipeline)
+    if (
+        family_class.tokenizer is tokenizer_class.tokenizer
+        and family_class.special_tokens != tokenizer_class.special_tokens
+    ):
         tokens = _read_lists(format, file, vocabulary)["tokens"]
-        if own.can_be(tokens) and not tokenizer_class.can_be(tokens):
-            tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=own.special_tokens)
+        if family_class.can_be(tokens) and not tokenizer_class.can_be(tokens):
+            tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=family_class.special_tokens)
     settings = {**tokenizer_class.special_tokens, **read_settings(files, format, pipeline)}
     if oddities := format.oddities(file, vocabulary):
         warnings.warn(f"{file}: {'; '.join(oddities)}.", stacklevel=2)
@@ -274,7 +285,7 @@ def _read_transformers_tokenizer(files: JsonFiles, own: TokenizerClass, pipeline
 
 
 def _find_vocabulary(
-    directory: Path, peer: TokenizerClass, own: TokenizerClass, pipeline: JsonObject | None
+    directory: Path, peer: TokenizerClass, family_class: TokenizerClass, pipeline: JsonObject | None
 ) -> tuple[Path, Arguments]:
     """Return the path of the vocabulary file and the constructor arguments that hold the vocabulary.
 
@@ -284,7 +295,7 @@ def _find_vocabulary(
     Args:
         directory: Directory of the checkpoint.
         peer: Class of the tokenizer in transformers.
-        own: Class of the family's tokenizers, for messages.
+        family_class: Class of the family's tokenizers, for messages.
         pipeline: Content of tokenizer.json, or None without the file.
 
     Raises:
@@ -294,9 +305,9 @@ def _find_vocabulary(
     files = format.find_files(directory)
     if not files and pipeline is None:
         alternatives = [
-            get_format(alternative) for alternative in (get_format(own.tokenizer).alternative,) if alternative
+            get_format(alternative) for alternative in (get_format(family_class.tokenizer).alternative,) if alternative
         ]
-        expected = [format, *(alternatives if peer.tokenizer is own.tokenizer else [])]
+        expected = [format, *(alternatives if peer.tokenizer is family_class.tokenizer else [])]
         raise MissingTokenizerError(
             _describe_missing_files(directory, [names for format in expected for names in format.files])
         )

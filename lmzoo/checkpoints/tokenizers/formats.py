@@ -53,17 +53,17 @@ def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
     format = get_format(cls)
     if has_file(directory, PIPELINE_FILE):
         pipeline = read_json(directory, PIPELINE_FILE)
-        return choose_format_for(pipeline, directory, format) is format
+        return select_format(pipeline, directory, format) is format
     return bool(format.find_files(directory))
 
 
-def choose_format_for(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat[Any]) -> TokenizerFormat[Any]:
-    """Return the format for the model in `tokenizer.json`, which is `wanted` if several match.
+def select_format(pipeline: JsonObject, directory: Path, preferred: TokenizerFormat[Any]) -> TokenizerFormat[Any]:
+    """Return the format for the model in `tokenizer.json`, which is `preferred` if several match.
 
     Args:
         pipeline: Content of `tokenizer.json`.
         directory: Directory of the file, for messages.
-        wanted: Preferred format.
+        preferred: Preferred format.
 
     Raises:
         PresetError: If the file is malformed or its model is not supported.
@@ -76,8 +76,8 @@ def choose_format_for(pipeline: JsonObject, directory: Path, wanted: TokenizerFo
         "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"
     )  # old files state no type
     model_type = model.get("type") or default_type
-    if wanted.model_type == model_type:
-        return wanted
+    if preferred.model_type == model_type:
+        return preferred
     formats_by_type = {
         format.model_type: format for format in reversed(_FORMATS.values())
     }  # the first format of each type

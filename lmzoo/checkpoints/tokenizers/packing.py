@@ -25,7 +25,11 @@ class _Item(NamedTuple):
 
 
 def read_packing(
-    files: JsonFiles, peer: TokenizerClass, own: TokenizerClass, tokenizer: Tokenizer, pipeline: JsonObject | None
+    files: JsonFiles,
+    peer: TokenizerClass,
+    family_class: TokenizerClass,
+    tokenizer: Tokenizer,
+    pipeline: JsonObject | None,
 ) -> Packing:
     """Return the packing of the tokenizer in a directory.
 
@@ -36,7 +40,7 @@ def read_packing(
     Args:
         files: JSON files of the checkpoint.
         peer: Class of the tokenizer in transformers, from `find_class`.
-        own: Class of the family's tokenizers in transformers.
+        family_class: Class of the family's tokenizers in transformers.
         tokenizer: Tokenizer read from the files.
         pipeline: Content of `tokenizer.json`, or None without the file.
 
@@ -46,7 +50,7 @@ def read_packing(
     file = files.directory / PIPELINE_FILE
     settings = files.read_if_present(SETTINGS_FILE)
     _, name = read_class_name(files)
-    has_fixed_packing = peer.packs and (name == peer.name or (name is None and peer is own))
+    has_fixed_packing = peer.packs and (name == peer.name or (name is None and peer is family_class))
     packing = peer.packing
     if pipeline is None:
         flags = [bool(settings.get(key)) for key in ("add_bos_token", "add_eos_token")]

@@ -32,7 +32,7 @@ from lmzoo.text import (
     XlmRobertaTokenizer,
     XlnetTokenizer,
 )
-from lmzoo.text.tokenizers.deberta_sentencepiece import add_mask_token, without_mask
+from lmzoo.text.tokenizers.deberta_sentencepiece import add_mask_token, remove_mask_token
 from lmzoo.text.tokenizers.sentencepiece import SPACE, model_proto, read_model
 from lmzoo.text.tokenizers.sentencepiece_pair import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
@@ -307,7 +307,7 @@ class DebertaV3Format(_ModelFormat):
         return segmented_packing(tokenizer)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
-        (directory / self.files[0][0]).write_bytes(without_mask(tokenizer.model))
+        (directory / self.files[0][0]).write_bytes(remove_mask_token(tokenizer.model))
 
 
 class T5Format(_ModelFormat):

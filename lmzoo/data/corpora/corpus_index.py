@@ -15,7 +15,7 @@ from typing import Any, NotRequired, TypedDict
 import keras
 import numpy as np
 
-from lmzoo.files.urls import inside, save_json
+from lmzoo.files.urls import join_path, save_json
 from lmzoo.text import Tokenizer
 
 INDEX_FILE = "corpus.json"
@@ -127,7 +127,7 @@ class Index:
 
     def write(self, folder: str | Path) -> None:
         """Write the index, replacing an older one."""
-        save_json(inside(folder, INDEX_FILE), vars(self))
+        save_json(join_path(folder, INDEX_FILE), vars(self))
 
     def check_tokenizer(self, folder: Path, tokenizer: Tokenizer) -> None:
         """Check that a tokenizer is the one that made the corpus.

@@ -31,7 +31,7 @@ from lmzoo.data.corpora.tokenized_documents import (
     tokenize_documents,
 )
 from lmzoo.files.atomic import check_path
-from lmzoo.files.urls import inside, whole_file
+from lmzoo.files.urls import join_path, whole_file
 from lmzoo.text import Tokenizer
 from lmzoo.text.mask_tokens import maskable
 from lmzoo.text.validate_text import warn
@@ -88,7 +88,7 @@ def write_corpus(
         index = Index(tokenizer=identity_of(tokenizer), dtype=get_dtype_name(tokenizer), shards=[])
         index.write(folder)
     if not index.complete:
-        with progress_bar(f"Tokenizing {folder.name}", unit="tokens", shown=verbose) as advance:
+        with progress_bar(f"Tokenizing {folder.name}", unit="tokens", show=verbose) as advance:
             _write(folder, index, documents, ShardWriter(folder, tokenizer, shard_tokens, advance=advance))
     return TokenCorpus(folder)
 
@@ -214,7 +214,7 @@ class ShardWriter:
         document_splits = _join_splits([part.document_splits for part in self.parts])
         tokens = np.concatenate([part.token_ids for part in self.parts]).astype(get_dtype_name(self.tokenizer))
         content = np.concatenate([array.view("uint8") for array in (document_splits, sentence_splits, tokens)])
-        with whole_file(inside(self.folder, name)) as file:
+        with whole_file(join_path(self.folder, name)) as file:
             file.write(content.data)
         self.parts = []
         self.tokens = 0

@@ -14,7 +14,7 @@ from lmzoo.common.arguments import near_names
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents
 from lmzoo.data.readers.text_files import (
     ARCHIVE_ERRORS,
-    decompressed,
+    decompress,
     get_suffix,
     json_objects,
     list_files,
@@ -154,7 +154,7 @@ def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
     """
     offset = 0
     try:
-        for line in decompressed(raw):
+        for line in decompress(raw):
             invalid_at = line.find(b"\0")
             try:
                 text = line.decode()

@@ -26,7 +26,7 @@ Pair = tuple[str, str]
 Step = tuple[Pair, Pair]  # forward, backward
 
 
-def pairs_of(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
+def pair_neighbors(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
     """Pair each word of a sentence, and the marker before the first, with the next word.
 
     With `backward`, the sentence is read from its end.
@@ -62,7 +62,7 @@ def cut_streams(
     # [[("<S>", "a"), ("a", "b")], [("<S>", "d"), ("d", "</S>")]]
     ```
     """
-    sentence_pairs = map(functools.partial(pairs_of, backward=backward), sentences)
+    sentence_pairs = map(functools.partial(pair_neighbors, backward=backward), sentences)
     streams = [itertools.chain.from_iterable(sentence_pairs) for _ in range(rows)]
     while True:
         batch = [list(itertools.islice(stream, steps)) for stream in streams]
@@ -233,7 +233,7 @@ class EncodedDocuments(Encoded):
         steps = []
         for i in range(len(documents)):
             sentences = list(sentences_of(documents, [i], warning))
-            forward, backward = ([pair for s in sentences for pair in pairs_of(s, b)] for b in (False, True))
+            forward, backward = ([pair for s in sentences for pair in pair_neighbors(s, b)] for b in (False, True))
             steps.append(list(zip(forward, backward, strict=True)))
         return cls(steps)
 

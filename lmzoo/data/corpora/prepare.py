@@ -38,7 +38,17 @@ from lmzoo.data.corpora.near_duplicates import (
     near_duplicates,
 )
 from lmzoo.data.corpora.tokenized_documents import DocumentReader
-from lmzoo.files.urls import absolute, exists, get_size, inside, load_json, open_to_read, remove, save_json, whole_file
+from lmzoo.files.urls import (
+    absolute,
+    exists,
+    get_size,
+    join_path,
+    load_json,
+    open_to_read,
+    remove,
+    save_json,
+    whole_file,
+)
 from lmzoo.parallel.workers import run_jobs
 from lmzoo.text import Tokenizer
 from lmzoo.text.validate_text import collect_warnings, warn
@@ -103,7 +113,7 @@ class _Part(NamedTuple):
 
     def temporary_path(self, kind: str, suffix: str) -> str:
         """Return the path of a temporary file for this part."""
-        return inside(self.folder, f"_{kind}-{self.number:05}.{suffix}")
+        return join_path(self.folder, f"_{kind}-{self.number:05}.{suffix}")
 
 
 def prepare_corpus(
@@ -280,18 +290,18 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
     Raises:
         ValueError: If the directory holds a corpus of other files or arguments.
     """
-    path = inside(folder, _RECORD_FILE)
+    path = join_path(folder, _RECORD_FILE)
     if exists(path):
         stored = load_json(path)
         if different := [name for name, value in record.items() if stored.get(name) != value]:
             raise ValueError(f"{folder} was begun with other {different[0]}. {ADVICE} Or pass the same arguments.")
         return stored.get("counts")
-    if exists(inside(folder, INDEX_FILE)):
+    if exists(join_path(folder, INDEX_FILE)):
         raise ValueError(f"{folder} holds a corpus that was not made from these files. {ADVICE}")
     with tempfile.TemporaryDirectory() as assets:
         tokenizer.save_assets(assets)
         for name in os.listdir(assets):
-            with whole_file(inside(folder, f"{TOKENIZER_FOLDER}/{name}")) as file:
+            with whole_file(join_path(folder, f"{TOKENIZER_FOLDER}/{name}")) as file:
                 file.write(Path(assets, name).read_bytes())
     save_json(path, record)
     return None
@@ -306,7 +316,7 @@ def _finish(
     Index(identity_of(tokenizer), get_dtype_name(tokenizer), shards, complete=True).write(folder)
     totals = {name: sum(shard[name] for shard in shards) for name in ("documents", "tokens")}
     counts = {**totals, **{reason: count for reason, count in left_out.items() if count}}
-    save_json(inside(folder, _RECORD_FILE), {**load_json(inside(folder, _RECORD_FILE)), "counts": counts})
+    save_json(join_path(folder, _RECORD_FILE), {**load_json(join_path(folder, _RECORD_FILE)), "counts": counts})
     _clean_up(parts)
     warn_about_special_tokens(shards, tokenizer)
     return counts

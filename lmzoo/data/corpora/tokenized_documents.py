@@ -105,15 +105,15 @@ class DocumentReader:
             self._invalid += messages
             yield cleaned
 
-    def report(self, kept: int, empty: str = "held no tokens") -> None:
+    def report(self, num_used: int, empty: str = "held no tokens") -> None:
         """Issue one warning about omitted documents, and one about documents with invalid UTF-8.
 
         Args:
-            kept: int, number of documents that were not omitted.
+            num_used: int, number of documents that were not omitted.
             empty: str, reason for omitting the rest, in the past tense.
         """
-        if kept < self.count:
-            warn(f"{self.count - kept} of {self.count} documents {empty} and were left out.")
+        if num_used < self.count:
+            warn(f"{self.count - num_used} of {self.count} documents {empty} and were left out.")
         if self._invalid:
             warn(f"{len(self._invalid)} documents held invalid UTF-8; it was read as U+FFFD.")
 

@@ -76,18 +76,18 @@ def learn_words(
     return kind([*special, *words[: vocabulary_size - len(special)]])
 
 
-def report_size(found: int, asked: int, what: str) -> None:
+def report_size(size: int, requested_size: int, entries: str) -> None:
     """Warn if a vocabulary has fewer entries than requested.
 
     Args:
-        found: int, number of entries.
-        asked: int, requested number of entries.
-        what: str, name of the entries, "tokens" or "words".
+        size: int, number of entries.
+        requested_size: int, requested number of entries.
+        entries: str, name of the entries, "tokens" or "words".
     """
-    if found < asked:
+    if size < requested_size:
         warn(
-            f"The documents support {found:,} {what}, not the {asked:,} that were requested: all that are frequent "
-            "enough are in the vocabulary."
+            f"The documents support {size:,} {entries}, not the {requested_size:,} that were requested: all that are "
+            "frequent enough are in the vocabulary."
         )
 
 

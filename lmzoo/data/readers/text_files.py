@@ -50,7 +50,7 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
             raise _encoding_error(f"{get_name(source)}, line {line}", error, encoding) from None
 
 
-def decompressed(file: io.BufferedReader[Any]) -> BinaryIO:
+def decompress(file: io.BufferedReader[Any]) -> BinaryIO:
     """Return a reader that decompresses a gzip or xz file as it is read, or the file itself if it is uncompressed.
 
     The file must be at its beginning. Reading a damaged archive raises one of `ARCHIVE_ERRORS`.
@@ -87,7 +87,7 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
     with (
         open_to_read(source) if isinstance(source, (str, Path)) else io.BufferedReader(io.BytesIO(source.read())) as raw
     ):
-        file = io.TextIOWrapper(decompressed(raw), encoding, newline=newline)
+        file = io.TextIOWrapper(decompress(raw), encoding, newline=newline)
         try:
             yield file
         except UnicodeDecodeError as error:

@@ -82,8 +82,8 @@ class SharedBlocks(ConfiguredLayer):
     @property
     def groups(self) -> list[list[TransformerBlock]]:
         """Blocks of each group, in order."""
-        size = len(self.blocks) // self.num_groups
-        return [self.blocks[i : i + size] for i in range(0, len(self.blocks), size)]
+        blocks_per_group = len(self.blocks) // self.num_groups
+        return [self.blocks[i : i + blocks_per_group] for i in range(0, len(self.blocks), blocks_per_group)]
 
     def build(self, input_shape: Shape) -> None:
         """Create the weights of the blocks."""

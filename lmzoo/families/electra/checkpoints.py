@@ -21,9 +21,9 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
     ENCODER_KEYS,
     WORD_TABLE,
     HuggingFaceLayout,
+    add_prefixes,
     config_table,
     hugging_face_layout,
-    under,
 )
 from lmzoo.checkpoints.keras_hub.checkpoint import SEPARATE_EMBEDDINGS, keras_hub_layout
 from lmzoo.families.electra.backbone import ElectraConfig
@@ -46,7 +46,7 @@ HUGGING_FACE = hugging_face_layout(
         {
             **EMBEDDINGS,
             "embedding_projection": "embeddings_project",
-            **under("block_{i}", "encoder.layer.{i}", BLOCK),
+            **add_prefixes("block_{i}", "encoder.layer.{i}", BLOCK),
         }
     ),
     masked_lm=("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"),

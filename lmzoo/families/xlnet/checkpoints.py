@@ -6,7 +6,7 @@ from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import TRANSPOSED, Row, keras_layers, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.google import TRAINING_STATE, GoogleLayout
-from lmzoo.checkpoints.hugging_face.checkpoint import OWN_KERNEL, HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.hugging_face.checkpoint import OWN_KERNEL, HuggingFaceLayout, add_prefixes, own_config_table
 from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout, number_first
 from lmzoo.families.encoder_config import EncoderConfig
 
@@ -72,7 +72,7 @@ HUGGING_FACE = HuggingFaceLayout(
     ),
     backbone={
         "embeddings/token_embedding/embeddings": Row("word_embedding.weight"),
-        **torch_modules(under("block_{i}", "layer.{i}", _BLOCK)),
+        **torch_modules(add_prefixes("block_{i}", "layer.{i}", _BLOCK)),
         **{f"block_{{i}}/{path}": Row(f"layer.{{i}}.rel_attn.{module}") for path, module in _ATTENTION.items()},
     },
     heads={

@@ -45,7 +45,7 @@ def measure_batches(task: Any, batches: Any, verbose: bool | int | str = "auto")
     variables: list[keras.Variable] = []
     sums: list[np.ndarray] = []
     total = tokens = 0.0
-    bar = progress_bar("Evaluating", batches.num_batches, "batches", shown=verbose != 0)
+    bar = progress_bar("Evaluating", batches.num_batches, "batches", show=verbose != 0)
     with expected_retracing(), bar as advance:
         for features, targets, weights in batches.batches():
             metrics = task.test_on_batch(features, targets, weights, return_dict=True)

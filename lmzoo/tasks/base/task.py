@@ -28,7 +28,7 @@ from lmzoo.layers.adapted import stores_updates
 from lmzoo.layers.configured import constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.sublayers import get_stored_weights, sublayers
-from lmzoo.parallel.processes import alone
+from lmzoo.parallel.processes import without_distribution
 from lmzoo.presets.catalog import PresetsOfClass
 from lmzoo.presets.keras_files import load_keras_file
 from lmzoo.presets.keras_preset import save_preset
@@ -650,7 +650,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         options = BatchOptions(batch_size, order, seeds, training=True, steps=steps_per_epoch, verbose=verbose != 0)
         x, y, sample_weight = self.batches(inputs, replace(options, class_weight=word_weight))
         run = TrainingRun.begin(self, x, epochs, steps_per_epoch, initial_epoch, callbacks)
-        with run.stoppable():
+        with run.stop_after_step():
             history = super().fit(
                 x=keras_input(x, run.first_step),
                 y=y,
@@ -935,7 +935,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
         self._warn_about_merged_lora()
         # Keras creates a second optimizer for comparison, which without `alone` would wait for all processes.
-        with atomic_file(filepath) as temporary, alone():
+        with atomic_file(filepath) as temporary, without_distribution():
             super().save(temporary, **kwargs)
 
     @classmethod

@@ -327,9 +327,11 @@ def _join(parts: _Parts, plain: tf.RaggedTensor, token_values: tf.Tensor, rows: 
     return tf.RaggedTensor.from_value_rowids(values, parts.row, rows, validate=False).merge_dims(1, 2)
 
 
-def as_singletons(values: tf.Tensor, given: tf.Tensor) -> tf.RaggedTensor:
-    """Return ragged rows (n, None, ...): `values[i]` where `given`, bool (n,), is true, else an empty row."""
-    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(values, given), tf.cast(given, tf.int64), validate=False)
+def as_singletons(values: tf.Tensor, is_present: tf.Tensor) -> tf.RaggedTensor:
+    """Return ragged rows (n, None, ...): `values[i]` where `is_present`, bool (n,), is true, else an empty row."""
+    return tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(values, is_present), tf.cast(is_present, tf.int64), validate=False
+    )
 
 
 def _make_empty_matches() -> _Matches:

@@ -25,7 +25,7 @@ from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer
 from lmzoo.text.tokenizers.normalized_bpe import NormalizedBytePairTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
-from lmzoo.text.tokenizers.token_lists import ids_of
+from lmzoo.text.tokenizers.token_lists import make_token_ids
 
 _SPACE = BYTE_TOKENS[ord(" ")]
 _SPACES = "".join([_SPACE, *WHITE_SPACE])  # at the ends of tokens; added tokens hold whitespace itself
@@ -79,7 +79,7 @@ class BytePairGraph(CutTextsGraph):
 
     def __init__(self, tokenizer: BytePairTokenizer, **settings: Any) -> None:
         super().__init__(tokenizer, spaces=_SPACES, **settings)
-        ids = ids_of(tokenizer.base_vocabulary)
+        ids = make_token_ids(tokenizer.base_vocabulary)
         self._starts, self._kinds = character_kinds()
 
         self._adds_space = tokenizer.add_prefix_space

@@ -10,7 +10,7 @@ from lmzoo.text.graphs.token_ops import compute_row_indices, ends_in_bytes, indi
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import BLOCKER, NOTHING, PRIVATE_USE, RANK_UNIT, CharacterMap, character_map
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
-from lmzoo.text.tokenizers.token_lists import ids_of
+from lmzoo.text.tokenizers.token_lists import make_token_ids
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
 UNKNOWN_WORD = chr(PRIVATE_USE)  # the normalizer drops it, so that no word equals it
@@ -76,7 +76,7 @@ class WordPieceGraph(CleanWordsGraph):
             tokenizer.split_on_cjk,
         )
         unknown_id = tokenizer.token_to_id(tokenizer.unk_token)
-        ids = {**ids_of(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown_id}
+        ids = {**make_token_ids(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown_id}
         entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
         self._table = tf.lookup.StaticHashTable(entries, default_value=unknown_id)
         self._pieces = tf_text.WordpieceTokenizer(

@@ -15,7 +15,14 @@ import numpy as np
 
 from lmzoo.text.tokenizers.added_tokens import AddedToken, special_token
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
-from lmzoo.text.tokenizers.token_lists import ids_of, in_order, make_token_entries, read_ids, read_lines, write_lines
+from lmzoo.text.tokenizers.token_lists import (
+    in_order,
+    make_token_entries,
+    make_token_ids,
+    read_ids,
+    read_lines,
+    write_lines,
+)
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 if TYPE_CHECKING:
@@ -241,7 +248,7 @@ class BytePairTokenizer(MergesTokenizer):
     def save_assets(self, directory: str | Path) -> None:
         """Write `vocabulary.json` (token -> id) and `merges.txt` (one pair "a b" per line) into `directory`."""
         self._require_vocabulary()
-        write_merges(Path(directory), ids_of(self.base_vocabulary), self.merges)
+        write_merges(Path(directory), make_token_ids(self.base_vocabulary), self.merges)
 
     def load_assets(self, directory: str | Path) -> None:
         """Load the vocabulary and the merges from the files that `save_assets` writes, or from published files."""

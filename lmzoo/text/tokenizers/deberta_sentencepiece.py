@@ -45,7 +45,7 @@ class DebertaV3Tokenizer(ModelRulesTokenizer):
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
-        (Path(directory) / MODEL_FILE).write_bytes(without_mask(self.model))
+        (Path(directory) / MODEL_FILE).write_bytes(remove_mask_token(self.model))
 
     def _set_model(self, model: bytes, name: str) -> None:
         super()._set_model(add_mask_token(model) if self.mask_token == _MASK else model, name)
@@ -66,7 +66,7 @@ def add_mask_token(model: bytes) -> bytes:
     return model + bytes(mask_proto.SerializePartialToString())
 
 
-def without_mask(model: bytes) -> bytes:
+def remove_mask_token(model: bytes) -> bytes:
     """Remove the `[MASK]` that `add_mask_token` added; return any other model unchanged."""
     mask_proto = model_proto()()
     mask_proto.pieces.add(piece=_MASK, score=0.0, type=_CONTROL)

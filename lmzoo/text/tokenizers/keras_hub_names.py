@@ -10,7 +10,7 @@ from lmzoo.common.arguments import refuse_arguments
 from lmzoo.common.other_names import AdvisesOnNames
 from lmzoo.text.preset_storage import PRESET_STORAGE
 from lmzoo.text.tf_data import ids_in_graph, is_symbolic
-from lmzoo.text.validate_text import single_text
+from lmzoo.text.validate_text import as_single_text
 
 _SETTINGS = "The preset determines the settings of its tokenizer; pass others to the constructor of its class."
 
@@ -51,7 +51,7 @@ class KerasHubTokenizerNames(AdvisesOnNames):
         """
         if is_symbolic(texts):
             return ids_in_graph(self.tokenize, self.as_array, texts)
-        text = single_text(texts)
+        text = as_single_text(texts)
         return self.tokenize(texts) if text is None else self.tokenize([text])[0]
 
     def get_vocabulary(self) -> list[str]:

@@ -83,7 +83,7 @@ class T5Tokenizer(ModelRulesTokenizer):
         (Path(directory) / MODEL_FILE).write_bytes(remove_sentinels(self.model, self.sentinels))
 
     def _set_model(self, model: bytes, name: str) -> None:
-        super()._set_model(with_sentinels(model, self.sentinels), name)
+        super()._set_model(add_sentinels(model, self.sentinels), name)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
@@ -101,7 +101,7 @@ def _serialize(sentinels: Sequence[str]) -> bytes:
     return bytes(proto.SerializePartialToString())
 
 
-def with_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
+def add_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
     """Add sentinels after all tokens of a model that lacks them; return any other bytes unchanged."""
     try:
         proto = read_model(model)
@@ -115,5 +115,5 @@ def with_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
 
 
 def remove_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
-    """Remove the sentinels that `with_sentinels` added; return any other model unchanged."""
+    """Remove the sentinels that `add_sentinels` added; return any other model unchanged."""
     return model.removesuffix(_serialize(sentinels))

@@ -78,7 +78,7 @@ def _fill_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
     return tokens_by_id
 
 
-def ids_of(tokens: Iterable[str]) -> dict[str, int]:
+def make_token_ids(tokens: Iterable[str]) -> dict[str, int]:
     """Return a mapping from tokens to ids, given tokens in order of their ids; empty tokens are omitted."""
     return {token: id for id, token in enumerate(tokens) if token}
 

@@ -11,7 +11,7 @@ import pytest
 
 from lmzoo.checkpoints.tokenizers.sentencepiece_rules import make_composition_rules
 from lmzoo.text import DebertaV3Tokenizer
-from lmzoo.text.tokenizers.deberta_sentencepiece import add_mask_token, without_mask
+from lmzoo.text.tokenizers.deberta_sentencepiece import add_mask_token, remove_mask_token
 from lmzoo.text.tokenizers.sentencepiece import read_model
 from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
 from tests.text.sentencepiece.graph_checks import check_graph
@@ -137,7 +137,7 @@ def test_the_published_model_again(published: bytes, tokenizer: DebertaV3Tokeniz
     assert tokenizer.vocabulary[:4] == ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
     assert (tokenizer.mask_id, tokenizer.vocabulary_size, tokenizer.pad_id) == (size, size + 1, 0)
     assert add_mask_token(tokenizer.model) == tokenizer.model
-    assert without_mask(tokenizer.model) == published
+    assert remove_mask_token(tokenizer.model) == published
     tokenizer.save_assets(tmp_path)
     assert (tmp_path / "vocabulary.spm").read_bytes() == published
     again = DebertaV3Tokenizer.from_config(tokenizer.get_config())
