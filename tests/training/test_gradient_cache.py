@@ -86,7 +86,7 @@ def test_gradients_are_those_of_the_whole_batch(size):
 def test_both_computations_have_the_same_dropout(monkeypatch):
     vectors, found, seed = gradients(Encoder(3))
     assert seed == [[17, 4]]  # four mini-batches of three rows
-    monkeypatch.setattr(gradient_cache, "recomputed", lambda layer, function: function())
+    monkeypatch.setattr(gradient_cache, "recompute_in_backward", lambda layer, function: function())
     stored_vectors, expected, stored_seed = gradients(Encoder(3))  # activations are stored
     np.testing.assert_array_equal(vectors, stored_vectors)
     assert seed == stored_seed
