@@ -48,7 +48,7 @@ def check_options(options: FitOptions, kind: Kind, long_texts: WindowOptions) ->
     if options.validation and is_several(options.validation):  # answers to validation examples are compared in memory
         raise ValueError(f"--validation names one file, not a directory or a pattern, got {options.validation}.")
     if options.patience and not (options.validation or options.validation_split):
-        raise ValueError("--patience needs validation examples: give --validation or --validation-split, too.")
+        raise ValueError("--patience needs validation examples: also pass --validation or --validation-split.")
     if options.class_weight and kind.reading.names is not iter:
         raise ValueError(f"--class-weight is for tasks with one class for each example, which {kind.name} is not.")
     if options.pooling is not None and "pooling" not in inspect.signature(kind.task_class).parameters:

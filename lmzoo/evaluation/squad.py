@@ -181,7 +181,7 @@ def token_f1(prediction: str, gold: str) -> float:
 
 
 def answer_score(prediction: str, golds: Sequence[Gold], score: Callable[[str, str], float] = token_f1) -> float:
-    """Return the best score of a prediction against several gold answers; if there are none, only "" is right."""
+    """Return the best score of a prediction against several gold answers; without any, only "" is right."""
     texts = [gold.text for gold in golds if normalize_answer(gold.text)] or [""]
     return max(score(prediction, text) for text in texts)
 

@@ -56,7 +56,7 @@ def train_encoder(
     Args:
         run: settings and files of the run.
         train: documents to train on, one object per text.
-        held_out: held-out documents of the same texts.
+        held_out: for each text, the documents to evaluate on.
 
     Returns:
         The model, and the results for its model card.

@@ -47,12 +47,12 @@ def train_language_model(
 ) -> tuple[Task, Facts]:
     """Train a bidirectional language model on documents, and evaluate it on held-out documents.
 
-    The documents of a mixture are repeated or skipped so that each text has its share.
+    In a mixture of texts, documents are repeated or skipped so that each text has its share.
 
     Args:
         run: settings and files of the run.
-        train: documents to train on, one object per text.
-        held_out: held-out documents of the same texts.
+        train: for each text, the documents to train on.
+        held_out: for each text, the documents to evaluate on.
 
     Returns:
         The model, and the results for its model card.

@@ -86,12 +86,12 @@ def tasks() -> dict[str, type[HasHead]]:
 
 
 def get_task_class(kind: str | None) -> type[HasHead] | None:
-    """Return the task class registered for a kind of head, or None if there is none."""
+    """Return the task class registered for a kind of head, or None if no class is registered."""
     return _TASKS.get(kind or "")
 
 
 def find_task_for_head(kind: str | None) -> type[HasHead] | None:
-    """Return the task class that loads a stored head of a kind, or None if there is none.
+    """Return the task class that loads a stored head of a kind, or None if no class loads it.
 
     A pre-training head is loaded by a task that uses a part of it.
     """
@@ -101,6 +101,6 @@ def find_task_for_head(kind: str | None) -> type[HasHead] | None:
 
 
 def task_name(kind: str) -> str:
-    """Return the name of the task class for a kind of head, or `kind` itself if there is none."""
+    """Return the name of the task class for a kind of head, or `kind` itself if no class is registered."""
     task = get_task_class(kind)
     return kind if task is None else task.__name__

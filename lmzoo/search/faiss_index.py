@@ -16,7 +16,7 @@ _MAX_TRAINING_VECTORS = 1 << 18
 
 
 class FaissIndex(VectorIndex):
-    """An index of faiss, which searches approximately in far more vectors than can be compared one by one.
+    """An index of faiss, for approximate search in more vectors than an exact search can compare in time.
 
     Args:
         index: `faiss.Index`, such as `faiss.read_index(path)` returns.
@@ -49,7 +49,7 @@ class FaissIndex(VectorIndex):
         """Build an index of vectors.
 
         Args:
-            vectors: numbers (n, H); they may be memory-mapped.
+            vectors: array of numbers (n, H), which may be memory-mapped.
             similarity: `"cosine"`, `"dot"` or `"euclidean"`.
             kind: description of the index for `faiss.index_factory`, such as `"HNSW32"` or `"IVF4096,PQ48"`.
 

@@ -141,7 +141,7 @@ def _read_matrix(reader: ByteReader, path: str | Path, num_rows: int, width: int
 
 
 def _compose(word_table: VectorTable, subwords: Subwords, verbose: bool) -> np.ndarray:
-    """Return the vectors of all words, float32 (V, H), given their own vectors."""
+    """Return the composed vectors of all words, float32 (V, H): means of the vectors of a word and of its subwords."""
     vectors = np.empty(word_table.vectors.shape, "float32")
     with progress_bar("Composing vectors", len(vectors), "words", verbose) as advance:
         for start in range(0, len(vectors), _CHUNK_WORDS):

@@ -277,7 +277,7 @@ class TextEmbedder(LongTextTask):
     # === Prompts ===
 
     def prompt_text(self, prompt_name: str | None = None) -> str:
-        """Return the prompt with a name; by default, the default prompt, or "" if there is none.
+        """Return the prompt with a name; by default, the default prompt, or "" without one.
 
         Raises:
             ValueError: if there is no prompt with that name.

@@ -221,8 +221,8 @@ def encode_in_windows(
 ) -> WindowedTexts:
     """Tokenize texts, and pack each into as many windows as it needs.
 
-    A window begins `stride` tokens after the previous one, or a whole window after it if that is less; the last one
-    ends with the text. A text that fits into a sequence has one window, the sequence of `Preprocessor.encode`. Of a
+    A window begins `stride` tokens after the beginning of the previous window, or at its end if that is earlier; the
+    last window ends with the text. A text that fits into a sequence has one window, the sequence of `Preprocessor.encode`. Of a
     pair, the longer text is split, the second one on ties, and each window holds the whole shorter text. If that takes
     more than half of the room, it is truncated to half, with one warning per call.
 
@@ -230,10 +230,10 @@ def encode_in_windows(
         preprocessor: `lmzoo.text.Preprocessor`.
         texts: n strings; a text may also be a list of words if the tokenizer `takes_words`.
         pairs: n second texts, or None.
-        windows: maximum number of windows of a text, which is truncated to them with one warning per call; "auto" for
-            no maximum.
-        stride: int, number of tokens from one window to the next; None for windows that do not overlap.
-        prompt: str, the beginning of each text, which is repeated in each window of the first text.
+        windows: maximum number of windows of a text; "auto" for no maximum. Longer texts are truncated, with one
+            warning per call.
+        stride: int, number of tokens from the beginning of a window to the next; None for windows that do not overlap.
+        prompt: str, with which each first text begins; it is repeated in each of their windows.
 
     Raises:
         TypeError: If an entry is not text; the message names its position.
@@ -303,8 +303,8 @@ def encode_words_in_windows(
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
         texts: n lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits.
-        windows: maximum number of windows of a text, which is truncated to them with one warning per call; "auto" for
-            no maximum.
+        windows: maximum number of windows of a text; "auto" for no maximum. Longer texts are truncated, with one
+            warning per call.
         stride: int, number of tokens from one window to the next; None for half a window.
 
     Raises:

@@ -120,7 +120,7 @@ def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def split_into_words(text: str) -> list[str]:
-    """Split a text into words as `split_words` does, but without offsets, which is faster."""
+    """Return the words of `split_words` without their offsets, which is faster."""
     return [match[0] for match in _match_words(text)]
 
 

@@ -26,8 +26,8 @@ def compute_in_mini_batches(
         function: the layer's computation in training, from inputs to one float tensor (B, ...), row by row; it changes
             only seeds.
         inputs: tensors by name, (B, ...).
-        size: int, maximum number of rows of a mini-batch. All mini-batches have the same number of rows; rows that are
-            missing in the last one are repetitions, whose results are not returned.
+        size: int, maximum number of rows of a mini-batch. All mini-batches have the same number of rows: the last
+            one is filled up with repeated rows, whose results are dropped.
     """
     count = ops.shape(next(iter(inputs.values())))[0]
     if isinstance(count, int) and count <= size:

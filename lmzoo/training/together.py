@@ -42,8 +42,8 @@ def fit_together(
 
     Each step trains one task on a batch of its own examples, with its own loss; the steps of each task are evenly
     spaced. All tasks share the optimizer, whose moments take the gradient of a head as 0 in the steps of other tasks.
-    Afterwards, each task predicts, is saved and is exported by itself, and `backbone.save_to_preset(folder,
-    tasks={...})` writes all tasks into one preset.
+    Afterwards, each task can predict, and can be saved and exported, independently of the other tasks.
+    `backbone.save_to_preset(folder, tasks={...})` writes all tasks into one preset.
 
     Args:
         tasks: dict from names to `(task, x, y)`, or `(task, x)` for a task without labels. All tasks must be built on

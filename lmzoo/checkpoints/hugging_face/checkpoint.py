@@ -331,7 +331,7 @@ def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied: Mappi
 def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> StoredHead:
     """Return the stored heads, identified by `architectures` and by the tensor names.
 
-    If tensors of other heads are stored next to those of the named one, or in their place, a task can load them, too.
+    If tensors of other heads are stored next to those of the named one, or in their place, a task can also load them.
     """
     file = files.directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)

@@ -1,4 +1,4 @@
-"""Reading of documents from files and streams, as lists of sentences."""
+"""Readers of documents from files and streams, as lists of sentences."""
 
 from __future__ import annotations
 

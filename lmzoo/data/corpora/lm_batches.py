@@ -226,7 +226,7 @@ class EncodedDocuments(Encoded):
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> EncodedDocuments:
-        """Split documents into words, as `sentences_of` does, and convert them to steps of both directions."""
+        """Split documents into words with `sentences_of`, and convert them to steps of both directions."""
         check_documents(documents)
         documents = list(documents)
         warning = FirstWarning()

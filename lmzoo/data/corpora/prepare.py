@@ -125,7 +125,7 @@ def prepare_corpus(
     ray_address: str | None = None,
     verbose: bool = True,
 ) -> dict[str, int]:
-    r"""Tokenize files of documents and write them as a corpus, as `write_corpus` does, without unwanted documents.
+    r"""Filter and tokenize the documents of files, and write them as a corpus.
 
     Each input file becomes one or more files of the corpus, whose bytes do not depend on the number of workers. Work is
     therefore balanced if there are more input files than workers and none is much larger than the rest. Memory holds a

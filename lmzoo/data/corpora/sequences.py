@@ -330,7 +330,7 @@ def _extract_sequences(
 
 
 def _start_and_end(preprocessor: Preprocessor) -> tuple[int | None, int]:
-    """Return the id of the start token, or None if there is none, and the id of the end token."""
+    """Return the id of the start token, or None without one, and the id of the end token."""
     packing = preprocessor.packing
     token_to_id = preprocessor.tokenizer.token_to_id
     return token_to_id(packing.start) if packing.start else None, token_to_id(packing.end)

@@ -59,7 +59,7 @@ def train_words(
 def learn_words(
     documents: Iterable[Document], vocabulary_size: int, min_frequency: int, verbose: bool, kind: type[WordTokenizer]
 ) -> WordTokenizer:
-    """Learn a vocabulary as `train_words` does, but without a warning if there are few words."""
+    """Learn the vocabulary of `train_words`, without a warning about few words."""
     special = kind.special_tokens
     allowed = f"an integer above {len(special)}, the number of special words"
     require(is_integer(vocabulary_size, len(special) + 1), "vocabulary_size", allowed, vocabulary_size)

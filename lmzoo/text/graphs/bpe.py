@@ -107,7 +107,7 @@ class BytePairGraph(CutTextsGraph):
         return ids.with_values(tf.gather(self._token_spaces, ids.values))
 
     def trim(self, spans: tf.RaggedTensor, spaces: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Exclude the spaces at the ends of tokens from their spans, as `tokenizers` does."""
+        """Exclude the spaces at the ends of tokens from their spans, with the results of `tokenizers`."""
         begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,)
         leading, trailing = tf.unstack(spaces.values, num=2, axis=1)  # (p,)
         if self._adds_space:

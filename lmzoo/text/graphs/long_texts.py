@@ -163,7 +163,7 @@ def _slices(rows: tf.RaggedTensor, row: tf.Tensor, begin: tf.Tensor, count: tf.T
 
 
 def pool_windows(outputs: tf.Tensor, text: tf.Tensor, length: tf.Tensor, pooling: str) -> tf.Tensor:
-    """Return the mean or maximum over the windows of each text, (n, C), as `WindowedTexts.pool` does.
+    """Return the mean or maximum over the windows of each text, (n, C); see `WindowedTexts.pool`.
 
     Args:
         outputs: float (w, C), outputs of the windows.

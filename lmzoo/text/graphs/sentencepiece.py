@@ -82,7 +82,7 @@ class SentencePieceGraph(CutTextsGraph):
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place[:, 1]
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Clean texts, `tf.string` (n,), as `lmzoo.text.tokenizers.sentencepiece_text.clean` does."""
+        """Clean texts, `tf.string` (n,), by the rules of `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
         return tf.strings.unicode_encode(self._letters(texts)[0], "UTF-8")
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -130,7 +130,7 @@ class SentencePieceGraph(CutTextsGraph):
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), offsets
 
     def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Replace quotes and characters as `lmzoo.text.tokenizers.sentencepiece_text.clean` does.
+        """Replace quotes and characters by the rules of `lmzoo.text.tokenizers.sentencepiece_text.clean`.
 
         Args:
             codes: int32 (c,), characters of all texts.

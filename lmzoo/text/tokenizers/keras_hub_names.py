@@ -60,27 +60,27 @@ class KerasHubTokenizerNames(AdvisesOnNames):
 
     @property
     def pad_token_id(self) -> int:
-        """Id of the padding token, or 0 if there is none; same as `pad_id`."""
+        """Id of the padding token, or 0 without one; same as `pad_id`."""
         return self.pad_id
 
     @property
     def unk_token_id(self) -> int | None:
-        """Id of the unknown token, or None if there is none."""
+        """Id of the unknown token, or None without one."""
         return self._get_id(self.unk_token)
 
     @property
     def start_token_id(self) -> int | None:
-        """Id of the token at the beginning of a sequence, or None if there is none."""
+        """Id of the token at the beginning of a sequence, or None without one."""
         return self._get_id(self.start_token)
 
     @property
     def end_token_id(self) -> int | None:
-        """Id of the token at the end of a text, or None if there is none."""
+        """Id of the token at the end of a text, or None without one."""
         return self._get_id(self.end_token)
 
     @property
     def mask_token_id(self) -> int | None:
-        """Id of the mask token, or None if there is none."""
+        """Id of the mask token, or None without one."""
         return self._get_id(self.mask_token)
 
     @property
@@ -143,7 +143,7 @@ class ClsAndSepNames(KerasHubTokenizerNames):
 
     @property
     def cls_token_id(self) -> int | None:
-        """Id of `cls_token`, or None if there is none."""
+        """Id of `cls_token`, or None without one."""
         return self.start_token_id
 
     @property
@@ -153,5 +153,5 @@ class ClsAndSepNames(KerasHubTokenizerNames):
 
     @property
     def sep_token_id(self) -> int | None:
-        """Id of `sep_token`, or None if there is none."""
+        """Id of `sep_token`, or None without one."""
         return self.end_token_id

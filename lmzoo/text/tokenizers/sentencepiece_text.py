@@ -96,7 +96,7 @@ def clean(text: str, characters: CharacterMap, quotes: bool = True) -> str:
 
 
 def align(text: str, characters: CharacterMap, begin: int = 0, quotes: bool = True) -> Aligned:
-    """Clean a text as `clean` does, and return it with its original offsets, counted from `begin`."""
+    """Clean a text by the rules of `clean`, and return it with its original offsets, counted from `begin`."""
     replacements = list(map(characters.__getitem__, map(ord, text)))
     widths = np.ones(len(text), "int64")  # number of original characters that `replacements[i]` replaces
     for match in _QUOTE_PATTERN.finditer(text) if quotes else ():

@@ -184,7 +184,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @property
     def pad_id(self) -> int:
-        """Id of the padding token, or 0 if there is none: padding is masked anyway."""
+        """Id of the padding token, or 0 without one: padding is always masked."""
         return 0 if self.pad_token is None else self.token_to_id(self.pad_token)
 
     @property
