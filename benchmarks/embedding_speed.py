@@ -71,7 +71,7 @@ def write_folder(folder: Path, size: str) -> None:
     backbone = lmzoo.models.BertBackbone(
         vocabulary_size=WORDS + 5, num_layers=layers, num_heads=heads, hidden_dim=width, intermediate_dim=inner
     )
-    preprocessor = Preprocessor(tokenizer, lmzoo.registry.family.family_of(backbone).packing, 512)
+    preprocessor = Preprocessor(tokenizer, lmzoo.registry.family.get_family(backbone).packing, 512)
     lmzoo.save_checkpoint(lmzoo.models.TextEmbedder(backbone, preprocessor), folder, to="hf")
 
 

@@ -36,7 +36,7 @@ from lmzoo.presets.catalog import open_preset
 from lmzoo.pretraining.card import recipe_table
 from lmzoo.registry.family import families
 from lmzoo.training import AdamW, FineTuningRecipe
-from lmzoo.training.fine_tuning import stored_recipes
+from lmzoo.training.fine_tuning import recipes_to_json
 
 TITLE = "## Fine-tuning recipes"
 SAID = "The defaults of tasks that are built on this preset, as `python -m benchmarks.fine_tuning_recipes` found them."
@@ -209,7 +209,7 @@ def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
     """Put recipes into a shipped preset: its configuration, its card, its manifest."""
     folder = open_preset(preset)
     config = read_json(folder, CONFIG_FILE)
-    config["config"]["fine_tuning"] = stored_recipes(recipes)
+    config["config"]["fine_tuning"] = recipes_to_json(recipes)
     write_json(folder, CONFIG_FILE, config)
     card = folder / "README.md"
     before, heading, after = re.split(r"^(## Licen[cs]e and limits)$", card.read_text("utf-8"), flags=re.MULTILINE)

@@ -33,7 +33,7 @@ import lmzoo
 from lmzoo.data.corpora import read_documents, train_byte_pairs
 from lmzoo.families import Backbone
 from lmzoo.models import BidirectionalLM, CausalLM, NgramLM
-from lmzoo.registry.family import families, family_of
+from lmzoo.registry.family import families, get_family
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.training import AdamW
 
@@ -141,7 +141,7 @@ def run_causal(name: str, texts: Texts, options: argparse.Namespace, seed: int) 
     width = width_for(options.parameters, counted(lambda width: build(size, width)))
     keras.utils.set_random_seed(seed)
     backbone = build(size, width)
-    model = CausalLM(backbone, Preprocessor(texts.tokenizer, family_of(backbone).packing, texts.length))
+    model = CausalLM(backbone, Preprocessor(texts.tokenizer, get_family(backbone).packing, texts.length))
     if name == "Transformer":
         model.compile(AdamW(1e-3 * math.sqrt(128 / width), global_clipnorm=1.0))
     begun = time.perf_counter()

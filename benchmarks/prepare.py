@@ -29,7 +29,7 @@ from lmzoo.data.corpora import (
 )
 from lmzoo.registry.family import families
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
-from lmzoo.text.batching import fitted_buckets
+from lmzoo.text.batching import fit_buckets
 
 FAMILIES = ("bert", "roberta", "albert")
 
@@ -48,7 +48,7 @@ def recipes(length: int) -> dict[str, Callable[[Any, Preprocessor], Any]]:
 
 def padding(sequences: EncodedTexts, length: int) -> float:
     """Return the share of padding in the batches of an epoch."""
-    buckets = fitted_buckets(sequences.lengths, length)
+    buckets = fit_buckets(sequences.lengths, length)
     sizes = LengthBatches(sequences.lengths, lambda batch, width, rng: len(batch) * width, 32, buckets)
     return 1 - len(sequences.token_ids) / sum(sizes.batches())
 

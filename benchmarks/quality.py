@@ -36,7 +36,7 @@ import lmzoo
 from benchmarks.common import RESULTS, SHARED, console, save
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
 from lmzoo.evaluation import squad_metrics
-from lmzoo.text.span_labels import spans_of
+from lmzoo.text.span_labels import find_marked_spans
 from lmzoo.training import AdamW
 
 RATES = (1e-4, 3e-4, 1e-3)
@@ -105,7 +105,7 @@ def read_wikigold(folder: Path) -> tuple[Examples, Examples]:
     marked = []
     for of_sentence in tags:
         marked.append(["O"] * len(of_sentence))
-        for type_, first, end in spans_of(of_sentence):
+        for type_, first, end in find_marked_spans(of_sentence):
             marked[-1][first:end] = [f"B-{type_}", *[f"I-{type_}"] * (end - first - 1)]
     count = len(words) * 4 // 5
     return (words[:count], marked[:count]), (words[count:], marked[count:])
@@ -273,7 +273,9 @@ def tags_of_words(train: Examples, dev: Examples) -> tuple[str, Scores]:
 
 
 def spans_of_words(train: Examples, dev: Examples) -> tuple[str, Scores]:
-    pairs = [({*spans_of(a)}, {*spans_of(b)}) for a, b in zip(usual_tags(train, dev), dev[1], strict=True)]
+    pairs = [
+        ({*find_marked_spans(a)}, {*find_marked_spans(b)}) for a, b in zip(usual_tags(train, dev), dev[1], strict=True)
+    ]
     right, found, there = (sum(map(len, sets)) for sets in ([a & b for a, b in pairs], *zip(*pairs, strict=True)))
     return "each word's usual tag", {"span_f1": 2 * right / (found + there)}
 

@@ -35,12 +35,12 @@ def make_origins(kind: Kind, x: Inputs, cells: Mapping[str, Sequence[Any]]) -> l
     """
     columns = dict(cells)
     if "id" not in cells:
-        inputs = x if isinstance(x, tuple) else ([_first_text(example) for example in x],)
+        inputs = x if isinstance(x, tuple) else ([_get_first_text(example) for example in x],)
         columns = {**dict(zip(kind.task_class.input_names, inputs, strict=False)), **cells}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _first_text(example: Any) -> str:
+def _get_first_text(example: Any) -> str:
     """Return an example's text: the text itself, joined words, or the prompt of a multiple-choice example."""
     if isinstance(example, tuple):
         return example[0]
@@ -75,7 +75,7 @@ def write_csv(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
 
 def _csv_rows(origin: Origin, answer: Any) -> Iterator[tuple[dict[str, Any], bool]]:
     """Yield a row for each answer to an example, or one without an answer, and whether the row has an answer."""
-    answer_rows = [_with_origin(origin, round_numbers(_fields(part))) for part in _flatten(answer)]
+    answer_rows = [_add_origin(origin, round_numbers(_fields(part))) for part in _flatten(answer)]
     for row in answer_rows or [origin]:
         cells = {k: json.dumps(x, ensure_ascii=False) if isinstance(x, (dict, list)) else x for k, x in row.items()}
         yield cells, bool(answer_rows)
@@ -140,7 +140,7 @@ def _make_row(origin: Origin, answer: Any) -> dict[str, Any]:
     return {**origin, **round_numbers(fields)}
 
 
-def _with_origin(origin: Origin, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _add_origin(origin: Origin, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an origin and then of an answer, renamed if the origin has a field of the same name."""
     return {**origin, **{f"answer_{name}" if name in origin else name: value for name, value in fields.items()}}
 

@@ -16,8 +16,8 @@ from lmzoo.common.progress import progress_bar
 from lmzoo.data.examples import ExampleStream, stream
 from lmzoo.data.readers import TableStream, read_choices, read_conll, read_squad, read_table
 from lmzoo.data.readers.tables import FORMATS, label_parts, open_table, table_format
-from lmzoo.data.readers.text_files import Source, name_of, suffix_of
-from lmzoo.files.urls import NamedBytes, source_of
+from lmzoo.data.readers.text_files import Source, get_name, get_suffix
+from lmzoo.files.urls import NamedBytes, read_source_file
 from lmzoo_cli.options import Columns
 
 WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with one word per line
@@ -147,7 +147,7 @@ def read_texts_alone(source: Source, columns: Columns, labeled: bool, labels: Al
 
 def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
     """Read lists of words and their labels; if not `labeled`, also read texts in other formats."""
-    format = columns.format or suffix_of(source).lstrip(".")
+    format = columns.format or get_suffix(source).lstrip(".")
     if not labeled and format not in WORDS:
         texts, _ = read_texts(source, columns, labeled)
         lines = [*filter(str.strip, texts)]
@@ -167,7 +167,7 @@ def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed 
 
 def read_questions(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
     """Read questions, contexts and answers; if not `labeled`, also read tables."""
-    if labeled or (columns.format or suffix_of(source)) in ("squad", ".json"):
+    if labeled or (columns.format or get_suffix(source)) in ("squad", ".json"):
         return read_squad(source, labeled)
     columns = replace(columns, text=columns.text or "question", pair=columns.pair or "context")
     return read_texts(source, columns, labeled)
@@ -202,7 +202,7 @@ def read_origins(source: Source, columns: Columns, ids: str | None) -> dict[str,
     """
     if table_format(source, columns.format) not in FORMATS:
         if ids or columns.label:
-            raise ValueError(f"--id and --label name columns of tables, which {name_of(source)} is not.")
+            raise ValueError(f"--id and --label name columns of tables, which {get_name(source)} is not.")
         return {}
     table = open_table(source, **columns.file_options)
     origin_columns = {"id": ids, "actual": columns.label or ("label" if table.has("label") else None)}
@@ -218,7 +218,7 @@ def read_columns(source: Source, columns: Columns, names: Sequence[str]) -> dict
     if not names:
         return {}
     if table_format(source, columns.format) not in FORMATS:
-        raise ValueError(f"--by names columns of tables, which {name_of(source)} is not.")
+        raise ValueError(f"--by names columns of tables, which {get_name(source)} is not.")
     table = open_table(source, **columns.file_options)
     return {name: table.column(_column(name)) for name in names}
 
@@ -230,7 +230,7 @@ def _column(name: str) -> int | str:
 
 def open_input(data: str) -> Path | NamedBytes:
     """Return the source of a command's examples: a path, the content of a URL, or that of standard input for "-"."""
-    return NamedBytes(sys.stdin.buffer.read(), "<stdin>") if data == "-" else source_of(data)
+    return NamedBytes(sys.stdin.buffer.read(), "<stdin>") if data == "-" else read_source_file(data)
 
 
 # === Parts of the examples ===
@@ -249,11 +249,11 @@ def take(x: Inputs, indices: Sequence[int]) -> Inputs:
 
 
 @contextmanager
-def iterate_in_parts(x: Inputs, batch_size: int, shown: bool = True) -> Iterator[Iterator[Inputs]]:
-    """Open an iterator over groups of a few batches of examples, with a progress bar if `shown`."""
+def iterate_in_parts(x: Inputs, batch_size: int, show_progress: bool = True) -> Iterator[Iterator[Inputs]]:
+    """Open an iterator over groups of a few batches of examples, with a progress bar if `show_progress`."""
     count = count_examples(x)
     size = _BATCHES_PER_PART * batch_size
-    with progress_bar("Predicting", count, "examples", shown) as advance:
+    with progress_bar("Predicting", count, "examples", show_progress) as advance:
 
         def parts() -> Iterator[Inputs]:
             for start in range(0, count, size):

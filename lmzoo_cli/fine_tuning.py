@@ -16,10 +16,10 @@ import numpy as np
 from rich.console import Console
 
 from lmzoo.common.arguments import near_names
-from lmzoo.common.span_marks import with_marks
+from lmzoo.common.span_marks import expand_marks
 from lmzoo.data.examples import ExampleStream
 from lmzoo.evaluation.reports import Report
-from lmzoo.parallel.processes import first_process_first, process_index
+from lmzoo.parallel.processes import main_process_first, process_index
 from lmzoo.presets.catalog import local_directory
 from lmzoo.tasks import QuestionAnswerer, Task
 from lmzoo.training import AdamW, FineTuningRecipe, ResumableCheckpoint
@@ -48,7 +48,7 @@ def check_options(options: FitOptions, kind: Kind, long_texts: WindowOptions) ->
     if options.validation and is_several(options.validation):  # answers to validation examples are compared in memory
         raise ValueError(f"--validation names one file, not a directory or a pattern, got {options.validation}.")
     if options.patience and not (options.validation or options.validation_split):
-        raise ValueError("--patience needs validation examples: give --validation or --validation-split, too.")
+        raise ValueError("--patience needs validation examples: also pass --validation or --validation-split.")
     if options.class_weight and kind.reading.names is not iter:
         raise ValueError(f"--class-weight is for tasks with one class for each example, which {kind.name} is not.")
     if options.pooling is not None and "pooling" not in inspect.signature(kind.task_class).parameters:
@@ -92,7 +92,7 @@ def fine_tune(options: FitOptions, columns: Columns, kind: Kind, long_texts: Win
     history = train(task, options, examples, recipe)
     if isinstance(task, QuestionAnswerer) and examples.validation:
         _fit_null_threshold(task, *examples.validation, recipe.batch_size)
-    with show_status(f"Writing {options.output}"), first_process_first():
+    with show_status(f"Writing {options.output}"), main_process_first():
         if process_index() == 0:
             task.save(options.output)
     say(f"Wrote {options.output}.")
@@ -114,7 +114,7 @@ def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> Fi
     if reading.names:
         with show_status("Collecting the labels"):
             counts = [Counter(reading.names(y))]
-        class_names = _sort_labels(with_marks(set(counts[0])), options.data)
+        class_names = _sort_labels(expand_marks(set(counts[0])), options.data)
     validation = None
     if options.validation:
         validation = reading.read(options.validation, columns, True, class_names)
@@ -198,21 +198,21 @@ def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTu
     return history
 
 
-def class_weights(given: Sequence[str], counts: Mapping[str, int]) -> dict[str, float]:
+def class_weights(entries: Sequence[str], counts: Mapping[str, int]) -> dict[str, float]:
     """Return the weight of each class, by default 1.
 
     Args:
-        given: values of `--class-weight`.
+        entries: values of `--class-weight`.
         counts: number of training examples of each class.
 
     Raises:
         ValueError: If a class is unknown, or a weight is not a number of at least 0.
     """
-    if given == [_BALANCED]:
+    if entries == [_BALANCED]:
         total = sum(counts.values())
         return {name: total / (len(counts) * count) for name, count in counts.items() if count}
     weights = dict.fromkeys(counts, 1.0)
-    for entry in given:
+    for entry in entries:
         name, _, number = entry.rpartition("=")
         if name not in counts:
             raise ValueError(

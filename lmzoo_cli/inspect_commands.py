@@ -41,7 +41,7 @@ def attention(
 
     task, inputs = _load(model, texts)
     with show_status("Compiling and reading"):
-        scores = analysis.attention(task, _with_context(inputs, context))
+        scores = analysis.attention(task, _pair_with_context(inputs, context))
         analysis.write_attention(output, scores, f"Attention of {Path(model).name}")
     typer.echo(f"Wrote {output}.")
 
@@ -66,7 +66,7 @@ def report(
     """
     from lmzoo import analysis
     from lmzoo.data.examples import ExampleStream
-    from lmzoo.tasks.base.reports import check_additions, with_errors
+    from lmzoo.tasks.base.reports import add_error_tables, check_additions
     from lmzoo_cli.examples import read_columns
     from lmzoo_cli.model_loading import load_task
     from lmzoo_cli.task_scores import score
@@ -78,7 +78,7 @@ def report(
         raise ValueError(f"A report is on the examples of one file, not of a directory or a pattern: {data}.")
     values_by_column = read_columns(data, columns, by or [])
     check_additions(x, True, values_by_column)
-    scores = with_errors(score(kind, task, x, y, batch_size), x, True, values_by_column)
+    scores = add_error_tables(score(kind, task, x, y, batch_size), x, True, values_by_column)
     analysis.write_report(output, scores, f"{Path(model).name} on {data.name}")
     typer.echo(f"Wrote {output}.")
 
@@ -173,7 +173,7 @@ def why(
     explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
     chosen_word: Any = int(word) if word and word.isdecimal() else word
     with show_status("Compiling and reading"):
-        attributions = explain(task, _with_context(inputs, context), target=target, word=chosen_word)
+        attributions = explain(task, _pair_with_context(inputs, context), target=target, word=chosen_word)
     if page:
         analysis.write_attributions(page, attributions, f"Contributions to answers of {Path(model).name}")
         typer.echo(f"Wrote {page}.")
@@ -190,7 +190,7 @@ def why(
             _print(parts, False)
 
 
-def _with_context(texts: list[str], context: str | None) -> list[Any]:
+def _pair_with_context(texts: list[str], context: str | None) -> list[Any]:
     """Pair each text with the context, or return the texts if the context is None."""
     return [*texts] if context is None else [(text, context) for text in texts]
 
@@ -207,7 +207,7 @@ def _load(model: str, arguments: list[str] | None) -> tuple[Task, list[str]]:
     """
     from lmzoo.models import TextEmbedder
     from lmzoo.presets.source import open_source
-    from lmzoo.registry.head_kinds import task_that_reads
+    from lmzoo.registry.head_kinds import find_task_for_head
     from lmzoo_cli.model_loading import find_file, load_task
 
     texts = arguments or read_lines()
@@ -216,7 +216,7 @@ def _load(model: str, arguments: list[str] | None) -> tuple[Task, list[str]]:
     if find_file(model) is not None:
         return load_task(model)[1], texts
     with show_status(f"Loading {model}"):
-        task_class: Any = task_that_reads(open_source(model).head) or TextEmbedder
+        task_class: Any = find_task_for_head(open_source(model).head) or TextEmbedder
         return task_class.from_preset(model), texts
 
 

@@ -14,7 +14,7 @@ from lmzoo.files.compilation_cache import use_compilation_cache
 from lmzoo.presets.catalog import local_directory
 from lmzoo.presets.keras_files import load_keras_file
 from lmzoo.presets.source import open_source
-from lmzoo.registry.head_kinds import task_that_reads
+from lmzoo.registry.head_kinds import find_task_for_head
 from lmzoo.tasks import Task
 from lmzoo.tasks.base.long_texts import LongTextTask
 from lmzoo.text.long_texts import check_windows
@@ -111,7 +111,7 @@ def _class_in_file(path: Path) -> object:
 
 def _preset_task(preset: str) -> type[Task]:
     """Return the class of the task that uses the head of a preset or checkpoint."""
-    task_class = task_that_reads(open_source(preset).head)
+    task_class = find_task_for_head(open_source(preset).head)
     if task_class is not None and task_class in [kind.task_class for kind in KINDS]:
         return task_class
     raise ValueError(f"{preset} holds no head of a task, only a backbone. Train one with `lmzoo fit`.")

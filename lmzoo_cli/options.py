@@ -101,7 +101,7 @@ class WorkerOptions:
 
     def __post_init__(self) -> None:
         if self.ray and not self.workers:
-            raise ValueError("--ray needs the number of workers: give --workers, too.")
+            raise ValueError("--ray needs the number of workers: also pass --workers.")
 
 
 @dataclass(frozen=True)

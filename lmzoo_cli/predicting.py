@@ -18,19 +18,19 @@ from typing import Any, BinaryIO, NamedTuple
 
 from lmzoo.common.progress import progress_bar
 from lmzoo.data.readers.tables import SUFFIXES
-from lmzoo.data.readers.text_files import suffix_of
+from lmzoo.data.readers.text_files import get_suffix
 from lmzoo.errors import ArgumentError, NoExamplesError
 from lmzoo.files.urls import (
     NamedBytes,
     absolute,
     exists,
-    inside,
     is_url,
+    join_path,
     load_json,
     names_below,
+    read_source_file,
     remove,
     save_json,
-    source_of,
     whole_file,
 )
 from lmzoo.parallel.workers import run_jobs
@@ -77,7 +77,13 @@ class Prediction:
         return x, make_origins(kind, x, read_origins(source, self.columns, self.ids))
 
     def write(
-        self, task: Task, x: Inputs, origins: Sequence[Origin], file: BinaryIO, seen: Callable[[], None], shown: bool
+        self,
+        task: Task,
+        x: Inputs,
+        origins: Sequence[Origin],
+        file: BinaryIO,
+        cancel_status: Callable[[], None],
+        show_progress: bool,
     ) -> None:
         """Predict, and write the answers to a file.
 
@@ -86,8 +92,8 @@ class Prediction:
             x: examples.
             origins: fields to write with each answer.
             file: file to write to.
-            seen: function to call after each part of the answers, to cancel a status line.
-            shown: whether to show a progress bar.
+            cancel_status: function to call after each part of the answers, to cancel a status line.
+            show_progress: whether to show a progress bar.
 
         Raises:
             ValueError: If the task does not have one of the options, or does not accept the examples.
@@ -96,11 +102,11 @@ class Prediction:
             raise ValueError(
                 f"A {type(task).__name__} takes no such option: leave out --{min(unknown).replace('_', '-')}."
             )
-        with iterate_in_parts(x, self.batch_size, shown) as parts:
-            WRITERS[self.to](file, self._answers(task, parts, origins, seen))
+        with iterate_in_parts(x, self.batch_size, show_progress) as parts:
+            WRITERS[self.to](file, self._answers(task, parts, origins, cancel_status))
 
     def _answers(
-        self, task: Task, parts: Iterator[Inputs], origins: Sequence[Origin], seen: Callable[[], None]
+        self, task: Task, parts: Iterator[Inputs], origins: Sequence[Origin], cancel_status: Callable[[], None]
     ) -> Iterator[tuple[Origin, Any]]:
         """Predict part by part, and yield the fields to write with each answer, and the answer."""
         done = 0
@@ -110,7 +116,7 @@ class Prediction:
             except (ValueError, TypeError) as error:
                 message = f"{error} (Counted from example {done}.)" if done else str(error)
                 raise ArgumentError(message, getattr(error, "argument", None)) from None
-            seen()
+            cancel_status()
             count = count_examples(part)
             yield from zip(origins[done : done + count], answers, strict=True)
             done += count
@@ -156,7 +162,7 @@ def predict_files(
     kind = find_kind(prediction.model)
     if pairs and kind is not None:
         with suppress(NoExamplesError):
-            prediction.read(kind, source_of(pairs[0].source))
+            prediction.read(kind, read_source_file(pairs[0].source))
     _check_directory(prediction, pairs, directory, overwrite)
     pending = [pair for pair in pairs if not exists(pair.target) or _is_newer(pair)]
     if done := len(pairs) - len(pending):
@@ -196,8 +202,8 @@ def _start(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]
                 x: Inputs = []
                 origins: list[Origin] = []
                 with suppress(NoExamplesError):  # programs may write tables in parts, some of them empty
-                    x, origins = prediction.read(kind, source_of(pair.source))
-                prediction.write(task, x, origins, file, lambda: None, shown=False)
+                    x, origins = prediction.read(kind, read_source_file(pair.source))
+                prediction.write(task, x, origins, file, lambda: None, show_progress=False)
         except (ValueError, OSError) as error:
             if pair.source in str(error):
                 raise
@@ -222,7 +228,7 @@ def absolute_model(model: str) -> str:
 def holds_examples(name: str, format: str | None) -> bool:
     """Return whether a file is not hidden and, by its suffix unless a format is set, holds examples."""
     is_hidden = PurePath(name).name.startswith((".", "_"))
-    return not is_hidden and (format is not None or suffix_of(name) in _SUFFIXES)
+    return not is_hidden and (format is not None or get_suffix(name) in _SUFFIXES)
 
 
 def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> list[FilePair]:
@@ -233,7 +239,7 @@ def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> lis
             f"The answers to several files would be called {repeated[0]}.{to}: predict for them separately."
         )
     pairs = [
-        FilePair(absolute(file), inside(absolute(directory), f"{name}.{to}"))
+        FilePair(absolute(file), join_path(absolute(directory), f"{name}.{to}"))
         for file, name in zip(files, names, strict=True)
     ]
     sources = {pair.source for pair in pairs}
@@ -251,7 +257,7 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
         raise NotADirectoryError(f"{directory} is a file: several files of answers are written into a directory.")
     settings = {**asdict(prediction), "model": _identify(prediction.model)}
     del settings["batch_size"]
-    record_path = inside(absolute(directory), _RECORD)
+    record_path = join_path(absolute(directory), _RECORD)
     if overwrite:
         for path in (*(pair.target for pair in pairs), record_path):
             remove(path)

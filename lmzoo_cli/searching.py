@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmzoo.common.progress import progress_over
-from lmzoo.data.readers.text_files import json_objects, name_of, numbered_lines, open_text
+from lmzoo.data.readers.text_files import get_name, json_objects, open_text, read_numbered_lines
 from lmzoo.errors import NoExamplesError
 from lmzoo.files.compilation_cache import use_compilation_cache
 from lmzoo.files.urls import whole_file
@@ -92,8 +92,8 @@ def write_vectors(
     prompt_name: str | None,
     batch_size: int,
     output: str | None,
-    seen: Callable[[], None],
-    shown: bool,
+    cancel_status: Callable[[], None],
+    show_progress: bool,
 ) -> None:
     """Embed texts part by part, and write their vectors.
 
@@ -103,15 +103,15 @@ def write_vectors(
         prompt_name: name of a prompt, or None for the method's default.
         batch_size: texts in a batch.
         output: file to write, or None for standard output.
-        seen: function to call after each part, to cancel a status line.
-        shown: whether to show a progress bar.
+        cancel_status: function to call after each part, to cancel a status line.
+        show_progress: whether to show a progress bar.
     """
 
     def embed_parts() -> Iterator[tuple[Any, np.ndarray]]:
-        with iterate_in_parts(texts, batch_size, shown) as parts:
+        with iterate_in_parts(texts, batch_size, show_progress) as parts:
             for part in parts:
                 vectors = embed(part, batch_size=batch_size, prompt_name=prompt_name)
-                seen()
+                cancel_status()
                 yield part, vectors
 
     if output is not None and output.endswith(".npy"):
@@ -138,9 +138,9 @@ def read_rankings(data: str) -> list[Candidates]:
         ValueError: If the file holds no queries, or a line does not have the right fields; the message names the line.
     """
     source = open_input(data)
-    name = name_of(source)
+    name = get_name(source)
     with open_text(source) as file:
-        rows = json_objects(numbered_lines(file), name)
+        rows = json_objects(read_numbered_lines(file), name)
         candidates = [_read_candidates(row, f"{name}, line {number}") for number, row in rows]
     if not candidates:
         raise NoExamplesError(f"{name} holds no queries.")
@@ -169,8 +169,8 @@ def rank_lines(
     candidates: Sequence[Candidates],
     top_k: int | None,
     batch_size: int,
-    seen: Callable[[], None],
-    shown: bool,
+    cancel_status: Callable[[], None],
+    show_progress: bool,
 ) -> Iterator[tuple[str, list[Hit]]]:
     """Yield each query with its texts in the order of their scores.
 
@@ -179,12 +179,12 @@ def rank_lines(
         candidates: queries and texts.
         top_k: number of texts for each query; None for all.
         batch_size: pairs in a batch.
-        seen: function to call after each query, to cancel a status line.
-        shown: whether to show a progress bar.
+        cancel_status: function to call after each query, to cancel a status line.
+        show_progress: whether to show a progress bar.
     """
-    with progress_over(candidates, "Ranking", "queries", shown) as items:
+    with progress_over(candidates, "Ranking", "queries", show_progress) as items:
         for query, texts, indices in items:
             count = None if top_k is None else min(top_k, len(texts))
             hits = task.rank(query, texts, count, batch_size)
-            seen()
+            cancel_status()
             yield query, [{**hit, "index": indices[hit["index"]]} for hit in hits]

@@ -45,11 +45,11 @@ def export(
     if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
         raise FileExistsError(f"{target} exists already. Pass --overwrite to replace it.")
     from lmzoo.serving.export import describe_export, file_format, is_int8
-    from lmzoo.serving.model_versions import versions_in
+    from lmzoo.serving.model_versions import list_versions
     from lmzoo_cli.model_loading import load_task
 
     if file_format(target) is None and not target.name.isdecimal():
-        target = target / str(max(versions_in(target), default=0) + 1)
+        target = target / str(max(list_versions(target), default=0) + 1)
     _, task = load_task(model, long_texts.settings)
     if max_new_tokens is not None:
         if not hasattr(task, "max_new_tokens"):

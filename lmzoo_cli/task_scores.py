@@ -17,7 +17,7 @@ from lmzoo_cli.task_kinds import Kind
 
 
 def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Report:
-    """Evaluate a task on labeled examples with progress bars, and return a report, as `Task.report` does.
+    """Evaluate a task on labeled examples with progress bars, and return its `Task.report`.
 
     Args:
         kind: kind of the task.

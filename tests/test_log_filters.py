@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 
-from lmzoo.common.log_filters import without_log_lines
+from lmzoo.common.log_filters import suppress_log_lines
 
 
 def test_lines_of_the_python_logger(caplog):
     logger = logging.getLogger("tensorflow")
-    with without_log_lines("Assets written"):
+    with suppress_log_lines("Assets written"):
         logger.error("Assets written to: %s", "x")
         logger.error("Another line.")
     logger.error("Assets written to: %s", "y")

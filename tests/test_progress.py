@@ -68,7 +68,7 @@ def test_only_a_terminal_has_a_bar(screen):
     screen.terminal = False
     assert count(screen, total=5000) == ""
     screen.terminal = True
-    assert count(screen, total=5000, shown=False) == ""
+    assert count(screen, total=5000, show=False) == ""
 
 
 def test_a_note(screen):

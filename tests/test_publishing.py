@@ -104,7 +104,7 @@ def test_citation_has_the_version() -> None:
     assert citation["repository-code"] == PROJECT["project"]["urls"]["Repository"]
 
 
-def rows_of(page: str, title: str) -> list[list[str]]:
+def compute_row_indices(page: str, title: str) -> list[list[str]]:
     """Return the cells of a table's rows, which begins with a title."""
     table = page.partition(f"\n| {title} |")[2].partition("\n\n")[0]
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
@@ -113,11 +113,11 @@ def rows_of(page: str, title: str) -> list[list[str]]:
 def test_dependencies_are_those_of_the_page() -> None:
     page = (ROOT / "docs/dependencies.md").read_text("utf-8")
     required = dict(re.fullmatch(r"([\w-]+)(.+)", text).groups() for text in PROJECT["project"]["dependencies"])
-    rows = rows_of(page, "package")
+    rows = compute_row_indices(page, "package")
     assert {name: versions for name, versions, *_ in rows} == required
     assert len(rows) == len(required)
     assert all(float(cells[2].replace(",", "")) > 0 and cells[3] and cells[4] for cells in rows)
-    extras = {name: packages for name, packages, _ in rows_of(page, "extra")}
+    extras = {name: packages for name, packages, _ in compute_row_indices(page, "extra")}
     users = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/index.md").read_text("utf-8"), re.MULTILINE)
     assert set(extras) == set(users)
     for extra, packages in extras.items():

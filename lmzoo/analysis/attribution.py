@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.analysis.explained import Attribution, Explained, check_explained, left_out, questions
+from lmzoo.analysis.explained import Attribution, Explained, check_explained, compute_drops, questions
 from lmzoo.analysis.reading import SPECIAL
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
@@ -83,7 +83,7 @@ def integrated_gradients(
             with _replace_outputs(embedding_layer, lambda _: x):
                 return ops.sum(score(ops.cast(task(repeated, training=False), "float32")))
 
-        compute_gradient = _gradient_of(total)
+        compute_gradient = _make_gradient(total)
         text_score, baseline_score = (
             float(score(ops.convert_to_numpy(task(x, training=False)).astype("float32"))[0])
             for x in (features, baseline_features)
@@ -143,7 +143,7 @@ def leave_out(
     ```
     """
     texts = check_explained(task, texts, word)
-    return left_out(task, texts, target, word, batch_size)
+    return compute_drops(task, texts, target, word, batch_size)
 
 
 @contextlib.contextmanager
@@ -173,7 +173,7 @@ def _embed(task: keras.Model, layer: keras.layers.Layer, features: Features) -> 
     return embeddings[0]
 
 
-def _gradient_of(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _make_gradient(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """Return a function that computes the gradient of a scalar `function` of a tensor."""
     if keras.backend.backend() == "jax":
         import jax

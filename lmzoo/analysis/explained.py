@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lmzoo.analysis.reading import SPECIAL, Reader, ReadText, joined, listed
+from lmzoo.analysis.reading import SPECIAL, Reader, ReadText, join_spans, make_lists
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.errors import ArgumentError, WrongModelError
@@ -70,7 +70,7 @@ def check_explained(task: Any, texts: Any, word: str | int | None) -> Any:
             "Contributions are to answers of a TextClassifier, TextRegressor, TokenClassifier or QuestionAnswerer, got "
             f"{task!r:.60}."
         )
-    texts = listed(texts)
+    texts = make_lists(texts)
     tags_words = isinstance(task, TokenClassifier)
     if tags_words and task.crf:
         raise ValueError("With `crf` labels are scored together, and no word has a score of its own to explain.")
@@ -104,13 +104,13 @@ def _label_scores(
     task: TokenClassifier, reader: Reader, texts: Any, target: str | int | None, word: str | int | None
 ) -> Iterator[Question]:
     encoded = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
-    positions = _columns(encoded, [_word_index(i, words, word) for i, words in enumerate(encoded.words)])
+    positions = _columns(encoded, [_find_word_index(i, words, word) for i, words in enumerate(encoded.words)])
     logits = task.predict(encoded, verbose=0)  # (n, T, C)
     classes = _classes(task, logits[np.arange(len(positions)), positions], target)
     start, _, end = reader.special()
     for i, words in enumerate(encoded.words):
         spans = place_tokens(reader.preprocessor.tokenizer, words)[: int(encoded.lengths[i]) - len(start) - len(end)]
-        read_text = joined((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
+        read_text = join_spans((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
         yield _question(reader, read_text, encoded, i, class_name(task, classes[i]), (positions[i], classes[i]))
 
 
@@ -134,7 +134,7 @@ def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str
             for token_id, span in zip(ids, offsets, strict=True)
         ]
         question = tokenizer.tokenize_with_offsets([text])[0][: counts[1]]
-        read_text = joined(
+        read_text = join_spans(
             (_join_words(text), encoded.contexts[encoded.examples[window]]),
             (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
         )  # fmt: skip
@@ -158,7 +158,7 @@ def _question(
 # === Left-out words ===
 
 
-def left_out(
+def compute_drops(
     task: Explained, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
 ) -> list[Attribution]:
     """Return how much the score of each text's prediction drops without each of its words."""
@@ -168,7 +168,7 @@ def left_out(
         return _answers_without(task, texts, target, batch_size)
     rows = _rows(task, texts)
     words = [_words(row) for row in rows]
-    shortened_rows = [_without(row, word) for row, row_words in zip(rows, words, strict=True) for word in row_words]
+    shortened_rows = [_remove_word(row, word) for row, row_words in zip(rows, words, strict=True) for word in row_words]
     outputs = task.predict(_as_inputs([*rows, *shortened_rows]), batch_size=batch_size, verbose=0)  # (n + w, C)
     return _class_drops(task, [tuple(map(_join_words, row)) for row in rows], words, outputs, target)
 
@@ -177,7 +177,7 @@ def _tags_without(
     task: TokenClassifier, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
 ) -> list[Attribution]:
     full = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
-    target_indices = [_word_index(i, words, word) for i, words in enumerate(full.words)]
+    target_indices = [_find_word_index(i, words, word) for i, words in enumerate(full.words)]
     names = [[name for name, _, _ in words] for words in full.words]
     removable = [[j for j in range(len(row)) if j != k] for row, k in zip(names, target_indices, strict=True)]
     shortened = [[*row[:j], *row[j + 1 :]] for row, removed in zip(names, removable, strict=True) for j in removed]
@@ -202,9 +202,9 @@ def _answers_without(
     for row, (start, end) in zip(rows, spans, strict=True):
         removable = [word for word in _words(row) if word[0] == 0 or word[3] <= start or word[2] >= end]
         words.append(removable)
-        shortened_rows += [_without(row, word) for word in removable]
+        shortened_rows += [_remove_word(row, word) for word in removable]
         for word in removable:
-            first, last = _removed_span(row[1], *word[2:]) if word[0] else (end, end)
+            first, last = _find_removed_span(row[1], *word[2:]) if word[0] else (end, end)
             shifted_spans.append(tuple(offset - max(0, min(offset, last) - first) for offset in (start, end)))
     encoded: EncodedWindows = task.encode_inputs(_as_inputs([*rows, *shortened_rows]))
     scores, *_ = _answer_scores(task, encoded, np.array([*spans, *shifted_spans], "int64"), score_columns, batch_size)
@@ -289,7 +289,7 @@ def _answer_scores(
     return np.where(np.isfinite(ranks[windows]), scores[windows], np.nan), windows, positions
 
 
-def _word_index(i: int, words: Sequence[tuple[str, int, int]], word: str | int | None) -> int:
+def _find_word_index(i: int, words: Sequence[tuple[str, int, int]], word: str | int | None) -> int:
     """Return the index of `word`, an index or a word, among the words of text `i`."""
     names = [name for name, _, _ in words]
     if isinstance(word, str) and word in names:
@@ -323,19 +323,19 @@ def _words(row: Iterable[_Text]) -> list[Word]:
     return [(segment, *word) for segment, text in enumerate(row) for word in place_words(text)]
 
 
-def _without(row: tuple[_Text, ...], word: Word) -> tuple[_Text, ...]:
+def _remove_word(row: tuple[_Text, ...], word: Word) -> tuple[_Text, ...]:
     """Return a text or pair of texts without one word."""
     segment, _, start, end = word
     text = shortened = row[segment]
     if isinstance(text, str):
-        first, last = _removed_span(text, start, end)
+        first, last = _find_removed_span(text, start, end)
         shortened = text[:first] + text[last:]
     else:
         shortened = [name for name, *span in place_words(text) if span != [start, end]]
     return (*row[:segment], shortened, *row[segment + 1 :])
 
 
-def _removed_span(text: _Text, start: int, end: int) -> tuple[int, int]:
+def _find_removed_span(text: _Text, start: int, end: int) -> tuple[int, int]:
     """Return the start and end of the characters to remove with a word: the word and a space next to it.
 
     No space is removed if that would join two words. A space must not be left over, since byte-level tokenizers have

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from lmzoo.analysis.reading import SPECIAL, hidden_states, listed, text_means
+from lmzoo.analysis.reading import SPECIAL, hidden_states, make_lists, text_means
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
@@ -200,7 +200,7 @@ def layer_similarity(
     lmzoo.analysis.layer_similarity(bert, texts, albert).shape
     ```
     """
-    texts = listed(texts)
+    texts = make_lists(texts)
     means = [text_means(*hidden_states(m, texts, batch_size)) for m in ([model] if other is None else [model, other])]
     require(len(means[0]) > 1, "texts", "at least two texts", len(means[0]))
     rows = means[0]

@@ -41,7 +41,7 @@ class ReadText(NamedTuple):
     segments: np.ndarray
 
 
-def joined(texts: tuple[str, ...], *pieces: tuple[int, Sequence[TokenSpan]]) -> ReadText:
+def join_spans(texts: tuple[str, ...], *pieces: tuple[int, Sequence[TokenSpan]]) -> ReadText:
     """Join groups of token spans into a sequence; each group comes with the index of its text, or `SPECIAL`."""
     spans = [span for _, piece in pieces for span in piece]
     offsets = np.array([(span.start, span.end) for span in spans], "int64").reshape(-1, 2)
@@ -49,10 +49,10 @@ def joined(texts: tuple[str, ...], *pieces: tuple[int, Sequence[TokenSpan]]) -> 
     return ReadText(texts, [span.token for span in spans], offsets, segments.astype("int64"))
 
 
-def listed(texts: Any) -> Any:
+def make_lists(texts: Any) -> Any:
     """Return texts or pairs of texts with iterators turned into lists, so that they can be read twice."""
     if isinstance(texts, tuple):
-        return tuple(map(listed, texts))
+        return tuple(map(make_lists, texts))
     return list(texts) if isinstance(texts, Iterator) else texts
 
 
@@ -112,7 +112,7 @@ class Reader:
             if len(spans) > 1:
                 pieces += [(1, spans[1][i][: length - second_start - len(end)]), (SPECIAL, end)]
             strings = tuple(t if isinstance(t, str) else " ".join(t) for t in (column[i] for column in cleaned))
-            read_texts.append(joined(strings, *pieces))
+            read_texts.append(join_spans(strings, *pieces))
         return read_texts, encoded
 
     def special(self) -> list[list[TokenSpan]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lmzoo.analysis.page import table, write_page
 from lmzoo.evaluation.errors import CALIBRATION, CURVE, WORST
-from lmzoo.evaluation.reports import Cell, Report, shortened
+from lmzoo.evaluation.reports import Cell, Report, shorten
 
 _MAX_CHARACTERS = 2000  # limit per text
 _MAX_ROWS = 1000  # limit per table
@@ -80,16 +80,16 @@ def _section(name: str, titles: list[str], rows: list[list[Cell]]) -> str:
     return f"<section>\n<h2>{heading}</h2>\n{chart}{content}{footnote}</section>\n"
 
 
-def _cells(row: Sequence[Cell], most: int, titles: Sequence[str]) -> str:
-    """Return the cells of a row as HTML, shaded by their counts from 0 to `most` unless `most` is 0."""
+def _cells(row: Sequence[Cell], max_value: int, titles: Sequence[str]) -> str:
+    """Return the cells of a row as HTML, shaded by their counts from 0 to `max_value` unless `max_value` is 0."""
     parts = []
     for i, cell in enumerate(row):
         text = f"{cell:.4f}" if isinstance(cell, float) else str(cell)
-        text = html.escape(text if len(text) <= _MAX_CHARACTERS else shortened(text, _MAX_CHARACTERS))
+        text = html.escape(text if len(text) <= _MAX_CHARACTERS else shorten(text, _MAX_CHARACTERS))
         if i == 0:
             parts.append(f'<th scope="row">{text}</th>')
             continue
-        shade = f' style="background: rgba(var(--mark), {0.35 * cell / most:.3f})"' if most else ""  # type: ignore[operator]
+        shade = f' style="background: rgba(var(--mark), {0.35 * cell / max_value:.3f})"' if max_value else ""  # type: ignore[operator]
         kind = ' class="text"' if titles[i] == "text" else ""
         parts.append(f"<td{shade}{kind}>{text}</td>")
     return "".join(parts)
@@ -122,8 +122,10 @@ def _chart(lines: Lines, x_name: str, y_name: str, x_range: Range, y_range: Rang
     """Return a line chart as SVG; the table next to it gives the same numbers to screen readers."""
 
     def to_pixels(x: float, y: float) -> tuple[float, float]:
-        across, up = ((v - low) / (high - low) for v, (low, high) in ((x, x_range), (y, y_range)))
-        return _LEFT_MARGIN + across * (_WIDTH - _LEFT_MARGIN - 10), 10 + (1 - up) * (_HEIGHT - _BOTTOM_MARGIN - 10)
+        x_fraction, y_fraction = ((v - low) / (high - low) for v, (low, high) in ((x, x_range), (y, y_range)))
+        return _LEFT_MARGIN + x_fraction * (_WIDTH - _LEFT_MARGIN - 10), 10 + (1 - y_fraction) * (
+            _HEIGHT - _BOTTOM_MARGIN - 10
+        )
 
     parts = []
     for value in np.linspace(*y_range, 5):

@@ -13,15 +13,23 @@ from typing import Any
 import keras
 
 from lmzoo.checkpoints.config_table import Arguments, format_keys
-from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, check_sizes, plan, tensors_of_head, weights_of
+from lmzoo.checkpoints.engine import (
+    Layout,
+    Plan,
+    canonical_names,
+    check_sizes,
+    get_weights_by_path,
+    list_head_tensors,
+    plan,
+)
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors
 from lmzoo.checkpoints.tokenizers.config import longest_sequence
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer_and_packing
 from lmzoo.checkpoints.tokenizers.formats import holds_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
-from lmzoo.registry.family import Family, families_with
-from lmzoo.registry.head_kinds import HasHead, task_of
+from lmzoo.registry.family import Family, find_families_by_format
+from lmzoo.registry.head_kinds import HasHead, get_task_class
 from lmzoo.text import Preprocessor
 
 
@@ -113,7 +121,7 @@ class Checkpoint:
             warnings.warn(f"{self.config_file}: ignoring unknown keys: {format_keys(self.unknown_keys)}.", stacklevel=2)
         return self.family.backbone(**{**self.arguments, **overrides})
 
-    def head_of(self, cls: type[HasHead]) -> Arguments | None:
+    def get_head_arguments(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None."""
         kind = self.head if self.head in cls.other_head_kinds else cls.head_kind
         if kind not in self.layout.heads or not self._holds_head(kind, cls):
@@ -126,12 +134,12 @@ class Checkpoint:
             return True
         if self.head is None:
             return False
-        task = task_of(self.head)
+        task = get_task_class(self.head)
         if self.head not in cls.reads_heads and (task is None or kind not in task.reads_heads):
             return False
         # One head is part of the other, so only the tensor names tell whether the files hold this one.
-        tensor_names = tensors_of_head(self.layout, kind)
-        stored_head_names = tensors_of_head(self.layout, self.head) if self.head in self.layout.heads else set()
+        tensor_names = list_head_tensors(self.layout, kind)
+        stored_head_names = list_head_tensors(self.layout, self.head) if self.head in self.layout.heads else set()
         return canonical_names(self.layout, self.weights.open()).keys() >= tensor_names - stored_head_names
 
     def preprocessor(self) -> Preprocessor:
@@ -161,7 +169,7 @@ class Checkpoint:
             PresetError: If a tensor is missing, unexpected or of the wrong shape; the message names the first one.
         """
         head = model.head_kind if isinstance(model, HasHead) else None
-        return plan(self.layout, self.weights.open(), weights_of(model), head)
+        return plan(self.layout, self.weights.open(), get_weights_by_path(model), head)
 
     def load(self, model: keras.Model, with_head: bool = True) -> Plan:
         """Load the stored weights into a backbone or task and return the executed plan.
@@ -174,7 +182,7 @@ class Checkpoint:
             PresetError: If a tensor is missing, unexpected or of the wrong shape, or differs from its copy in the file.
         """
         loaded_model = model if with_head else getattr(model, "backbone", model)
-        weights = weights_of(loaded_model)
+        weights = get_weights_by_path(loaded_model)
         loading_plan = self.plan(loaded_model)
         loading_plan.run()
         if prefix := loading_plan.tensors.prefix:
@@ -246,7 +254,7 @@ def find_family(format: str, read: Callable[[Family], Checkpoint], directory: Pa
         PresetError: If no family fits; the message is the one for the first family.
     """
     errors = []
-    families = families_with(format)
+    families = find_families_by_format(format)
     if directory is not None:
         families.sort(key=lambda family: not holds_tokenizer(directory, family.tokenizer))
     for family in families:

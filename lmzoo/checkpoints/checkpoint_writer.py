@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from lmzoo.checkpoints.config_table import Arguments
-from lmzoo.checkpoints.engine import Layout, tensors_of, weights_of
+from lmzoo.checkpoints.engine import Layout, convert_to_tensors, get_weights_by_path
 from lmzoo.checkpoints.family_names import keras_hub_prefix, names_in_transformers
 from lmzoo.checkpoints.formats.hdf5 import write_hdf5
 from lmzoo.checkpoints.formats.reshaped import stack
@@ -34,7 +34,7 @@ from lmzoo.checkpoints.sentence_transformers.writer import (
 )
 from lmzoo.checkpoints.tokenizers.classes import class_with_packing
 from lmzoo.checkpoints.tokenizers.files import write_tokenizer
-from lmzoo.checkpoints.tokenizers.formats import format_of
+from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
 from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
@@ -48,7 +48,7 @@ from lmzoo.files.preset_files import (
     TASK_FILE,
     write_json,
 )
-from lmzoo.registry.family import Family, family_of
+from lmzoo.registry.family import Family, get_family
 from lmzoo.registry.head_kinds import HasHead, task_name
 from lmzoo.text import Preprocessor, Tokenizer
 
@@ -80,7 +80,7 @@ def write_checkpoint(
     task = model if isinstance(model, HasHead) else None
     head_kind = None if task is None else task.head_kind
     backbone = model if task is None else model.backbone
-    family = family_of(backbone)
+    family = get_family(backbone)
     has_vocabulary = writer.format == "bilm" and getattr(backbone.config, "vocabulary_size", None)
     format = "bilm_tokens" if has_vocabulary else writer.format
     if format not in family.checkpoints:
@@ -94,7 +94,7 @@ def write_checkpoint(
     if approximates_gelu:
         config_changes = {**config_changes, "activation": "gelu_tanh"}
     config = _convert_config(layout, dataclasses.replace(backbone.config, **config_changes))
-    weights = weights_of(model)
+    weights = get_weights_by_path(model)
     if task is not None:
         is_embedder = head_kind == "embedding"
         if head_kind not in layout.heads or (to == "keras_hub" and not is_embedder):
@@ -107,7 +107,7 @@ def write_checkpoint(
             _check_head(task, to, layout)
         if not task.uses_pooler and not is_embedder:  # embedders are written with a whole backbone
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
-    tensors = tensors_of(layout, weights, head_kind)
+    tensors = convert_to_tensors(layout, weights, head_kind)
     head_tensors = {row.name for row in layout.heads.get(head_kind or "", {}).values()}
     extra_tensors = {name: tensor for name, tensor in extra_tensors.items() if name not in head_tensors}
     files = writer.files(family)
@@ -237,7 +237,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
 def _token_ids(config: Arguments, tokenizer: Tokenizer) -> Arguments:
     """Return the ids of the special tokens whose keys have no value in a configuration, by key."""
     keys = [key for key, value in config.items() if key.endswith("_token_id") and value is None]
-    roles = format_of(type(tokenizer)).tokens if keys else {}
+    roles = get_format(type(tokenizer)).tokens if keys else {}
     tokens = {key: getattr(tokenizer, roles[key.removesuffix("_id")]) for key in keys}
     return {key: tokenizer.token_to_id(token) for key, token in tokens.items() if token is not None}
 

@@ -18,7 +18,7 @@ import numpy as np
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.formats.tensor_file import Shape, TensorFile
 from lmzoo.errors import PresetError
-from lmzoo.layers.finite import not_finite, warn_of_not_finite
+from lmzoo.layers.finite import describe_not_finite, warn_about_not_finite
 from lmzoo.registry.head_kinds import task_name
 
 Weights: TypeAlias = Mapping[str, keras.Variable]  # by their paths
@@ -67,7 +67,7 @@ TRANSPOSED = Transform(lambda shape: shape[::-1], _transpose_copy, lambda a: a.T
 ONE_AXIS_MORE = Transform(lambda shape: (1, *shape), lambda a: a[0], lambda a: a[None])
 
 
-def without_rows(count: int) -> Transform:
+def skip_rows(count: int) -> Transform:
     """Return the transform for a table stored without its first `count` rows, which are loaded as zeros."""
     return Transform(
         lambda shape: (shape[0] - count, *shape[1:]),
@@ -206,16 +206,16 @@ class Plan:
         problem = None
         for weights, name, transform in self.assignments:
             arrays = [transform.load(self.tensors.read(name))]
-            problem = problem or not_finite(name, arrays[0])
+            problem = problem or describe_not_finite(name, arrays[0])
             if len(weights) > 1:
                 ends = np.cumsum([weight.shape[-1] for weight in weights])
                 arrays = np.split(arrays[0], ends[:-1], axis=-1)
             for weight, array in zip(weights, arrays, strict=True):
                 weight.assign(array)
-        warn_of_not_finite(self.tensors.path, problem)
+        warn_about_not_finite(self.tensors.path, problem)
 
 
-def weights_of(model: keras.Model) -> dict[str, keras.Variable]:
+def get_weights_by_path(model: keras.Model) -> dict[str, keras.Variable]:
     """Return the weights of a model by path, without the states of random number generators."""
     return {weight.path: weight for weight in model.weights}
 
@@ -267,12 +267,12 @@ def check_axes(
             _check_size(keys, argument, arguments.get(argument), longest_axis, "at most in one tensor", path)
 
 
-def _check_size(keys: Mapping[str, str], argument: str, size: Any, most: int, description: str, path: Path) -> None:
+def _check_size(keys: Mapping[str, str], argument: str, size: Any, maximum: int, description: str, path: Path) -> None:
     largest_size = max((value for value in keras.tree.flatten(size) if isinstance(value, int)), default=0)
-    if largest_size > 2 * most:
+    if largest_size > 2 * maximum:
         key = keys.get(argument, f"`{argument}`")
         raise PresetError(
-            f"According to its configuration {key} is {largest_size:,}, but {path} holds {most:,} {description}: "
+            f"According to its configuration {key} is {largest_size:,}, but {path} holds {maximum:,} {description}: "
             "configuration and weights do not belong together. Nothing was built."
         )
 
@@ -330,7 +330,7 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
     return Plan(tensors, assignments, copies, left_out, missing)
 
 
-def tensors_of(layout: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
+def convert_to_tensors(layout: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the name and array of each tensor to write.
 
     Args:
@@ -343,9 +343,9 @@ def tensors_of(layout: Layout, weights: Weights, head: str | None = None) -> Ite
     for name, paths in _group_by_tensor(layout, rows).items():
         arrays = [keras.ops.convert_to_numpy(weights[path]) for path in paths]
         array = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
-        problem = problem or not_finite(name, array)
+        problem = problem or describe_not_finite(name, array)
         yield name, np.ascontiguousarray(rows[paths[0]].transform.store(array))
-    warn_of_not_finite("The model that is saved", problem)
+    warn_about_not_finite("The model that is saved", problem)
 
 
 def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[str, Row]:
@@ -408,13 +408,13 @@ def name_pattern(template: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(template)))
 
 
-def tensors_in(table: Table) -> set[str]:
+def list_tensors(table: Table) -> set[str]:
     """Return the templates of all tensor names in a table."""
     alternatives = {row.alternative[1] for row in table.values() if row.alternative}
     return {row.name for row in table.values()} | alternatives
 
 
-def tensors_of_head(layout: Layout, kind: str) -> set[str]:
+def list_head_tensors(layout: Layout, kind: str) -> set[str]:
     """Return the names of the tensors that every file with a kind of head holds, which copies of others are not."""
     return {row.name for row in layout.heads[kind].values() if row.name not in layout.copies}
 
@@ -467,4 +467,4 @@ def _reason_to_ignore(layout: Layout, canonical: str, head: str | None, read_nam
 
 
 def _names_tensor(table: Table, canonical: str) -> bool:
-    return any(name_pattern(template).fullmatch(canonical) for template in tensors_in(table))
+    return any(name_pattern(template).fullmatch(canonical) for template in list_tensors(table))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, find_family, read_arguments
-from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile, without_wrappers
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile, strip_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
@@ -29,7 +29,7 @@ def find_fairseq(files: JsonFiles) -> Checkpoint | None:
     options = torch_file.extra.get("args") or (config.get("model") if isinstance(config, Mapping) else None)
     if not isinstance(options, Mapping):
         raise PresetError(f"{file} holds no arguments (`args`), which give the model's size.")
-    tensors = without_wrappers(torch_file)
+    tensors = strip_wrappers(torch_file)
 
     def read(family: Family) -> Checkpoint:
         word_tables = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from lmzoo.checkpoints.config_table import ConfigTable
-from lmzoo.checkpoints.engine import Layout, torch_modules, without_rows
+from lmzoo.checkpoints.engine import Layout, skip_rows, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.hugging_face.checkpoint import (
     BLOCK,
     EMBEDDINGS,
     WORD_TABLE,
     HuggingFaceLayout,
+    add_prefixes,
     config_table,
     hugging_face_layout,
-    under,
 )
 from lmzoo.checkpoints.keras_hub.checkpoint import JOINED_EMBEDDINGS, KerasHubLayout, keras_hub_layout
 
@@ -49,7 +49,7 @@ def transformers_layout(names: Names | None = None) -> HuggingFaceLayout:
     return hugging_face_layout(
         # transformers counts two unused rows of the position table: positions start after the padding id, 1.
         config=config_table(shifts={"max_sequence_length": 2}, allowed={"pad_token_id": (1,)}),
-        backbone=torch_modules({**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK)}),
+        backbone=torch_modules({**EMBEDDINGS, **add_prefixes("block_{i}", "encoder.layer.{i}", BLOCK)}),
         masked_lm=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
         classifier={"classifier/dense": "classifier.dense", "classifier/logits": "classifier.out_proj"},
         choice={"classifier/dense": "pooler.dense", "classifier/logits": "classifier"},
@@ -88,7 +88,7 @@ FAIRSEQ = Layout(
             "embeddings/token_embedding": "embed_tokens",
             "embeddings/position_embedding": "embed_positions",
             "embeddings/layer_norm": "layernorm_embedding",
-            **under("block_{i}", "layers.{i}", FAIRSEQ_BLOCK),
+            **add_prefixes("block_{i}", "layers.{i}", FAIRSEQ_BLOCK),
         }
     ),
     heads={
@@ -115,7 +115,7 @@ def keras_hub_encoder(prefix: str = "") -> KerasHubLayout:
     """
     return keras_hub_layout(
         JOINED_EMBEDDINGS,
-        transforms={"embeddings/position_embedding/embeddings": without_rows(2)},
+        transforms={"embeddings/position_embedding/embeddings": skip_rows(2)},
         dense_in_head=True,
         prefix=prefix,
     )

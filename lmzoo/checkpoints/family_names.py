@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lmzoo.registry.family import Family, families_with
+from lmzoo.registry.family import Family, find_families_by_format
 
 # Kind of head -> the part after "For" of the class name in transformers. Classification and regression share a class:
 # `problem_type` or the number of classes tells them apart.
@@ -78,7 +78,9 @@ def keras_hub_prefix(family: Family) -> str:
 
 def keras_hub_tokenizers() -> dict[str, Family]:
     """Return the families by the name of their tokenizer class in KerasHub."""
-    families = [family for family in families_with("keras_hub") if family.checkpoints["keras_hub"].has_tokenizer]
+    families = [
+        family for family in find_families_by_format("keras_hub") if family.checkpoints["keras_hub"].has_tokenizer
+    ]
     return {f"{keras_hub_prefix(family)}Tokenizer": family for family in families}
 
 

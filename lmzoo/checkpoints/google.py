@@ -18,7 +18,7 @@ from lmzoo.checkpoints.hugging_face.checkpoint import ENCODER_KEYS
 from lmzoo.checkpoints.model_garden import is_model_garden, model_garden_tensors
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
-from lmzoo.registry.family import Family, families_with
+from lmzoo.registry.family import Family, find_families_by_format
 
 _GENERATOR = "replaced_tokens/generator/head/dense/kernel"
 _CLASSIFIER = {
@@ -65,7 +65,7 @@ class GoogleLayout(Layout):
     stacked: tuple[str, ...] = ()
     sizes: Callable[[TensorFile], JsonObject | None] = lambda tensors: None
 
-    def head_of(self, tensors: TensorFile) -> StoredHead:
+    def get_head_arguments(self, tensors: TensorFile) -> StoredHead:
         """Return the task head stored in a file."""
         names = canonical_names(self, tensors)
         kind = next((kind for kind, signs in self.signs.items() if names.keys() >= signs), None)
@@ -147,7 +147,7 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
         PresetError: If a configuration file lacks its checkpoint or has several, or the model is not supported.
     """
     directory = files.directory
-    families_by_file = {directory / google_files(family)[0]: family for family in families_with("google")}
+    families_by_file = {directory / google_files(family)[0]: family for family in find_families_by_format("google")}
     for file, family in families_by_file.items():
         if file.is_file():
             stored = files.read(file.name)
@@ -181,7 +181,7 @@ def _read_checkpoint(
             arguments["activation"] = "gelu_tanh"  # the Model Garden's code computes the approximation
     layout: GoogleLayout = family.checkpoints["google"]
     tensors = unstack(tensors, layout.stacked)
-    read_head = functools.partial(layout.head_of, tensors)
+    read_head = functools.partial(layout.get_head_arguments, tensors)
     unknown_keys = layout.config.unknown(stored)
     return Checkpoint(files, "google", family, arguments, LazyTensors(lambda: tensors), read_head, file, unknown_keys)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def without_log_lines(*parts: str) -> Iterator[None]:
+def suppress_log_lines(*parts: str) -> Iterator[None]:
     """Suppress lines of TensorFlow's Python logger that contain one of `parts` while the block runs."""
 
     def keep(record: logging.LogRecord) -> bool:

@@ -23,7 +23,7 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress_bar(description: str, total: float | None = None, unit: str = "", shown: bool = True) -> Iterator[Advance]:
+def progress_bar(description: str, total: float | None = None, unit: str = "", show: bool = True) -> Iterator[Advance]:
     """Show a progress bar on standard error while the block runs.
 
     The bar appears after one second, and only if standard error is a terminal.
@@ -32,7 +32,7 @@ def progress_bar(description: str, total: float | None = None, unit: str = "", s
         description: str, name of the operation, such as "Tokenizing".
         total: float, total number of units; None if unknown.
         unit: str, name of the units in the plural, such as "documents". "bytes" are shown as MB.
-        shown: bool, whether to show the bar.
+        show: bool, whether to show the bar.
 
     Yields:
         A function to call with the number of units done since the last call, and optionally a note, such as the loss,
@@ -49,7 +49,7 @@ def progress_bar(description: str, total: float | None = None, unit: str = "", s
     ```
     """
     console = Console(stderr=True)
-    if not (shown and console.is_terminal):
+    if not (show and console.is_terminal):
         yield lambda count, note="": None
         return
     time_column = TimeElapsedColumn() if total is None else TimeRemainingColumn()
@@ -71,10 +71,10 @@ def progress_bar(description: str, total: float | None = None, unit: str = "", s
 
 @contextmanager
 def progress_over(
-    items: Iterable[_Item], description: str, unit: str = "items", shown: bool = True
+    items: Iterable[_Item], description: str, unit: str = "items", show: bool = True
 ) -> Iterator[Iterator[_Item]]:
     """Yield an iterator over `items` that advances a progress bar; the other arguments are as for `progress_bar`."""
-    with progress_bar(description, len(items) if isinstance(items, Sized) else None, unit, shown) as advance:
+    with progress_bar(description, len(items) if isinstance(items, Sized) else None, unit, show) as advance:
 
         def iterate() -> Iterator[_Item]:
             for item in items:

@@ -102,7 +102,7 @@ def marks_spans(labels: Collection[str] | None) -> bool:
     return SpanScheme.of(labels) is not None
 
 
-def with_marks(labels: Collection[str]) -> set[str]:
+def expand_marks(labels: Collection[str]) -> set[str]:
     """Return the labels and all combinations of their marks and types: "B-LOC", "I-PER" also give "I-LOC", "B-PER"."""
     scheme = SpanScheme.of(labels)
     if scheme is None:

@@ -12,13 +12,13 @@ import keras
 _JAX_LOCK = threading.RLock()
 
 
-def one_thread() -> contextlib.AbstractContextManager[Any]:
+def lock_jax() -> contextlib.AbstractContextManager[Any]:
     """Return a lock on JAX, where only one thread at a time may use weights; elsewhere a context without effect."""
     return _JAX_LOCK if keras.backend.backend() == "jax" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def kept_weights(model: keras.Model) -> Iterator[None]:
+def restore_weights_on_error(model: keras.Model) -> Iterator[None]:
     """Restore the variables of a model and its optimizer if the block fails (JAX only).
 
     Keras itself restores them only after success. Metrics are reset, since Keras may have created them in the block.

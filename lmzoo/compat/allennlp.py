@@ -14,7 +14,7 @@ from keras import ops
 from lmzoo.checkpoints.bilm import load_bilm
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Shape, Tensor
-from lmzoo.families.input_checks import check_like, known_values
+from lmzoo.families.input_checks import check_like, get_concrete_values
 from lmzoo.layers import Dropout, ScalarMix
 from lmzoo.models import ElmoBackbone
 from lmzoo.text import batch_to_ids
@@ -165,7 +165,7 @@ class Elmo(keras.layers.Layer):
             return ops.where(is_cached[:, :, None], cached, encoded)  # (B, T, P)
 
         # As in AllenNLP, the convolutions are computed only if a word needs them.
-        values = known_values(is_cached)
+        values = get_concrete_values(is_cached)
         if values is None:
             vectors = ops.cond(ops.all(is_cached), lambda: cached, encode_missing)
         else:

@@ -83,7 +83,7 @@ class MtebEncoder:
         import torch
 
         pairs = zip(np.asarray(embeddings1, "float32"), np.asarray(embeddings2, "float32"), strict=True)
-        scores = [similarities(one[None], other[None], self.embedder.similarity)[0, 0] for one, other in pairs]
+        scores = [similarities(first[None], second[None], self.embedder.similarity)[0, 0] for first, second in pairs]
         return torch.tensor(scores)
 
 

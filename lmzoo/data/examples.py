@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from lmzoo.common.arguments import is_integer, near_names, require
 from lmzoo.data.readers.table_streams import Row
-from lmzoo.files.urls import size_of
+from lmzoo.files.urls import get_size
 
 SHUFFLE_BUFFER = 10_000  # number of examples
 
@@ -234,7 +234,7 @@ class ExampleStream:
                 f"This {type(self.table).__name__} is in another order each time it is read, so that a run on it could "
                 "not be resumed. Leave the shuffling to `fit`, or shuffle it with a seed that repeats the order."
             )
-        files = [(Path(path).name, size_of(path)) for path in getattr(self.table, "files", [])]
+        files = [(Path(path).name, get_size(path)) for path in getattr(self.table, "files", [])]
         files_digest = {"files": hashlib.sha256(repr(files).encode()).hexdigest()} if files else {}
         return {"shuffle buffer": self.shuffle_buffer, **files_digest}
 

@@ -96,7 +96,7 @@ def add_errors(report: Report, texts: Sequence[str]) -> Report:
     Raises:
         ValueError: If the report has no judged predictions.
     """
-    judged = _judged(report)
+    judged = _get_judged(report)
     scores = dict(report.scores)
     tables = dict(report.tables)
     if judged.probability is not None:
@@ -121,7 +121,7 @@ def add_slices(report: Report, columns: Mapping[str, Sequence[Any]]) -> Report:
         TypeError: If a column is not a list.
         ValueError: If a column does not have one value per example, or the report has no judged predictions.
     """
-    judged = _judged(report)
+    judged = _get_judged(report)
     check_columns(columns, int(judged.example.max(initial=-1)) + 1 if judged.count is None else judged.count)
     return replace(
         report,
@@ -202,7 +202,7 @@ def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
     return task.report(x, y, errors=True, **arguments)
 
 
-def _judged(report: Report) -> Judged:
+def _get_judged(report: Report) -> Judged:
     """Return the judged predictions of a report, which must exist.
 
     Raises:

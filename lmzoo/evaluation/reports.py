@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.common.span_marks import SpanScheme
-from lmzoo.text.span_labels import spans_of
+from lmzoo.text.span_labels import find_marked_spans
 
 _MAX_CONFUSION_CLASSES = 12  # larger confusion matrices do not fit on a screen
 _MAX_CELL_CHARACTERS = 60
@@ -193,7 +193,7 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     scheme = SpanScheme.of(labels)
     if scheme:
         span_sets = [
-            {(i, *span) for i, text in enumerate(texts) for span in spans_of(text, scheme)}
+            {(i, *span) for i, text in enumerate(texts) for span in find_marked_spans(text, scheme)}
             for texts in (actual, predicted)
         ]
         all_spans = list(set.union(*span_sets))
@@ -212,7 +212,7 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     return Report(scores, {"types" if scheme else "labels": _class_table("label", types, by_type)})
 
 
-def shortened(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     """Put a text on one line, and truncate it to `length` characters with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
@@ -221,7 +221,7 @@ def shortened(text: str, length: int) -> str:
 def _format_table(rows: Sequence[Sequence[Cell]]) -> str:
     """Format a table as text with aligned columns."""
     cells = [
-        [f"{x:.4f}" if isinstance(x, float) else shortened(str(x), _MAX_CELL_CHARACTERS) for x in row] for row in rows
+        [f"{x:.4f}" if isinstance(x, float) else shorten(str(x), _MAX_CELL_CHARACTERS) for x in row] for row in rows
     ]
     first_width, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
     lines = ([row[0].ljust(first_width), *map(str.rjust, row[1:], widths)] for row in cells)

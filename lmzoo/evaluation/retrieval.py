@@ -50,8 +50,8 @@ def retrieval_metrics(
         raise ValueError(f"Every query needs a ranking and relevant texts: got {len(rankings)} and {len(relevant)}.")
     scores: dict[str, list[float]] = {}
     for number, (ranking, texts) in enumerate(zip(rankings, relevant, strict=True)):
-        keys = _keys_of(ranking, number)
-        grades = _grades_of(texts, number)
+        keys = _get_keys(ranking, number)
+        grades = _get_grades(texts, number)
         gains = np.array([grades.get(key, 0.0) for key in keys], "float64")  # (r,)
         best_gains = np.sort(np.array([*grades.values()], "float64"))[::-1]
         for cutoff in cutoffs:
@@ -84,7 +84,7 @@ def _dcg(gains: np.ndarray) -> float:
     return float((gains / np.log2(np.arange(2, len(gains) + 2))).sum())
 
 
-def _keys_of(ranking: Sequence[Any], number: int) -> list[Any]:
+def _get_keys(ranking: Sequence[Any], number: int) -> list[Any]:
     keys = [entry["index"] if isinstance(entry, Mapping) else entry for entry in ranking]
     if len(set(keys)) < len(keys):
         repeated = next(key for position, key in enumerate(keys) if key in keys[:position])
@@ -92,7 +92,7 @@ def _keys_of(ranking: Sequence[Any], number: int) -> list[Any]:
     return keys
 
 
-def _grades_of(texts: Collection[Any] | Mapping[Any, float], number: int) -> dict[Any, float]:
+def _get_grades(texts: Collection[Any] | Mapping[Any, float], number: int) -> dict[Any, float]:
     """Return the grades above 0 by key."""
     grades = dict(texts) if isinstance(texts, Mapping) else dict.fromkeys(texts, 1.0)
     for key, grade in grades.items():

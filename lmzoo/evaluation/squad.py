@@ -55,14 +55,14 @@ def read_golds(y: Any) -> list[list[Gold]]:
         y = _rows(y, "y")
     elif not is_column(y):
         raise TypeError(f"`y` must be a list with the answer of each example, got {y!r:.60} ({type(y).__name__}).")
-    golds = [[gold for gold in _golds_of(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
+    golds = [[gold for gold in _read_golds(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
     with collect_warnings():  # discard warnings, which were already issued when the texts were encoded
         cleaned = clean_columns({"y": [gold.text for answers in golds for gold in answers]})
     texts = iter(cleaned[0])
     return [[gold._replace(text=next(texts)) for gold in answers] for answers in golds]
 
 
-def _golds_of(answer: Any, place: str) -> list[Gold]:
+def _read_golds(answer: Any, place: str) -> list[Gold]:
     """Return the labeled answers of one example; `place` names it in messages.
 
     Raises:
@@ -77,13 +77,13 @@ def _golds_of(answer: Any, place: str) -> list[Gold]:
         if "text" not in answer:
             raise TypeError(f'`{place}` must have a "text" and its "answer_start", got {answer!r:.60}.')
         if not is_text(answer["text"]):
-            return [gold for row in _rows(answer, place) for gold in _golds_of(row, place)]
+            return [gold for row in _rows(answer, place) for gold in _read_golds(row, place)]
         start = answer.get("answer_start")
         if start is not None and not isinstance(start, numbers.Integral):
             raise TypeError(f'The "answer_start" of `{place}` must be an integer, got {start!r:.60}.')
         return [Gold(answer["text"], start if start is None else int(start))]
     if isinstance(answer, (Sequence, np.ndarray)) and all(is_text(a) or isinstance(a, Mapping) for a in answer):
-        return [gold for item in answer for gold in _golds_of(item, place)]
+        return [gold for item in answer for gold in _read_golds(item, place)]
     raise TypeError(
         f'`{place}` must be {{"text": str, "answer_start": int}}, a list of such, or None for no answer; got '
         f"{answer!r:.60}."
@@ -181,7 +181,7 @@ def token_f1(prediction: str, gold: str) -> float:
 
 
 def answer_score(prediction: str, golds: Sequence[Gold], score: Callable[[str, str], float] = token_f1) -> float:
-    """Return the best score of a prediction against several gold answers; if there are none, only "" is right."""
+    """Return the best score of a prediction against several gold answers; without any, only "" is right."""
     texts = [gold.text for gold in golds if normalize_answer(gold.text)] or [""]
     return max(score(prediction, text) for text in texts)
 
@@ -213,7 +213,7 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
     ```
     """
     answer_lists = read_golds(golds)
-    texts = [_text_of(prediction, i) for i, prediction in enumerate(predictions)]
+    texts = [_get_answer_text(prediction, i) for i, prediction in enumerate(predictions)]
     if len(answer_lists) != len(texts) or not answer_lists:
         raise ValueError(
             f"Expected as many predictions as golds, and at least one; got {len(texts)} and {len(answer_lists)}."
@@ -233,7 +233,7 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
     return metrics
 
 
-def _text_of(prediction: Prediction, position: int) -> str:
+def _get_answer_text(prediction: Prediction, position: int) -> str:
     """Return the text of a prediction, or "" for no answer.
 
     Raises:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.progress import progress_bar
-from lmzoo.data.readers.text_files import numbered_lines, open_text
+from lmzoo.data.readers.text_files import open_text, read_numbered_lines
 from lmzoo.evaluation.reports import Cell, Report
 
 NUM_WORDS = 300_000  # as in gensim
@@ -61,7 +61,7 @@ def word_similarity(
     """
     from scipy.stats import pearsonr, spearmanr
 
-    rows_by_word = _rows_by_word(embedder, num_words)
+    rows_by_word = _group_rows_by_word(embedder, num_words)
     triples = [*(_read_pairs(pairs) if isinstance(pairs, (str, Path)) else pairs)]
     covered = [(a.upper(), b.upper(), float(score)) for a, b, score in triples]
     covered = [triple for triple in covered if triple[0] in rows_by_word and triple[1] in rows_by_word]
@@ -120,7 +120,7 @@ def word_analogies(
     report.scores  # {"accuracy": 1.0, "questions": 1, "left_out": 0}
     ```
     """
-    rows_by_word = _rows_by_word(embedder, num_words)
+    rows_by_word = _group_rows_by_word(embedder, num_words)
     if isinstance(questions, (str, Path)):
         rows = [*_read_questions(questions)]
     else:
@@ -163,7 +163,7 @@ def _answer(
     return np.array(is_right)
 
 
-def _rows_by_word(embedder: WordVectorModel, num_words: int) -> dict[str, list[int]]:
+def _group_rows_by_word(embedder: WordVectorModel, num_words: int) -> dict[str, list[int]]:
     """Return the rows of the words that are equal in uppercase, in rising order, by the uppercase word."""
     require(is_integer(num_words, 1), "num_words", "a positive integer", num_words)
     rows_by_word: dict[str, list[int]] = {}
@@ -181,7 +181,7 @@ def _unit_vectors(embedder: WordVectorModel, rows: Any) -> np.ndarray:
 def _read_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
     """Read pairs of words with their similarity from a text file."""
     with open_text(path) as file:
-        for number, line in numbered_lines(file):
+        for number, line in read_numbered_lines(file):
             if not line.strip() or line.startswith("#"):
                 continue
             fields = line.split("\t") if "\t" in line else line.split()
@@ -197,7 +197,7 @@ def _read_questions(path: str | Path) -> Iterator[tuple[str, list[str]]]:
     """Read the section and the four words of each question from a text file."""
     section = ""
     with open_text(path) as file:
-        for number, line in numbered_lines(file):
+        for number, line in read_numbered_lines(file):
             words = line.split()
             if line.startswith(":"):
                 section = line.removeprefix(":").strip()

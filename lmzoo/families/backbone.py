@@ -26,9 +26,9 @@ from lmzoo.layers.sublayers import sublayers
 from lmzoo.presets.catalog import PresetInfo, PresetsOfClass, list_presets
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_backbone
-from lmzoo.registry.family import family_of
+from lmzoo.registry.family import get_family
 from lmzoo.serving.export import export_backbone, file_format
-from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_recipes, stored_recipes
+from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_recipes, recipes_to_json
 
 
 class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
@@ -129,7 +129,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     @property
     def layouts(self) -> Mapping[str, tuple[str | None, ...]]:
         """Layouts for model parallelism: the axes along which devices split weights, by patterns of weight paths."""
-        return family_of(self).layouts
+        return get_family(self).layouts
 
     def __getattr__(self, name: str) -> Any:
         """Return a field of the configuration if the model has no attribute of this name."""
@@ -356,7 +356,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             "trainable": self.trainable,
         }
         config |= {"remat": True} if self.remat else {}
-        config |= {"fine_tuning": stored_recipes(self.fine_tuning)} if self.fine_tuning else {}
+        config |= {"fine_tuning": recipes_to_json(self.fine_tuning)} if self.fine_tuning else {}
         if self.lora_rank and (adapted := [layer.path for layer in sublayers(self) if stores_updates(layer)]):
             config["lora"] = {"rank": self.lora_rank, "layers": adapted}
         # With LoRA, all weights except the updates are frozen.
@@ -464,5 +464,5 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         """Return the presets that the class can load, by name."""
         if cls is Backbone:
             return list_presets()
-        name = family_of(cls).name
+        name = get_family(cls).name
         return {key: info for key, info in list_presets().items() if info.family == name}

@@ -124,8 +124,8 @@ class EncoderDecoderBackbone(Backbone):
             *((layer, getattr(encoder, name)) for layer, name in optional if layer is not None),
             *zip(self.encoder_blocks, encoder.blocks, strict=True),
         ]
-        for own, copy in parts:
-            for weight, other in zip(own.weights, copy.weights, strict=True):
+        for original, copy in parts:
+            for weight, other in zip(original.weights, copy.weights, strict=True):
                 other.assign(ops.convert_to_numpy(weight))  # not shared: compiled steps on JAX delete their inputs
         return encoder
 

@@ -8,7 +8,7 @@ import numpy as np
 from lmzoo.common.tensor_types import Tensor, Tensors
 
 
-def known_values(x: Tensor) -> np.ndarray | None:
+def get_concrete_values(x: Tensor) -> np.ndarray | None:
     """Return the values of `x` as an array, or None for a symbolic tensor."""
     if isinstance(x, keras.KerasTensor):
         return None
@@ -38,7 +38,7 @@ def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
     """
     if not hasattr(ids, "shape"):
         raise TypeError(f"`{name}` must be an array or a tensor, got {type(ids).__name__}.")
-    values = known_values(ids)
+    values = get_concrete_values(ids)
     if values is None:
         return
     if values.ndim < rank:

@@ -14,8 +14,8 @@ from lmzoo.common.arguments import is_integer, require
 from lmzoo.errors import PresetError
 from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.files.atomic import check_path
-from lmzoo.layers.adapted import AdaptedLayer, updates_of
-from lmzoo.layers.finite import not_finite, warn_of_not_finite
+from lmzoo.layers.adapted import AdaptedLayer, get_updates
+from lmzoo.layers.finite import describe_not_finite, warn_about_not_finite
 from lmzoo.layers.sublayers import sublayers
 
 _SUFFIX = ".lora.h5"
@@ -85,7 +85,7 @@ class LoraModel(NamedInputsModel):
             raise ValueError(f"This {type(self).__name__} has no LoRA to save. Call `enable_lora(rank)` first.")
         arrays = [(_RANK, np.array(self.lora_rank))]
         for layer_path, layer in _lora_layers(self).items():
-            arrays += [(f"lora/{layer_path}/{update.name}", _as_array(update)) for update in updates_of(layer)]
+            arrays += [(f"lora/{layer_path}/{update.name}", _as_array(update)) for update in get_updates(layer)]
         write_hdf5(path, arrays)
 
     def load_lora_weights(self, filepath: str | Path) -> None:
@@ -126,8 +126,8 @@ class LoraModel(NamedInputsModel):
                 f"has {unmatched_paths[0]!r}. Load them into a model without LoRA."
             )
         for layer_path, arrays in updates.items():
-            for update in updates_of(layers[layer_path]):
-                warn_of_not_finite(path, not_finite(update.path, arrays[update.name]))
+            for update in get_updates(layers[layer_path]):
+                warn_about_not_finite(path, describe_not_finite(update.path, arrays[update.name]))
                 update.assign(arrays[update.name])
 
     def _adapt(self, targets: Sequence[keras.layers.Layer], rank: int) -> None:

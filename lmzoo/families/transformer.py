@@ -61,7 +61,7 @@ class TransformerBackbone(Backbone):
         The steps are `make_layers`, `compute_embeddings`, `compute_states` and `compute_pooled`.
         """
         layers = cls.make_layers(config, dtype)
-        inputs = inputs_of(config)
+        inputs = make_inputs(config)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         states = cls.compute_hidden_states(layers, inputs, mask)
         pooled = cls.compute_pooled(layers, states, mask)  # (B, H)
@@ -272,7 +272,7 @@ def position_bias(layer: keras.layers.Layer | None, x: Tensor, positions: Tensor
     return None if layer is None else layer(x, positions)
 
 
-def inputs_of(config: EncoderConfig) -> Features:
+def make_inputs(config: EncoderConfig) -> Features:
     """Return symbolic inputs, int32 (B, T): `token_ids`, `padding_mask` and, with several segments, `segment_ids`."""
     names = ("token_ids", "padding_mask", "segment_ids")[: 3 if config.num_segments > 1 else 2]
     return {name: keras.Input((None,), dtype="int32", name=name) for name in names}

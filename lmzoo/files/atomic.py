@@ -101,7 +101,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             with contextlib.suppress(OSError):
                 leftover.unlink()
 
-    with _writing_in(target.parent, clean_up):
+    with _lock_for_writing(target.parent, clean_up):
         try:
             yield temporary
             if target.exists():
@@ -162,7 +162,7 @@ def atomic_directory(
     temporary = target.with_name(f"{name}.new")
     old = target.with_name(f"{name}.old")
     foreign_names: list[str] = []
-    with _writing_in(target.parent, lambda: _recover(target, owns)):
+    with _lock_for_writing(target.parent, lambda: _recover(target, owns)):
         _check_replaceable(target, marker, owns, overwrite)
         try:
             temporary.mkdir()
@@ -198,7 +198,7 @@ def atomic_directory(
 
 
 @contextlib.contextmanager
-def _writing_in(folder: Path, clean_up: Callable[[], None]) -> Iterator[None]:
+def _lock_for_writing(folder: Path, clean_up: Callable[[], None]) -> Iterator[None]:
     """Hold a shared lock on a directory while writing in it; call `clean_up` first if no other process writes.
 
     The system releases the locks of killed processes. So if no process is writing, all temporary entries were left by
@@ -253,20 +253,20 @@ def _link_foreign(target: Path, temporary: Path, owns: Collection[str]) -> list[
     return names
 
 
-def link_or_copy(source: str | Path, to: str | Path) -> None:
+def link_or_copy(source: str | Path, target: str | Path) -> None:
     """Create a hard link to a file, or a copy where the file system has no links; ignore a missing file.
 
     Raises:
         OSError: if the file cannot be copied, or is on another file system.
     """
     try:
-        os.link(source, to, follow_symlinks=False)
+        os.link(source, target, follow_symlinks=False)
     except FileNotFoundError:  # removed since it was listed
         pass
     except OSError as error:
         if error.errno == errno.EXDEV:  # a mounted file system: its files would later be deleted
             raise
-        shutil.copy2(source, to, follow_symlinks=False)
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _move_foreign(old: Path, target: Path, owns: Collection[str]) -> None:
@@ -337,10 +337,10 @@ def _exchange(first: Path, second: Path) -> bool:
         return False
 
 
-def _copy_mode(source: Path, to: Path) -> None:
-    """Copy the permissions of `source` to `to`."""
-    if source.stat().st_mode != to.stat().st_mode:  # file systems with only one mode refuse to set it
-        shutil.copymode(source, to)
+def _copy_mode(source: Path, target: Path) -> None:
+    """Copy the permissions of `source` to `target`."""
+    if source.stat().st_mode != target.stat().st_mode:  # file systems with only one mode refuse to set it
+        shutil.copymode(source, target)
 
 
 def _sync(path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from lmzoo.errors import PresetError
 
 
-def file_in(directory: Path, name: str) -> Path:
+def resolve_inside(directory: Path, name: str) -> Path:
     """Return the path of the file `name` in a directory, after checking that it lies inside the directory.
 
     Symbolic links may lead to other files in the directory. Links out of it are refused, except in Hugging Face's
@@ -45,4 +45,4 @@ def has_file(directory: Path, name: str) -> bool:
     Raises:
         PresetError: If the file is a link out of the directory.
     """
-    return file_in(directory, name).is_file()
+    return resolve_inside(directory, name).is_file()

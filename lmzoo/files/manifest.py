@@ -136,7 +136,7 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
     return True
 
 
-def listed_files(directory: Path) -> dict[str, str]:
+def describe_files(directory: Path) -> dict[str, str]:
     """Describe each file of a preset by its size and, if the preset has a manifest, its sha256.
 
     Returns:

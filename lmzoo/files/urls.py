@@ -36,7 +36,7 @@ def absolute(path: str | Path) -> str:
     return os.fspath(path) if is_url(path) else os.path.realpath(os.path.expanduser(path))
 
 
-def inside(folder: str | Path, name: str) -> str:
+def join_path(folder: str | Path, name: str) -> str:
     """Join a directory, given as a path or a URL, and the name of a file in it."""
     return f"{os.fspath(folder).rstrip('/')}/{name}" if is_url(folder) else os.path.join(folder, name)
 
@@ -104,7 +104,7 @@ def exists(path: str | Path) -> bool:
     return file_system.exists(remote_path)
 
 
-def size_of(path: str | Path) -> int:
+def get_size(path: str | Path) -> int:
     """Return the size in bytes of a file at a path or URL."""
     if not is_url(path):
         return os.path.getsize(path)
@@ -145,7 +145,7 @@ def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
     """
     names = names_below(source, find_files(source, lambda name: True))
     for name in sorted(names, key=lambda name: name == last):
-        with open_to_read(inside(source, name)) as file, whole_file(inside(target, name)) as copy:
+        with open_to_read(join_path(source, name)) as file, whole_file(join_path(target, name)) as copy:
             shutil.copyfileobj(file, copy, _BLOCK_BYTES)
 
 
@@ -164,7 +164,7 @@ def open_to_read(path: str | Path) -> io.BufferedReader:
         raise FileNotFoundError(f"There is no {path}.") from None
 
 
-def source_of(path: str | Path) -> Path | NamedBytes:
+def read_source_file(path: str | Path) -> Path | NamedBytes:
     """Return a local path as a `Path`, or the content of a URL as `NamedBytes`."""
     if not is_url(path):
         return Path(path)

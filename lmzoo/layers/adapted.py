@@ -34,19 +34,19 @@ class AdaptedLayer(keras.layers.Layer):
             return
         with temporary_attributes([(self, "lora_enabled", False)]):
             super().save_own_variables(store)
-        for update in updates_of(self):
+        for update in get_updates(self):
             store[update.name] = update
 
     def load_own_variables(self, store: Any) -> None:
         """Read the layer's variables from `store`, with its low-rank updates if `store` has them."""
         super().load_own_variables(store)
         stored_names = store.keys()
-        for update in updates_of(self):
+        for update in get_updates(self):
             if update.name in stored_names:
                 update.assign(store[update.name])
 
 
-def updates_of(layer: keras.layers.Layer) -> list[keras.Variable]:
+def get_updates(layer: keras.layers.Layer) -> list[keras.Variable]:
     """Return the two factors of a layer's low-rank update, or an empty list without LoRA."""
     return [weight for weight in layer.weights if weight.name.startswith("lora_")]
 

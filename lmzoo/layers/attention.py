@@ -21,7 +21,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.local_attention import attention_in_blocks, prefers_blocks
 from lmzoo.layers.mask_values import MASKED, OUT_OF_SIGHT
-from lmzoo.layers.position_cache import with_positions
+from lmzoo.layers.position_cache import write_positions
 from lmzoo.layers.products import apply_dense, is_plain, matmul
 from lmzoo.layers.rotary import rotate
 from lmzoo.layers.rows import as_rows
@@ -36,7 +36,7 @@ Cache: TypeAlias = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class JoinedKernels:
-    """Kernels and biases that were joined for an export; see `joined_projections`.
+    """Kernels and biases that were joined for an export; see `join_projections`.
 
     Attributes:
         by_layers: by layers that are computed together, their joined kernel and, if they have biases, joined bias.
@@ -325,8 +325,8 @@ class SelfAttention(ConfiguredLayer):
         query, key, value = self._project(inputs, queries, positions, join=cache is None)
         if cache is not None:
             assert index is not None  # `_check_cache` raises an error
-            key = with_positions(cache[0], key, index, axis=2)  # (B, N, T, D)
-            value = with_positions(cache[1], value, index, axis=2)  # (B, N, T, D)
+            key = write_positions(cache[0], key, index, axis=2)  # (B, N, T, D)
+            value = write_positions(cache[1], value, index, axis=2)  # (B, N, T, D)
             cache = key, value
         has_dropout = bool(training and self.dropout.rate)
         block_reach = self.reach if queries is None and bias is None else None
@@ -340,7 +340,7 @@ class SelfAttention(ConfiguredLayer):
             probabilities = self._visible_probabilities(query, key, padding_mask, positions, bias)  # (B, N, S, T)
             probabilities = self.dropout(probabilities, training=training)
             context = ops.matmul(probabilities, value)  # (B, N, S, D)
-        output = self._joined_heads(context, ops.shape(inputs if queries is None else queries))  # (B, S, H)
+        output = self._join_and_project_heads(context, ops.shape(inputs if queries is None else queries))  # (B, S, H)
         return output if cache is None else (output, cache)
 
     def _positions_of(self, queries: Tensor, positions: Tensor | None, index: int | Tensor | None) -> Tensor | None:
@@ -378,7 +378,7 @@ class SelfAttention(ConfiguredLayer):
         positions = positions if hides_keys else None
         return attention_probabilities(query, key, padding_mask, positions, self.reach, bias, self.scale)
 
-    def _joined_heads(self, context: Tensor, shape: Shape) -> Tensor:
+    def _join_and_project_heads(self, context: Tensor, shape: Shape) -> Tensor:
         """Project the joined outputs of the heads, (B, N, S, D), and return them with `shape`, (B, S, H)."""
         context = ops.reshape(self._transpose(context, (0, 2, 1, 3)), (-1, self.heads_width))  # (B·S, N·D)
         return ops.reshape(apply_dense(self.output_dense, context), shape)
@@ -399,7 +399,7 @@ class SelfAttention(ConfiguredLayer):
         (query,) = self._heads(queries, self.query)  # (B, N, S, D)
         probabilities = attention_probabilities(query, held[0], padding_mask, scale=self.scale)  # (B, N, S, T)
         context = ops.matmul(probabilities, held[1])  # (B, N, S, D)
-        return self._joined_heads(context, ops.shape(queries))
+        return self._join_and_project_heads(context, ops.shape(queries))
 
     def _check_cache(self, inputs: Tensor, cache: Cache, index: int | Tensor | None) -> None:
         if self.mask != "causal" or index is None:
@@ -444,7 +444,7 @@ class SelfAttention(ConfiguredLayer):
 
 
 @contextlib.contextmanager
-def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
+def join_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
     """Join kernels once, rather than in every call, for functions traced in this context (TensorFlow only).
 
     These functions read copies of the current weights. Quantized layers are not joined.

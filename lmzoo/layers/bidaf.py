@@ -19,7 +19,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.encoder_registry import register_encoder
 from lmzoo.layers.mask_values import MASKED
-from lmzoo.layers.rows import as_rows, width_of
+from lmzoo.layers.rows import as_rows, get_width
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -43,7 +43,7 @@ class AttentionFlow(ConfiguredLayer):
         is_context_shape: Shape | None = None,
     ) -> None:
         """Create the three parts of the similarity's weight vector."""
-        width = width_of(states_shape)
+        width = get_width(states_shape)
         initializer = keras.initializers.RandomUniform(-(width**-0.5), width**-0.5)
         self.context_weight, self.question_weight, self.product_weight = (
             self.add_weight(shape=(width, 1), initializer=initializer, name=f"{name}_weight")
@@ -70,7 +70,7 @@ class AttentionFlow(ConfiguredLayer):
 
     def compute_output_shape(self, states_shape: Shape, is_question_shape: Shape, is_context_shape: Shape) -> Shape:
         """Return the output shape (B, T, 4D)."""
-        return (*states_shape[:-1], 4 * width_of(states_shape))
+        return (*states_shape[:-1], 4 * get_width(states_shape))
 
 
 @register_encoder("bidaf", returns="answers")
@@ -127,7 +127,7 @@ class BiDAFEncoder(ConfiguredLayer):
     ) -> None:
         """Create the weights of all layers."""
         axes = sequence_shape[:-1]
-        width = width_of(sequence_shape) + self.embedding_dim
+        width = get_width(sequence_shape) + self.embedding_dim
         self.word_embedding.build(ids_shape)
         for highway in self.highways:
             highway.build((None, width))

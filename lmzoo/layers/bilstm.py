@@ -13,7 +13,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.encoder_registry import register_encoder
 from lmzoo.layers.initializers import Orthogonal
-from lmzoo.layers.rows import width_of
+from lmzoo.layers.rows import get_width
 from lmzoo.layers.scan import scan
 
 _FNV_PRIME = 0x01000193
@@ -116,7 +116,7 @@ class BiLSTMEncoder(ConfiguredLayer):
         """Create the weights of the word embedding and of the LSTMs."""
         if self.embedding_dim and ids_shape is not None:
             self.word_embedding.build(ids_shape)
-        self.lstm.build((*sequence_shape[:-1], width_of(sequence_shape) + self.embedding_dim))
+        self.lstm.build((*sequence_shape[:-1], get_width(sequence_shape) + self.embedding_dim))
 
     def call(
         self,

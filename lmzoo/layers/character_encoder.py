@@ -17,10 +17,10 @@ from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.adapted import Dense
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.rows import width_of
+from lmzoo.layers.rows import get_width
 
 
-def zero_first(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:
+def make_first_row_zero(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:
     """Return an initializer for tables (V, E): zeros in the first row, for padding, and `initializer` in the rest."""
 
     def initialize(shape: tuple[int, ...], dtype: str) -> Tensor:
@@ -42,7 +42,7 @@ class Highway(keras.layers.Layer):
 
     def build(self, input_shape: Shape) -> None:
         """Create the weights of the gate and of the transform."""
-        width = width_of(input_shape)
+        width = get_width(input_shape)
         self.carry, self.transform = (
             Dense(
                 width,
@@ -123,7 +123,7 @@ class CharacterEncoder(ConfiguredLayer):
         """Create the embedding table, the filters, and the weights of the highway layers and the projection."""
         self.embedding = self.add_weight(
             shape=(self.num_characters, self.embedding_dim),
-            initializer=zero_first(keras.initializers.RandomUniform(-1.0, 1.0)),
+            initializer=make_first_row_zero(keras.initializers.RandomUniform(-1.0, 1.0)),
             name="embedding",
         )
         self.kernels = []

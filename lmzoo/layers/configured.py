@@ -10,7 +10,7 @@ from typing import Any, Self
 import keras
 
 from lmzoo.layers.dropout import Dropout
-from lmzoo.layers.sublayers import is_quantized, quantized_state, restore_quantized, sublayers
+from lmzoo.layers.sublayers import get_quantization, is_quantized, restore_quantized, sublayers
 
 
 class ConfiguredLayer(keras.layers.Layer):
@@ -30,7 +30,7 @@ class ConfiguredLayer(keras.layers.Layer):
             )
         arguments = {name: _serialize(getattr(self, name)) for name in constructor_arguments(type(self))}
         quantized = [
-            quantized_state(index, layer) for index, layer in enumerate(sublayers(self)) if is_quantized(layer)
+            get_quantization(index, layer) for index, layer in enumerate(sublayers(self)) if is_quantized(layer)
         ]
         return {**super().get_config(), **arguments, **({"quantized": quantized} if quantized else {})}
 

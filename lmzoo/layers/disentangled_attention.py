@@ -27,7 +27,7 @@ _TERMS = 3  # number of terms in a score
 _MAX_DISTANCE = 1 << 16  # no sequence is longer; keeps the array small for odd configurations
 
 
-def bucket_of_distances(bucket_size: int, max_distance: int) -> np.ndarray:
+def compute_buckets(bucket_size: int, max_distance: int) -> np.ndarray:
     """Return the table row for each distance between a query and a key, in a table of 2·`bucket_size` rows.
 
     Distances of less than half of `bucket_size` have rows of their own. Longer distances share rows on a logarithmic
@@ -43,9 +43,9 @@ def bucket_of_distances(bucket_size: int, max_distance: int) -> np.ndarray:
     Example:
 
     ```python
-    from lmzoo.layers.disentangled_attention import bucket_of_distances
+    from lmzoo.layers.disentangled_attention import compute_buckets
 
-    rows = bucket_of_distances(bucket_size=4, max_distance=9)
+    rows = compute_buckets(bucket_size=4, max_distance=9)
     longest = len(rows) // 2
     rows[longest : longest + 5]  # [4, 5, 6, 7, 7]
     ```
@@ -79,7 +79,7 @@ class DistanceEmbedding(ConfiguredLayer):
     """Normalized vectors for the distances between queries and keys, from a table shared by all blocks.
 
     Args:
-        bucket_size: int, number of rows for distances in each direction; see `bucket_of_distances`.
+        bucket_size: int, number of rows for distances in each direction; see `compute_buckets`.
         max_distance: int, one more than the longest distance on the scale.
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initializer.
@@ -111,7 +111,7 @@ class DistanceEmbedding(ConfiguredLayer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
         self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm")
-        self._rows = bucket_of_distances(bucket_size, max_distance)
+        self._rows = compute_buckets(bucket_size, max_distance)
 
     def build(self, input_shape: Shape) -> None:
         """Create the table and the normalization."""
@@ -205,7 +205,7 @@ class DisentangledAttention(SelfAttention):
         distances = self.dropout(distances, training=training)  # (R, H)
         probabilities = self._probabilities(query, key, padding_mask, distances, positions)  # (B, N, S, T)
         context = ops.matmul(self.dropout(probabilities, training=training), value)  # (B, N, S, D)
-        return self._joined_heads(context, ops.shape(inputs if queries is None else queries))  # (B, S, H)
+        return self._join_and_project_heads(context, ops.shape(inputs if queries is None else queries))  # (B, S, H)
 
     def _probabilities(
         self, query: Tensor, key: Tensor, padding_mask: Tensor, distances: Tensor, positions: Tensor | None

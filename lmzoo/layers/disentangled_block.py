@@ -6,7 +6,7 @@ import keras
 
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.layers.disentangled_attention import DisentangledAttention
-from lmzoo.layers.remat import recomputed
+from lmzoo.layers.remat import recompute_in_backward
 from lmzoo.layers.transformer_block import TransformerBlock
 
 
@@ -41,7 +41,7 @@ class DisentangledBlock(TransformerBlock):
             x = self.attention(inputs, padding_mask, distances, queries, positions, training=training)  # (B, S, H)
             return self.add_feed_forward(inputs if queries is None else queries, x, training)
 
-        return recomputed(self, apply, *streams) if self.remat and training else apply(*streams)
+        return recompute_in_backward(self, apply, *streams) if self.remat and training else apply(*streams)
 
     def attention_scores(  # type: ignore[override]
         self, inputs: Tensor, padding_mask: Tensor, distances: Tensor

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import keras
 
-# What an encoder returns: a vector for each token, a vector for each pair of texts, or the logits of answers.
+# The output of an encoder: a vector for each token, a vector for each pair of texts, or the logits of answers.
 Returns: TypeAlias = Literal["tokens", "pairs", "answers"]
 Layer = TypeVar("Layer", bound=type[keras.layers.Layer])
 
@@ -63,5 +63,5 @@ def encoder_names(kinds: Sequence[Returns]) -> list[str]:
 
 
 def find_encoder(name: str) -> tuple[Returns, type[keras.layers.Layer]]:
-    """Return what the encoder `name` returns, and its class."""
+    """Return the kind of output of the encoder `name`, and its class."""
     return _ENCODERS[name]

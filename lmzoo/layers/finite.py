@@ -10,21 +10,21 @@ import keras
 import numpy as np
 
 
-def not_finite(name: str, values: np.ndarray) -> str | None:
+def describe_not_finite(name: str, values: np.ndarray) -> str | None:
     """Return a message that counts the NaN and infinite values of the tensor `name`, or None if all are finite."""
     if (finite := np.isfinite(values)).all():
         return None
     return f"{name!r} is NaN or infinite in {finite.size - np.count_nonzero(finite)} of {finite.size} values"
 
 
-def first_not_finite(weights: Iterable[keras.Variable]) -> str | None:
+def find_not_finite(weights: Iterable[keras.Variable]) -> str | None:
     """Return a message about the first weight with NaN or infinite values, or None if all weights are finite."""
-    problems = (not_finite(weight.path, np.asarray(weight)) for weight in weights)
+    problems = (describe_not_finite(weight.path, np.asarray(weight)) for weight in weights)
     return next(filter(None, problems), None)
 
 
-def warn_of_not_finite(place: object, problem: str | None) -> None:
-    """Warn about NaN or infinite values in the file or model `place`, if `not_finite` returned a problem."""
+def warn_about_not_finite(place: object, problem: str | None) -> None:
+    """Warn about NaN or infinite values in the file or model `place`, if `describe_not_finite` returned a problem."""
     if problem is not None:
         warnings.warn(f"{place}: {problem}, so what is computed with it is meaningless.", stacklevel=3)
 
@@ -39,7 +39,7 @@ class ReportsNotFinite(keras.Model):
 
     def save_own_variables(self, store: Any) -> None:
         """Warn about NaN and infinite weights before Keras saves the model's weights."""
-        warn_of_not_finite(f"The {type(self).__name__} that is saved", first_not_finite(self._reported))
+        warn_about_not_finite(f"The {type(self).__name__} that is saved", find_not_finite(self._reported))
         super().save_own_variables(store)
 
     def load_own_variables(self, store: Any) -> None:
@@ -52,7 +52,7 @@ class ReportsNotFinite(keras.Model):
         """Hook that checks the loaded weights: Keras reads all attributes of a model after it has loaded the layers."""
         if self._loading:
             self._loading = False
-            warn_of_not_finite(f"The {type(self).__name__} that was loaded", first_not_finite(self._reported))
+            warn_about_not_finite(f"The {type(self).__name__} that was loaded", find_not_finite(self._reported))
 
     @property
     def _reported(self) -> list[keras.Variable]:

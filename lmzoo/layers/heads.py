@@ -14,7 +14,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
-from lmzoo.layers.rows import as_rows, at_positions, width_of
+from lmzoo.layers.rows import as_rows, at_positions, get_width
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -70,7 +70,7 @@ class TransformingHead(ConfiguredLayer):
         """Create the dense layer and the LayerNorm, if the head has them."""
         if not self.activation:
             return
-        width, policy = width_of(input_shape), self.dtype_policy
+        width, policy = get_width(input_shape), self.dtype_policy
         self.dense = normal_dense(width, self.initializer_range, use_bias=self.use_bias, dtype=policy, name="dense")
         self.dense.build(input_shape)
         if self.layer_norm_epsilon is not None:
@@ -268,7 +268,7 @@ class ReplacedTokenHead(ConfiguredLayer):
 
     def build(self, input_shape: Shape) -> None:
         """Create the dense and the linear layer."""
-        width = width_of(input_shape)
+        width = get_width(input_shape)
         initializer = TruncatedNormal(stddev=self.initializer_range)
         for name, units in (("dense", width), ("logits", 1)):
             layer = Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
@@ -319,7 +319,7 @@ class SpanBoundaries(TransformingHead):
 
     def build(self, sequence_shape: Shape, positions_shape: Shape) -> None:
         """Create the table of offsets and the dense layer."""
-        width = width_of(sequence_shape)
+        width = get_width(sequence_shape)
         initializer = TruncatedNormal(stddev=self.initializer_range)
         shape = (self.max_span_length, width)
         self.offset_embeddings = self.add_weight(shape=shape, initializer=initializer, name="offset_embeddings")

@@ -14,7 +14,7 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.products import matmul, matmul_transposed, product_with
+from lmzoo.layers.products import make_product, matmul, matmul_transposed
 from lmzoo.layers.rows import as_rows
 from lmzoo.layers.scan import scan
 
@@ -125,7 +125,7 @@ def lstm_recurrence(
         size = len(arguments) // count
         streams = tuple(arguments[k * size : (k + 1) * size] for k in range(count))
         steps = arguments[0].shape[0]
-        product_functions = [[product_with(kernel, steps) for kernel in (stream[1], *stream[4:])] for stream in streams]
+        product_functions = [[make_product(kernel, steps) for kernel in (stream[1], *stream[4:])] for stream in streams]
 
         def step(carry: Tensors, gates: Tensors) -> tuple[Tensors, Tensors]:
             new_carry = []
@@ -184,7 +184,7 @@ def _recurrence_gradient(
     start = tuple((ops.zeros_like(stream[2]), ops.zeros_like(stream[3])) for stream in streams)
     steps = streams[0][0].shape[0]
     product_functions = [
-        [product_with(ops.transpose(kernel), steps) for kernel in (stream[1], *stream[4:])] for stream in streams
+        [make_product(ops.transpose(kernel), steps) for kernel in (stream[1], *stream[4:])] for stream in streams
     ]
 
     def step(carry: Tensors, xs: Tensors) -> tuple[Tensors, Tensors]:

@@ -10,7 +10,7 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.rows import width_of
+from lmzoo.layers.rows import get_width
 
 _LEAST_LENGTH = 1e-6  # shorter vectors are divided by this
 
@@ -100,7 +100,7 @@ class RMSNorm(ConfiguredLayer):
 
     def build(self, input_shape: Shape) -> None:
         """Create the scale."""
-        self.gamma = self.add_weight(shape=(width_of(input_shape),), initializer="ones", name="gamma")
+        self.gamma = self.add_weight(shape=(get_width(input_shape),), initializer="ones", name="gamma")
 
     def call(self, inputs: Tensor) -> Tensor:
         """Return the normalized `inputs`."""

@@ -106,7 +106,7 @@ class RelativePositionBias(ConfiguredLayer):
         """
         queries = ops.arange(count, dtype="int32") + index  # (S,)
         distances = ops.arange(length, dtype="int32") - queries[:, None]  # (S, T)
-        buckets = self._buckets_at(ops.abs(distances), distances > 0)  # (S, T)
+        buckets = self._compute_buckets_at(ops.abs(distances), distances > 0)  # (S, T)
         bias = ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)  # (S, T, N)
         return ops.expand_dims(ops.transpose(bias, (2, 0, 1)), 0)
 
@@ -114,9 +114,9 @@ class RelativePositionBias(ConfiguredLayer):
         """Return the buckets of the distances 0, 1, ..., T - 1, T, 1 - T, ..., -1 from a query to a key: int (2T,)."""
         distances = ops.arange(2 * length, dtype="int32")  # (2T,)
         is_after = ops.logical_and(distances > 0, distances < length)  # (2T,)
-        return self._buckets_at(ops.minimum(distances, 2 * length - distances), is_after)
+        return self._compute_buckets_at(ops.minimum(distances, 2 * length - distances), is_after)
 
-    def _buckets_at(self, distances: Tensor, is_after: Tensor) -> Tensor:
+    def _compute_buckets_at(self, distances: Tensor, is_after: Tensor) -> Tensor:
         """Return the buckets of keys at `distances`, int (...), where `is_after`, bool (...), after the query."""
         is_reached = distances[..., None] >= ops.convert_to_tensor(self._bounds(), "int32")  # (..., bounds)
         buckets = ops.sum(ops.cast(is_reached, "int32"), axis=-1)  # (...)
@@ -141,5 +141,5 @@ class RelativePositionBias(ConfiguredLayer):
     def compute_output_spec(self, inputs: Tensor, positions: Tensor | None = None) -> keras.KerasTensor:
         """Return the spec of the bias for all queries, or for the queries at `positions`."""
         length = inputs.shape[1]
-        batch, queries = (1, length) if positions is None else positions.shape
-        return keras.KerasTensor((batch, self.num_heads, queries, length), self.compute_dtype)
+        batch, query_count = (1, length) if positions is None else positions.shape
+        return keras.KerasTensor((batch, self.num_heads, query_count, length), self.compute_dtype)

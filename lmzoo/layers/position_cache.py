@@ -10,12 +10,12 @@ from keras import ops
 from lmzoo.common.tensor_types import Tensor
 
 
-def positions_from(cache: Tensor, index: int | Tensor, count: int | Tensor) -> Tensor:
+def make_positions(cache: Tensor, index: int | Tensor, count: int | Tensor) -> Tensor:
     """Return `count` consecutive positions of a cache (B, T, H), starting at `index`."""
     return ops.slice(cache, (0, index, 0), (ops.shape(cache)[0], count, cache.shape[2]))
 
 
-def with_positions(cache: Tensor, new: Tensor, index: int | Tensor, axis: int = 1) -> Tensor:
+def write_positions(cache: Tensor, new: Tensor, index: int | Tensor, axis: int = 1) -> Tensor:
     """Return a copy of a cache (B, T, H), or of more axes, with `new` written along `axis` from `index` on."""
     new = ops.cast(new, cache.dtype)
     if keras.backend.backend() != "tensorflow":

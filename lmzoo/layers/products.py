@@ -24,13 +24,13 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     these instructions, JAX computes bfloat16 products and their gradients in that form and rounds the results as XLA
     would: a training step of BERT-base takes 0.6 of the time. Such products have derivatives in reverse mode only.
     """
-    return _in_bfloat16()(a, b) if _is_faster_in_bfloat16(a, b.dtype) else ops.matmul(a, b)
+    return _make_bfloat16_product()(a, b) if _is_faster_in_bfloat16(a, b.dtype) else ops.matmul(a, b)
 
 
 def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
     """Return `aᵀ @ b` for matrices (k, n) and (k, m), using a CPU's bfloat16 instructions where JAX can."""
     if _is_faster_in_bfloat16(a, b.dtype):
-        return _in_bfloat16()(_transpose(a, rows=_PADDING), b)[: a.shape[1]]
+        return _make_bfloat16_product()(_transpose(a, rows=_PADDING), b)[: a.shape[1]]
     return ops.matmul(ops.transpose(a), b)
 
 
@@ -55,7 +55,7 @@ def is_aliased(kernel: Tensor) -> bool:
     return kernel.shape[1] % _ALIASED_COLUMNS == 0
 
 
-def with_longer_rows(kernel: Tensor) -> Tensor:
+def lengthen_rows(kernel: Tensor) -> Tensor:
     """Return a copy of a kernel with extra columns of zeros, which is faster in many products if it `is_aliased`."""
     return ops.pad(kernel, ((0, 0), (0, _PADDING)))
 
@@ -65,7 +65,7 @@ def is_plain(layer: keras.layers.Dense) -> bool:
     return not layer.lora_enabled and layer.quantization_mode is None
 
 
-def product_with(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], Tensor]:
+def make_product(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], Tensor]:
     """Return a function that computes `x @ kernel` for `x` (n, k), for loops that call it in every step.
 
     If the kernel is aliased, the function uses a copy with longer rows: a product of 32 rows takes as little as 0.4 of
@@ -77,12 +77,12 @@ def product_with(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], 
     """
     if uses == 1 or not is_aliased(kernel):
         return lambda x: matmul(x, kernel)
-    longer_kernel = with_longer_rows(kernel)
+    longer_kernel = lengthen_rows(kernel)
     return lambda x: matmul(x, longer_kernel)[:, : kernel.shape[1]]
 
 
 def _is_faster_in_bfloat16(a: Tensor, dtype: Any) -> bool:
-    """Return whether `_in_bfloat16` is faster for products of `a` and a matrix of `dtype` (not for a single row)."""
+    """Return whether `_make_bfloat16_product` is faster for `a` and a matrix of `dtype`; not for a single row."""
     if keras.backend.backend() != "jax" or a.shape[0] == 1 or not (str(a.dtype) == str(dtype) == "bfloat16"):
         return False
     import jax
@@ -107,7 +107,7 @@ def _transpose(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
 
 
 @functools.cache
-def _in_bfloat16() -> Callable[[Tensor, Tensor], Tensor]:
+def _make_bfloat16_product() -> Callable[[Tensor, Tensor], Tensor]:
     """Return a function for the product of two bfloat16 matrices in the form for which XLA has kernels (YNNPACK's)."""
     import jax
     import jax.numpy as jnp

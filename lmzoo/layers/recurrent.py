@@ -17,7 +17,7 @@ from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import Orthogonal
 from lmzoo.layers.lstm import lstm_recurrence, memory_dtype
 from lmzoo.layers.products import matmul
-from lmzoo.layers.rows import as_rows, width_of
+from lmzoo.layers.rows import as_rows, get_width
 from lmzoo.layers.scan import scan
 
 CELLS = {"rnn": 1, "gru": 3, "lstm": 4}  # G, the number of gates, for each cell
@@ -72,7 +72,7 @@ class RecurrentLayer(ConfiguredLayer):
         """Create the weights; kernels have columns for the gates r, u, n of a GRU, or i, j, f, o of an LSTM."""
         width = self.hidden_dim
         columns = CELLS[self.cell] * width
-        self.kernel = self.add_weight((width_of(inputs_shape), columns), "glorot_uniform", name="kernel")
+        self.kernel = self.add_weight((get_width(inputs_shape), columns), "glorot_uniform", name="kernel")
         self.recurrent_kernel = self.add_weight((width, columns), Orthogonal(), name="recurrent_kernel")
         self.bias = self.add_weight((columns,), _lstm_bias if self.cell == "lstm" else "zeros", name="bias")
         if self.cell == "gru":

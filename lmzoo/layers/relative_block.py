@@ -9,7 +9,7 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.layers.relative_attention import RelativeAttention
-from lmzoo.layers.remat import recomputed
+from lmzoo.layers.remat import recompute_in_backward
 from lmzoo.layers.transformer_block import TransformerBlock
 
 
@@ -55,7 +55,9 @@ class RelativeBlock(TransformerBlock):
             attended = attended if queries is None else ops.concatenate(attended, axis=1)
             return self.add_feed_forward(stream, attended, training)
 
-        x = recomputed(self, apply, *streams) if self.remat and training else apply(*streams)  # (B, T + M, H)
+        x = (
+            recompute_in_backward(self, apply, *streams) if self.remat and training else apply(*streams)
+        )  # (B, T + M, H)
         if queries is None:
             return x
         length = ops.shape(inputs)[1]

@@ -13,7 +13,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Tensor, Tensors
 
 
-def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
+def recompute_in_backward(layer: keras.layers.Layer, function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
     """Return `function(*inputs)`, and recompute its activations in the backward pass instead of storing them.
 
     `keras.remat` alone would draw different dropout masks in the second computation on TensorFlow, and fail on JAX.
@@ -24,7 +24,7 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensors], *inp
         *inputs: float tensors, the arguments of `function`.
     """
     weights = layer.trainable_variables
-    seeds = seeds_of(layer)
+    seeds = get_seeds(layer)
     # On TensorFlow `v.value` is the variable itself, and seeds change before the second computation.
     fixed = [(v, ops.copy(v.value)) for v in layer.non_trainable_variables]
 
@@ -45,7 +45,7 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensors], *inp
     return result
 
 
-def seeds_of(layer: keras.layers.Layer) -> list[keras.Variable]:
+def get_seeds(layer: keras.layers.Layer) -> list[keras.Variable]:
     """Return a layer's variables that are not weights, which are the seeds of its dropout."""
     weight_ids = {id(v) for v in layer.weights}
     return [v for v in layer.variables if id(v) not in weight_ids]

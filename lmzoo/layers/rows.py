@@ -32,7 +32,7 @@ def at_positions(x: Tensor, positions: Tensor) -> Tensor:
     return ops.take(flat, positions + length * ops.arange(batch, dtype=positions.dtype)[:, None], axis=0)
 
 
-def width_of(shape: Shape) -> int:
+def get_width(shape: Shape) -> int:
     """Return the length of a shape's last axis, which layers need to create their weights.
 
     Raises:

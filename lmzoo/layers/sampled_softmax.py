@@ -14,7 +14,7 @@ from keras import ops
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.rows import as_rows, width_of
+from lmzoo.layers.rows import as_rows, get_width
 
 _EXCLUDED = -1e9  # a logit whose probability is 0 in float32
 
@@ -108,7 +108,7 @@ class SampledSoftmax(ConfiguredLayer):
 
     def build(self, vectors_shape: Shape, targets_shape: Shape | None = None) -> None:
         """Create the output vectors and biases of all words."""
-        width = width_of(vectors_shape)
+        width = get_width(vectors_shape)
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
         self.kernel = self.add_weight(shape=(self.vocabulary_size, width), initializer=initializer, name="kernel")
         self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")

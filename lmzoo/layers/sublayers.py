@@ -24,7 +24,7 @@ def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
             yield from sublayers(child)
 
 
-def merged_weights(model: keras.Model) -> list[tuple[str, Tensor]]:
+def get_stored_weights(model: keras.Model) -> list[tuple[str, Tensor]]:
     """Return paths and values of a model's weights as files store them: with LoRA updates, except in int8 weights."""
     adapted = [layer for layer in sublayers(model) if getattr(layer, "lora_enabled", False)]
     merged: dict[int, Tensor | None] = {}
@@ -41,7 +41,7 @@ def is_quantized(layer: keras.layers.Layer) -> bool:
     return layer.quantization_mode is not None
 
 
-def quantized_state(index: int, layer: keras.layers.Layer) -> dict[str, Any]:
+def get_quantization(index: int, layer: keras.layers.Layer) -> dict[str, Any]:
     """Return the quantization of a layer, and the rank of its low-rank updates, as JSON types.
 
     Args:
@@ -53,7 +53,7 @@ def quantized_state(index: int, layer: keras.layers.Layer) -> dict[str, Any]:
 
 
 def restore_quantized(layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
-    """Quantize a layer that is not built yet, and give it low-rank updates, as stored by `quantized_state`."""
+    """Quantize a layer that is not built yet, and give it low-rank updates, as stored by `get_quantization`."""
     layer.dtype_policy = keras.dtype_policies.deserialize(state["dtype"])
     if state["lora_rank"]:
         layer.lora_rank = layer.lora_alpha = state["lora_rank"]  # read when the layer is built

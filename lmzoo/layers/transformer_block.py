@@ -15,7 +15,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.normalization import LayerNorm, RMSNorm
 from lmzoo.layers.products import apply_dense
-from lmzoo.layers.remat import recomputed
+from lmzoo.layers.remat import recompute_in_backward
 from lmzoo.layers.rows import as_rows
 
 
@@ -178,7 +178,7 @@ class TransformerBlock(ConfiguredLayer):
         Raises:
             ValueError: As in `SelfAttention.call`, or if a block that reads a source gets no source or no mask of it.
         """
-        # Tensors that need gradients are arguments of `apply`, since `recomputed` gives captured tensors none.
+        # Tensors that need gradients are arguments of `apply`: `recompute_in_backward` gives captured tensors none.
         optional_tensors = {"queries": queries, "source": None if isinstance(source, tuple) else source, "bias": bias}
         extra_tensors = {name: vectors for name, vectors in optional_tensors.items() if vectors is not None}
 
@@ -205,7 +205,7 @@ class TransformerBlock(ConfiguredLayer):
             return x if cache is None else (x, new_cache)
 
         if self.remat and training:
-            return recomputed(self, apply, inputs, *extra_tensors.values())
+            return recompute_in_backward(self, apply, inputs, *extra_tensors.values())
         return apply(inputs, *extra_tensors.values())
 
     def add_feed_forward(

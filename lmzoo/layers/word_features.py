@@ -11,7 +11,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.bilstm import hash_words
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.rows import width_of
+from lmzoo.layers.rows import get_width
 
 _MULTIPLIERS = (0x01000193, 0x9E3779B1)  # two hashes: among 400,000 words, single hashes are not unique
 
@@ -60,10 +60,12 @@ class StaticWordFeatures(ConfiguredLayer):
         """Return the backbone's vectors, followed by the words' own."""
         if len(ids.shape) == 3:
             first, second = (hash_words(ids, multiplier) for multiplier in _MULTIPLIERS)  # (B, T)
-            known = ops.convert_to_tensor(self.hashes)  # (N, 2)
-            place = ops.searchsorted(known[1:, 0], ops.reshape(first, (-1,)))  # (B·T,)
+            vocabulary_hashes = ops.convert_to_tensor(self.hashes)  # (N, 2)
+            place = ops.searchsorted(vocabulary_hashes[1:, 0], ops.reshape(first, (-1,)))  # (B·T,)
             rows = ops.minimum(ops.reshape(ops.cast(place, "int32"), ops.shape(first)) + 1, self.count - 1)  # (B, T)
-            is_known = (ops.take(known[:, 0], rows) == first) & (ops.take(known[:, 1], rows) == second)
+            is_known = (ops.take(vocabulary_hashes[:, 0], rows) == first) & (
+                ops.take(vocabulary_hashes[:, 1], rows) == second
+            )
         else:
             rows = ids
             is_known = ids < self.count  # more tokens may have been added
@@ -73,4 +75,4 @@ class StaticWordFeatures(ConfiguredLayer):
 
     def compute_output_shape(self, sequence_shape: Shape, ids_shape: Shape) -> Shape:
         """Return the output shape (B, T, H + E)."""
-        return (*sequence_shape[:-1], width_of(sequence_shape) + self.embedding_dim)
+        return (*sequence_shape[:-1], get_width(sequence_shape) + self.embedding_dim)

@@ -31,7 +31,7 @@ from typing import BinaryIO
 import numpy as np
 
 from lmzoo.common.progress import progress_bar
-from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed
+from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompress
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.ngrams.table import NEVER, START, NgramTable
 
@@ -106,7 +106,7 @@ def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[
     """
     with open_to_read(path) as raw:
         try:
-            return _Reader(path, decompressed(raw), verbose).read()
+            return _Reader(path, decompress(raw), verbose).read()
         except ARCHIVE_ERRORS as error:
             raise ValueError(f"{path} is a damaged archive: {error}") from None
 
@@ -129,7 +129,7 @@ class _Reader:
             if not self.line:
                 raise self._error("there is no \\data\\ line; is it an ARPA file?")
         counts: list[int] = []
-        while match := re.fullmatch(rb"ngram +(\d{1,18}) *= *(\d{1,18})", self._next_filled()):
+        while match := re.fullmatch(rb"ngram +(\d{1,18}) *= *(\d{1,18})", self._read_filled_line()):
             counts.append(int(match[2]))
             if int(match[1]) != len(counts):
                 raise self._error(f"expected the number of {len(counts)}-grams")
@@ -146,9 +146,9 @@ class _Reader:
                 else:
                     self._add(table, rows, log10, backoff, first_line)
                 advance(count)
-                self._next_filled()
+                self._read_filled_line()
         self._expect("\\end\\")
-        if self._next_filled():  # reading to the end also checks the checksum of a compressed file
+        if self._read_filled_line():  # reading to the end also checks the checksum of a compressed file
             raise self._error("expected nothing after \\end\\")
         table.backoff.pop()  # the highest order has no backoff weights
         return table, self.words
@@ -228,7 +228,7 @@ class _Reader:
         self.number += 1
         return self.line.strip()
 
-    def _next_filled(self) -> bytes:
+    def _read_filled_line(self) -> bytes:
         """Read up to the next line that is not blank, and return it without surrounding spaces."""
         while not self._next() and self.line:
             pass

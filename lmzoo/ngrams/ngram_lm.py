@@ -14,7 +14,7 @@ import numpy as np
 
 from lmzoo.common.arguments import is_integer, require, stop_strings
 from lmzoo.common.progress import progress_over
-from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents, groups_of
+from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents, group_items
 from lmzoo.data.corpora.tokenized_documents import sentences_of as sentences_in
 from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
 from lmzoo.ngrams.arpa import SPACES, SPECIAL, read_arpa, write_arpa
@@ -272,7 +272,7 @@ class NgramLM:
         """Yield the tokens of documents, int32 (T,), in groups of sentences."""
         start = len(self._tokens) - 2
         end = len(self._tokens) - 1
-        for group in groups_of(self._sentences(documents, self.tokenizer.takes_words, title, verbose), _BATCH_SIZE):
+        for group in group_items(self._sentences(documents, self.tokenizer.takes_words, title, verbose), _BATCH_SIZE):
             stream = array("i")
             for ids in filter(None, self.tokenizer.tokenize(group)):
                 stream.append(start)

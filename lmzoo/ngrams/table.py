@@ -101,19 +101,19 @@ def _take(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     return results
 
 
-def find_keys(keys: np.ndarray, wanted: np.ndarray, valid: np.ndarray) -> np.ndarray:
+def find_keys(keys: np.ndarray, queries: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """Return the indices of keys in a sorted array.
 
     Args:
         keys: int64 (N,), sorted.
-        wanted: int64 (n,), keys to look up.
+        queries: int64 (n,), keys to look up.
         valid: bool (n,), False for keys that need no lookup.
 
     Returns:
         int64 (n,), -1 for keys that are missing or not valid.
     """
     if not len(keys):
-        return np.full(len(wanted), -1)
-    indices = np.searchsorted(keys, wanted)
-    is_present = valid & (keys[np.minimum(indices, len(keys) - 1)] == wanted)
+        return np.full(len(queries), -1)
+    indices = np.searchsorted(keys, queries)
+    is_present = valid & (keys[np.minimum(indices, len(keys) - 1)] == queries)
     return np.where(is_present, indices, -1)

@@ -16,7 +16,7 @@ import numpy as np
 
 from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.errors import ProcessesError
-from lmzoo.parallel.processes import compare_by_jax, end_at_once, gathered_by_jax, lost_process
+from lmzoo.parallel.processes import all_gather_on_jax, compare_by_jax, end_at_once, explain_lost_process
 from lmzoo.version import __version__
 
 _NO_TIMEOUT = 10**6  # seconds
@@ -103,7 +103,7 @@ def initialize(
     versions = {"lmzoo": __version__, "Keras": keras.__version__, "JAX": jax.__version__, "numpy": np.__version__}
     compare_by_jax({f"version of {name}": version for name, version in versions.items()})
     # All processes must draw the same random weights.
-    keras.utils.set_random_seed(int(gathered_by_jax(np.random.randint(2**31, dtype="int64"))[0]))
+    keras.utils.set_random_seed(int(all_gather_on_jax(np.random.randint(2**31, dtype="int64"))[0]))
 
 
 def _read_environment(name: str) -> int | None:
@@ -125,14 +125,14 @@ def _end_at_once_after_errors() -> None:
     last_status: list[str | int | None] = []  # of `sys.exit`, since functions called at exit do not get it
 
     def end_by_error(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        error = lost_process(error) or error
+        error = explain_lost_process(error) or error
         if isinstance(error, ProcessesError):
             print(error, file=sys.stderr)
             end_at_once(os.EX_TEMPFAIL)
         show_error(kind, error, traceback)
         end_at_once(1)
 
-    def exit_with(status: str | int | None = None, /) -> NoReturn:
+    def exit_with_code(status: str | int | None = None, /) -> NoReturn:
         last_status[:] = [status]
         original_exit(status)
 
@@ -142,5 +142,5 @@ def _end_at_once_after_errors() -> None:
                 end_at_once(status)
 
     sys.excepthook = end_by_error
-    sys.exit = exit_with
+    sys.exit = exit_with_code
     atexit.register(end_by_status)  # runs before JAX's own exit handlers, which were registered earlier

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lmzoo.parallel.workers import connected, worker_options
+from lmzoo.parallel.workers import connect_to_ray, make_worker_options
 
 _MAX_RESTARTS = 3  # of all processes, after one has died
 _POLL_SECONDS = 0.2
@@ -81,12 +81,12 @@ def run_together(
     run_together("lmzoo_cli", ["pretrain", "texts", "--output", "my_preset"], workers=4)
     ```
     """
-    with connected(workers, address) as ray, _catch_signals() as signals:
+    with connect_to_ray(workers, address) as ray, _catch_signals() as signals:
         from ray.util.queue import Queue
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that Ray's workers need not import Keras
-        options = worker_options(ray, workers, accelerated=True)
+        options = make_worker_options(ray, workers, accelerated=True)
         node_strategy = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         local_options = {"num_cpus": 0, "scheduling_strategy": node_strategy}  # survives the loss of other hosts
         config = {

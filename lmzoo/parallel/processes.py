@@ -39,7 +39,7 @@ def process_index() -> int:
     return jax.process_index()
 
 
-def gathered(values: Any) -> np.ndarray:
+def all_gather(values: Any) -> np.ndarray:
     """Gather an array from each process.
 
     All processes must call this together.
@@ -52,10 +52,10 @@ def gathered(values: Any) -> np.ndarray:
     """
     if not several_processes():
         return np.asarray(values)[None]
-    return gathered_by_jax(values)
+    return all_gather_on_jax(values)
 
 
-def gathered_by_jax(values: Any) -> np.ndarray:
+def all_gather_on_jax(values: Any) -> np.ndarray:
     """Gather an array from each process, even before a `keras.distribution` is set.
 
     Args:
@@ -83,12 +83,12 @@ def naming_lost_processes() -> Iterator[None]:
             atexit.register(end_at_once, exit_error.code)
         raise
     except (RuntimeError, ValueError) as error:
-        if lost_error := lost_process(error):
+        if lost_error := explain_lost_process(error):
             raise lost_error from error
         raise
 
 
-def lost_process(error: BaseException) -> ProcessesError | None:
+def explain_lost_process(error: BaseException) -> ProcessesError | None:
     """Return a `ProcessesError` if an error of JAX was caused by the end of another process, else None."""
     is_converted = isinstance(error, ProcessesError)
     may_be_from_jax = isinstance(error, (RuntimeError, ValueError))  # reading a result raises a ValueError
@@ -132,8 +132,10 @@ def compare_by_jax(facts: Mapping[str, Any]) -> None:
         ProcessesError: as for `check_same`.
     """
     encoded = np.frombuffer(json.dumps(facts, default=str).encode(), "uint8")
-    max_length = gathered_by_jax(np.int32(len(encoded))).max()
-    rows = gathered_by_jax(np.pad(encoded, (0, max_length - len(encoded)), constant_values=ord(" ")))  # (P, max_length)
+    max_length = all_gather_on_jax(np.int32(len(encoded))).max()
+    rows = all_gather_on_jax(
+        np.pad(encoded, (0, max_length - len(encoded)), constant_values=ord(" "))
+    )  # (P, max_length)
     main_facts, *other_facts = [json.loads(row.astype("uint8").tobytes()) for row in rows]
     for index, process_facts in enumerate(other_facts, 1):
         differences = [
@@ -150,27 +152,27 @@ def compare_by_jax(facts: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def first_process_first() -> Iterator[None]:
+def main_process_first() -> Iterator[None]:
     """Run the block in process 0 first, then in the other processes, which can use the files it wrote.
 
     Raises:
         ProcessesError: in the other processes, if process 0 failed.
     """
     is_main = process_index() == 0
-    if not is_main and gathered(0).any():
+    if not is_main and all_gather(0).any():
         raise ProcessesError("Process 0 has failed, and says why.")
     try:
         yield
     except BaseException:
         if is_main:
-            gathered(1)
+            all_gather(1)
         raise
     if is_main:
-        gathered(0)
+        all_gather(0)
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def without_distribution() -> Iterator[None]:
     """Compute in this process only, without waiting for other processes."""
     if not several_processes():
         yield

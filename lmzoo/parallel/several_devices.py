@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from lmzoo.common.tensor_types import Tensor, Tensors
-from lmzoo.common.weights_in_place import kept_weights, one_thread
+from lmzoo.common.weights_in_place import lock_jax, restore_weights_on_error
 from lmzoo.parallel.processes import naming_lost_processes, process_index, several_processes
 
 
@@ -25,27 +25,27 @@ class SeveralDevicesModel(keras.Model):
     """
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        with whole_batches(), kept_weights(self):
+        with whole_batches(), restore_weights_on_error(self):
             return super().fit(*args, **_silence_other_processes(kwargs))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        with one_thread(), whole_batches(), kept_weights(self):
+        with lock_jax(), whole_batches(), restore_weights_on_error(self):
             return super().evaluate(*args, **_silence_other_processes(kwargs))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        with one_thread(), whole_batches(), kept_weights(self):
+        with lock_jax(), whole_batches(), restore_weights_on_error(self):
             return super().predict(*args, **_silence_other_processes(kwargs))
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        with whole_batches(), kept_weights(self):
+        with whole_batches(), restore_weights_on_error(self):
             return super().train_on_batch(*args, **kwargs)
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        with one_thread(), whole_batches(), kept_weights(self):
+        with lock_jax(), whole_batches(), restore_weights_on_error(self):
             return super().test_on_batch(*args, **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
-        with one_thread(), whole_batches():
+        with lock_jax(), whole_batches():
             return super().predict_on_batch(x)
 
     # The batch is the last argument: on JAX, the training state precedes it.

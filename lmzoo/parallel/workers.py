@@ -63,7 +63,7 @@ def run_jobs(
         function = start()
         yield from ((job, function(job)) for job in jobs)
         return
-    with connected(workers, address) as ray:
+    with connect_to_ray(workers, address) as ray:
         yield from _run_on_actors(ray, list(jobs), start, workers, accelerated)
 
 
@@ -71,7 +71,7 @@ def _run_on_actors(
     ray: Any, jobs: list[_Job], start: Callable[[], Callable[[_Job], _Result]], workers: int, accelerated: bool
 ) -> Iterator[tuple[_Job, _Result]]:
     """Run the jobs in Ray actors and yield each `(job, result)` as it finishes."""
-    options = worker_options(ray, workers, accelerated)
+    options = make_worker_options(ray, workers, accelerated)
     options |= {"max_restarts": -1, "max_task_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
     actor_class = ray.remote(**options)(_Worker)
     pending = iter(jobs)
@@ -121,7 +121,7 @@ class _Worker:
         return self._function(job)
 
 
-def worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, Any]:
+def make_worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, Any]:
     """Return the Ray options for each of `workers` workers: CPUs, GPUs and environment variables.
 
     Raises:
@@ -141,7 +141,7 @@ def worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def connected(workers: int, address: str | None) -> Iterator[Any]:
+def connect_to_ray(workers: int, address: str | None) -> Iterator[Any]:
     """Connect to a Ray cluster, or start one on this machine, and yield the `ray` module.
 
     An existing connection of this process is used and kept.

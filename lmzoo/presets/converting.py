@@ -13,7 +13,7 @@ from lmzoo.errors import MissingTokenizerError
 from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.source import Source, open_source
-from lmzoo.registry.head_kinds import task_of
+from lmzoo.registry.head_kinds import get_task_class
 from lmzoo.text import Preprocessor
 
 
@@ -100,8 +100,8 @@ def build(opened: Source) -> tuple[keras.Model, Preprocessor | None]:
         preprocessor = opened.preprocessor()
     except MissingTokenizerError:
         preprocessor = None
-    cls: type[keras.Model] | None = task_of(opened.head)
-    arguments = None if cls is None else opened.head_of(cls)
+    cls: type[keras.Model] | None = get_task_class(opened.head)
+    arguments = None if cls is None else opened.get_head_arguments(cls)
     with skip_initial_values():
         backbone = opened.build({})
     return backbone if cls is None or arguments is None else cls(backbone, preprocessor, **arguments), preprocessor

@@ -142,7 +142,7 @@ def _download_hf(handle: str) -> str:
         return str(directory)
 
     try:
-        return while_reachable(download, constants.ENDPOINT)
+        return run_while_reachable(download, constants.ENDPOINT)
     except ConnectionError as failure:
         try:
             return download(local_files_only=True)
@@ -168,7 +168,7 @@ def _find_parts_without(patterns: Iterable[str], directory: Path) -> list[Path]:
 def _download_kaggle(handle: str) -> str:
     import kagglehub  # a slow import
 
-    return while_reachable(functools.partial(kagglehub.model_download, handle), KAGGLE)
+    return run_while_reachable(functools.partial(kagglehub.model_download, handle), KAGGLE)
 
 
 _HUBS: dict[str, tuple[Callable[[str], str], str, str]] = {
@@ -187,7 +187,7 @@ _HUBS: dict[str, tuple[Callable[[str], str], str, str]] = {
 }
 
 
-def while_reachable(transfer: Callable[[], _Result], server: str) -> _Result:
+def run_while_reachable(transfer: Callable[[], _Result], server: str) -> _Result:
     """Run a hub's client without a time limit, but fail early if its server cannot be reached.
 
     The clients send some requests without a timeout and retry others for half a minute. Without a network, or behind a

@@ -49,8 +49,8 @@ from lmzoo.files.preset_files import (
     JsonFiles,
     write_json,
 )
-from lmzoo.layers.finite import first_not_finite, warn_of_not_finite
-from lmzoo.registry.family import family_of
+from lmzoo.layers.finite import find_not_finite, warn_about_not_finite
+from lmzoo.registry.family import get_family
 from lmzoo.registry.head_kinds import HasHead, check_head_kind
 from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.version import __version__
@@ -227,7 +227,7 @@ class KerasPreset:
             raise PresetError(f"{file} does not describe a task: it must hold a `registered_name` and a `config`.")
         return stored
 
-    def head_of(self, cls: type[HasHead]) -> Arguments | None:
+    def get_head_arguments(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None."""
         stored = self._task
         if stored.get("registered_name") == keras.saving.get_registered_name(cls):
@@ -353,7 +353,7 @@ def save_preset(
         sizes = (math.prod(weight.shape) * np.dtype(weight.dtype).itemsize for weight in backbone.weights)
         check_room(target, sum(sizes) + (len(backbone.weights) + 1) * BYTES_OF_METADATA)
         backbone.save_weights(target / MODEL_WEIGHTS_FILE)
-        model_metadata = {"family": family_of(backbone).name, "parameter_count": backbone.count_params()}
+        model_metadata = {"family": get_family(backbone).name, "parameter_count": backbone.count_params()}
         write_json(target, METADATA_FILE, {**model_metadata, **versions(), **metadata})
         if rewrite := _REWRITES[weights_dtype]:
             rewrite(target / MODEL_WEIGHTS_FILE)
@@ -410,7 +410,7 @@ def _write_task(task: HasHead, target: Path, halve: bool) -> None:
         task_config["head_kind"] = task.head_kind
     write_json(target, TASK_FILE, task_config)
     weights = _head_weights(task)
-    warn_of_not_finite(f"The {type(task).__name__} that is saved", first_not_finite(weights.values()))
+    warn_about_not_finite(f"The {type(task).__name__} that is saved", find_not_finite(weights.values()))
     arrays = (keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")) for weight in weights.values())
     write_hdf5(target / TASK_WEIGHTS_FILE, zip(weights, arrays, strict=True))
     if halve:
@@ -479,4 +479,4 @@ def _read_head(task: keras.Model, path: Path, in_part: bool) -> None:
             if file.shape(name) != tuple(weight.shape):
                 raise PresetError(f"{path}: {name} has shape {file.shape(name)}, expected {tuple(weight.shape)}.")
             weight.assign(file.read(name))
-    warn_of_not_finite(path, first_not_finite(weights.values()))
+    warn_about_not_finite(path, find_not_finite(weights.values()))

@@ -17,13 +17,13 @@ from lmzoo.checkpoints.family_names import share_a_class
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.common.arguments import require
 from lmzoo.errors import PresetError
-from lmzoo.files.manifest import listed_files
+from lmzoo.files.manifest import describe_files
 from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.parallel.processes import check_same, several_processes
 from lmzoo.presets.keras_preset import KerasPreset
 from lmzoo.presets.source import Source, open_source
-from lmzoo.registry.family import family_of
-from lmzoo.registry.head_kinds import HasHead, check_head_kind, task_name, task_of
+from lmzoo.registry.family import get_family
+from lmzoo.registry.head_kinds import HasHead, check_head_kind, get_task_class, task_name
 from lmzoo.text import Preprocessor
 
 
@@ -75,7 +75,7 @@ def _build_backbone(
     source: Source, preset: str | Path, cls: type[keras.Model], load_weights: bool, overrides: Arguments
 ) -> keras.Model:
     if several_processes():
-        check_same(**{f"{name} of the preset": entry for name, entry in listed_files(source.directory).items()})
+        check_same(**{f"{name} of the preset": entry for name, entry in describe_files(source.directory).items()})
     backbone_class = source.backbone_class
     if not issubclass(backbone_class, cls):
         raise ValueError(
@@ -122,7 +122,7 @@ def load_task(
             cls = _find_stored_task(source, preset)
         check_head_kind(cls)
         backbone = _build_backbone(source, preset, backbone_class, load_weights, backbone_overrides)
-        takes_encoder = not cls.supports(family_of(backbone)) and getattr(backbone, "encoder_class", None) is not None
+        takes_encoder = not cls.supports(get_family(backbone)) and getattr(backbone, "encoder_class", None) is not None
         if takes_encoder:  # the task reads one text, and the preset is of an encoder and a decoder
             if load_weights:
                 source.load(backbone)
@@ -169,7 +169,7 @@ def _choose_head(
         PresetError: If the stored head is of a kind that is easily confused with the task's, such as regression and
             classification, and the caller's arguments do not request a new head.
     """
-    arguments = source.head_of(cls)
+    arguments = source.get_head_arguments(cls)
     kind = source.head
     if load_weights and kind and share_a_class(kind, cls.head_kind) and not _changes_classes({}, passed):
         stored_task = task_name(kind)
@@ -202,7 +202,7 @@ def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
         PresetError: If no task is stored, or its class is not registered.
     """
     stored_class = source.task_class if isinstance(source, KerasPreset) else None
-    task_class = stored_class or task_of(source.head)
+    task_class = stored_class or get_task_class(source.head)
     if task_class is not None:
         return task_class
     if isinstance(source, KerasPreset) and (names := source.task_names):
@@ -224,7 +224,7 @@ def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Pat
         return f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
     if stored == cls.head_kind:
         return f"{str(preset)!r} holds a head of a {name} that lmzoo cannot read, so a new one starts from scratch."
-    stored_class = task_of(stored)
+    stored_class = get_task_class(stored)
     if stored is None or (stored_class is not None and stored_class.replaceable):
         return ""
     return (

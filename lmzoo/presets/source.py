@@ -15,7 +15,7 @@ from lmzoo.errors import ArgumentError
 from lmzoo.files.preset_files import JsonFiles
 from lmzoo.presets.catalog import open_preset
 from lmzoo.presets.keras_preset import KerasPreset
-from lmzoo.registry.family import families, family_of
+from lmzoo.registry.family import families, get_family
 from lmzoo.registry.head_kinds import HasHead
 from lmzoo.text import Preprocessor
 
@@ -50,7 +50,7 @@ class Source(Protocol):
             PresetError: If the configuration describes a far larger model than the stored weights.
         """
 
-    def head_of(self, cls: type[HasHead]) -> Arguments | None:
+    def get_head_arguments(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None.
 
         A head that is part of the stored head counts as stored.
@@ -95,7 +95,7 @@ def open_source(preset: str | Path, family: str | None = None, task: str | None 
     require(family is None or family in families(), "family", f"one of {', '.join(families())}", family)
     files = JsonFiles(open_preset(preset))
     source: Source = (None if task else find_checkpoint(files, family)) or KerasPreset(files, task)
-    if family is not None and (stored_family := family_of(source.backbone_class).name) != family:
+    if family is not None and (stored_family := get_family(source.backbone_class).name) != family:
         message = f"The preset {str(preset)!r} is of the family {stored_family!r}, but `family` is {family!r}."
         raise ArgumentError(message, "family")
     return source

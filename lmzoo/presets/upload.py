@@ -21,7 +21,7 @@ from lmzoo.files.preset_files import (
     read_json,
     read_metadata,
 )
-from lmzoo.presets.hubs import KAGGLE, while_reachable
+from lmzoo.presets.hubs import KAGGLE, run_while_reachable
 from lmzoo.presets.keras_preset import KerasPreset
 from lmzoo.registry.head_kinds import HasHead
 
@@ -82,7 +82,7 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
         upload = _upload_hf if scheme == "hf" else _upload_kaggle
         server = constants.ENDPOINT if scheme == "hf" else KAGGLE
         try:
-            while_reachable(functools.partial(upload, name, staging, private), server)
+            run_while_reachable(functools.partial(upload, name, staging, private), server)
         except Exception as error:
             raise PresetError(
                 f"Cannot upload {folder} to {uri!r}.\n{type(error).__name__}: {error}\n{_ADVICE[scheme]}"

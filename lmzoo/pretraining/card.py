@@ -15,7 +15,7 @@ import numpy as np
 
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts
-from lmzoo.registry.head_kinds import task_name, task_that_reads
+from lmzoo.registry.head_kinds import find_task_for_head, task_name
 from lmzoo.tasks import Task
 from lmzoo.training import FineTuningRecipe
 
@@ -54,7 +54,7 @@ def write_card(
     if importlib.util.find_spec("matplotlib") and _read_log(log):
         plot_loss(log, folder / _PLOT_FILE, facts["tokens"], name)
         plot = f"\n![Loss over tokens seen]({_PLOT_FILE})\n"
-    task_class = task_that_reads(task.head_kind) or type(task)
+    task_class = find_task_for_head(task.head_kind) or type(task)
     languages = ", ".join(metadata.get("languages", ())) or "not stated"
     card = f"""# {name}
 
@@ -71,7 +71,7 @@ where "{name}" is the path of this folder.
 | held out: {facts["held_out"]} | |
 |---|---|
 {score_rows}
-{_scores_of_texts(facts["of_texts"])}
+{_format_text_scores(facts["of_texts"])}
 | recipe | |
 |---|---|
 {recipe_rows}
@@ -95,7 +95,7 @@ Written by `lmzoo pretrain`.
     (folder / "README.md").write_text(card, "utf-8")
 
 
-def _scores_of_texts(texts: Mapping[str, Mapping[str, float]]) -> str:
+def _format_text_scores(texts: Mapping[str, Mapping[str, float]]) -> str:
     """Return a Markdown table with the scores on each text of a mixture, or "" for a single text."""
     if not texts:
         return ""

@@ -23,9 +23,9 @@ from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
-from lmzoo.files.urls import copy_folder, exists, inside, is_url
+from lmzoo.files.urls import copy_folder, exists, is_url, join_path
 from lmzoo.layers.embeddings import sinusoids
-from lmzoo.parallel.processes import first_process_first
+from lmzoo.parallel.processes import main_process_first
 from lmzoo.presets.source import open_source
 from lmzoo.pretraining.interleaved import MixedBatches, join_sequences
 from lmzoo.pretraining.recipe import OPTIMIZERS, PAIRED, WSD_WARMUP, Recipe
@@ -49,14 +49,14 @@ _MAX_HELD_OUT = 1024  # number of sequences to evaluate on
 
 
 def train_encoder(
-    run: Run, train: Sequence[TrainingDocuments], held: Sequence[TrainingDocuments]
+    run: Run, train: Sequence[TrainingDocuments], held_out: Sequence[TrainingDocuments]
 ) -> tuple[Task, Facts]:
     """Train a Transformer on the documents of one or more texts, and evaluate it on held-out documents.
 
     Args:
         run: settings and files of the run.
         train: documents to train on, one object per text.
-        held: held-out documents of the same texts.
+        held_out: for each text, the documents to evaluate on.
 
     Returns:
         The model, and the results for its model card.
@@ -66,11 +66,11 @@ def train_encoder(
         KeyboardInterrupt: after Ctrl-C.
     """
     recipe = run.recipe
-    with first_process_first():
+    with main_process_first():
         tokenizer = _load_or_train_tokenizer(run, train)
         run.say("tokenizing the text")
         # Held-out text first, to fail early if there is too little.
-        held_out = _tokenize_texts(run, "held_out", held, tokenizer)
+        held_out_corpora = _tokenize_texts(run, "held_out", held_out, tokenizer)
         corpora = _tokenize_texts(run, "train", train, tokenizer)
     run.say("building the model and the sequences")
     model = _build_model(recipe, tokenizer)
@@ -85,8 +85,8 @@ def train_encoder(
         description = f"{len(part.batches.lengths):,} sequences of up to {part.length} tokens"
         run.say(f"{description}: {count:,} batches of {part.size}")
     held_out_sequences = [
-        [_held_out_sequences(model, text, documents, part.length, run) for part in parts]
-        for text, documents in zip(held, held_out, strict=True)
+        [_make_held_out_sequences(model, text, documents, part.length, run) for part in parts]
+        for text, documents in zip(held_out, held_out_corpora, strict=True)
     ]
     # Interleave the lengths: at the end, the learning rate would be too low to learn the later positions.
     interleaved = Interleaved([part.batches for part in parts], [part.rate for part in parts])
@@ -94,10 +94,12 @@ def train_encoder(
     seconds = run.fit(model, interleaved, total_batches, 1 / batches_per_token, decay_begin(recipe, total_batches))
     text_scores = [
         _evaluate_lengths(run, model, parts, text_sequences, text.name)
-        for text, text_sequences in zip(held, held_out_sequences, strict=True)
+        for text, text_sequences in zip(held_out, held_out_sequences, strict=True)
     ]
-    num_held_out = sum(map(len, held_out))
-    scores = {name: sum(t.share * s[name] for t, s in zip(held, text_scores, strict=True)) for name in text_scores[0]}
+    num_held_out = sum(map(len, held_out_corpora))
+    scores = {
+        name: sum(t.share * s[name] for t, s in zip(held_out, text_scores, strict=True)) for name in text_scores[0]
+    }
     for name in scores if is_causal else ():
         if name.startswith("perplexity"):  # geometric mean of the texts' perplexities
             scores[name] = math.exp(scores[name.replace("perplexity", "loss")])
@@ -108,12 +110,12 @@ def train_encoder(
         model = _make_pair_model(model)
     return model, {
         "scores": scores,
-        "of_texts": {text.name: scores for text, scores in zip(held, text_scores, strict=True)}
-        if len(held) > 1
+        "of_texts": {text.name: scores for text, scores in zip(held_out, text_scores, strict=True)}
+        if len(held_out) > 1
         else {},
         "text": corpus_size + describe_shares(train),
         "held_out": f"up to {_MAX_HELD_OUT:,} sequences of {short_length} tokens"
-        f"{', of each text' if len(held) > 1 else ''}, drawn from {num_held_out:,} other documents",
+        f"{', of each text' if len(held_out) > 1 else ''}, drawn from {num_held_out:,} other documents",
         "tokens": total_batches / batches_per_token,
         "steps": total_batches // recipe.accumulate,
         "seconds": seconds,
@@ -321,8 +323,8 @@ def _load_or_train_tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> To
     tokenizer_class = TextWordTokenizer if recipe.words else recipe.family_record.tokenizer
     config_file = folder / "tokenizer.json"
     # Also store the tokenizer with remote states: trained again, it might choose other, equally frequent tokens.
-    remote_folder = inside(run.states, folder.name) if is_url(run.states) else None
-    if remote_folder and not config_file.exists() and exists(inside(remote_folder, config_file.name)):
+    remote_folder = join_path(run.states, folder.name) if is_url(run.states) else None
+    if remote_folder and not config_file.exists() and exists(join_path(remote_folder, config_file.name)):
         copy_folder(remote_folder, folder, last=config_file.name)
     if config_file.exists():
         tokenizer = tokenizer_class.from_config(json.loads(config_file.read_text("utf-8")))
@@ -330,7 +332,7 @@ def _load_or_train_tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> To
         return tokenizer
     run.say(f"learning {recipe.vocabulary_size:,} {'words' if recipe.words else 'tokens'}")
     special_tokens = {} if recipe.words else recipe.family_record.special_tokens
-    with run.warnings_said():
+    with run.redirect_warnings():
         tokenizer = train_tokenizer(
             MixedDocuments(texts), tokenizer_class, recipe.vocabulary_size, verbose=run.verbose, **special_tokens
         )
@@ -376,7 +378,7 @@ def _load_model(preset: str, recipe: Recipe) -> Task:
     """
     source = open_source(preset)
     family_objective = recipe.family_record.objective
-    stored_objective: str | None = (source.head_of(Pretrainer) or {}).get("objective")
+    stored_objective: str | None = (source.get_head_arguments(Pretrainer) or {}).get("objective")
     # Checkpoints of other libraries do not name the objective. A masked-LM head belongs to a generator.
     default_objective = (
         family_objective
@@ -438,7 +440,7 @@ def _make_pair_model(model: Seq2SeqLM) -> Seq2SeqLM:
     return pair_model
 
 
-def _held_out_sequences(
+def _make_held_out_sequences(
     model: Task, text: TrainingDocuments, documents: TokenCorpus, length: int, run: Run
 ) -> EncodedTexts:
     """Return the sequences of a held-out text; call this before training, to fail early.
@@ -463,7 +465,7 @@ def _pack_corpus(model: Task, corpus: TokenCorpus, length: int, passes: int, run
     objective = getattr(model, "objective", None)
     if objective not in PAIRED:
         return pack_sentences(corpus, preprocessor)
-    with run.warnings_said():
+    with run.redirect_warnings():
         return segment_pairs(corpus, preprocessor, objective, np.random.default_rng(run.recipe.seed), passes)
 
 

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from lmzoo.pretraining.encoders import encoder_backbone
-from lmzoo.pretraining.language_model import language_model_backbone, sampled_words
+from lmzoo.pretraining.language_model import count_sampled_words, language_model_backbone
 from lmzoo.pretraining.recipe import OPTIMIZERS, Recipe
 
 _MAX_STEPS = 20  # limits of the trial, which ends when it reaches one of them
@@ -38,7 +38,7 @@ def training_seconds(recipe: Recipe) -> float:
     backbone = language_model_backbone(recipe) if predicts_words else encoder_backbone(recipe, recipe.vocabulary_size)
     predicts_all = predicts_words or recipe.method.causal or recipe.method.spans
     num_predicted = target_length if predicts_all else recipe.masking.slots(length)
-    num_classes = max(2, sampled_words(recipe.vocabulary_size)) if predicts_words else recipe.vocabulary_size
+    num_classes = max(2, count_sampled_words(recipe.vocabulary_size)) if predicts_words else recipe.vocabulary_size
     hidden_states = backbone.output["sequence_output"][:, :num_predicted]  # (B, P, H)
     model = keras.Model(backbone.input, keras.layers.Dense(num_classes, dtype=backbone.dtype_policy)(hidden_states))
     model.compile(

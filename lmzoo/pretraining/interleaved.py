@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from lmzoo.data.corpora.sequence_storage import join_blocks
-from lmzoo.data.corpora.tokenized_documents import splits_of
+from lmzoo.data.corpora.tokenized_documents import make_splits
 from lmzoo.text import EncodedTexts
 from lmzoo.text.batching import LengthBatches
-from lmzoo.text.interleaved import turns_of_each
+from lmzoo.text.interleaved import count_turns
 
 _EPOCH_BATCHES = 50  # batches per epoch of a mixture; their sequences are drawn together
 
@@ -31,7 +31,7 @@ class MixedBatches(LengthBatches):
     """
 
     def __init__(self, batches: LengthBatches, counts: Sequence[int], rates: Sequence[float]) -> None:
-        self.splits = splits_of(counts)
+        self.splits = make_splits(counts)
         self.rates = np.asarray(rates, "float64")
         self._orders: dict[int, tuple[tuple[int, ...], np.ndarray]] = {}
         super().__init__(
@@ -47,7 +47,7 @@ class MixedBatches(LengthBatches):
         batch_size = self.batch_size
         rng = np.random.default_rng((*self.seed, epoch))
         num_sequences = len(self) * batch_size
-        bounds = zip(*(turns_of_each(self.rates, count * num_sequences) for count in (epoch, epoch + 1)), strict=True)
+        bounds = zip(*(count_turns(self.rates, count * num_sequences) for count in (epoch, epoch + 1)), strict=True)
         indices = np.concatenate([self._read_text(text, *map(int, bound)) for text, bound in enumerate(bounds)])
         indices = rng.permutation(indices)
         indices = indices[np.argsort(self.lengths[indices], kind="stable")]

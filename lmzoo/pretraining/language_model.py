@@ -10,7 +10,7 @@ from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.data.corpora.word_vocabulary import train_words
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
-from lmzoo.parallel.processes import first_process_first
+from lmzoo.parallel.processes import main_process_first
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
@@ -37,22 +37,22 @@ def language_model_backbone(recipe: Recipe) -> Backbone:
     )
 
 
-def sampled_words(vocabulary_size: int) -> int:
+def count_sampled_words(vocabulary_size: int) -> int:
     """Return the number of words in the sampled softmax of a training step."""
     return max(1, min(8192, vocabulary_size // 8))
 
 
 def train_language_model(
-    run: Run, train: Sequence[TrainingDocuments], held: Sequence[TrainingDocuments]
+    run: Run, train: Sequence[TrainingDocuments], held_out: Sequence[TrainingDocuments]
 ) -> tuple[Task, Facts]:
     """Train a bidirectional language model on documents, and evaluate it on held-out documents.
 
-    The documents of a mixture are repeated or skipped so that each text has its share.
+    In a mixture of texts, documents are repeated or skipped so that each text has its share.
 
     Args:
         run: settings and files of the run.
-        train: documents to train on, one object per text.
-        held: held-out documents of the same texts.
+        train: for each text, the documents to train on.
+        held_out: for each text, the documents to evaluate on.
 
     Returns:
         The model, and the results for its model card.
@@ -64,17 +64,17 @@ def train_language_model(
     recipe = run.recipe
     words_file = run.work / "words.txt"
     run.say("reading the text")
-    with first_process_first():
+    with main_process_first():
         # Store the held-out documents now, since the files may change before the evaluation at the end.
-        held_out = []
-        for text in held:
+        stored_documents = []
+        for text in held_out:
             name = "_".join(filter(None, ("held_out", text.name)))
-            held_out.append(StoredDocuments.store(text, run.work / f"{name}.jsonl", run.verbose))
+            stored_documents.append(StoredDocuments.store(text, run.work / f"{name}.jsonl", run.verbose))
         documents = StoredDocuments.store(MixedDocuments(train), run.work / "train.jsonl", run.verbose)
         run.say(f"train: {len(documents):,} documents")
         if not words_file.exists():
             run.say(f"learning {recipe.vocabulary_size:,} words")
-            with run.warnings_said():
+            with run.redirect_warnings():
                 word_tokenizer = train_words(documents, recipe.vocabulary_size, verbose=run.verbose)
             with atomic_file(words_file) as temporary:
                 temporary.write_text("\n".join(word_tokenizer.vocabulary), "utf-8")
@@ -84,14 +84,14 @@ def train_language_model(
     backbone = language_model_backbone(recipe)
     preprocessor = Preprocessor(family.tokenizer(), family.packing)
     unroll, batch_size, learning_rate = recipe.batch_settings
-    num_sampled = sampled_words(len(word_tokenizer.vocabulary))
+    num_sampled = count_sampled_words(len(word_tokenizer.vocabulary))
     model = BidirectionalLM(backbone, preprocessor, word_tokenizer, num_sampled=num_sampled, unroll_steps=unroll)
     model.compile(optimizer=Adagrad(learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
     steps = run.batches(recipe.tokens, batch_size * unroll)
     run.say(f"training on {batch_size} streams: {steps:,} steps of {unroll} words of each")
     seconds = run.fit(model, documents, steps, batch_size * unroll, batch_size=batch_size)
     text_scores = []
-    for held_out_documents in held_out:
+    for held_out_documents in stored_documents:
         run.say(f"evaluating on {len(held_out_documents):,} documents")
         text_scores.append(
             {
@@ -99,14 +99,14 @@ def train_language_model(
                 for name, direction in (("perplexity", None), ("forward_perplexity", "forward"))
             }
         )
-    shares = [text.share for text in held]
+    shares = [text.share for text in held_out]
     return model, {
         # geometric means of the texts' perplexities
         "scores": {
             name: float(np.exp(np.dot(shares, [np.log(s[name]) for s in text_scores]))) for name in text_scores[0]
         },
-        "of_texts": {text.name: scores for text, scores in zip(held, text_scores, strict=True)}
-        if len(held) > 1
+        "of_texts": {text.name: scores for text, scores in zip(held_out, text_scores, strict=True)}
+        if len(held_out) > 1
         else {},
         "text": f"{len(documents):,} documents{describe_shares(train)}",
         "held_out": "all words of other documents",

@@ -13,9 +13,9 @@ import keras
 
 from lmzoo.common.arguments import require
 from lmzoo.errors import PathExistsError
-from lmzoo.files.manifest import listed_files
+from lmzoo.files.manifest import describe_files
 from lmzoo.files.urls import absolute, exists
-from lmzoo.parallel.processes import check_same, first_process_first, process_index, several_processes
+from lmzoo.parallel.processes import check_same, main_process_first, process_index, several_processes
 from lmzoo.presets import resolve
 from lmzoo.presets.keras_preset import WEIGHTS_DTYPES, save_preset
 from lmzoo.pretraining.card import write_card
@@ -131,11 +131,11 @@ def pretrain(
         "split": split,
     }
     if recipe.init is not None:
-        files = {name: entry for name, entry in listed_files(resolve(recipe.init)).items() if name != "README.md"}
+        files = {name: entry for name, entry in describe_files(resolve(recipe.init)).items() if name != "README.md"}
         digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]
         run_identity["init"] = {"preset": recipe.init, "sha256": digest}
     check_same(**{**dataclasses.asdict(recipe), **run_identity})
-    with first_process_first():
+    with main_process_first():
         recipe.remember(work, run_identity)
     train, held_out = split_held_out(texts, validation_texts)
     run = Run(recipe, work, work if states is None else absolute(states), list(callbacks), verbose, say)
@@ -176,6 +176,6 @@ def _write_preset(
     def add_card(folder: Path) -> None:
         write_card(task, folder, output.name, recipe, facts, metadata, run.work / "log.csv")
 
-    with first_process_first():
+    with main_process_first():
         if process_index() == 0:
             save_preset(task, output, overwrite, task.preprocessor, add_card, weights_dtype, **metadata)

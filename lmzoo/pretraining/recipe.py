@@ -17,7 +17,7 @@ from lmzoo.families import DEFAULT_FAMILY
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
-from lmzoo.registry.family import Family, families, family_of
+from lmzoo.registry.family import Family, families, get_family
 from lmzoo.text import Masking, SpanCorruption
 from lmzoo.training import LAMB, AdamW
 
@@ -242,7 +242,7 @@ class Recipe:
         Raises:
             ValueError: if the family learns from pairs of texts, or is not trained from scratch.
         """
-        return _method_of(self.family_record)
+        return _get_method(self.family_record)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -397,9 +397,9 @@ def _preset_fields(preset: str | Path) -> dict[str, Any]:
         ValueError: if training cannot continue from the preset.
     """
     backbone = Backbone.from_preset(preset, load_weights=False)
-    family = family_of(backbone)
+    family = get_family(backbone)
     config = backbone.config
-    if _method_of(family).words:
+    if _get_method(family).words:
         raise ValueError(
             f"`init`: {preset} is of the family {family.name}, whose training does not continue from a preset here: "
             "call `fit` of `lmzoo.models.BidirectionalLM.from_preset`."
@@ -414,7 +414,7 @@ def _preset_fields(preset: str | Path) -> dict[str, Any]:
     }
 
 
-def _method_of(family: Family) -> Method:
+def _get_method(family: Family) -> Method:
     """Return the pre-training method of a family.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 
 import keras
 
-from lmzoo.files.urls import inside
+from lmzoo.files.urls import join_path
 from lmzoo.parallel.processes import process_index
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.tasks import Task
@@ -74,10 +74,10 @@ class Run:
 
     def saved(self, last: int | None = None) -> RunStates:
         """Return the saved states of the run, or of its decay phase if it ends after `last` batches."""
-        return RunStates(inside(self.states, _STATES if last is None else f"{_STATES}_to_{last}"))
+        return RunStates(join_path(self.states, _STATES if last is None else f"{_STATES}_to_{last}"))
 
     @contextmanager
-    def warnings_said(self) -> Iterator[None]:
+    def redirect_warnings(self) -> Iterator[None]:
         """Pass warnings about texts in the block to `say` instead of issuing them."""
         with collect_warnings() as messages:
             yield

@@ -15,8 +15,8 @@ from lmzoo.common.arguments import is_number, require
 from lmzoo.data.corpora.documents import read_documents, split_documents, text_files
 from lmzoo.data.corpora.tokenized_documents import check_documents
 from lmzoo.errors import ArgumentError
-from lmzoo.files.urls import absolute, open_to_read, size_of
-from lmzoo.text.word_splitting import words_of
+from lmzoo.files.urls import absolute, get_size, open_to_read
+from lmzoo.text.word_splitting import split_into_words
 
 Text: TypeAlias = str | Path | Iterable[str | Path] | Iterable[Sequence[str]] | Mapping[str, float]
 
@@ -78,8 +78,8 @@ class TextSource:
             size = 0
             for path in paths:
                 with open_to_read(path) as file:
-                    digest.update(f"{os.path.basename(path)}\n{size_of(path)}\n".encode() + file.read(_HEAD_BYTES))
-                size += size_of(path)
+                    digest.update(f"{os.path.basename(path)}\n{get_size(path)}\n".encode() + file.read(_HEAD_BYTES))
+                size += get_size(path)
             sizes = {"files": len(paths), "bytes": size}
         else:
             for document in self:
@@ -93,20 +93,20 @@ class TrainingDocuments:
     Args:
         text: the text.
         every: int n to hold out the last of every n documents; None to use all documents.
-        held: bool, whether to use the held-out documents instead of the training documents.
+        is_held_out: bool, whether to use the held-out documents instead of the training documents.
     """
 
-    def __init__(self, text: TextSource, every: int | None = None, held: bool = False) -> None:
+    def __init__(self, text: TextSource, every: int | None = None, is_held_out: bool = False) -> None:
         self.text = text
         self.every = every
-        self.held = held
+        self.is_held_out = is_held_out
         self.name = text.name
         self.share = text.share
 
     def __iter__(self) -> Iterator[list[str]]:
         """Yield documents, each a list of sentences."""
         for i, document in enumerate(self.text):
-            if self.every is None or (i % self.every == self.every - 1) == self.held:
+            if self.every is None or (i % self.every == self.every - 1) == self.is_held_out:
                 yield document
 
 
@@ -220,14 +220,14 @@ def split_held_out(
                     "validation",
                 )
             train.append(TrainingDocuments(text, count))
-            held_out.append(TrainingDocuments(text, count, held=True))
+            held_out.append(TrainingDocuments(text, count, is_held_out=True))
     for documents, name in ((train, "corpus"), (held_out, "text to evaluate on (`validation`)")):
         for part in documents:
-            if not any(words_of(sentence) for document in part for sentence in document):
+            if not any(split_into_words(sentence) for document in part for sentence in document):
                 raise ValueError(f"There are no words in {_describe_text(part.text, f'the {name}')}.")
     return train, held_out
 
 
-def _describe_text(text: TextSource, what: str) -> str:
-    """Return a description of a text for messages: `what`, and the text's name if it is in a mixture."""
-    return f"{what}, in the text {text.name}," if text.name else what
+def _describe_text(text: TextSource, role: str) -> str:
+    """Return a description of a text for messages: `role`, and the text's name if it is in a mixture."""
+    return f"{role}, in the text {text.name}," if text.name else role

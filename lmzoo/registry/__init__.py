@@ -1,17 +1,17 @@
 """Registries of model families and of tasks."""
 
-from lmzoo.registry.family import Family, families, families_with, family_of, register_family
-from lmzoo.registry.head_kinds import HasHead, task_name, task_of, task_that_reads, tasks
+from lmzoo.registry.family import Family, families, find_families_by_format, get_family, register_family
+from lmzoo.registry.head_kinds import HasHead, find_task_for_head, get_task_class, task_name, tasks
 
 __all__ = [
     "Family",
     "HasHead",
     "families",
-    "families_with",
-    "family_of",
+    "find_families_by_format",
+    "find_task_for_head",
+    "get_family",
+    "get_task_class",
     "register_family",
     "task_name",
-    "task_of",
-    "task_that_reads",
     "tasks",
 ]

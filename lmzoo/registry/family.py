@@ -110,12 +110,12 @@ def families() -> dict[str, Family]:
     return dict(_FAMILIES)
 
 
-def families_with(format: str) -> list[Family]:
+def find_families_by_format(format: str) -> list[Family]:
     """Return the registered families with a checkpoint layout for `format`, a key of `Family.checkpoints`."""
     return [family for family in _FAMILIES.values() if format in family.checkpoints]
 
 
-def family_of(backbone: keras.Model | type[keras.Model]) -> Family:
+def get_family(backbone: keras.Model | type[keras.Model]) -> Family:
     """Return the family of a backbone or backbone class.
 
     Raises:

@@ -85,22 +85,22 @@ def tasks() -> dict[str, type[HasHead]]:
     return dict(_TASKS)
 
 
-def task_of(kind: str | None) -> type[HasHead] | None:
-    """Return the task class registered for a kind of head, or None if there is none."""
+def get_task_class(kind: str | None) -> type[HasHead] | None:
+    """Return the task class registered for a kind of head, or None if no class is registered."""
     return _TASKS.get(kind or "")
 
 
-def task_that_reads(kind: str | None) -> type[HasHead] | None:
-    """Return the task class that loads a stored head of a kind, or None if there is none.
+def find_task_for_head(kind: str | None) -> type[HasHead] | None:
+    """Return the task class that loads a stored head of a kind, or None if no class loads it.
 
     A pre-training head is loaded by a task that uses a part of it.
     """
-    task = task_of(kind)
+    task = get_task_class(kind)
     readers = [candidate for candidate in _TASKS.values() if kind in candidate.reads_heads]
     return readers[0] if task is not None and task.replaceable and readers else task
 
 
 def task_name(kind: str) -> str:
-    """Return the name of the task class for a kind of head, or `kind` itself if there is none."""
-    task = task_of(kind)
+    """Return the name of the task class for a kind of head, or `kind` itself if no class is registered."""
+    task = get_task_class(kind)
     return kind if task is None else task.__name__

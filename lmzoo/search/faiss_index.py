@@ -16,7 +16,7 @@ _MAX_TRAINING_VECTORS = 1 << 18
 
 
 class FaissIndex(VectorIndex):
-    """An index of faiss, which searches approximately in far more vectors than can be compared one by one.
+    """An index of faiss, for approximate search in more vectors than an exact search can compare in time.
 
     Args:
         index: `faiss.Index`, such as `faiss.read_index(path)` returns.
@@ -39,7 +39,7 @@ class FaissIndex(VectorIndex):
     """
 
     def __init__(self, index: Any, similarity: str = "cosine") -> None:
-        metric = _metric_of(similarity)
+        metric = _get_metric(similarity)
         require(index.metric_type == metric, "similarity", "the similarity that the index was built for", similarity)
         self.index: Any = index
         self.similarity: str = similarity
@@ -49,7 +49,7 @@ class FaissIndex(VectorIndex):
         """Build an index of vectors.
 
         Args:
-            vectors: numbers (n, H); they may be memory-mapped.
+            vectors: array of numbers (n, H), which may be memory-mapped.
             similarity: `"cosine"`, `"dot"` or `"euclidean"`.
             kind: description of the index for `faiss.index_factory`, such as `"HNSW32"` or `"IVF4096,PQ48"`.
 
@@ -59,7 +59,7 @@ class FaissIndex(VectorIndex):
         """
         faiss = _import_faiss()
         count, width = vectors.shape
-        metric = _metric_of(similarity)
+        metric = _get_metric(similarity)
         try:
             index = faiss.index_factory(width, kind, metric)
         except RuntimeError:
@@ -80,8 +80,8 @@ class FaissIndex(VectorIndex):
     def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
         require(similarity == self.similarity, "similarity", f"that of the index, {self.similarity!r}", similarity)
         check_top_k(top_k, len(self))
-        checked = check_queries(queries, self.shape[1])
-        scores, indices = self.index.search(prepare(checked, similarity), top_k)
+        query_vectors = check_queries(queries, self.shape[1])
+        scores, indices = self.index.search(prepare(query_vectors, similarity), top_k)
         return (-np.sqrt(scores) if similarity == "euclidean" else scores), indices
 
 
@@ -93,7 +93,7 @@ def _import_faiss() -> ModuleType:
     return faiss
 
 
-def _metric_of(similarity: str) -> int:
+def _get_metric(similarity: str) -> int:
     """Return faiss' metric for a similarity."""
     allowed = " or ".join(f'"{name}"' for name in _METRICS)
     require(similarity in _METRICS, "similarity", f"{allowed} for an index of faiss", similarity)

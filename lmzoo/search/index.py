@@ -107,9 +107,9 @@ def search_vectors(
     index = open_index(corpus)
     if index is None:
         raise ValueError(f"`corpus` must be an array (n, H) of numbers or a VectorIndex, got {corpus!r:.60}.")
-    checked = check_queries(queries, index.shape[1])
+    query_vectors = check_queries(queries, index.shape[1])
     check_index(index, index.shape[1], texts)
-    return as_hits(*index.search(checked, check_top_k(top_k, len(index)), similarity), texts)
+    return as_hits(*index.search(query_vectors, check_top_k(top_k, len(index)), similarity), texts)
 
 
 def open_index(corpus: Any) -> VectorIndex | None:

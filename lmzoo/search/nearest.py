@@ -19,7 +19,7 @@ _MIN_NORM = 1e-12  # a vector of zeros gets the cosine 0
 
 
 class Hit(TypedDict):
-    """An entry of a ranking: the index of a text, the text itself if it is known, and its score.
+    """An entry of a ranking: the index of a text, the text itself if it was passed, and its score.
 
     Example: see `lmzoo.search.search_vectors`.
     """
@@ -130,7 +130,7 @@ def similarities(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> n
 def rescore(
     queries: np.ndarray, vectors: Vectors, candidates: np.ndarray, top_k: int, similarity: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores and the indices of the best candidates of each query, as `nearest` does.
+    """Return the exact scores and the indices of the `top_k` best candidates of each query, best first.
 
     Args:
         queries: float32 (q, H).
@@ -162,7 +162,7 @@ def as_hits(scores: np.ndarray, indices: np.ndarray, texts: Sequence[str] | None
 
 
 def _make_hit(index: int, score: float, texts: Sequence[str] | None) -> Hit:
-    """Return an entry of a ranking, with its text if `texts` are given."""
+    """Return an entry of a ranking, with its text unless `texts` is None."""
     if texts is None:
         return {"index": index, "score": score}
     return {"index": index, "text": texts[index], "score": score}
@@ -207,7 +207,7 @@ def read_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndar
     """
     count, width = vectors.shape
     size = max(1, _BLOCK_VALUES // width)
-    with progress_bar(work, count, "vectors", shown=bool(work)) as advance:
+    with progress_bar(work, count, "vectors", show=bool(work)) as advance:
         for start in range(0, count, size):
             block = np.array(vectors[start : start + size], "float32")
             _release(vectors)

@@ -133,8 +133,11 @@ def mine_negatives(
             limit = limits.highest_score(float(relevant_scores.min()))
             is_negative = ~np.isin(indices[row], positions) & (candidate_scores <= limit)
             order = np.argsort(np.where(is_negative, -candidate_scores, np.inf), kind="stable")[: is_negative.sum()]
-            chosen = order[range_min:last_rank][:num_negatives]
-            mined[query] = [texts[index] for index in indices[row][chosen]], candidate_scores[chosen].tolist()
+            negative_indices = order[range_min:last_rank][:num_negatives]
+            mined[query] = (
+                [texts[index] for index in indices[row][negative_indices]],
+                candidate_scores[negative_indices].tolist(),
+            )
     return [
         {"query": query, "positive": positive, "negatives": mined[query][0], "scores": mined[query][1]}
         for query, positive in pairs

@@ -122,18 +122,18 @@ class QuantizedIndex(VectorIndex):
     def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
         check_similarity(similarity)
         check_top_k(top_k, len(self))
-        checked = check_queries(queries, self.width)
+        query_vectors = check_queries(queries, self.width)
         if self.ranges is not None and self.originals is None:
-            return nearest(checked, self, top_k, similarity)
+            return nearest(query_vectors, self, top_k, similarity)
         candidate_count = min(top_k * self.oversampling, len(self))
         if self.ranges is None:
-            _, candidates = nearest_bits(np.packbits(checked > 0, axis=1), self.codes, candidate_count)
+            _, candidates = find_nearest_bits(np.packbits(query_vectors > 0, axis=1), self.codes, candidate_count)
         else:
-            _, candidates = nearest(checked, self, candidate_count, similarity)
-        return rescore(checked, self if self.originals is None else self.originals, candidates, top_k, similarity)
+            _, candidates = nearest(query_vectors, self, candidate_count, similarity)
+        return rescore(query_vectors, self if self.originals is None else self.originals, candidates, top_k, similarity)
 
 
-def nearest_bits(queries: np.ndarray, codes: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+def find_nearest_bits(queries: np.ndarray, codes: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of different bits and the indices of the codes that differ least from each query.
 
     Args:

@@ -44,7 +44,7 @@ _TEXT_OPS = frozenset(
 )  # fmt: skip
 
 
-def ops_of(graph: GraphDef) -> set[str]:
+def list_ops(graph: GraphDef) -> set[str]:
     """Return the names of the ops in a graph and in its functions.
 
     Returns:
@@ -55,10 +55,10 @@ def ops_of(graph: GraphDef) -> set[str]:
 
     ```python
     import tensorflow as tf
-    from lmzoo.serving.allowed_ops import ops_of
+    from lmzoo.serving.allowed_ops import list_ops
 
     double = tf.function(lambda x: x + x).get_concrete_function(tf.TensorSpec([None]))
-    assert "AddV2" in ops_of(double.graph.as_graph_def())
+    assert "AddV2" in list_ops(double.graph.as_graph_def())
     ```
     """
     op, attribute = _LATER_ATTRIBUTE
@@ -88,7 +88,7 @@ def check_ops(graph: GraphDef) -> None:
     import tensorflow as tf
 
     public_ops = {name for name in dir(tf.raw_ops) if not name.startswith(("_", *_ACCELERATORS))}
-    if unknown := sorted(ops_of(graph) - (public_ops - _LATER_OPS - _PYTHON_OPS) - _TEXT_OPS):
+    if unknown := sorted(list_ops(graph) - (public_ops - _LATER_OPS - _PYTHON_OPS) - _TEXT_OPS):
         raise ValueError(
             f"TensorFlow Serving cannot run this model. It uses {', '.join(unknown)}, and servers have the ops of "
             "TensorFlow 2.20 and TF.Text 2.20, none that call Python and none for TPUs. Use other ops in the layer or "

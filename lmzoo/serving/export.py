@@ -19,17 +19,17 @@ import keras
 
 from lmzoo.checkpoints.formats.tensorflow import system_errors
 from lmzoo.common.arguments import require
-from lmzoo.common.log_filters import without_log_lines
+from lmzoo.common.log_filters import suppress_log_lines
 from lmzoo.common.tensor_types import Features
 from lmzoo.errors import NotFiniteError
 from lmzoo.files.atomic import atomic_directory, atomic_file, check_path
-from lmzoo.layers.attention import SelfAttention, joined_projections
-from lmzoo.layers.finite import first_not_finite
+from lmzoo.layers.attention import SelfAttention, join_projections
+from lmzoo.layers.finite import find_not_finite
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.layers.temporary import temporary_attributes
 from lmzoo.serving.allowed_ops import check_ops
 from lmzoo.serving.model_readme import write_readme
-from lmzoo.serving.model_versions import versions_in
+from lmzoo.serving.model_versions import list_versions
 from lmzoo.serving.served_model import ServedModel, Signatures
 from lmzoo.serving.warmup import write_warmup
 
@@ -114,7 +114,7 @@ def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = Tru
         ValueError: if the backbone cannot be exported in this format.
     """
     check_path(path)
-    description = f"{', '.join(backbone.input)} in, {', '.join(flat_outputs(backbone.output))} out"
+    description = f"{', '.join(backbone.input)} in, {', '.join(flatten_outputs(backbone.output))} out"
     _export_atomically(path, backbone, _write_outputs, description, verbose)
 
 
@@ -131,7 +131,7 @@ def _export_atomically(
         verbose: bool, whether to print a line about the result.
         int8: bool, whether to quantize the file.
     """
-    if problem := first_not_finite(model.weights):
+    if problem := find_not_finite(model.weights):
         raise NotFiniteError(f"This {type(model).__name__} cannot be exported: {problem}. Train it again.")
     if keras.backend.backend() != "tensorflow":
         write = _write_with_tensorflow
@@ -148,7 +148,7 @@ def _export_atomically(
         print(f"Exported {type(model).__name__} to {path}: {names}.")
 
 
-def flat_outputs(outputs: Features) -> Features:
+def flatten_outputs(outputs: Features) -> Features:
     """Return a backbone's outputs by name, with lists as numbered tensors: `hidden_states_0`, `hidden_states_1`."""
     named: Features = {}
     for name, value in outputs.items():
@@ -165,7 +165,7 @@ def _check_no_versions(path: str | Path) -> None:
     Raises:
         ValueError: if it does.
     """
-    if versions := versions_in(Path(path).expanduser()):
+    if versions := list_versions(Path(path).expanduser()):
         raise ValueError(
             f"{path} holds versions of a model: export to the next one, {Path(path, str(max(versions) + 1))}."
         )
@@ -176,7 +176,7 @@ def _write_outputs(backbone: keras.Model, target: Path) -> None:
     format = file_format(target)
     if format:
         _check_file(backbone, target)
-    model = keras.Model(backbone.input, flat_outputs(backbone.output))
+    model = keras.Model(backbone.input, flatten_outputs(backbone.output))
     with _set_export_options(backbone, format):
         _export(model, target, format or "tf_saved_model", f"This {type(backbone).__name__}")
 
@@ -196,12 +196,12 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
 
     pack, signatures = task.signatures()
     module = tf.Module()
-    with joined_projections(layer for layer in sublayers(task) if isinstance(layer, SelfAttention)):
+    with join_projections(layer for layer in sublayers(task) if isinstance(layer, SelfAttention)):
         functions = {name: function.get_concrete_function() for name, function in signatures.items()}
         # A SavedModel can restore only the variables that it tracks.
         module.pack = pack
         module.used = list({id(v): v for f in functions.values() for v in f.variables}.values())
-    with system_errors(target), without_log_lines("Assets written to"):  # would show in notebooks
+    with system_errors(target), suppress_log_lines("Assets written to"):  # would show in notebooks
         tf.saved_model.save(module, str(target), signatures=functions)
     # Check the graph that servers will read.
     (meta_graph,) = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes()).meta_graphs
@@ -222,7 +222,7 @@ def _write_file(task: ServedModel, file: Path) -> None:
             "a SavedModel or a .tflite file."
         )
     _check_file(task.backbone, file)
-    inputs = {name: x for name, x in task.input.items() if name not in _zero_inputs(task)}
+    inputs = {name: x for name, x in task.input.items() if name not in _find_zero_inputs(task)}
     outputs = task.output if len(inputs) == len(task.input) else task(_add_zero_inputs(task, inputs))
     model = keras.Model(inputs, {task.output_name: outputs})
     format = FILES[file.suffix]
@@ -254,7 +254,7 @@ def _export(model: keras.Model, target: Path, format: str, what: str) -> None:
     """
     model(model.input)  # Keras only exports models that have been called
     # Hide log lines: tf2onnx also tries to export tables of other models, and Keras names its temporary SavedModel.
-    with warnings.catch_warnings(), without_log_lines("Issue encountered when serializing", "Assets written to"):
+    with warnings.catch_warnings(), suppress_log_lines("Issue encountered when serializing", "Assets written to"):
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
         model.export(str(target), format=format, verbose=False)
     if target.is_file() and (unsupported := _unsupported_ops(target)):
@@ -348,12 +348,12 @@ def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
         pack = graph_packer(task.preprocessor)
     else:
         pack = LongTextGraph(task.preprocessor, task.windows, task.stride)
-    pair = prompted_signature(task, pack, prompt, "text", "text_pair")
-    default = pair if task.reads_pairs else prompted_signature(task, pack, prompt)
+    pair = make_prompted_signature(task, pack, prompt, "text", "text_pair")
+    default = pair if task.reads_pairs else make_prompted_signature(task, pack, prompt)
     return pack, {"serving_default": default, "pair": pair, "tokens": tokens_signature(task)}
 
 
-def prompted_signature(
+def make_prompted_signature(
     task: ServedModel, pack: Callable[..., Any], prompt: str, *names: str
 ) -> tf.types.experimental.PolymorphicFunction:
     """Return the signature of a task for texts or pairs with a prompt before each first text.
@@ -376,10 +376,10 @@ def prompted_signature(
 def token_inputs(task: ServedModel) -> list[str]:
     """Return the names of the token features that are inputs of an exported model."""
     names = dict.fromkeys([*task.backbone.input, *(["segment_ids"] if task.reads_pairs else [])])
-    return [name for name in names if name not in _zero_inputs(task)]
+    return [name for name in names if name not in _find_zero_inputs(task)]
 
 
-def _zero_inputs(task: ServedModel) -> tuple[str, ...]:
+def _find_zero_inputs(task: ServedModel) -> tuple[str, ...]:
     """Return the names of the inputs that are always 0, which an exported model fills in itself."""
     packing = task.preprocessor.packing if task.preprocessor is not None else None
     has_zero_segments = packing is not None and packing.zero_segments and not packing.segments
@@ -388,7 +388,7 @@ def _zero_inputs(task: ServedModel) -> tuple[str, ...]:
 
 def _add_zero_inputs(task: ServedModel, features: Features) -> Features:
     """Return the features, with zeros added for the inputs that are always 0."""
-    return {**features, **{name: keras.ops.zeros_like(features["token_ids"]) for name in _zero_inputs(task)}}
+    return {**features, **{name: keras.ops.zeros_like(features["token_ids"]) for name in _find_zero_inputs(task)}}
 
 
 def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunction:

@@ -148,9 +148,9 @@ class ModelVersions:
             raise NotADirectoryError(f"{self._folder} is a file. Export the model to a folder (`lmzoo export`).")
         if not self._folder.is_dir():
             raise FileNotFoundError(f"There is no folder {self._folder}.")
-        if not (version_paths := versions_in(self._folder)):
+        if not (version_paths := list_versions(self._folder)):
             if model_folders := sorted(
-                folder for folder in self._folder.iterdir() if folder.is_dir() and versions_in(folder)
+                folder for folder in self._folder.iterdir() if folder.is_dir() and list_versions(folder)
             ):
                 raise FileNotFoundError(
                     f"{self._folder} holds no version of a model, but {model_folders[0]} does: serve that."
@@ -183,7 +183,7 @@ class ModelVersions:
         A version that cannot be loaded, for example because it is still being copied, causes a warning. It is retried
         when its files have changed.
         """
-        version_paths = versions_in(self._folder)
+        version_paths = list_versions(self._folder)
         loaded = {number: version for number, version in self.loaded.items() if number in version_paths}
         for number, path in version_paths.items():
             if number in loaded:
@@ -198,7 +198,7 @@ class ModelVersions:
         self.loaded = loaded or self.loaded
 
 
-def versions_in(folder: Path) -> dict[int, Path]:
+def list_versions(folder: Path) -> dict[int, Path]:
     """Return the paths of the versions in a directory by number: SavedModels in subdirectories named by integers."""
     folders = [file.parent for file in folder.glob("*/saved_model.pb")]
     return {int(version.name): version for version in folders if version.name.isdecimal()}

@@ -84,8 +84,8 @@ def read_fasttext(path: str | Path, file: BinaryIO, verbose: bool = True) -> Vec
     if not header.num_buckets or not header.max_length:
         return make_table(path, words, vectors[: len(words)])
     subwords = Subwords(header.min_length, header.max_length, vectors[len(words) :])
-    own = make_table(path, words, vectors[: len(words)])
-    return VectorTable(own.words, _compose(own, subwords, verbose), subwords)
+    word_table = make_table(path, words, vectors[: len(words)])
+    return VectorTable(word_table.words, _compose(word_table, subwords, verbose), subwords)
 
 
 def _read_header(reader: ByteReader, path: str | Path) -> _Header:
@@ -140,13 +140,13 @@ def _read_matrix(reader: ByteReader, path: str | Path, num_rows: int, width: int
     return np.frombuffer(reader.read(size, "the vectors"), "<f4").reshape(num_rows, width)
 
 
-def _compose(own: VectorTable, subwords: Subwords, verbose: bool) -> np.ndarray:
-    """Return the vectors of all words, float32 (V, H), given their own vectors."""
-    vectors = np.empty(own.vectors.shape, "float32")
+def _compose(word_table: VectorTable, subwords: Subwords, verbose: bool) -> np.ndarray:
+    """Return the composed vectors of all words, float32 (V, H): means of the vectors of a word and of its subwords."""
+    vectors = np.empty(word_table.vectors.shape, "float32")
     with progress_bar("Composing vectors", len(vectors), "words", verbose) as advance:
         for start in range(0, len(vectors), _CHUNK_WORDS):
             part = slice(start, start + _CHUNK_WORDS)
-            vectors[part] = subwords.compose(own.words[part], own.vectors[part])
+            vectors[part] = subwords.compose(word_table.words[part], word_table.vectors[part])
             advance(len(vectors[part]))
     return vectors
 

@@ -103,10 +103,10 @@ def count_pairs(
         for ids in tracked_texts:
             for distance in range(1, min(window, len(ids) - 1) + 1):
                 is_counted = (ids[:-distance] >= 0) & (ids[distance:] >= 0)
-                left = ids[:-distance][is_counted]
-                right = ids[distance:][is_counted]
-                parts.append((left, right, np.full(len(left), 1 / distance)))
-                num_pairs += len(left)
+                first_ids = ids[:-distance][is_counted]
+                second_ids = ids[distance:][is_counted]
+                parts.append((first_ids, second_ids, np.full(len(first_ids), 1 / distance)))
+                num_pairs += len(first_ids)
             if num_pairs > _MAX_PAIRS:
                 add_parts()
                 num_pairs = 0

@@ -17,7 +17,7 @@ from lmzoo.files.preset_files import ASSETS_DIR, MODEL_WEIGHTS_FILE, JsonFiles, 
 from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.presets.catalog import open_preset
 from lmzoo.presets.keras_preset import KerasPreset, save_preset
-from lmzoo.registry.family import family_of
+from lmzoo.registry.family import get_family
 from lmzoo.static_vectors.subwords import Subwords
 from lmzoo.static_vectors.vector_table import VectorTable
 from lmzoo.text import Preprocessor, WordTokenizer
@@ -46,7 +46,7 @@ def save_table(
         FileExistsError: If the directory may not be replaced.
         ValueError: If `weights_dtype` is unknown.
     """
-    family = family_of(StaticBackbone)
+    family = get_family(StaticBackbone)
     row_by_word = {word: row for row, word in enumerate(table.words) if _fits_a_file(word)}
     if num_omitted := len(table.words) - len(row_by_word):
         warn(f"{num_omitted} of {len(table.words)} words are empty or begin or end with spaces, and are left out.")
@@ -72,7 +72,7 @@ def save_table(
 
 
 def _special_tokens() -> tuple[str, ...]:
-    return WordTokenizer(**family_of(StaticBackbone).special_tokens).special_tokens
+    return WordTokenizer(**get_family(StaticBackbone).special_tokens).special_tokens
 
 
 def _fits_a_file(word: str) -> bool:

@@ -202,7 +202,7 @@ class StaticEmbedder:
         (cleaned,) = clean_columns({"texts": texts}, words=True)
         placed = [place_words(text) for text in cleaned]
         words = [word for text in placed for word, _, _ in text]
-        vectors, has_vector = self._vectors_of(words)
+        vectors, has_vector = self._look_up_vectors(words)
         splits = np.cumsum([len(text) for text in placed])[:-1]
         parts = np.split(vectors, splits) if placed else []
         masks = np.split(has_vector, splits) if placed else []
@@ -221,7 +221,7 @@ class StaticEmbedder:
             results.append(WordVectors([word for word, _, _ in text], offsets, part))
         return results
 
-    def _vectors_of(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def _look_up_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the vectors of words, float32 (n, H), zeros for words without one, and which have one, bool (n,)."""
         rows = np.array([-1 if (row := self.row_of(word)) is None else row for word in words], "int64")
         vectors = np.zeros((len(words), self.hidden_dim), "float32")
@@ -234,14 +234,14 @@ class StaticEmbedder:
             has_vector[unknown] = vectors[unknown].any(axis=1)
         return vectors, has_vector
 
-    def _unit_vector_of(self, word: Any, argument: str) -> np.ndarray:
+    def _look_up_unit_vector(self, word: Any, argument: str) -> np.ndarray:
         """Return the vector of a word, scaled to length 1: float32 (H,).
 
         Raises:
             ValueError: If the word has no vector.
         """
         require(is_text(word), argument, "a word", word)
-        vectors, has_vector = self._vectors_of([word])
+        vectors, has_vector = self._look_up_vectors([word])
         if not has_vector[0]:
             reason = "has no character n-grams" if self.subwords else f"is not among the {len(self):,} words"
             raise ValueError(f"{word!r:.60} {reason}. Check the spelling with `word in embedder`.")
@@ -273,7 +273,7 @@ class StaticEmbedder:
         Raises:
             ValueError: If the word has no vector, or `top_k` is not a positive integer.
         """
-        scores = self.cosines(self._unit_vector_of(word, "word")[None])[0]
+        scores = self.cosines(self._look_up_unit_vector(word, "word")[None])[0]
         return self._best(scores, [word], top_k)
 
     def analogy(self, a: str, b: str, c: str, top_k: int = 10, method: str = "3CosAdd") -> list[Neighbor]:
@@ -297,7 +297,7 @@ class StaticEmbedder:
             ValueError: If a word has no vector, or another argument is invalid.
         """
         require(method in ("3CosAdd", "3CosMul"), "method", '"3CosAdd" or "3CosMul"', method)
-        vectors = np.stack([self._unit_vector_of(word, name) for name, word in (("a", a), ("b", b), ("c", c))])
+        vectors = np.stack([self._look_up_unit_vector(word, name) for name, word in (("a", a), ("b", b), ("c", c))])
         return self._best(self.score_analogies(vectors[None], method)[0], [a, b, c], top_k)
 
     def score_analogies(self, vectors: np.ndarray, method: str = "3CosAdd") -> np.ndarray:

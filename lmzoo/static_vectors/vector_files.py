@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lmzoo.common.arguments import require
-from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed
+from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompress
 from lmzoo.files.urls import open_to_read
 from lmzoo.static_vectors.fasttext import MAGIC, read_fasttext, write_fasttext
 from lmzoo.static_vectors.vector_table import VectorTable
@@ -65,7 +65,7 @@ def _open(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file, decompressed; errors of the archive become a ValueError."""
     with open_to_read(path) as raw:
         try:
-            yield decompressed(raw)
+            yield decompress(raw)
         except ARCHIVE_ERRORS as error:
             raise ValueError(f"{path} is a damaged archive: {error}. Download it again.") from None
 
@@ -77,9 +77,9 @@ def _is_binary(head: bytes) -> bool:
     if header is None:
         return False
     width = int(header[2])
-    rest = file.read().lstrip(b"\n").partition(b" ")[2]
-    numbers = rest[: 4 * width].partition(b"\n")[0]
-    is_long_enough = len(numbers) >= min(2 * width - 1, len(rest))  # a newline may be a byte of a binary vector
+    remainder = file.read().lstrip(b"\n").partition(b" ")[2]
+    numbers = remainder[: 4 * width].partition(b"\n")[0]
+    is_long_enough = len(numbers) >= min(2 * width - 1, len(remainder))  # a newline may be a byte of a binary vector
     return not (is_long_enough and _NUMBER_CHARACTERS.issuperset(numbers))
 
 

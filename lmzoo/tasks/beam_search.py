@@ -13,7 +13,7 @@ from keras import ops
 
 from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.tensor_types import Tensor, Tensors
-from lmzoo.layers.position_cache import with_positions
+from lmzoo.layers.position_cache import write_positions
 from lmzoo.layers.rows import at_positions
 
 _NEVER = -1e9  # score of a beam that must not be chosen
@@ -187,7 +187,7 @@ def _keep_rows(is_kept: Tensor, old: tuple[Tensor, ...], updated: tuple[Tensor, 
 
 def _append_token(running: Tensor, origin: Tensor, token: Tensor, index: Tensor) -> Tensor:
     """Return copies of the beams at `origin`, int (B, K), with `token`, int (B, K), at position `index`: (B, K, L)."""
-    return with_positions(at_positions(running, origin), ops.expand_dims(token, 2), index, axis=2)
+    return write_positions(at_positions(running, origin), ops.expand_dims(token, 2), index, axis=2)
 
 
 def _select_beams(x: Tensor, origin: Tensor) -> Tensor:

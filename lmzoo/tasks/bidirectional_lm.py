@@ -19,7 +19,7 @@ from lmzoo.data.corpora.word_vocabulary import Document
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import SampledSoftmax
 from lmzoo.layers.stateful_bilm import StreamedBiLM
-from lmzoo.registry.family import Family, family_of
+from lmzoo.registry.family import Family, get_family
 from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArrays, TrainingData
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.inputs import TaskInputs, are_documents, split_documents
@@ -113,7 +113,7 @@ class BidirectionalLM(Task):
         labels: None = None,
         name: str | None = None,
     ) -> None:
-        if not self.supports(family_of(backbone)):
+        if not self.supports(get_family(backbone)):
             raise ValueError(
                 f"{type(backbone).__name__} has no LSTMs in both directions, which a BidirectionalLM trains."
             )

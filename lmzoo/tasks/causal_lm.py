@@ -16,12 +16,12 @@ from keras import ops
 from lmzoo.common.arguments import is_integer, refuse_arguments, require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.data.corpora.sequences import pack_continuously
-from lmzoo.data.corpora.tokenized_documents import groups_of
+from lmzoo.data.corpora.tokenized_documents import group_items
 from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.adapted import Dense, normal_dense
 from lmzoo.layers.carried_state import StreamedBackbone
-from lmzoo.registry.family import Family, family_of
+from lmzoo.registry.family import Family, get_family
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments, check_top_k
 from lmzoo.tasks.base.class_answers import ClassAnswer, rank_classes
@@ -29,7 +29,7 @@ from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArra
 from lmzoo.tasks.base.reports import measure_by_token, perplexity_report
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.choice_scores import check_choices, choice_model, encode_choices, join_examples, score_choices
-from lmzoo.tasks.generation import Sampler, cached_generator, check_sampling
+from lmzoo.tasks.generation import Sampler, check_sampling, get_generator
 from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures, TokenIds, list_ids, list_texts
 from lmzoo.tasks.prompts import (
     INSTEAD_OF_KERAS_HUBS,
@@ -41,7 +41,7 @@ from lmzoo.tasks.prompts import (
     split_stops,
 )
 from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
-from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
+from lmzoo.tasks.served_generation import generate_in_ops, generation_signatures, without_end
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import stream_steps
 from lmzoo.text.probabilities import softmax
@@ -137,7 +137,7 @@ class CausalLM(Task):
         tie_embeddings: bool = True,
     ) -> None:
         backbone_name = type(backbone).__name__
-        if not self.supports(family_of(backbone)):
+        if not self.supports(get_family(backbone)):
             raise ValueError(
                 f"This {backbone_name} cannot predict next tokens: its positions see later ones. A CausalLM needs a "
                 "causal family, such as GPT-2."
@@ -592,7 +592,7 @@ class CausalLM(Task):
         stop_ids = [*dict.fromkeys(end_ids)]
         if stop_texts:
             stop_ids += tokens_holding(self.text_preprocessor.tokenizer, stop_texts)
-        generator = cached_generator(self, size, self._compiled_parts)
+        generator = get_generator(self, size, self._compiled_parts)
         empty: Any = [] if are_ids else ""
         order = np.argsort([len(prompt) for prompt in ids], kind="stable").tolist()
 
@@ -601,7 +601,7 @@ class CausalLM(Task):
 
         def generate_pieces(sampler: Sampler) -> Iterator[list[Any]]:
             """Yield lists of pieces, strings or lists of ids, one piece for each prompt."""
-            for batch in groups_of(order, batch_size):
+            for batch in group_items(order, batch_size):
                 texts = {i: make_pieces(ids[i]) for i in batch}
                 batch_limits = np.array([limits[i] for i in batch])
                 room = max(limits)  # the maximum over all batches, so that they share compiled code
@@ -659,7 +659,9 @@ class CausalLM(Task):
         The end token that the preprocessor appends to a text is removed before generation.
         """
         return {
-            "text": generated(self._stateless(), without_end(features, self.text_preprocessor), self.max_new_tokens)
+            "text": generate_in_ops(
+                self._stateless(), without_end(features, self.text_preprocessor), self.max_new_tokens
+            )
         }
 
     def signatures(self) -> Signatures:

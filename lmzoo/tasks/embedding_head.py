@@ -23,7 +23,7 @@ from lmzoo.layers import (
     unit_vectors,
 )
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.registry.family import family_of
+from lmzoo.registry.family import get_family
 
 _POOLERS: dict[str, type[keras.layers.Layer]] = {
     "max": MaxPooler,
@@ -52,7 +52,7 @@ def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]
     Raises:
         ValueError: for an unknown or repeated mode, or "cls" for a family without a special first token (ELMo).
     """
-    family = family_of(backbone)  # raises an error for anything but a backbone
+    family = get_family(backbone)  # raises an error for anything but a backbone
     modes = list_modes(pooling)
     if "cls" in modes and not family.packing.start:
         raise ValueError(
@@ -104,7 +104,7 @@ def pool_sequence(sequence: Tensor, mask: Tensor, modes: Sequence[str], dtype: k
     return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
 
 
-def checked_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+def check_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
     """Check the `projection` of a task, and return its layers with all their settings.
 
     Raises:
@@ -113,10 +113,10 @@ def checked_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[d
     layers = () if projection is None else projection
     if not isinstance(layers, Sequence) or isinstance(layers, str) or len(layers) > _MAX_LAYERS:
         raise ValueError(f"`projection` must be a list of at most {_MAX_LAYERS} layers, got {projection!r:.100}.")
-    return [_checked_layer(layer, f"projection[{i}]") for i, layer in enumerate(layers)]
+    return [_check_layer(layer, f"projection[{i}]") for i, layer in enumerate(layers)]
 
 
-def _checked_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _check_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
     kind = layer.get("kind") if isinstance(layer, Mapping) else None
     if not isinstance(kind, str) or kind not in _SETTINGS:
         allowed = ", ".join(f'"{kind}"' for kind in _SETTINGS)
@@ -137,7 +137,7 @@ def _checked_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def project(vectors: Tensor, projection: Sequence[Mapping[str, Any]], backbone: Backbone) -> Tensor:
-    """Apply the layers of a projection, as returned by `checked_projection`, to symbolic vectors (B, H)."""
+    """Apply the layers of a projection, as returned by `check_projection`, to symbolic vectors (B, H)."""
     dtype = backbone.dtype_policy
     for index, layer in enumerate(projection):
         name = f"projection_{index}"

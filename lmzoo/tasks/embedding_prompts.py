@@ -14,7 +14,7 @@ QUERY_PROMPTS = ("query",)
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
-def checked_prompts(prompts: Mapping[str, str] | None, default_prompt: str | None) -> dict[str, str]:
+def check_prompts(prompts: Mapping[str, str] | None, default_prompt: str | None) -> dict[str, str]:
     """Check a task's prompts, by name, and return a copy of them.
 
     Raises:
@@ -34,7 +34,7 @@ def checked_prompts(prompts: Mapping[str, str] | None, default_prompt: str | Non
     return copied
 
 
-def checked_pair_prompts(
+def check_pair_prompts(
     pair_prompts: Sequence[str | None] | None, prompts: Mapping[str, str]
 ) -> list[str | None] | None:
     """Check the names of the prompts for first and for other texts of pairs, and return them as a list, or None.
@@ -47,7 +47,7 @@ def checked_pair_prompts(
     is_pair = isinstance(pair_prompts, Sequence) and not isinstance(pair_prompts, str) and len(pair_prompts) == 2
     require(is_pair, "pair_prompts", "None, or two names of prompts or None", pair_prompts)
     for name in pair_prompts:
-        checked_prompts(prompts, name)
+        check_prompts(prompts, name)
         allowed = f"names other than those of exported signatures, {', '.join(_SIGNATURES)}"
         require(name not in _SIGNATURES, "pair_prompts", allowed, pair_prompts)
     return [*pair_prompts]

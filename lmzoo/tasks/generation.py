@@ -14,7 +14,7 @@ from keras import ops
 
 from lmzoo.common.arguments import is_integer, is_number, near_names, require
 from lmzoo.common.tensor_types import Tensor
-from lmzoo.common.weights_in_place import one_thread
+from lmzoo.common.weights_in_place import lock_jax
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.prediction import expected_retracing
 from lmzoo.tasks.beam_search import BeamSampler
@@ -279,7 +279,7 @@ class TokenGenerator:
             return tokens, [scope.get_current_value(variable) for variable in sampler_variables]
 
         def run(**data: np.ndarray) -> np.ndarray:
-            with one_thread():
+            with lock_jax():
                 tokens, new_state_values = compiled(
                     [v.value for v in weights], [v.value for v in sampler_variables], data
                 )
@@ -372,7 +372,7 @@ class TokenGenerator:
         )
 
 
-def cached_generator(task: Task, vocabulary_size: int, cache: dict[str, Any]) -> TokenGenerator:
+def get_generator(task: Task, vocabulary_size: int, cache: dict[str, Any]) -> TokenGenerator:
     """Return the task's generator in `cache`, which has compiled loops, or a new one for another vocabulary size."""
     generator = cache.get("generator")
     if generator is None or generator.vocabulary_size != vocabulary_size:

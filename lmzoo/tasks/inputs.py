@@ -20,7 +20,7 @@ import numpy as np
 from lmzoo.common.arguments import is_integer
 from lmzoo.data.corpora.word_vocabulary import Document
 from lmzoo.data.examples import ExampleStream, column_names
-from lmzoo.families.input_checks import known_values
+from lmzoo.families.input_checks import get_concrete_values
 from lmzoo.tasks.base.examples import (
     BATCH_SIZE,
     Batch,
@@ -31,11 +31,11 @@ from lmzoo.tasks.base.examples import (
     TrainingData,
     Weights,
     as_weights,
-    first_held_out,
+    find_first_held_out,
 )
 from lmzoo.tasks.word_weights import weigh_classes, weigh_labels
 from lmzoo.text import Encoded, LengthBatches, Preprocessor
-from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, smallest_bucket
+from lmzoo.text.batching import ArrayBatches, Batches, fit_buckets, ladder_buckets, smallest_bucket
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.text.keras_input import stream
 from lmzoo.text.validate_text import FirstWarning, Text, collect_warnings, is_text
@@ -131,7 +131,7 @@ class TextsInMemory(TaskInputs):
         batch_size = options.batch_size or BATCH_SIZE
         max_length = task.text_preprocessor.sequence_length
         compiled = bool(task.jit_compile)
-        buckets = options.buckets or fitted_buckets(lengths, max_length, batch_size=batch_size, compiled=compiled)
+        buckets = options.buckets or fit_buckets(lengths, max_length, batch_size=batch_size, compiled=compiled)
         make_batch = partial(_make_batch, task, examples)
         return LengthBatches(lengths, make_batch, batch_size, buckets, options.order, options.seed), None, None
 
@@ -208,7 +208,7 @@ class StreamedExamples(TaskInputs):
                 return task.encode_examples(x, y)
         except (TypeError, ValueError):
             for row in rows if len(rows) > 1 else ():
-                with errors_in(self.x.where(*row)), collect_warnings():
+                with add_place_to_errors(self.x.where(*row)), collect_warnings():
                     task.encode_examples(*self.x.examples([row]))
             raise
 
@@ -256,7 +256,7 @@ class TextDataset(TaskInputs):
             epoch = max(0, next(pass_numbers)) if redraw else 0
             index = -1
             for index, (x, y, weight) in enumerate(_components(dataset)):
-                with warning.only(), errors_in(f"batch {index} of the dataset"):
+                with warning.only(), add_place_to_errors(f"batch {index} of the dataset"):
                     lengths, make_batch = encode(x, y, weight)
                 width = smallest_bucket(buckets, int(lengths.max(initial=0)))
                 rng = np.random.default_rng((*seed, epoch, index))
@@ -320,25 +320,25 @@ class TokenFeatures(TaskInputs):
         return isinstance(self.x, Mapping) and all(hasattr(v, "shape") and not len(v) for v in self.x.values())
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
-        checked = self.checked(task)
-        weights = checked.sample_weight
+        features = self.check(task)
+        weights = features.sample_weight
         if options.class_weight is not None:
-            weights = checked.weigh(options.class_weight)
-        if not isinstance(checked.x, Mapping):
-            return _with_checked_weights(checked.x), checked.y, weights
-        arrays = (checked.x, checked.y, weights)
+            weights = features.weigh(options.class_weight)
+        if not isinstance(features.x, Mapping):
+            return _check_dataset_weights(features.x), features.y, weights
+        arrays = (features.x, features.y, weights)
         order = options.order if task.independent_rows else "given"
         return ArrayBatches(arrays, options.batch_size or BATCH_SIZE, order, options.seed), None, None
 
     def split(self, task: Encoder, fraction: float) -> tuple[TaskInputs, TaskInputs]:
         if not isinstance(self.x, Mapping):
             return super().split(task, fraction)
-        checked = self.checked(task)
-        rows = ArrayBatches((checked.x, checked.y, checked.sample_weight), BATCH_SIZE)
-        cut = first_held_out(len(rows.lengths), fraction)
+        features = self.check(task)
+        rows = ArrayBatches((features.x, features.y, features.sample_weight), BATCH_SIZE)
+        cut = find_first_held_out(len(rows.lengths), fraction)
         return TokenFeatures(*rows.rows(slice(cut))), TokenFeatures(*rows.rows(slice(cut, None)))
 
-    def checked(self, task: Encoder) -> TokenFeatures:
+    def check(self, task: Encoder) -> TokenFeatures:
         """Check the features, labels and weights, and return them with labels and weights as arrays.
 
         For datasets and generators, only the types of their elements are checked.
@@ -352,7 +352,7 @@ class TokenFeatures(TaskInputs):
             x = task.select_inputs(x)
             task.backbone.check_inputs(task.backbone_inputs(x))
         else:
-            x = _checked_source(x)
+            x = _check_source(x)
         y = task.encode_labels(self.y)
         return replace(self, x=x, y=y, sample_weight=_token_weights(task, self.sample_weight, y))
 
@@ -415,7 +415,7 @@ def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Seq
     """
     if not isinstance(documents, Sequence):
         raise TypeError(f"`validation_split` needs a list of documents, got a {type(documents).__name__}.")
-    cut = first_held_out(len(documents), fraction)
+    cut = find_first_held_out(len(documents), fraction)
     return documents[:cut], documents[cut:]
 
 
@@ -484,7 +484,7 @@ def check_not_symbolic(x: Any, task: object) -> None:
         TypeError: if `x` holds symbolic strings.
     """
     for part in x if isinstance(x, tuple) else (x,):
-        if hasattr(part, "shape") and _is_text_dtype(part) and known_values(part) is None:
+        if hasattr(part, "shape") and _is_text_dtype(part) and get_concrete_values(part) is None:
             raise TypeError(
                 f"This {type(task).__name__} encodes texts in Python, so it takes no symbolic strings. Build on its "
                 "token features, `task.input`; `export` makes a model of strings."
@@ -492,7 +492,7 @@ def check_not_symbolic(x: Any, task: object) -> None:
 
 
 @contextlib.contextmanager
-def errors_in(place: str) -> Iterator[None]:
+def add_place_to_errors(place: str) -> Iterator[None]:
     """Prefix type and value errors raised in the block with `place`, such as "batch 3 of the dataset"."""
     try:
         yield
@@ -567,7 +567,7 @@ def _check_components(dataset: Any) -> None:
 # === Token features ===
 
 
-def _checked_source(x: Any) -> Any:
+def _check_source(x: Any) -> Any:
     """Check the type of a source of batches, and return it; a generator is replaced by an equivalent iterator.
 
     Raises:
@@ -598,10 +598,10 @@ def _checked_source(x: Any) -> Any:
         )
     if isinstance(x, (set, frozenset)):
         raise TypeError("Expected a list of texts, got a set, which has no order.")
-    return _checked_generator(x) if isinstance(x, Generator) else x
+    return _check_generator(x) if isinstance(x, Generator) else x
 
 
-def _checked_generator(x: Generator[Any, None, None]) -> Iterator[Any]:
+def _check_generator(x: Generator[Any, None, None]) -> Iterator[Any]:
     """Check that a generator's first batch is not text, and return an iterator over all batches."""
     first_batches = [*itertools.islice(x, 1)]
     for batch in first_batches:
@@ -630,7 +630,7 @@ def _token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
     return weights if weights.ndim == 2 else np.repeat(weights[:, None], y.shape[1], axis=1)
 
 
-def _with_checked_weights(x: Any) -> Any:
+def _check_dataset_weights(x: Any) -> Any:
     """Make a `tf.data.Dataset` of token features check its weights, and return anything else unchanged."""
     _check_components(x)
     if not (hasattr(x, "enumerate") and isinstance(x.element_spec, tuple) and len(x.element_spec) == 3):

@@ -17,7 +17,7 @@ from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
-from lmzoo.tasks.base.labels import one_each, refuse_first
+from lmzoo.tasks.base.labels import refuse_first, squeeze_labels
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.text import EncodedChoices, Preprocessor
@@ -165,7 +165,7 @@ class MultipleChoice(TextVectorTask):
         """
         if y is None:
             return None
-        array = one_each(y, "the index of one choice for each example")
+        array = squeeze_labels(y, "the index of one choice for each example")
         if array.dtype.kind not in "iub":
             for position, label in enumerate(y):
                 if not isinstance(label, numbers.Real) or not float(label).is_integer():

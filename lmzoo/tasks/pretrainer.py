@@ -14,7 +14,7 @@ from lmzoo.data.corpora.segment_pairing import SegmentPairs, clean_documents, se
 from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.registry.family import family_of
+from lmzoo.registry.family import get_family
 from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, as_array
 from lmzoo.tasks.masked_lm import MaskedLM
 from lmzoo.tasks.objectives.masked_tokens import MAX_SPAN_LENGTH, MaskedTokensTask
@@ -122,12 +122,12 @@ class Pretrainer(MaskedTokensTask):
         generator_width: int | None = None,
         tie_embeddings: bool = True,
     ) -> None:
-        family = family_of(backbone)
+        family = get_family(backbone)
         objective = family.objective if objective == "auto" else objective
         if self.supports(family):  # the base class refuses other families
             _check_objective(backbone, objective)
         if objective == "sbo" and masking is None:
-            masking = family_of(backbone).masking.with_spans()
+            masking = get_family(backbone).masking.with_spans()
 
         def outputs(logits: Tensor, features: Features) -> Features:
             if objective == "rtd":
@@ -192,13 +192,13 @@ class Pretrainer(MaskedTokensTask):
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Tensor | None:
         """Compute the total loss; see `keras.Model.compute_loss`."""
-        return super().compute_loss(x, *self._with_replaced_labels(y, y_pred, sample_weight), training)
+        return super().compute_loss(x, *self._label_replaced_tokens(y, y_pred, sample_weight), training)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         """Compute the metrics of all outputs; see `keras.Model.compute_metrics`."""
-        return super().compute_metrics(x, *self._with_replaced_labels(y, y_pred, sample_weight))
+        return super().compute_metrics(x, *self._label_replaced_tokens(y, y_pred, sample_weight))
 
-    def _with_replaced_labels(self, y: Any, y_pred: Features, sample_weight: Any) -> tuple[Any, Features, Any]:
+    def _label_replaced_tokens(self, y: Any, y_pred: Features, sample_weight: Any) -> tuple[Any, Features, Any]:
         """Return labels, outputs and weights in which each of the discriminator's tokens is an example, for `"rtd"`.
 
         Whether a token was replaced depends on the outputs: if the generator sampled the right token, it counts as

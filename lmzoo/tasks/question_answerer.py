@@ -29,7 +29,7 @@ from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import AnswerLogits
 from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
-from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
+from lmzoo.text.answer_ranking import Answer, insert_null, null_scores, rank_answers
 from lmzoo.text.probabilities import softmax
 from lmzoo.text.segments import split_segments
 from lmzoo.text.validate_text import Text, warn
@@ -219,10 +219,10 @@ class QuestionAnswerer(Task):
         self.check_counts(len(encoded.contexts), golds, weights)
         answers = find_answers(encoded.contexts, golds or [])
         positions = encoded.positions(answers)
-        self._warn_of_unusable_answers(encoded, answers, positions)
+        self._warn_about_unusable_answers(encoded, answers, positions)
         return Examples(encoded, positions, None if weights is None else weights[encoded.examples])
 
-    def _warn_of_unusable_answers(self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray) -> None:
+    def _warn_about_unusable_answers(self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray) -> None:
         """Warn about answers that no window fully contains, or that are too long to be predicted."""
         has_answer = answers[:, 0] < answers[:, 1]  # (n,)
         is_in_window = np.bincount(encoded.examples, positions.any(axis=1), len(has_answer)) > 0  # (n,)
@@ -290,7 +290,7 @@ class QuestionAnswerer(Task):
         results: list[list[TextAnswer]] = []
         for i, (context, answers) in enumerate(zip(encoded.contexts, ranked, strict=True)):
             if self.null_score_threshold is not None:
-                answers, scores = with_null(answers, no_answer_scores[i], self.null_score_threshold, self.n_best)
+                answers, scores = insert_null(answers, no_answer_scores[i], self.null_score_threshold, self.n_best)
             else:
                 answers = answers or [Answer(no_answer_scores[i], 0, 0)]
                 scores = softmax(np.array([answer.score for answer in answers])).tolist()
@@ -380,14 +380,14 @@ class QuestionAnswerer(Task):
         never truncated.
         """
         from lmzoo.text.graphs.answer_ranking import AnswerGraph
-        from lmzoo.text.graphs.windows import WindowGraph, in_chunks
+        from lmzoo.text.graphs.windows import WindowGraph, compute_in_chunks
 
         pack = WindowGraph(self.text_preprocessor, self.doc_stride, self.max_question_length)
         rank = AnswerGraph(self.n_best, self.max_answer_length, self.null_score_threshold)
 
         def answer(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
             windows = pack(question, context)
-            answers = rank(context, in_chunks(self, windows.features), windows)
+            answers = rank(context, compute_in_chunks(self, windows.features), windows)
             return {**answers, "truncated": windows.truncated}
 
         return pack, {

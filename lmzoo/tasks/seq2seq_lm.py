@@ -13,18 +13,18 @@ from keras import ops
 from lmzoo.common.arguments import is_integer, is_number, refuse_arguments, require, require_share
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.sequences import pack_running_text
-from lmzoo.data.corpora.tokenized_documents import groups_of
+from lmzoo.data.corpora.tokenized_documents import group_items
 from lmzoo.evaluation.reports import Report
 from lmzoo.evaluation.translations import compare_translations
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.heads import OutputBias
-from lmzoo.registry.family import Family, family_of
+from lmzoo.registry.family import Family, get_family
 from lmzoo.serving.export import signature, text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
-from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, cached_generator, check_sampling
+from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling, get_generator
 from lmzoo.tasks.inputs import TokenIds, are_pairs, list_ids, list_target_ids, list_texts
 from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_prompt_ids, check_reads_text, split_stops
 from lmzoo.text import EncodedTexts, Preprocessor, SpanCorruption
@@ -128,7 +128,7 @@ class Seq2SeqLM(Task):
         labels: None = None,
         name: str | None = None,
     ) -> None:
-        if not self.supports(family_of(backbone)):
+        if not self.supports(get_family(backbone)):
             raise ValueError(
                 f"This {type(backbone).__name__} reads no source: a Seq2SeqLM needs an encoder and a decoder, such as "
                 "MarianBackbone."
@@ -477,11 +477,11 @@ class Seq2SeqLM(Task):
             is_single = sequences[1]
             encoded, starts = self._encode_ids(sequences[0], list_target_ids(texts), size)
         lengths = encoded.lengths
-        generator = cached_generator(self, size, self._compiled_parts)
+        generator = get_generator(self, size, self._compiled_parts)
         seeded_sampler = generator.sampler(sampler, seed)
         results: list[Any] = [None] * len(encoded)
         pad_id = 0 if tokenizer is None else tokenizer.pad_id
-        for batch in groups_of(np.argsort(lengths, kind="stable").tolist(), batch_size):
+        for batch in group_items(np.argsort(lengths, kind="stable").tolist(), batch_size):
             width = int(lengths[batch].max())
             if generator.static_shapes:
                 width = next(bucket for bucket in ladder_buckets(max_target_length + 1) if bucket >= width)

@@ -44,7 +44,7 @@ def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, star
     def serve(prompts: tf.Tensor, **sampling: Any) -> dict[str, tf.Tensor]:
         features = pack(prompts)
         truncated = features.pop("truncated")
-        return {"text": generated(task, features, new, **sampling), "truncated": truncated}
+        return {"text": generate_in_ops(task, features, new, **sampling), "truncated": truncated}
 
     def sampling_function(name: str) -> Callable[..., dict[str, tf.Tensor]]:
         sampler = sampler_called(name)  # outside of the graph, since it creates variables, even though they are unused
@@ -83,7 +83,7 @@ def without_end(features: dict[str, tf.Tensor], preprocessor: Preprocessor) -> d
     return {**features, "padding_mask": tf.where(is_end, 0, mask)}
 
 
-def generated(
+def generate_in_ops(
     task: Task,
     features: dict[str, tf.Tensor],
     new: int,

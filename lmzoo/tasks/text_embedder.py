@@ -18,7 +18,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers import unit_vectors
 from lmzoo.search.index import ArrayIndex, VectorIndex, check_index, open_index
 from lmzoo.search.nearest import Hit, as_hits, check_queries, check_similarity, check_top_k, is_vectors
-from lmzoo.serving.export import prompted_signature, text_signatures
+from lmzoo.serving.export import make_prompted_signature, text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.examples import (
@@ -35,13 +35,13 @@ from lmzoo.tasks.base.examples import (
 from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
 from lmzoo.tasks.base.long_texts import LongTextTask
 from lmzoo.tasks.embedding_groups import OBJECTIVES, check_groups, text_ids
-from lmzoo.tasks.embedding_head import checked_projection, pool, pooling_modes, project
+from lmzoo.tasks.embedding_head import check_projection, pool, pooling_modes, project
 from lmzoo.tasks.embedding_prompts import (
     DOCUMENT_PROMPTS,
     QUERY_PROMPTS,
     add_prompt,
-    checked_pair_prompts,
-    checked_prompts,
+    check_pair_prompts,
+    check_prompts,
 )
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, Preprocessor
@@ -59,7 +59,7 @@ from lmzoo.training.embedding_losses import (
     TripletLoss,
     check_widths,
 )
-from lmzoo.training.gradient_cache import in_mini_batches
+from lmzoo.training.gradient_cache import compute_in_mini_batches
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -181,10 +181,10 @@ class TextEmbedder(LongTextTask):
     ) -> None:
         check_windows(windows, stride)
         modes = pooling_modes(backbone, pooling)
-        layers = checked_projection(projection)
-        prompt_texts = checked_prompts(prompts, default_prompt)
+        layers = check_projection(projection)
+        prompt_texts = check_prompts(prompts, default_prompt)
         check_similarity(similarity)
-        side_prompts = checked_pair_prompts(pair_prompts, prompt_texts)
+        side_prompts = check_pair_prompts(pair_prompts, prompt_texts)
         allowed = ", ".join(f'"{name}"' for name in OBJECTIVES)
         require(objective in OBJECTIVES, "objective", f"one of {allowed}", objective)
         require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
@@ -226,12 +226,12 @@ class TextEmbedder(LongTextTask):
 
     def default_loss(self) -> keras.losses.Loss:
         """Return the loss for the task's objective, summed over `matryoshka_widths` and the full width."""
-        loss = self._loss_of_vectors()
+        loss = self._compute_vector_loss()
         if self.matryoshka_widths is None:
             return loss
         return MatryoshkaLoss(loss, sorted({*self.matryoshka_widths, self.output.shape[-1]}, reverse=True))
 
-    def _loss_of_vectors(self) -> keras.losses.Loss:
+    def _compute_vector_loss(self) -> keras.losses.Loss:
         match self.objective:
             case "cosine":
                 return PairCosineError()
@@ -277,21 +277,21 @@ class TextEmbedder(LongTextTask):
     # === Prompts ===
 
     def prompt_text(self, prompt_name: str | None = None) -> str:
-        """Return the prompt with a name; by default, the default prompt, or "" if there is none.
+        """Return the prompt with a name; by default, the default prompt, or "" without one.
 
         Raises:
             ValueError: if there is no prompt with that name.
         """
         name = self.default_prompt if prompt_name is None else prompt_name
-        return "" if name is None else checked_prompts(self.prompts, name)[name]
+        return "" if name is None else check_prompts(self.prompts, name)[name]
 
     def _pair_prompt_texts(self) -> tuple[str, str]:
         """Return the prompts of first and of other texts."""
-        names = checked_pair_prompts(self.pair_prompts, self.prompts)
+        names = check_pair_prompts(self.pair_prompts, self.prompts)
         if names is None:
             return self.prompt_text(), self.prompt_text()
-        first, other = ("" if name is None else self.prompts[name] for name in names)
-        return first, other
+        first, second = ("" if name is None else self.prompts[name] for name in names)
+        return first, second
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
         """Encode texts or pairs with the default prompt before each text; see `Task.encode_inputs`."""
@@ -330,7 +330,7 @@ class TextEmbedder(LongTextTask):
         if not training or self.mini_batch_size is None:
             return compute(inputs, training=training, mask=mask, **kwargs)
         features = self.select_inputs(inputs)
-        return in_mini_batches(self, lambda part: compute(part, training=True), features, self.mini_batch_size)
+        return compute_in_mini_batches(self, lambda part: compute(part, training=True), features, self.mini_batch_size)
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
         """Encode pairs or larger groups of texts with their weights and, if the objective needs them, their labels."""
@@ -341,22 +341,24 @@ class TextEmbedder(LongTextTask):
                 f'`objective="{self.objective}"` compares pairs with one another, so a pair has no `sample_weight`. '
                 'Leave it out, or choose "cosine".'
             )
-        return self._with_labels(x if isinstance(x, EncodedGroups) else self._encode_groups(x), y, sample_weight)
+        return self._add_labels(x if isinstance(x, EncodedGroups) else self._encode_groups(x), y, sample_weight)
 
     def _encode_groups(self, x: Texts) -> EncodedGroups:
         columns = clean_groups(x, self.text_preprocessor.tokenizer.takes_words)
         check_groups(columns, self.objective)
         first_prompt, other_prompt = self._pair_prompt_texts()
-        firsts, *rest = columns
+        firsts, *other_columns = columns
         count = len(firsts)
         warning = FirstWarning()
         with warning.only():
             first_column = self._encode_with(firsts, first_prompt)
         with warning.only():
-            others = self._encode_with([text for column in rest for text in column], other_prompt)
+            other_texts = self._encode_with([text for column in other_columns for text in column], other_prompt)
         # Different prompts make equal texts differ in their tokens.
         ids = text_ids(columns) if first_prompt != other_prompt else None
-        return EncodedGroups((first_column, *(others[k * count : (k + 1) * count] for k in range(len(rest)))), ids)
+        return EncodedGroups(
+            (first_column, *(other_texts[k * count : (k + 1) * count] for k in range(len(other_columns)))), ids
+        )
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Check labels and return them as float32 (n,); for objective "cosine" they must be between -1 and 1."""
@@ -675,8 +677,8 @@ class TextEmbedder(LongTextTask):
         The prompts in `pair_prompts` have signatures of their own, by their names.
         """
         pack, signatures = text_signatures(self, self.prompt_text())
-        names = [name for name in checked_pair_prompts(self.pair_prompts, self.prompts) or () if name is not None]
-        return pack, {**signatures, **{name: prompted_signature(self, pack, self.prompts[name]) for name in names}}
+        names = [name for name in check_pair_prompts(self.pair_prompts, self.prompts) or () if name is not None]
+        return pack, {**signatures, **{name: make_prompted_signature(self, pack, self.prompts[name]) for name in names}}
 
     def named_answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the exported model's answers, in TensorFlow ops: `embedding`, float32 (B, H)."""

@@ -203,7 +203,7 @@ class TextRegressor(TextVectorTask):
 
 
 def _first_labels(inputs: TaskInputs, batches: Any) -> Any:
-    """Return the labels, or None if there are none; for a stream or a dataset, return only the first labels.
+    """Return the labels, or None without labels; of a stream or a dataset, return only the first labels.
 
     `batches` are the batches made from `inputs`.
     """

@@ -15,7 +15,7 @@ import numpy as np
 
 from lmzoo.common.arguments import require
 from lmzoo.common.span_marks import OUTSIDE, SpanScheme, marks_spans
-from lmzoo.data.corpora.tokenized_documents import groups_of
+from lmzoo.data.corpora.tokenized_documents import group_items
 from lmzoo.evaluation.reports import Judged, Report, compare_tags
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead, TransitionScores
@@ -28,12 +28,12 @@ from lmzoo.tasks.base.long_texts import LongTextTask
 from lmzoo.tasks.base.task_encoders import TokenVectors, head_options
 from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.tasks.inputs import list_rows
-from lmzoo.tasks.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
+from lmzoo.tasks.word_labels import check_possible, decode_words, label_spans, warn_about_others
 from lmzoo.tasks.word_weights import join_weights, read_weights, weights_in_batch
 from lmzoo.text import Encoded, EncodedWords, Preprocessor, Tokenizer
 from lmzoo.text.long_texts import WindowedTexts, WindowedWords, Windows, check_windows, encode_words_in_windows
 from lmzoo.text.probabilities import log_softmax
-from lmzoo.text.span_labels import SpanTable, allowed_transitions, best_path, spans_of, transition_table
+from lmzoo.text.span_labels import SpanTable, allowed_transitions, best_path, find_marked_spans, transition_table
 from lmzoo.text.tokenizers.tokenizer import TokenSpan
 from lmzoo.text.validate_text import is_text, warn
 from lmzoo.training.crf_loss import CrfLoss
@@ -220,7 +220,7 @@ class TokenClassifier(LongTextTask):
         self.check_counts(len(encoded), y, weights if rows is None else rows)
         if rows is not None and self.crf:
             raise ValueError(f"Words {_NO_WEIGHTS}")
-        if isinstance(x, Encoded) and (token_labels := self._labels_of_tokens(encoded, y)) is not None:
+        if isinstance(x, Encoded) and (token_labels := self._check_token_labels(encoded, y)) is not None:
             if rows is not None:
                 weights = encoded.by_sequence(join_weights(rows, encoded.token_counts, "tokens"))
             return Examples(encoded, token_labels, weights)
@@ -257,7 +257,7 @@ class TokenClassifier(LongTextTask):
             raise ValueError(f"Classes {_NO_WEIGHTS}")
         return super().encode_class_weight(class_weight)
 
-    def _labels_of_tokens(self, encoded: EncodedInputs, y: Any) -> np.ndarray | None:
+    def _check_token_labels(self, encoded: EncodedInputs, y: Any) -> np.ndarray | None:
         """Check and return the token labels of encoded texts, or return None if `y` holds labels of words."""
         counts = encoded.token_counts
         invalid = [i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != counts[i]]
@@ -284,7 +284,7 @@ class TokenClassifier(LongTextTask):
 
         Raises:
             TypeError: for labels that are not a list; the message names their position.
-            ValueError: if a text does not have one label per word, or for a malformed span; see `labels_of_spans`.
+            ValueError: if a text does not have one label per word, or for a malformed span; see `label_spans`.
         """
         rows = [] if isinstance(x, Encoded) else list_rows(x)
         are_strings = [*map(is_text, rows)] or [False] * len(encoded)
@@ -295,7 +295,7 @@ class TokenClassifier(LongTextTask):
                 raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
             words = encoded.words[i]
             if isinstance(labels[0], Mapping) if len(labels) else are_strings[i] and marks_spans(self.labels):
-                labels, count = labels_of_spans(f"`y[{i}]`", labels, encoded.texts[i], words, self.labels)
+                labels, count = label_spans(f"`y[{i}]`", labels, encoded.texts[i], words, self.labels)
                 widened_count += count
             elif len(labels) != len(words):
                 excerpt = " ".join(word for word, _, _ in words[:8])
@@ -378,12 +378,16 @@ class TokenClassifier(LongTextTask):
             return []
         tagged: list[list[SpanAnswer]] = []
         units = list(self._places(encoded, tokens=aggregation == "simple"))
-        predictions = self._labels_at([columns for _, columns in units], encoded, batch_size, constrained)
+        predictions = self._predict_labels_at([columns for _, columns in units], encoded, batch_size, constrained)
         for i, ((places, _), (classes, probabilities)) in enumerate(zip(units, predictions, strict=True)):
             labels = [self.class_names[k] for k in classes]
             single_word_spans = [(label, k, k + 1) for k, label in enumerate(labels)]
             tagged.append([])
-            spans = spans_of(labels, scheme) if scheme and aggregation in ("first", "simple") else single_word_spans
+            spans = (
+                find_marked_spans(labels, scheme)
+                if scheme and aggregation in ("first", "simple")
+                else single_word_spans
+            )
             for label, first, end in spans:
                 start = places[first][0]
                 stop = places[end - 1][1]
@@ -397,14 +401,14 @@ class TokenClassifier(LongTextTask):
     def labels_of_words(self, encoded: EncodedInputs, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the class numbers, int (W,), and probabilities of each text's words, leaving out truncated words."""
         columns = [columns for _, columns in self._places(encoded, tokens=False)]
-        return self._labels_at(columns, encoded, batch_size)
+        return self._predict_labels_at(columns, encoded, batch_size)
 
-    def _labels_at(
+    def _predict_labels_at(
         self, columns: Sequence[np.ndarray], encoded: EncodedInputs, batch_size: int, constrained: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the class numbers, int (U,), and probabilities, float (U,), of each text's tokens at `columns`."""
-        most = int(encoded.counts.max(initial=1)) if isinstance(encoded, WindowedTexts) else 1
-        for indices in groups_of(range(len(encoded)), max(1, _WINDOWS_PER_PREDICTION // most)):
+        max_count = int(encoded.counts.max(initial=1)) if isinstance(encoded, WindowedTexts) else 1
+        for indices in group_items(range(len(encoded)), max(1, _WINDOWS_PER_PREDICTION // max_count)):
             outputs = self.predict(encoded.select(np.array(indices)), batch_size, verbose=0)
             group_columns = [columns[i] for i in indices]
             if self.crf:
@@ -501,8 +505,8 @@ class TokenClassifier(LongTextTask):
 
         from lmzoo.text.graphs.long_texts import LongWordsGraph
         from lmzoo.text.graphs.preprocessor import WordPackerGraph
-        from lmzoo.text.graphs.span_labels import labeled_spans
-        from lmzoo.text.graphs.windows import in_chunks
+        from lmzoo.text.graphs.span_labels import find_labeled_spans
+        from lmzoo.text.graphs.windows import compute_in_chunks
 
         if self.windows is None:
             pack = WordPackerGraph(self.text_preprocessor)
@@ -513,22 +517,22 @@ class TokenClassifier(LongTextTask):
         def tag(text: tf.Tensor) -> dict[str, tf.Tensor]:
             features = pack(text)
             place, span, truncated = (features.pop(name) for name in ("place", "span", "truncated"))
-            compute = partial(self, training=False) if self.windows is None else partial(in_chunks, self)
+            compute = partial(self, training=False) if self.windows is None else partial(compute_in_chunks, self)
             outputs = compute(features)  # (w, T, C), or (w, T, C + 1, C + 1)
             word_outputs = tf.gather_nd(outputs, place)  # (m, C), or (m, C + 1, C + 1)
             if self.crf:
                 counts = span.row_lengths()  # (n,)
-                most = tf.maximum(tf.reduce_max(counts), 1)
-                is_word = tf.sequence_mask(counts, most)  # (n, M)
+                max_count = tf.maximum(tf.reduce_max(counts), 1)
+                is_word = tf.sequence_mask(counts, max_count)  # (n, M)
                 states = word_outputs.shape[1:]
-                dense = span.with_values(word_outputs).to_tensor(0.0, shape=tf.stack([-1, most, *states]))
+                dense = span.with_values(word_outputs).to_tensor(0.0, shape=tf.stack([-1, max_count, *states]))
                 dense = tf.ensure_shape(dense, [None, None, *states])  # (n, M, C + 1, C + 1)
                 classes, scores = (tf.boolean_mask(x, is_word) for x in decode(dense, is_word))  # (m,)
             else:
                 probabilities = tf.nn.softmax(word_outputs)  # (m, C)
                 classes = tf.argmax(probabilities, axis=-1)  # (m,)
                 scores = tf.reduce_max(probabilities, axis=-1)  # (m,)
-            spans = labeled_spans(table, text, span.with_values(classes), scores, span)
+            spans = find_labeled_spans(table, text, span.with_values(classes), scores, span)
             return {**spans, "truncated": truncated}
 
         signatures = {"serving_default": signature(tag, strings("text"))}

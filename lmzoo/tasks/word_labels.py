@@ -12,7 +12,7 @@ import numpy as np
 from lmzoo.common.arguments import is_integer
 from lmzoo.common.span_marks import OUTSIDE, SpanScheme
 from lmzoo.layers.crf import decode
-from lmzoo.text.span_labels import labels_of_span, transition_table
+from lmzoo.text.span_labels import label_span, transition_table
 from lmzoo.text.validate_text import warn
 from lmzoo.training.span_metrics import IGNORED
 
@@ -28,7 +28,7 @@ def warn_about_others(labels: Sequence[str] | None) -> None:
         )
 
 
-def labels_of_spans(
+def label_spans(
     place: str, spans: Sequence[Any], text: str, words: Sequence[tuple[str, int, int]], labels: Sequence[str] | None
 ) -> tuple[list[str], int]:
     """Convert the spans of a text to labels of its words.
@@ -48,7 +48,7 @@ def labels_of_spans(
         ValueError: for a span that is malformed, is outside of the text, contains no word or shares a word with another
             span (the message names it); or if the labels do not mark spans.
     """
-    spans = [_checked_span(place, span, text) for span in spans]
+    spans = [_check_span(place, span, text) for span in spans]
     scheme = SpanScheme.of(labels)
     if scheme is None:
         raise ValueError(f"{place} holds spans, but the model's labels do not mark any: {labels}.")
@@ -61,12 +61,12 @@ def labels_of_spans(
         if any(word_labels[k] != OUTSIDE for k in word_indices):
             raise ValueError(f"{place}: the span {span!r:.80} shares a word with another one.")
         widened_count += (words[word_indices[0]][1], words[word_indices[-1]][2]) != (span["start"], span["end"])
-        for k, label in zip(word_indices, labels_of_span(span["label"], len(word_indices), scheme), strict=True):
+        for k, label in zip(word_indices, label_span(span["label"], len(word_indices), scheme), strict=True):
             word_labels[k] = label
     return word_labels, widened_count
 
 
-def _checked_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
+def _check_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
     """Check that a span lies within the text and matches it, and return the span."""
     if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
         raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
@@ -95,15 +95,15 @@ def check_possible(numbers: np.ndarray, counts: Sequence[int], labels: Sequence[
     for i, text_labels in enumerate(np.split(numbers, np.cumsum(counts)[:-1])):
         places = np.flatnonzero(text_labels != IGNORED)
         path = [boundary_index, *text_labels[places].tolist(), boundary_index]
-        for k, (before, after) in enumerate(pairwise(path)):
-            if not is_allowed[before, after]:
-                place = f"`y[{i}][{places[k]}]`" if after < boundary_index else f"`y[{i}]`"
-                if before == boundary_index:
-                    problem = f"{labels[after]!r} cannot begin a text"
-                elif after == boundary_index:
-                    problem = f"a text cannot end with {labels[before]!r}"
+        for k, (previous, following) in enumerate(pairwise(path)):
+            if not is_allowed[previous, following]:
+                place = f"`y[{i}][{places[k]}]`" if following < boundary_index else f"`y[{i}]`"
+                if previous == boundary_index:
+                    problem = f"{labels[following]!r} cannot begin a text"
+                elif following == boundary_index:
+                    problem = f"a text cannot end with {labels[previous]!r}"
                 else:
-                    problem = f"{labels[after]!r} cannot follow {labels[before]!r}"
+                    problem = f"{labels[following]!r} cannot follow {labels[previous]!r}"
                 raise ValueError(
                     f"{place}: {problem}, in the scheme of the labels {list(labels)}. Correct it, or train without "
                     "`crf`."

@@ -70,7 +70,7 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
     weights = np.empty(len(examples.labels), object)
     for i, labels in enumerate(examples.labels):
         sample_weight = 1.0 if examples.weights is None else examples.weights[i]
-        weights[i] = weights_of_classes(labels, class_weight) * sample_weight
+        weights[i] = get_class_weights(labels, class_weight) * sample_weight
     return examples._replace(weights=weights)
 
 
@@ -82,14 +82,14 @@ def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float])
         weights: (n,) or (n, T), sample weights, or None.
         class_weight: dict from the number of every class to its weight.
     """
-    class_weights = weights_of_classes(y, class_weight)  # (n, T)
+    class_weights = get_class_weights(y, class_weight)  # (n, T)
     if weights is None:
         return class_weights
     sample_weights = np.asarray(weights)  # (n,) or (n, T)
     return class_weights * (sample_weights if sample_weights.ndim == 2 else sample_weights[:, None])
 
 
-def weights_of_classes(labels: np.ndarray, class_weight: Mapping[int, float]) -> np.ndarray:
+def get_class_weights(labels: np.ndarray, class_weight: Mapping[int, float]) -> np.ndarray:
     """Return each label's class weight, float32 with the shape of `labels`; 0 for labels that do not count."""
     weights_by_class = np.array([class_weight[number] for number in range(len(class_weight))], "float32")  # (C,)
     return np.where(labels == IGNORED, np.float32(0), weights_by_class[np.maximum(labels, 0)])

@@ -19,7 +19,7 @@ from lmzoo.common.tensor_types import Tensors
 from lmzoo.families.backbone import Backbone
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import Family
-from lmzoo.registry.head_kinds import task_of
+from lmzoo.registry.head_kinds import get_task_class
 from lmzoo.tasks import Task, TextClassifier
 from lmzoo.testing.tiny import SEED, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 
@@ -46,7 +46,7 @@ def peer_heads(family: Family) -> list[str]:
     # family's `Pretrainer` has a head of another kind.
     own_head = {family.pretrained_head} if family.objective in ("plm", "rtd") else set()
     excluded = _HEADS_WITHOUT_PEERS | own_head
-    tasks = {kind: task_of(kind) for kind in family.checkpoints["hf"].heads if kind not in excluded}
+    tasks = {kind: get_task_class(kind) for kind in family.checkpoints["hf"].heads if kind not in excluded}
     kinds = [kind for kind, task in tasks.items() if task is not None and task.supports(family)]
     return kinds if family.backbone.reads_source else ["", *kinds]
 
@@ -126,7 +126,7 @@ def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
     family_variant = dataclasses.replace(
         family, tiny=dataclasses.replace(family.tiny, **dict([{}, *family.variants][variant]))
     )
-    task = task_of(head)
+    task = get_task_class(head)
     if task is None:
         model = tiny_backbone(family_variant)
     else:
@@ -147,7 +147,7 @@ def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
 
 def _load(family: Family, head: str, directory: Path) -> Backbone | Task:
     """Load a transformers checkpoint as a backbone, or as a task if `head` is not empty."""
-    task = task_of(head)
+    task = get_task_class(head)
     if task is None:
         return Backbone.from_preset(directory)
     with warnings.catch_warnings():

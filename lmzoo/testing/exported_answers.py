@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-5  # absolute and relative, for float32 results that must agree
 
 
-def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarray]) -> None:
+def assert_answers_agree(task: Task, x: Sequence[Any], outputs: dict[str, np.ndarray]) -> None:
     """Check that an exported signature and the task in Python return the same answers.
 
     Args:
         task: the exported task.
         x: examples.
-        found: outputs of the signature for the examples, by name.
+        outputs: outputs of the signature for the examples, by name.
 
     Raises:
         AssertionError: If a string differs, a number differs by more than 1e-5, or a row is not padded with "", 0 or
@@ -30,30 +30,30 @@ def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarr
     """
     answers = task.answers(x)
     for name in task.served_outputs:
-        assert len(found[name]) == len(answers), f"{len(found[name])} of {len(answers)} rows of {name}"
+        assert len(outputs[name]) == len(answers), f"{len(outputs[name])} of {len(answers)} rows of {name}"
         if name == "probabilities":  # not part of the answers in Python
             continue
-        for row, answer in zip(found[name], answers, strict=True):
+        for row, answer in zip(outputs[name], answers, strict=True):
             entries = [a["text" if name == "answer" else name] for a in _dicts(answer)]
             expected = np.array(entries if isinstance(answer, (dict, list)) else answer).ravel()
-            values = np.array(row, found[name].dtype).ravel()
+            values = np.array(row, outputs[name].dtype).ravel()
             assert_same(values[: len(expected)], expected, f"served {name}")
             assert all(value in (b"", "", 0, -1) for value in values[len(expected) :]), f"padding of {name}"
 
 
-def assert_same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
-    """Check that arrays of strings are equal, or arrays of numbers close; `what` describes them in the message."""
+def assert_same(actual: np.ndarray, expected: np.ndarray, description: str) -> None:
+    """Check that arrays of strings are equal, or arrays of numbers close; messages begin with `description`."""
     if actual.dtype == object:
         texts = [[t.decode() if isinstance(t, bytes) else t for t in array.ravel()] for array in (actual, expected)]
-        assert texts[0] == texts[1], what
+        assert texts[0] == texts[1], description
     else:
-        assert_close(actual, expected, what)
+        assert_close(actual, expected, description)
 
 
-def assert_close(actual: Tensors, expected: Tensors, what: str, tolerance: float = TOLERANCE) -> None:
-    """Check that nested arrays are close; the message describes them by `what`, and the first mismatch by its path."""
+def assert_close(actual: Tensors, expected: Tensors, description: str, tolerance: float = TOLERANCE) -> None:
+    """Check that nested arrays are close; the message has the `description`, and the path of the first mismatch."""
     for (path, a), b in zip(keras.tree.flatten_with_path(actual), keras.tree.flatten(expected), strict=True):
-        name = ", ".join([what, *map(str, path)])
+        name = ", ".join([description, *map(str, path)])
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
 
 

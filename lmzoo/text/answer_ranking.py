@@ -109,7 +109,7 @@ def null_scores(logits: np.ndarray, encoded: EncodedWindows) -> np.ndarray:
     return scores
 
 
-def with_null(answers: list[Answer], null: float, threshold: float, n_best: int) -> tuple[list[Answer], list[float]]:
+def insert_null(answers: list[Answer], null: float, threshold: float, n_best: int) -> tuple[list[Answer], list[float]]:
     """Insert the null answer (no answer) into an n-best list, and return the list and the probability of each entry.
 
     The null answer comes before answers whose scores are less than `null - threshold`. The probabilities, a softmax

@@ -32,7 +32,7 @@ def compiles_shapes() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def fitted_buckets(
+def fit_buckets(
     lengths: np.ndarray,
     limit: int,
     most: int | None = None,
@@ -66,9 +66,9 @@ def fitted_buckets(
 
     ```python
     import numpy as np
-    from lmzoo.text.batching import fitted_buckets
+    from lmzoo.text.batching import fit_buckets
 
-    fitted_buckets(np.array([5, 6, 7, 60, 61]), limit=62, most=2)  # [8, 62]
+    fit_buckets(np.array([5, 6, 7, 60, 61]), limit=62, most=2)  # [8, 62]
     ```
     """
     if not len(lengths):
@@ -77,9 +77,9 @@ def fitted_buckets(
     in_windows = lengths >= 2 * limit
     if in_windows.any():
         counts = lengths[in_windows] // limit
-        window_counts = fitted_buckets(counts, int(counts.max()), most, 1, batch_size, compiled)
+        window_counts = fit_buckets(counts, int(counts.max()), most, 1, batch_size, compiled)
         one_window = lengths[~in_windows]
-        widths = fitted_buckets(one_window, limit, most, multiple, batch_size, compiled) if len(one_window) else []
+        widths = fit_buckets(one_window, limit, most, multiple, batch_size, compiled) if len(one_window) else []
         return [*widths, *(count * limit for count in window_counts)]
     one_graph = keras.backend.backend() == "tensorflow" and not compiled
     if multiple is None:
@@ -257,9 +257,11 @@ class LengthBatches(Batches):
 
     def _batch(self, indices: np.ndarray, epoch: int, number: int) -> Tensors:
         """Return one batch of an epoch from the indices of its sequences."""
-        return self.make_batch(indices, self._width_of(indices), np.random.default_rng((*self.seed, epoch, number)))
+        return self.make_batch(
+            indices, self._get_padded_width(indices), np.random.default_rng((*self.seed, epoch, number))
+        )
 
-    def _width_of(self, indices: np.ndarray) -> int:
+    def _get_padded_width(self, indices: np.ndarray) -> int:
         """Return the padded width of a batch from the indices of its sequences."""
         # The partial batches of all epochs share one shape.
         is_partial = len(indices) < self.batch_size and not self.round_up
@@ -283,13 +285,13 @@ class LengthBatches(Batches):
     def batches(self) -> Iterator[Tensors]:
         return itertools.islice(self.batches_from(self.epoch * len(self)), len(self))
 
-    def joined_batches(self) -> Iterator[Tensors]:
+    def join_batches(self) -> Iterator[Tensors]:
         """Yield the batches of a pass, joining consecutive batches of equal width into one.
 
         The order must be "sorted" or "given", in which only the last batch is smaller, and `make_batch` must not use
         `rng`.
         """
-        for width, run in itertools.groupby(self._plan(self.epoch), self._width_of):
+        for width, run in itertools.groupby(self._plan(self.epoch), self._get_padded_width):
             yield self.make_batch(np.concatenate([*run]), width, np.random.default_rng(0))
 
     def batches_from(self, step: int) -> Iterator[Tensors]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.common.tensor_types import Tensors
-from lmzoo.text.batching import LengthBatches, OrderedBatches, fitted_buckets
+from lmzoo.text.batching import LengthBatches, OrderedBatches, fit_buckets
 
 # Two arguments of `LengthBatches`: the lengths of the sequences of a buffer, and `make_batch`.
 Encoded = tuple[np.ndarray, Callable[[np.ndarray, int, np.random.Generator], Tensors]]
@@ -29,7 +29,7 @@ class BufferedBatches(OrderedBatches):
         seed: tuple of ints, seed of the order.
         count: callable that returns the number of batches of an epoch; None to encode all examples to count them.
         described: callable that returns a dict of further numbers and strings for `identity`.
-        compiled: bool, whether XLA compiles the model, see `fitted_buckets`.
+        compiled: bool, whether XLA compiles the model, see `fit_buckets`.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class BufferedBatches(OrderedBatches):
         """Yield the place and the batches of each buffer of an epoch, beginning with buffer `number` at `example`."""
         if not self._buckets:  # later buffers may hold longer sequences
             lengths = self.first()[0]
-            buckets = fitted_buckets(lengths, self.limit, batch_size=self.batch_size, compiled=self.compiled)
+            buckets = fit_buckets(lengths, self.limit, batch_size=self.batch_size, compiled=self.compiled)
             self._buckets = buckets if buckets[-1] >= self.limit else [*buckets, self.limit]
         for examples in self.read(epoch, example):
             yield {"example": example, "buffer": number}, self._batches_of(examples, epoch, number)

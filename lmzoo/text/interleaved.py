@@ -10,7 +10,7 @@ from lmzoo.common.tensor_types import Tensors
 from lmzoo.text.batching import Batches, LengthBatches
 
 
-def next_turn(rates: np.ndarray, done: np.ndarray) -> int:
+def choose_next_part(rates: np.ndarray, done: np.ndarray) -> int:
     """Return the index of the part that supplies the next batch.
 
     Turn j of a part is at the time (j + 0.5) / rate, so that the turns of each part are evenly spaced.
@@ -22,12 +22,12 @@ def next_turn(rates: np.ndarray, done: np.ndarray) -> int:
     return int(np.argmin((done + 0.5) / rates))
 
 
-def turns_of_each(rates: np.ndarray, total: int) -> np.ndarray:
+def count_turns(rates: np.ndarray, total: int) -> np.ndarray:
     """Count the turns of each part among the first `total` turns, int64 (K,), for rates float (K,)."""
     time = max(0, total - len(rates)) / rates.sum()  # lower bound of the time of the last turn
     done = np.floor(rates * time + 0.5).astype("int64")
     while done.sum() < total:
-        done[next_turn(rates, done)] += 1
+        done[choose_next_part(rates, done)] += 1
     return done
 
 
@@ -65,10 +65,10 @@ class Interleaved(Batches):
         return self.batches_from(0)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        done = turns_of_each(self.rates, step)
+        done = count_turns(self.rates, step)
         streams = [part.batches_from(int(count)) for part, count in zip(self.parts, done, strict=True)]
         while True:
-            part_index = next_turn(self.rates, done)
+            part_index = choose_next_part(self.rates, done)
             done[part_index] += 1
             yield next(streams[part_index])
 

@@ -85,7 +85,7 @@ def stream(
 
 
 def in_memory(batches: LengthBatches) -> tf.data.Dataset:
-    """Return a `tf.data.Dataset` over the batches of one pass, all made beforehand by `LengthBatches.joined_batches`.
+    """Return a `tf.data.Dataset` over the batches of one pass, all made beforehand by `LengthBatches.join_batches`.
 
     No Python code runs between batches, and no generator is traced: tracing would take longer than a small model takes
     for a few hundred short texts.
@@ -100,7 +100,7 @@ def in_memory(batches: LengthBatches) -> tf.data.Dataset:
             batches.batch_size, keras.tree.map_structure(lambda array: [None] * (array.ndim - 1), run)
         )
 
-    return _prefetch(functools.reduce(tf.data.Dataset.concatenate, map(dataset_of, batches.joined_batches())))
+    return _prefetch(functools.reduce(tf.data.Dataset.concatenate, map(dataset_of, batches.join_batches())))
 
 
 def _prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from lmzoo.common.arguments import is_integer, require
-from lmzoo.text.packing import Encoded, EncodedTexts, Indices, ranges, split_by
+from lmzoo.text.packing import Encoded, EncodedTexts, Indices, ranges, split_at
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.tokenizers.tokenizer import Token
 from lmzoo.text.validate_text import Text, clean_columns, warn
@@ -88,7 +88,7 @@ class WindowedTexts(Encoded):
 
     def by_sequence(self, values: np.ndarray) -> np.ndarray:
         """Split values of the tokens of all windows, (total,), into an object array with one array per text."""
-        return split_by(values, self.sequence_splits)
+        return split_at(values, self.sequence_splits)
 
     def shape(self, width: int) -> tuple[int, int]:
         """Return the number of windows W and their padded length T in batches of a padded `width`."""
@@ -124,12 +124,12 @@ class WindowedTexts(Encoded):
 
     def lay_out(self, outputs: np.ndarray) -> np.ndarray:
         """Return outputs per token, (w, T, ...), with the windows of each text side by side: (n, W·T, ...)."""
-        most = int(self.counts.max(initial=1))
-        if most == 1:
+        max_count = int(self.counts.max(initial=1))
+        if max_count == 1:
             return outputs
         text = np.repeat(np.arange(len(self)), self.counts)  # (w,)
         window = ranges(np.zeros(len(self), "int64"), self.counts)  # (w,)
-        shape = (len(self), most, self.window_length, *outputs.shape[2:])
+        shape = (len(self), max_count, self.window_length, *outputs.shape[2:])
         result = np.zeros(shape, outputs.dtype)  # (n, W, T, ...)
         result[text, window, : outputs.shape[1]] = outputs
         return result.reshape(len(self), -1, *outputs.shape[2:])
@@ -221,8 +221,8 @@ def encode_in_windows(
 ) -> WindowedTexts:
     """Tokenize texts, and pack each into as many windows as it needs.
 
-    A window begins `stride` tokens after the previous one, or a whole window after it if that is less; the last one
-    ends with the text. A text that fits into a sequence has one window, the sequence of `Preprocessor.encode`. Of a
+    A window begins `stride` tokens after the beginning of the previous window, or at its end if that is earlier; the
+    last window ends with the text. A text that fits into a sequence has one window, the sequence of `Preprocessor.encode`. Of a
     pair, the longer text is split, the second one on ties, and each window holds the whole shorter text. If that takes
     more than half of the room, it is truncated to half, with one warning per call.
 
@@ -230,10 +230,10 @@ def encode_in_windows(
         preprocessor: `lmzoo.text.Preprocessor`.
         texts: n strings; a text may also be a list of words if the tokenizer `takes_words`.
         pairs: n second texts, or None.
-        windows: maximum number of windows of a text, which is truncated to them with one warning per call; "auto" for
-            no maximum.
-        stride: int, number of tokens from one window to the next; None for windows that do not overlap.
-        prompt: str, the beginning of each text, which is repeated in each window of the first text.
+        windows: maximum number of windows of a text; "auto" for no maximum. Longer texts are truncated, with one
+            warning per call.
+        stride: int, number of tokens from the beginning of a window to the next; None for windows that do not overlap.
+        prompt: str, with which each first text begins; it is repeated in each of their windows.
 
     Raises:
         TypeError: If an entry is not text; the message names its position.
@@ -255,23 +255,23 @@ def encode_in_windows(
     check_windows(windows, stride)
     tokenizer = preprocessor.tokenizer
     columns = {"texts": texts} if pairs is None else {"texts": texts, "pairs": pairs}
-    first, *rest = (tokenizer.tokenize(column) for column in clean_columns(columns, tokenizer.takes_words))
-    second = rest[0] if rest else [[]] * len(first)
+    first, *second_columns = (tokenizer.tokenize(column) for column in clean_columns(columns, tokenizer.takes_words))
+    second = second_columns[0] if second_columns else [[]] * len(first)
     if len(first) != len(second):
         raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
     lengths, second_lengths = (np.array([*map(len, column)], "int64") for column in (first, second))
     budget = preprocessor.room(pair=pairs is not None)
     splits_first = lengths > second_lengths  # (n,)
     shorter = np.minimum(lengths, second_lengths)
-    kept = np.minimum(shorter, budget // 2)  # (n,), tokens of the shorter text
-    if truncated := int((kept < shorter).sum()):
+    shorter_length = np.minimum(shorter, budget // 2)  # (n,), tokens of the shorter text
+    if truncated := int((shorter_length < shorter).sum()):
         warn(
             f"{truncated} of {len(first)} pairs hold two long texts; the shorter one was truncated to {budget // 2} "
             "tokens, half of a window."
         )
     lead = np.where(splits_first, _prompt_lengths(tokenizer.tokenize([prompt])[0] if prompt else [], first), 0)
-    lead = np.minimum(lead, budget - kept - 1)  # (n,), tokens of the prompt
-    room = budget - kept - lead  # (n,)
+    lead = np.minimum(lead, budget - shorter_length - 1)  # (n,), tokens of the prompt
+    room = budget - shorter_length - lead  # (n,)
     steps = room if stride is None else np.minimum(room, stride)
     totals = np.maximum(lengths, second_lengths) - lead
     placed = _place_windows(totals, room, steps, windows, preprocessor.sequence_length)
@@ -281,12 +281,12 @@ def encode_in_windows(
         begin += lead[i]
         if splits_first[i]:
             firsts.append(first[i][: lead[i]] + first[i][begin : begin + count])
-            seconds.append(second[i][: kept[i]])
+            seconds.append(second[i][: shorter_length[i]])
         else:
-            firsts.append(first[i][: kept[i]])
+            firsts.append(first[i][: shorter_length[i]])
             seconds.append(second[i][begin : begin + count])
     packed = preprocessor.pack(firsts, None if pairs is None else seconds)
-    return WindowedTexts(_with_empty(packed), placed.splits, preprocessor.sequence_length)
+    return WindowedTexts(_append_empty(packed), placed.splits, preprocessor.sequence_length)
 
 
 def encode_words_in_windows(
@@ -303,8 +303,8 @@ def encode_words_in_windows(
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
         texts: n lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits.
-        windows: maximum number of windows of a text, which is truncated to them with one warning per call; "auto" for
-            no maximum.
+        windows: maximum number of windows of a text; "auto" for no maximum. Longer texts are truncated, with one
+            warning per call.
         stride: int, number of tokens from one window to the next; None for half a window.
 
     Raises:
@@ -316,7 +316,7 @@ def encode_words_in_windows(
     tokens = [[*itertools.chain.from_iterable(word_ids)] for word_ids in ids]
     totals = np.array([*map(len, tokens)], "int64")  # (n,)
     room = np.full_like(totals, preprocessor.room())
-    steps = np.minimum(room, half_a_window(preprocessor) if stride is None else stride)
+    steps = np.minimum(room, halve_window(preprocessor) if stride is None else stride)
     placed = _place_windows(totals, room, steps, windows, preprocessor.sequence_length)
     slices = zip(placed.text.tolist(), placed.begin.tolist(), placed.count.tolist(), strict=True)
     packed = preprocessor.pack([tokens[i][begin : begin + count] for i, begin, count in slices])
@@ -332,7 +332,7 @@ def encode_words_in_windows(
     word_lengths = np.array([len(word) for word_ids in ids for word in word_ids], "int64")
     first = positions[np.cumsum(word_lengths) - word_lengths]
     return WindowedWords(
-        _with_empty(packed),
+        _append_empty(packed),
         placed.splits,
         preprocessor.sequence_length,
         joined_texts,
@@ -343,7 +343,7 @@ def encode_words_in_windows(
     )
 
 
-def half_a_window(preprocessor: Preprocessor) -> int:
+def halve_window(preprocessor: Preprocessor) -> int:
     """Return half of the tokens of a window of single texts, rounded up: the default `stride` for words."""
     return (preprocessor.room() + 1) // 2
 
@@ -360,7 +360,7 @@ def _prompt_lengths(prompt: Sequence[Token], texts: Sequence[Sequence[Token]]) -
     return lengths
 
 
-def _with_empty(packed: EncodedTexts) -> EncodedTexts:
+def _append_empty(packed: EncodedTexts) -> EncodedTexts:
     """Return packed sequences, followed by an empty one."""
     splits = np.append(packed.sequence_splits, packed.sequence_splits[-1])
     return EncodedTexts(packed.token_ids, splits, np.append(packed.second, np.int32(0)))

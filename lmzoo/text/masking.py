@@ -95,7 +95,7 @@ class Masking:
             rng: numpy generator, source of randomness.
 
         Returns:
-            `positions` int32 (B, M), rising and padded with 0, and `chosen` bool (B, M), false at padding; M is
+            `positions` int32 (B, M), rising and padded with 0, and `is_chosen` bool (B, M), false at padding; M is
             `slots(T)`.
         """
         slots = self.slots(candidates.shape[1])
@@ -114,8 +114,8 @@ class Masking:
             picked = (rank < counts[:, None]) & candidates
         # Stable sort of "not picked": the picked positions first, in rising order.
         positions = np.argsort(~picked, axis=1, kind="stable")[:, :slots]  # (B, M)
-        chosen = np.take_along_axis(picked, positions, axis=1)
-        return np.where(chosen, positions, 0).astype("int32"), chosen
+        is_chosen = np.take_along_axis(picked, positions, axis=1)
+        return np.where(is_chosen, positions, 0).astype("int32"), is_chosen
 
     def _length_weights(self) -> np.ndarray:
         """Return weights in proportion to the probabilities of choosing 1, 2, ... words together, float (ngram,)."""
@@ -213,11 +213,11 @@ def _pick_words(
     return picked
 
 
-def _draw_lengths(apart: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _draw_lengths(is_apart: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Draw how many words, beginning with each word, to choose together.
 
     Args:
-        apart: bool (words,), whether a word does not directly follow the previous one, so that they are not chosen
+        is_apart: bool (words,), whether a word does not directly follow the previous one, so that they are not chosen
             together.
         weights: float (longest,), in proportion to the probabilities of 1, 2, ... words.
         rng: numpy generator, source of randomness.
@@ -225,7 +225,7 @@ def _draw_lengths(apart: np.ndarray, weights: np.ndarray, rng: np.random.Generat
     Returns:
         int64 (words,), at most the number of words before the next one that is apart.
     """
-    run = np.cumsum(apart)  # (words,)
+    run = np.cumsum(is_apart)  # (words,)
     limits = np.minimum(len(weights), np.searchsorted(run, run, side="right") - np.arange(len(run)))  # (words,)
     cumulative_weights = np.cumsum(weights)  # (longest,)
     lengths = 1 + np.searchsorted(

@@ -74,7 +74,7 @@ def ranges(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
 
 
-def split_by(values: np.ndarray, splits: np.ndarray) -> np.ndarray:
+def split_at(values: np.ndarray, splits: np.ndarray) -> np.ndarray:
     """Split values, (total,), at `splits`, int (n + 1,), into an object array of n arrays."""
     result = np.empty(len(splits) - 1, object)
     result[:] = np.split(values, splits[1:-1])
@@ -154,7 +154,7 @@ class EncodedTexts(Encoded):
 
     def by_sequence(self, values: np.ndarray) -> np.ndarray:
         """Split values of all tokens, (total,), into an object array with one array per sequence."""
-        return split_by(values, self.sequence_splits)
+        return split_at(values, self.sequence_splits)
 
     def padded(self, indices: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the sequences at `indices`, int (b,), padded to one length with `pad_id`.

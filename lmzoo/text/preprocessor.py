@@ -20,7 +20,7 @@ from lmzoo.text.preset_storage import PRESET_STORAGE
 from lmzoo.text.segments import split_segments
 from lmzoo.text.tf_data import features_in_graph, is_symbolic
 from lmzoo.text.tokenizers.tokenizer import Token, Tokenizer
-from lmzoo.text.validate_text import clean_columns, holds_text, single_text, warn
+from lmzoo.text.validate_text import as_single_text, clean_columns, holds_text, warn
 from lmzoo.text.word_splitting import place_words
 
 _MASKING = "`masking` of a task holds the rates: pass `masking=lmzoo.text.Masking(...)` to `MaskedLM`"
@@ -280,7 +280,7 @@ class Preprocessor(AdvisesOnNames):
         if any(map(is_symbolic, columns_or_texts)):
             features = features_in_graph(self._pad, columns_or_texts, self.sequence_length)
         else:
-            features = self._features_of(x, [single_text(part) for part in columns_or_texts])
+            features = self._features_of(x, [as_single_text(part) for part in columns_or_texts])
         return keras.utils.pack_x_y_sample_weight(features, _as_column(y), _as_column(sample_weight))
 
     def _features_of(self, x: Any, single: list[str | bytes | None]) -> dict[str, np.ndarray]:

@@ -44,7 +44,7 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
 
 
 def clean_segments(x: Any, words: bool = False) -> list[list[Any]]:
-    """Split `x` as `split_segments` does and clean the texts: return one list for single texts, two for pairs.
+    """Split `x` with `split_segments` and clean the texts: return one list for single texts, two for pairs.
 
     Raises:
         TypeError: If `x` is not a list of texts, or an entry is not text.

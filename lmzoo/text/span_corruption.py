@@ -1,4 +1,4 @@
-"""Span corruption, T5's pre-training objective: dropped spans of tokens are to be written by the model."""
+"""Span corruption, T5's pre-training objective: the model writes spans of tokens that were dropped from its input."""
 
 from __future__ import annotations
 

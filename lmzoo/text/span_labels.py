@@ -23,7 +23,7 @@ def _continues(before: tuple[str, str], word: tuple[str, str]) -> bool:
     return type_ == type_before and mark in ("I", "E") and mark_before in ("B", "I")
 
 
-def spans_of(labels: Sequence[str], scheme: SpanScheme | None = None) -> list[tuple[str, int, int]]:
+def find_marked_spans(labels: Sequence[str], scheme: SpanScheme | None = None) -> list[tuple[str, int, int]]:
     """Return the spans that word labels mark, by the rules of conlleval and of seqeval's default mode.
 
     Args:
@@ -36,10 +36,10 @@ def spans_of(labels: Sequence[str], scheme: SpanScheme | None = None) -> list[tu
     Example:
 
     ```python
-    from lmzoo.text.span_labels import spans_of
+    from lmzoo.text.span_labels import find_marked_spans
 
-    spans_of(["B-PER", "I-PER", "O", "I-LOC"])  # [("PER", 0, 2), ("LOC", 3, 4)]
-    spans_of(["PER_B", "PER_L", "O", "LOC_U"])  # [("PER", 0, 2), ("LOC", 3, 4)]
+    find_marked_spans(["B-PER", "I-PER", "O", "I-LOC"])  # [("PER", 0, 2), ("LOC", 3, 4)]
+    find_marked_spans(["PER_B", "PER_L", "O", "LOC_U"])  # [("PER", 0, 2), ("LOC", 3, 4)]
     ```
     """
     scheme = scheme or SpanScheme.of(labels)
@@ -56,7 +56,7 @@ def spans_of(labels: Sequence[str], scheme: SpanScheme | None = None) -> list[tu
 
 
 class SpanTable(NamedTuple):
-    """The rules of `spans_of` as lookup arrays, for ops of any backend.
+    """The rules of `find_marked_spans` as lookup arrays, for ops of any backend.
 
     The arrays have an extra entry at index C for "no word", such as before the first word of a text.
 
@@ -90,7 +90,7 @@ class SpanTable(NamedTuple):
 # === Writing spans ===
 
 
-def labels_of_span(type_: str, length: int, scheme: SpanScheme) -> list[str]:
+def label_span(type_: str, length: int, scheme: SpanScheme) -> list[str]:
     """Return the labels of a span of `length` words in a scheme, such as "B-PER", "I-PER" or "B-PER", "E-PER".
 
     Raises:

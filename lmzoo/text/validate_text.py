@@ -107,7 +107,7 @@ def holds_text(values: Any) -> bool:
     return is_text(next(iter(values), None) if is_sequence else values)
 
 
-def single_text(value: Any) -> str | bytes | None:
+def as_single_text(value: Any) -> str | bytes | None:
     """Return `value`, or the content of a scalar array or tensor, if it is a single text, else None."""
     if getattr(value, "ndim", None) == 0:
         value = value.numpy() if hasattr(value, "numpy") else value.item()
@@ -120,7 +120,7 @@ def is_column(values: object) -> bool:
     return isinstance(values, Iterable) and not is_excluded
 
 
-def clean_texts(texts: Iterable[object], what: str = "texts") -> list[str]:
+def clean_texts(texts: Iterable[object], name: str = "texts") -> list[str]:
     r"""Check a batch of texts and turn each into a valid Unicode string.
 
     Bytes are decoded as UTF-8. Invalid bytes and lone surrogates become U+FFFD, with one warning per call. The empty
@@ -128,7 +128,7 @@ def clean_texts(texts: Iterable[object], what: str = "texts") -> list[str]:
 
     Args:
         texts: strings or bytes, in a list, tuple, numpy array or tensor of strings.
-        what: str, name of the argument in messages.
+        name: str, name of the argument in messages.
 
     Returns:
         A list of strings.
@@ -144,7 +144,7 @@ def clean_texts(texts: Iterable[object], what: str = "texts") -> list[str]:
     clean_texts(["a café", b"caf\xc3\xa9", ""])  # ["a café", "café", ""]
     ```
     """
-    return clean_columns({what: texts})[0]
+    return clean_columns({name: texts})[0]
 
 
 def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) -> list[list[Any]]:
@@ -162,8 +162,8 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
     """
     clean = _clean_words if words else _clean
     cleaned = {
-        what: [clean(text, what, i) for i, text in enumerate(_check_column(texts, what))]
-        for what, texts in columns.items()
+        name: [clean(text, name, i) for i, text in enumerate(_check_column(texts, name))]
+        for name, texts in columns.items()
     }
     num_replaced = sum(changed for column in cleaned.values() for _, changed in column)
     if num_replaced:
@@ -172,20 +172,20 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
     return [[text for text, _ in column] for column in cleaned.values()]
 
 
-def _check_column(texts: object, what: str) -> Iterable[object]:
-    """Convert a batch of texts from a tensor or array to a Python iterable; `what` names it in messages."""
+def _check_column(texts: object, name: str) -> Iterable[object]:
+    """Convert a batch of texts from a tensor or array to a Python iterable; `name` names it in messages."""
     if hasattr(texts, "numpy"):
         texts = texts.numpy()
     if isinstance(texts, np.ndarray):
         texts = texts.tolist()
     if is_text(texts):
-        raise TypeError(f"`{what}` must be a list of strings, got one string; write [{texts!r:.40}].")
+        raise TypeError(f"`{name}` must be a list of strings, got one string; write [{texts!r:.40}].")
     if not is_column(texts):
-        raise TypeError(f"`{what}` must be a list of strings, got {texts!r:.60} ({type(texts).__name__}).")
+        raise TypeError(f"`{name}` must be a list of strings, got {texts!r:.60} ({type(texts).__name__}).")
     return texts  # type: ignore[return-value]
 
 
-def _clean(text: object, what: str, position: int) -> tuple[str, bool]:
+def _clean(text: object, name: str, position: int) -> tuple[str, bool]:
     """Return the text as a valid string, and whether it was changed."""
     if isinstance(text, bytes):
         try:
@@ -193,17 +193,17 @@ def _clean(text: object, what: str, position: int) -> tuple[str, bool]:
         except UnicodeDecodeError:
             return text.decode(errors="replace"), True
     if not isinstance(text, str):
-        raise TypeError(f"`{what}[{position}]` must be a string, got {text!r:.60} ({type(text).__name__}).")
+        raise TypeError(f"`{name}[{position}]` must be a string, got {text!r:.60} ({type(text).__name__}).")
     if not text.isascii() and _SURROGATE.search(text):
         return _SURROGATE.sub("\ufffd", text), True
     return text, False
 
 
-def _clean_words(text: object, what: str, position: int) -> tuple[str | list[str], bool]:
+def _clean_words(text: object, name: str, position: int) -> tuple[str | list[str], bool]:
     """Return a text, or a list of words, as valid strings, and whether it was changed."""
     if isinstance(text, np.ndarray):  # words from a row of a ragged tensor or of a table
         text = text.tolist()
     if not isinstance(text, (list, tuple)):
-        return _clean(text, what, position)
-    cleaned = [_clean(word, f"{what}[{position}]", i) for i, word in enumerate(text)]
+        return _clean(text, name, position)
+    cleaned = [_clean(word, f"{name}[{position}]", i) for i, word in enumerate(text)]
     return [word for word, _ in cleaned], any(changed for _, changed in cleaned)

@@ -119,8 +119,8 @@ def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
     return [(word, end - len(word), end) for word, end in zip(text, ends.tolist(), strict=True)]
 
 
-def words_of(text: str) -> list[str]:
-    """Split a text into words as `split_words` does, but without offsets, which is faster."""
+def split_into_words(text: str) -> list[str]:
+    """Return the words of `split_words` without their offsets, which is faster."""
     return [match[0] for match in _match_words(text)]
 
 

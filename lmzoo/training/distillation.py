@@ -20,10 +20,10 @@ from keras import ops
 from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.sublayers import merged_weights
+from lmzoo.layers.sublayers import get_stored_weights
 from lmzoo.layers.temporary import temporary_attributes
 from lmzoo.parallel.several_devices import SeveralDevicesModel
-from lmzoo.text.batching import LengthBatches, fitted_buckets
+from lmzoo.text.batching import LengthBatches, fit_buckets
 from lmzoo.text.keras_input import keras_input
 from lmzoo.training.divergence import StopOnDivergence
 
@@ -145,7 +145,7 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     backbone = type(teacher.backbone)(**{**config, "num_layers": student_layers, "fine_tuning": None})
     student_parts = {"backbone": backbone, "preprocessor": teacher.preprocessor, "name": None}
     student = type(teacher)(**{**teacher.get_config(), **student_parts})
-    teacher_weights = {_strip_model_names(path, teacher): value for path, value in merged_weights(teacher)}
+    teacher_weights = {_strip_model_names(path, teacher): value for path, value in get_stored_weights(teacher)}
     for weight in student.weights:
         path = _strip_model_names(weight.path, student)
         # Does not match ALBERT's groups: layers share them, so the student has all of them.
@@ -272,7 +272,7 @@ def distill(
         # For a student without segment ids, the teacher reads all tokens as the first segment.
         teacher_inputs = {name: inputs.get(name, ops.zeros_like(inputs["token_ids"])) for name in teacher.input}
     else:
-        batches.make_batch = _with_teacher_features(batches.make_batch, teacher, texts)
+        batches.make_batch = _add_teacher_features(batches.make_batch, teacher, texts)
         teacher_inputs = {name: _copy_input(x, _TEACHER + name) for name, x in teacher.input.items()}
         inputs.update({_TEACHER + name: x for name, x in teacher_inputs.items()})
     teacher_outputs = ComparedOutputs(**frozen_teacher(teacher_inputs))
@@ -336,7 +336,7 @@ def _training_batches(student: Any, texts: Any, y: Any, batch_size: int, seed: i
     if y is not None or student.distillation.makes_labels:
         return student.training_batches(texts, y, batch_size=batch_size, seed=seed)
     encoded = student.encode_inputs(texts)
-    buckets = fitted_buckets(encoded.lengths, student.text_preprocessor.sequence_length, batch_size=batch_size)
+    buckets = fit_buckets(encoded.lengths, student.text_preprocessor.sequence_length, batch_size=batch_size)
 
     def make_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
         return (student.select_inputs(student.features(encoded, indices, width)),)
@@ -344,10 +344,10 @@ def _training_batches(student: Any, texts: Any, y: Any, batch_size: int, seed: i
     return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "shuffle", (seed,))
 
 
-def _with_teacher_features(make_batch: MakeBatch, teacher: Any, texts: Any) -> MakeBatch:
+def _add_teacher_features(make_batch: MakeBatch, teacher: Any, texts: Any) -> MakeBatch:
     """Return a function that adds the features of the teacher's own tokens to the student's batches."""
     encoded = teacher.encode_inputs(texts)
-    buckets = np.array(fitted_buckets(encoded.lengths, teacher.text_preprocessor.sequence_length))
+    buckets = np.array(fit_buckets(encoded.lengths, teacher.text_preprocessor.sequence_length))
 
     def make_joined_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         features, *labels = make_batch(indices, width, rng)
@@ -364,7 +364,7 @@ def _tokenize_alike(student: Any, teacher: Any) -> bool:
     for preprocessor in (student.text_preprocessor, teacher.text_preprocessor):
         tokenizer = preprocessor.tokenizer
         settings.append((type(tokenizer), tokenizer.get_config(), preprocessor.packing, preprocessor.sequence_length))
-    return settings[0] == settings[1] and not _first_difference(student, teacher)
+    return settings[0] == settings[1] and not _describe_first_difference(student, teacher)
 
 
 def _check_tasks(student: Any, teacher: Any, y: Any) -> DistillationSettings:
@@ -387,14 +387,14 @@ def _check_tasks(student: Any, teacher: Any, y: Any) -> DistillationSettings:
     for name, task in (("student", student), ("teacher", teacher)):
         advice = "Texts are truncated here; set it again afterwards."
         require(task.windows is None, f"{name}.windows", "None", task.windows, advice)
-    if settings.per_token and (difference := _first_difference(student, teacher)):
+    if settings.per_token and (difference := _describe_first_difference(student, teacher)):
         raise ValueError(f"Student and teacher must have the same vocabulary; {difference}.")
     if y is not None and not settings.takes_labels:
         raise ValueError(f"A {type(student).__name__} is distilled from texts alone: leave out `y`.")
     return settings
 
 
-def _first_difference(student: Any, teacher: Any) -> str:
+def _describe_first_difference(student: Any, teacher: Any) -> str:
     """Return a description of the first difference between the tasks' vocabularies, or "" if they are equal."""
     vocabularies = [task.text_preprocessor.tokenizer.vocabulary for task in (student, teacher)]
     if list(vocabularies[0]) == list(vocabularies[1]):

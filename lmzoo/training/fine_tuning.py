@@ -56,7 +56,7 @@ StoredRecipes = Mapping[str, FineTuningRecipe | Mapping[str, Any]]
 
 
 def read_recipes(stored: StoredRecipes | None) -> dict[str, FineTuningRecipe]:
-    """Return recipes by kind of head, given recipes or the dicts that `stored_recipes` returns.
+    """Return recipes by kind of head, given recipes or the dicts that `recipes_to_json` returns.
 
     Raises:
         ValueError: if `stored` is neither, or has a field that recipes do not have.
@@ -78,7 +78,7 @@ def _read_recipe(head: str, recipe: object) -> FineTuningRecipe:
     return FineTuningRecipe(**recipe)
 
 
-def stored_recipes(recipes: Mapping[str, FineTuningRecipe]) -> dict[str, dict[str, Any]]:
+def recipes_to_json(recipes: Mapping[str, FineTuningRecipe]) -> dict[str, dict[str, Any]]:
     """Return recipes as a dict of dicts, which can be written as JSON."""
     return {
         head: {name: value for name, value in dataclasses.asdict(recipe).items() if value is not None}
@@ -86,7 +86,7 @@ def stored_recipes(recipes: Mapping[str, FineTuningRecipe]) -> dict[str, dict[st
     }
 
 
-def usual_recipe(hidden_dim: int) -> FineTuningRecipe:
+def make_default_recipe(hidden_dim: int) -> FineTuningRecipe:
     """Return the default recipe for backbones that recommend none, scaled to their width.
 
     The peak learning rate is 5e-5 at a width of 768, as in Devlin et al. (2019), and inversely proportional to the

@@ -8,11 +8,11 @@ import keras
 from keras import ops
 
 from lmzoo.common.tensor_types import Features, Tensor
-from lmzoo.layers.remat import recomputed, seeds_of
+from lmzoo.layers.remat import get_seeds, recompute_in_backward
 from lmzoo.layers.scan import scan
 
 
-def in_mini_batches(
+def compute_in_mini_batches(
     layer: keras.layers.Layer, function: Callable[[Features], Tensor], inputs: Features, size: int
 ) -> Tensor:
     """Return `function(inputs)`, computed in mini-batches whose activations are recomputed in the backward pass.
@@ -26,8 +26,8 @@ def in_mini_batches(
         function: the layer's computation in training, from inputs to one float tensor (B, ...), row by row; it changes
             only seeds.
         inputs: tensors by name, (B, ...).
-        size: int, maximum number of rows of a mini-batch. All mini-batches have the same number of rows; rows that are
-            missing in the last one are repetitions, whose results are not returned.
+        size: int, maximum number of rows of a mini-batch. All mini-batches have the same number of rows: the last
+            one is filled up with repeated rows, whose results are dropped.
     """
     count = ops.shape(next(iter(inputs.values())))[0]
     if isinstance(count, int) and count <= size:
@@ -39,14 +39,14 @@ def in_mini_batches(
         name: ops.reshape(ops.take(values, indices, axis=0), (num_parts, rows, *ops.shape(values)[1:]))
         for name, values in inputs.items()
     }
-    seeds = seeds_of(layer)
+    seeds = get_seeds(layer)
     seed_ids = {id(v) for v in seeds}
     fixed = [(v, ops.copy(v.value)) for v in layer.variables if id(v) not in seed_ids]
 
     # A loop needs stateless calls, so the dropout seeds are the carry.
     def step(values: list[Tensor], part: Features) -> tuple[list[Tensor], Tensor]:
         with keras.StatelessScope(state_mapping=[*fixed, *zip(seeds, values, strict=True)]) as scope:
-            result = recomputed(layer, lambda: function(part))
+            result = recompute_in_backward(layer, lambda: function(part))
         return [scope.get_current_value(v) for v in seeds], result
 
     new_values, results = scan(step, [ops.copy(v.value) for v in seeds], parts)  # (num_parts, rows, ...)

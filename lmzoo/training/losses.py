@@ -63,7 +63,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
-def loss_of_logits(loss: Any) -> Any:
+def make_loss_of_logits(loss: Any) -> Any:
     """Return a loss, or a dict of losses, for a model whose outputs are logits.
 
     Args:
@@ -76,7 +76,7 @@ def loss_of_logits(loss: Any) -> Any:
         ValueError: if the loss is a cross-entropy of probabilities.
     """
     if isinstance(loss, dict):
-        return {name: loss_of_logits(part) for name, part in loss.items()}
+        return {name: make_loss_of_logits(part) for name, part in loss.items()}
     kinds = {
         "sparse_categorical_crossentropy": keras.losses.SparseCategoricalCrossentropy,
         "categorical_crossentropy": keras.losses.CategoricalCrossentropy,

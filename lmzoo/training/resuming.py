@@ -22,8 +22,8 @@ from lmzoo.errors import NotFiniteError
 from lmzoo.files.atomic import check_path
 from lmzoo.files.urls import is_url
 from lmzoo.layers.carried_state import OUTSIDE_TRAINING
-from lmzoo.layers.finite import not_finite
-from lmzoo.parallel.processes import check_same, gathered, process_index
+from lmzoo.layers.finite import describe_not_finite
+from lmzoo.parallel.processes import all_gather, check_same, process_index
 from lmzoo.parallel.several_devices import on_every_process
 from lmzoo.text.batching import Batches
 from lmzoo.training.run_state import RunState, RunStates
@@ -251,7 +251,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     def _share_signals(self) -> None:
         """Share stop signals and the save timer, so that all processes act in the same step."""
         overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
-        signals, overdue_flags = gathered([self._received_signal or 0, overdue]).T  # (P,) each
+        signals, overdue_flags = all_gather([self._received_signal or 0, overdue]).T  # (P,) each
         self._signal = int(signals.max()) or None
         self._is_overdue = bool(overdue_flags[0])
 
@@ -267,7 +267,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         self._is_overdue = False
 
 
-def _named_variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
+def _list_named_variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
     """Yield all variables of the model and its optimizer, named by order: Keras' names differ between processes."""
     model_variables = [variable for variable in model.variables if variable.name != OUTSIDE_TRAINING]
     for part, variables in (("model", model_variables), ("optimizer", model.optimizer.variables)):
@@ -281,9 +281,9 @@ def _read_arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
     Raises:
         NotFiniteError: if a value is NaN or infinite, since a run could not recover from such a state.
     """
-    for name, variable in _named_variables(model):
+    for name, variable in _list_named_variables(model):
         array = np.asarray(keras.ops.convert_to_numpy(on_every_process(keras.ops.convert_to_tensor(variable))))
-        if problem := not_finite(variable.path, array):
+        if problem := describe_not_finite(variable.path, array):
             raise NotFiniteError(
                 f"Training diverged: {problem}. The state is not saved, and the one before is kept; start again in "
                 "another folder with a lower learning rate."
@@ -293,7 +293,7 @@ def _read_arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
 
 def _load_state(state: RunState, model: keras.Model) -> None:
     """Assign the arrays of a saved state to the variables of the model and its optimizer."""
-    variables = dict(_named_variables(model))
+    variables = dict(_list_named_variables(model))
     tensors = state.tensors
     specs = {name: (tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for name, v in variables.items()}
     if specs != {name: (tensors.shape(name), tensors.dtype(name)) for name in tensors.names()}:

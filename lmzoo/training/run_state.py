@@ -19,7 +19,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.manifest import verify_manifest, write_manifest
 from lmzoo.files.preset_files import MANIFEST_FILE, read_json, write_json
-from lmzoo.files.urls import copy_folder, exists, find_files, inside, is_url, names_below, remove_folder
+from lmzoo.files.urls import copy_folder, exists, find_files, is_url, join_path, names_below, remove_folder
 
 _POSITION_FILE = "position.json"
 _STATE_FILE = "state.safetensors"
@@ -85,7 +85,7 @@ class RunStates:
         if is_url(self.folder):
             with tempfile.TemporaryDirectory(prefix="lmzoo-") as temporary:
                 _write_files(Path(temporary), arrays, position)
-                copy_folder(temporary, inside(self.folder, name), last=MANIFEST_FILE)
+                copy_folder(temporary, join_path(self.folder, name), last=MANIFEST_FILE)
         else:
             with atomic_directory(Path(self.folder, name), marker=MANIFEST_FILE, owns=_FILES) as directory:
                 _write_files(directory, arrays, position)
@@ -99,7 +99,7 @@ class RunStates:
 
     def _remove(self, name: str) -> None:
         if is_url(self.folder):
-            remove_folder(inside(self.folder, name))
+            remove_folder(join_path(self.folder, name))
             return
         path = Path(self.folder, name)
         with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ class RunStates:
         """
         names = self.names()
         for name in reversed(names):
-            path = inside(self.folder, name)
+            path = join_path(self.folder, name)
             local_copy = None
             if is_url(self.folder):
                 local_copy = Path(tempfile.mkdtemp(prefix="lmzoo-"), name)

@@ -47,7 +47,7 @@ class SpanScore(keras.metrics.Metric):
     """Precision, recall or F1 of spans, over all batches.
 
     A predicted span is correct if its type, its start and its end are right. Spans are read from labels as in conlleval
-    and, by default, seqeval; see `lmzoo.text.span_labels.spans_of`.
+    and, by default, seqeval; see `lmzoo.text.span_labels.find_marked_spans`.
 
     Args:
         labels: list of str, names of the classes, in a scheme that `lmzoo.common.span_marks.SpanScheme` reads.

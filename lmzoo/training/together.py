@@ -13,9 +13,9 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.arguments import is_integer, is_number, require
-from lmzoo.common.log_filters import without_log_lines
+from lmzoo.common.log_filters import suppress_log_lines
 from lmzoo.common.tensor_types import Features, Tensor
-from lmzoo.common.weights_in_place import kept_weights
+from lmzoo.common.weights_in_place import restore_weights_on_error
 from lmzoo.parallel.processes import several_processes
 from lmzoo.text.batching import LengthBatches
 from lmzoo.text.interleaved import Interleaved
@@ -42,8 +42,8 @@ def fit_together(
 
     Each step trains one task on a batch of its own examples, with its own loss; the steps of each task are evenly
     spaced. All tasks share the optimizer, whose moments take the gradient of a head as 0 in the steps of other tasks.
-    Afterwards, each task predicts, is saved and is exported by itself, and `backbone.save_to_preset(folder,
-    tasks={...})` writes all tasks into one preset.
+    Afterwards, each task can predict, and can be saved and exported, independently of the other tasks.
+    `backbone.save_to_preset(folder, tasks={...})` writes all tasks into one preset.
 
     Args:
         tasks: dict from names to `(task, x, y)`, or `(task, x)` for a task without labels. All tasks must be built on
@@ -109,7 +109,7 @@ def fit_together(
     steps = steps_per_epoch or int(counts.sum())
     run = TrainingRun.begin(model, batches, epochs, steps, 0, [*callbacks, history])
     # TensorFlow's warnings are suppressed, since tracing is expected for each task and padded length.
-    with kept_weights(model), without_log_lines("triggered tf.function retracing"), run.stoppable():
+    with restore_weights_on_error(model), suppress_log_lines("triggered tf.function retracing"), run.stop_after_step():
         _run_epochs(model, batches, run, epochs, steps, verbose, lambda: _evaluate(models, validation, batch_size))
     for task in models.values():
         task.merge_weights()
@@ -166,11 +166,13 @@ def _read_part(name: str, entry: tuple[Any, ...], batch_size: int, seed: int) ->
     except (TypeError, ValueError) as error:
         error_class = TypeError if isinstance(error, TypeError) else ValueError
         raise error_class(f"In the task {name!r}: {error}") from error
-    part.make_batch = _named(name, part.make_batch)
+    part.make_batch = _add_name(name, part.make_batch)
     return part
 
 
-def _named(name: str, make_batch: MakeBatch) -> MakeBatch:
+def _add_name(name: str, make_batch: MakeBatch) -> MakeBatch:
+    """Return a function that makes the same batches as dicts with the task's name as key."""
+
     def make_named_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         return tuple({name: values} for values in make_batch(indices, width, rng))
 
@@ -243,8 +245,8 @@ class _JointModel(keras.Model):
         loss = task.compute_loss(x[name], y, y_pred[name], sample_weight, training=training)
         # On JAX, losses that layers add are losses of the outer model only.
         own_losses = [*map(id, task.losses)]
-        for added in self.losses:
-            loss = loss if id(added) in own_losses else loss + added
+        for layer_loss in self.losses:
+            loss = loss if id(layer_loss) in own_losses else loss + layer_loss
         # The heads of the other tasks take part, so that their gradients are zero on every backend. TensorFlow would
         # otherwise have none for them, and skip their moments.
         trained = {id(variable) for variable in task.trainable_variables}

@@ -90,7 +90,7 @@ class TrainingRun:
         ordered = _order_callbacks(callbacks, checkpoint, data if first_step is None else None)
         return cls(first_step, initial_epoch, steps_per_epoch, ordered, checkpoint)
 
-    def stoppable(self) -> contextlib.AbstractContextManager[None]:
+    def stop_after_step(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which SIGTERM and Ctrl-C stop a resumable run after the current step has been saved."""
         return contextlib.nullcontext() if self.checkpoint is None else self.checkpoint.listening()
 

@@ -1,4 +1,4 @@
-"""Callback that unfreezes the layers of a model one after the other."""
+"""Callback that unfreezes the layers of a model one by one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lmzoo.training.training_run import inner_optimizer
 class GradualUnfreezing(keras.callbacks.Callback):
     """Callback that trains the head first, and then one more layer after each epoch (Howard & Ruder, 2018).
 
-    Layers are unfrozen from the top; `layers_of` returns their order. They stay frozen if there are fewer epochs than
-    layers. A frozen layer gets no update, but its gradients are computed, so that a step takes as long as without the
-    callback. The callback works with `ResumableCheckpoint`, and ends with `fit`: the next one trains all layers.
+    Layers are unfrozen from the top; `layers_of` returns their order. If there are fewer epochs than layers, the lowest
+    layers stay frozen. Gradients of frozen layers are computed and not applied, so a step takes as long as without the
+    callback. The callback works with `ResumableCheckpoint`. When `fit` ends, all layers are unfrozen.
 
     Args:
         epochs_per_layer: int, number of epochs after which the next layer is unfrozen.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lmzoo.analysis import attribution, integrated_gradients, leave_out
-from lmzoo.analysis.explained import _without, _words
+from lmzoo.analysis.explained import _remove_word, _words
 from lmzoo.families.albert import FAMILY as ALBERT
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.distilbert import FAMILY as DISTILBERT
@@ -18,7 +18,7 @@ from lmzoo.testing import randomize, tiny_task
 PAIRS = [("the film", "was good ."), ("a", "the plot was dull")]
 
 
-def task_of(kind, family):
+def get_task_class(kind, family):
     task = tiny_task(kind, family)
     randomize(task)
     return task
@@ -28,7 +28,7 @@ def task_of(kind, family):
 @pytest.mark.parametrize("family", [FAMILY, ALBERT, GPT2, DISTILBERT], ids=lambda family: family.name)
 def test_contributions_add_up(family):
     """To one per cent of the difference."""
-    task = task_of(TextClassifier, family)
+    task = get_task_class(TextClassifier, family)
     logits = task.predict(PAIRS, verbose=0)
     for found, row in zip(integrated_gradients(task, PAIRS), logits, strict=True):
         assert found.target == task.class_names[row.argmax()]
@@ -41,7 +41,7 @@ def test_contributions_add_up(family):
 
 def test_points_on_the_way(monkeypatch):
     """With too few, there is a warning."""
-    task, texts = task_of(TextRegressor, FAMILY), ["the film was good"]
+    task, texts = get_task_class(TextRegressor, FAMILY), ["the film was good"]
     (found,) = integrated_gradients(task, texts)
     assert found.target == "score"
     assert abs(found.values.sum() - (found.score - found.baseline)) < 1e-4
@@ -56,7 +56,7 @@ def test_points_on_the_way(monkeypatch):
 
 
 def test_words_are_left_out():
-    task = task_of(TextClassifier, FAMILY)
+    task = get_task_class(TextClassifier, FAMILY)
     (first, second) = leave_out(task, PAIRS, target="B-PER")
     assert first.tokens == ["the", "film", "was", "good", "."]
     assert first.segments.tolist() == [0, 0, 1, 1, 1]
@@ -66,7 +66,7 @@ def test_words_are_left_out():
     assert first.values[3] == pytest.approx(whole - without, abs=1e-5)
     assert first.baseline is None
     assert len(second.tokens) == 5
-    (found,) = leave_out(task_of(TextRegressor, ELMO), ["a film"])
+    (found,) = leave_out(get_task_class(TextRegressor, ELMO), ["a film"])
     assert found.tokens == ["a", "film"]
     (empty,) = leave_out(task, [""])
     assert empty.values.shape == (0,)
@@ -87,12 +87,12 @@ def test_words_are_left_out():
 )
 def test_a_space_goes_with_its_word(text, word, left):
     """Unless that joins two words."""
-    assert [_without((text,), part) for part in _words((text,)) if part[1] == word] == [(left,)]
+    assert [_remove_word((text,), part) for part in _words((text,)) if part[1] == word] == [(left,)]
 
 
 def test_lists_of_words_are_texts():
     """For families that take them, as a string of the same words."""
-    task, words, text = task_of(TextClassifier, ELMO), ["a", "good", "film"], "a good film"
+    task, words, text = get_task_class(TextClassifier, ELMO), ["a", "good", "film"], "a good film"
     for count in (2, 3):
         of_words, of_text = leave_out(task, [words[:count], text[: [6, 11][count - 2]]])
         assert (of_words.texts, of_words.tokens) == (of_text.texts, words[:count])
@@ -100,7 +100,7 @@ def test_lists_of_words_are_texts():
         np.testing.assert_allclose(of_words.values, of_text.values, atol=1e-6)
     (of_words,), (of_text,) = leave_out(task, [(words, words)]), leave_out(task, [(text, text)])
     np.testing.assert_allclose(of_words.values, of_text.values, atol=1e-6)
-    answerer, words = task_of(QuestionAnswerer, ELMO), ["the", "plot", "was", "never", "dull"]
+    answerer, words = get_task_class(QuestionAnswerer, ELMO), ["the", "plot", "was", "never", "dull"]
     (of_words,) = leave_out(answerer, [(words[:2], words)])
     (of_text,) = leave_out(answerer, [("the plot", "the plot was never dull")])
     assert (of_words.texts, of_words.target, of_words.tokens) == (of_text.texts, of_text.target, of_text.tokens)
@@ -117,7 +117,7 @@ def completes(found):
 @pytest.mark.parametrize("family", [FAMILY, GPT2], ids=lambda family: family.name)
 def test_a_label_of_a_word(family):
     """The score is the logit at the word's first token, and every other word is left out in turn."""
-    task, words = task_of(TokenClassifier, family), ["the", "filmgood", "was", "good"]
+    task, words = get_task_class(TokenClassifier, family), ["the", "filmgood", "was", "good"]
     encoded = task.encode_inputs([words])
     logits = task.predict(encoded, verbose=0)[0, encoded.first[2]]
     (found,) = integrated_gradients(task, [words], word="was")
@@ -143,7 +143,7 @@ def answer_of(context, text):
 @pytest.mark.parametrize("null", [False, True], ids=["answer", "no answer"])
 def test_an_answer_to_a_question(null, monkeypatch):
     """The score is the sum of the logits of its start and end, in the best of several windows."""
-    task = task_of(QuestionAnswerer, FAMILY)
+    task = get_task_class(QuestionAnswerer, FAMILY)
     task.doc_stride, task.null_score_threshold = 3, -1e9 if null else None
     task.preprocessor.sequence_length = 16
     pairs = [("the film was", "the film was good . " * 3), ("the plot", "a plot was dull")]
@@ -178,7 +178,7 @@ def test_an_answer_to_a_question(null, monkeypatch):
 
 @pytest.mark.parametrize(("context", "text"), [("a plot was dull and bad", "was dull"), ("the plot a film", "a")])
 def test_words_before_an_answer_move_it(context, text, monkeypatch):
-    task = task_of(QuestionAnswerer, FAMILY)
+    task = get_task_class(QuestionAnswerer, FAMILY)
     pairs = [("the plot", context)]
     monkeypatch.setattr(task, "answer", lambda pairs, **_: [answer_of(pairs[0][1], text)])
     (answer,), (found,) = task.answer(pairs), leave_out(task, pairs)

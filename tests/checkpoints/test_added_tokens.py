@@ -14,7 +14,7 @@ from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer, write_keras_hub_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.models import BertBackbone, MaskedLM, RobertaBackbone, TextClassifier
-from lmzoo.registry.family import families, family_of
+from lmzoo.registry.family import families, get_family
 from lmzoo.testing.tiny import tiny_backbone
 from lmzoo.text import (
     AddedToken,
@@ -361,7 +361,7 @@ def test_a_resized_task_keeps_its_head():
     """The logits of old tokens stay, those of new ones get embeddings and biases of their own."""
     tokenizer = make("wordpiece")
     backbone = BertBackbone(vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES)
-    task = MaskedLM(backbone, Preprocessor(tokenizer, family_of(BertBackbone).packing, 17))
+    task = MaskedLM(backbone, Preprocessor(tokenizer, get_family(BertBackbone).packing, 17))
     rng = np.random.default_rng(5)
     task.set_weights([rng.normal(0.5, 0.1, weight.shape) for weight in task.weights])
     expected = task.predict(["good [MASK]"], verbose=0)
@@ -382,7 +382,7 @@ def test_the_original_of_a_resized_model_can_be_trained():
     """A compiled step on JAX deletes the arrays that it replaces, so a copy must not share any."""
     tokenizer = make("wordpiece")
     backbone = BertBackbone(vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES)
-    packing = family_of(BertBackbone).packing
+    packing = get_family(BertBackbone).packing
     resized = backbone.resize_token_embeddings(28)
     inputs = {name: np.ones((1, 3), "int32") for name in resized.input}
     expected = keras.ops.convert_to_numpy(resized(inputs)["sequence_output"])
@@ -406,7 +406,7 @@ def test_embeddings_that_cannot_be_resized():
 def test_from_new_tokens_to_a_file(tmp_path):
     tokenizer = make("wordpiece")
     backbone = BertBackbone(vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES)
-    preprocessor = Preprocessor(tokenizer, family_of(BertBackbone).packing, 17)
+    preprocessor = Preprocessor(tokenizer, get_family(BertBackbone).packing, 17)
     assert tokenizer.add_tokens(["[E1]", "[E2]"], special_tokens=True) == 2
     with pytest.raises(ValueError, match=r"take `resize_token_embeddings\(28\)`, a new model"):
         TextClassifier(backbone, preprocessor, num_classes=2)
@@ -441,7 +441,7 @@ def test_an_export_has_the_tokens(name, texts, tmp_path):
     backbone = (BertBackbone if name == "wordpiece" else RobertaBackbone)(
         vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES
     )
-    task = TextClassifier(backbone, Preprocessor(tokenizer, family_of(type(backbone)).packing, 61), num_classes=3)
+    task = TextClassifier(backbone, Preprocessor(tokenizer, get_family(type(backbone)).packing, 61), num_classes=3)
     for weight in task.weights:
         weight.assign(np.random.default_rng(5).normal(0, 0.3, weight.shape))
     task.export(tmp_path / "1")

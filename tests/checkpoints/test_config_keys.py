@@ -19,7 +19,7 @@ from lmzoo.files.preset_files import JsonFiles
 from lmzoo.layers import get_activation
 from lmzoo.models import Backbone
 from lmzoo.presets.converting import save_checkpoint
-from lmzoo.registry.family import families, families_with
+from lmzoo.registry.family import families, find_families_by_format
 from lmzoo.testing import tiny_backbone
 from lmzoo_cli.main import app
 from tests.checkpoints.published import batch_of, hidden_states_of
@@ -30,7 +30,7 @@ transformers = pytest.importorskip("transformers")
 
 # Keys that no class of transformers has; T5's are in its published files.
 OWN_KEYS = {"deberta_v3": {"enhanced_mask_decoder"}, "t5": {"n_positions"}, "t5_encoder": {"n_positions"}}
-FAMILIES = pytest.mark.parametrize("family", families_with("hf"), ids=lambda family: family.name)
+FAMILIES = pytest.mark.parametrize("family", find_families_by_format("hf"), ids=lambda family: family.name)
 
 
 def config_of(family):

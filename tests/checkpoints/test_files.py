@@ -12,7 +12,7 @@ import pytest
 
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 from lmzoo.checkpoints.formats.sharded import check_is_weights
-from lmzoo.files.inside import file_in
+from lmzoo.files.inside import resolve_inside
 from lmzoo.presets import PresetError
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d7a2146" * 8 + b"\nsize 440473133\n"
@@ -178,7 +178,7 @@ def test_links_in_a_circle(tmp_path):
 
 
 def test_file_in_needs_no_file(tmp_path):
-    assert file_in(tmp_path, "model.bin") == tmp_path / "model.bin"
+    assert resolve_inside(tmp_path, "model.bin") == tmp_path / "model.bin"
 
 
 @pytest.mark.parametrize(

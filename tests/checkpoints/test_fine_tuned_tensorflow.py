@@ -38,7 +38,7 @@ def write(directory, backbone, head) -> None:
     write_tensorflow_checkpoint(directory / "bert_model.ckpt", everything.items())
 
 
-def head_of(scope: str, outputs: int) -> dict[str, np.ndarray]:
+def get_head_arguments(scope: str, outputs: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(31)
     kernel, bias = rng.normal(size=(outputs, 35)), rng.normal(size=outputs)
     return {f"{scope}output_weights": kernel.astype("float32"), f"{scope}output_bias": bias.astype("float32")}
@@ -46,7 +46,7 @@ def head_of(scope: str, outputs: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(("cls", "outputs"), [(TextClassifier, 5), (TextClassifier, 2), (TextRegressor, 1)])
 def test_run_classifier(cls, outputs, backbone, vectors, tmp_path):
-    head = head_of("", outputs)
+    head = get_head_arguments("", outputs)
     write(tmp_path, backbone, head)
     task = load(tmp_path, cls)
     expected = vectors["pooled_output"] @ head["output_weights"].T + head["output_bias"]
@@ -58,7 +58,7 @@ def test_run_classifier(cls, outputs, backbone, vectors, tmp_path):
 
 
 def test_run_squad(backbone, vectors, tmp_path):
-    head = head_of("cls/squad/", 2)
+    head = get_head_arguments("cls/squad/", 2)
     write(tmp_path, backbone, head)
     task, real = load(tmp_path, QuestionAnswerer), BATCH["padding_mask"] > 0
     expected = vectors["sequence_output"] @ head["cls/squad/output_weights"].T + head["cls/squad/output_bias"]
@@ -66,7 +66,7 @@ def test_run_squad(backbone, vectors, tmp_path):
 
 
 def test_what_is_left_out_is_told(backbone, tmp_path):
-    write(tmp_path, backbone, head_of("", 3))
+    write(tmp_path, backbone, get_head_arguments("", 3))
     found = verify(tmp_path)
     count = len(named_weights(backbone)) + 2
     assert found["head"] == "TextClassifier"

@@ -19,7 +19,7 @@ from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, Preprocessor, WordPieceTokenizer, XlmRobertaTokenizer
 from lmzoo.text.tokenizers.bpe import ONLY_END_OF_TEXT
-from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids
+from lmzoo.text.tokenizers.xlmr_sentencepiece import convert_to_fairseq_ids
 from tests.checkpoints.model_files import LABELS, peer
 from tests.checkpoints.tokenizer_files import CONFIG, PIPELINE, all_texts, edit_json, put, write_json
 from tests.text.trained import train_byte_pairs, train_xlm_roberta
@@ -75,7 +75,7 @@ def older(directory: Path) -> None:
 
 def bert(directory: Path, published: bytes, write: Callable[[Path], None]) -> tuple[Any, Any]:
     """Write a BERT with XLM-RoBERTa's tokenizer, as multilingual-e5-small; return both as transformers reads them."""
-    tokens = XlmRobertaTokenizer(with_fairseq_ids(published)).vocabulary_size
+    tokens = XlmRobertaTokenizer(convert_to_fairseq_ids(published)).vocabulary_size
     model = peer("bert", "ForSequenceClassification", directory, vocab_size=tokens + 7)
     (directory / MODEL_FILE).write_bytes(published)
     model_alone(directory)

@@ -25,7 +25,7 @@ from lmzoo.models import (
 )
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import save_checkpoint
-from lmzoo.registry.family import Family, families, families_with
+from lmzoo.registry.family import Family, families, find_families_by_format
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from tests.reference.elmo import product_paths, to_product
 from tests.reference.weights import difference, padded_batch, randomise, run, to_numpy
@@ -210,7 +210,7 @@ XLNET_SIZES = {"num_layers": 3, "num_heads": 3, "hidden_dim": 42, "intermediate_
 
 # An encoder and a decoder have other inputs; tests/families compares them.
 @pytest.mark.parametrize(
-    "name", [family.name for family in families_with("keras_hub") if not family.backbone.reads_source]
+    "name", [family.name for family in find_families_by_format("keras_hub") if not family.backbone.reads_source]
 )
 def test_keras_hub(name, tmp_path):
     """What KerasHub wrote computes here what it computes there, and the other way round."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.checkpoints.config_table import ConfigTable
-from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Layout, Row, plan, tensors_of
+from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Layout, Row, convert_to_tensors, plan
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 
@@ -67,7 +67,7 @@ class Tensors(TensorFile):
 def test_parts_are_written_side_by_side_and_read_once(transform):
     ours = weights()
     values = {path: keras.ops.convert_to_numpy(weight) for path, weight in ours.items()}
-    file = Tensors(dict(tensors_of(layout(transform), ours)))
+    file = Tensors(dict(convert_to_tensors(layout(transform), ours)))
     joined = np.concatenate([values[f"block_1/{layer}/kernel"] for layer in WIDTHS], axis=1)  # (H, 15)
     np.testing.assert_array_equal(file.arrays["h.1.c_attn.weight"], joined if transform is SAME else joined.T)
     biases = np.concatenate([values[f"block_0/{layer}/bias"] for layer in WIDTHS])
@@ -81,7 +81,7 @@ def test_parts_are_written_side_by_side_and_read_once(transform):
 
 
 def test_a_tensor_that_lacks_a_part_is_not_read():
-    file = Tensors(dict(tensors_of(layout(), weights())))
+    file = Tensors(dict(convert_to_tensors(layout(), weights())))
     file.arrays["h.1.c_attn.weight"] = file.arrays["h.1.c_attn.weight"][:, :10]
     message = r"'h.1.c_attn.weight' has shape \(11, 10\), expected \(11, 15\) for block_1/query/kernel and block_1/key"
     with pytest.raises(PresetError, match=message):
@@ -90,7 +90,7 @@ def test_a_tensor_that_lacks_a_part_is_not_read():
 
 
 def test_a_model_that_lacks_a_part():
-    file = Tensors(dict(tensors_of(layout(), weights())))
+    file = Tensors(dict(convert_to_tensors(layout(), weights())))
     for layer, message in (("key", "does not say which part"), ("value", r"\(11, 15\), expected \(11, 10\)")):
         ours = weights()
         del ours[f"block_1/{layer}/kernel"]
@@ -105,11 +105,11 @@ def test_a_model_that_lacks_a_part():
 def test_a_table_that_does_not_tell_the_parts_apart(change):
     key = "block_{i}/key/kernel"
     wrong = layout(**{key: dataclasses.replace(layout().backbone[key], **change)})
-    file = Tensors(dict(tensors_of(layout(), weights())))
+    file = Tensors(dict(convert_to_tensors(layout(), weights())))
     with pytest.raises(PresetError, match=r"'a format' does not say which part of 'h\.0\.c_attn\.weight' is block_0/"):
         plan(wrong, file, weights())
     with pytest.raises(PresetError, match="does not say which part"):
-        list(tensors_of(wrong, weights()))
+        list(convert_to_tensors(wrong, weights()))
 
 
 def test_a_tensor_belongs_to_one_weight():

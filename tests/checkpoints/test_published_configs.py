@@ -18,7 +18,7 @@ from lmzoo.checkpoints.family_names import names_in_transformers
 from lmzoo.errors import PresetError
 from lmzoo.models import Backbone
 from lmzoo.presets.converting import save_checkpoint
-from lmzoo.registry.family import Family, families, families_with
+from lmzoo.registry.family import Family, families, find_families_by_format
 from tests.checkpoints.published import batch_of, hidden_states_of, shrink, write_peer
 from tests.conftest import SHARED
 from tests.reference.weights import difference, run
@@ -32,7 +32,7 @@ NEEDS_DATA = pytest.mark.skipif(not CONFIGS.is_dir(), reason="needs ../shared/da
 # Two of custom code may be read with a warning or refused; they are read.
 CUSTOM = {"bert/48_chinese-no-model-type-pinyin": "same", "google-bert/04_olfmlm-custom-keys": "read"}
 OTHER_TYPE = "refuse: another type of model"
-BY_TYPE = {names_in_transformers(family).model_type: family for family in families_with("hf")}
+BY_TYPE = {names_in_transformers(family).model_type: family for family in find_families_by_format("hf")}
 
 
 def expectation(case: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.checkpoints.tokenizers.sentencepiece_rules import clean_up_in, with_clean_up
+from lmzoo.checkpoints.tokenizers.sentencepiece_rules import add_clean_up, read_clean_up
 from lmzoo.presets import PresetError
 from lmzoo.text import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
@@ -50,7 +50,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def joined(models: dict[str, bytes]) -> Callable[..., SentencePieceTokenizer]:
     """The tokenizer of these settings whose model cleans up by itself, made once."""
-    return functools.cache(lambda rules, *settings: with_clean_up(SentencePieceTokenizer(models[rules], *settings)))
+    return functools.cache(lambda rules, *settings: add_clean_up(SentencePieceTokenizer(models[rules], *settings)))
 
 
 @pytest.mark.parametrize(("rules", "lowercase", "keep_accents"), CASES)
@@ -59,19 +59,19 @@ def test_the_model_alone(
 ) -> None:
     tokenizer = SentencePieceTokenizer(models[rules], lowercase, keep_accents)
     found, characters = joined(rules, lowercase, keep_accents), character_map(lowercase, keep_accents)
-    assert clean_up_in(found.model) == found.get_config() == tokenizer.get_config()
-    assert clean_up_in(tokenizer.model) is None
+    assert read_clean_up(found.model) == found.get_config() == tokenizer.get_config()
+    assert read_clean_up(tokenizer.model) is None
     assert found.vocabulary == tokenizer.vocabulary
     for text in texts():
         assert found.backend.normalize(text) == tokenizer.backend.normalize(clean(text, characters)), ascii(text)
     assert found.tokenize(texts()) == tokenizer.tokenize(texts())
-    assert with_clean_up(found).model == found.model
+    assert add_clean_up(found).model == found.model
 
 
 def test_other_settings_than_those_in_the_model(joined: Callable) -> None:
     cased = joined("identity", False, False)
-    lowered = with_clean_up(SentencePieceTokenizer(cased.model))
-    assert clean_up_in(lowered.model) == {"lowercase": True, "keep_accents": False}
+    lowered = add_clean_up(SentencePieceTokenizer(cased.model))
+    assert read_clean_up(lowered.model) == {"lowercase": True, "keep_accents": False}
     assert (cased.backend.normalize("Thé"), lowered.backend.normalize("Thé")) == ("▁The", "▁the")
 
 
@@ -84,5 +84,5 @@ def test_rules_that_cannot_be_joined(models: dict[str, bytes]) -> None:
     written = sentencepiece.SentencePieceNormalizer(norm_map=[("AB", "x"), ("ab", "AB")])
     proto.normalizer_spec.MergeFromString(written.serialized_normalizer_spec())
     with pytest.raises(PresetError, match=r"cannot add rules for {'lowercase': True, 'keep_accents': True} to"):
-        with_clean_up(SentencePieceTokenizer(proto.SerializeToString(), keep_accents=True))
-    with_clean_up(SentencePieceTokenizer(proto.SerializeToString(), lowercase=False, keep_accents=True))
+        add_clean_up(SentencePieceTokenizer(proto.SerializeToString(), keep_accents=True))
+    add_clean_up(SentencePieceTokenizer(proto.SerializeToString(), lowercase=False, keep_accents=True))

@@ -77,7 +77,7 @@ def test_a_head_next_to_the_name_of_another_class(case, architecture, head, tmp_
         stored = theirs.qa_outputs.weight.detach().numpy()
         assert difference(to_numpy(task.head.logits.kernel.value).T, stored) == 0
     assert open_source(tmp_path).head == cls.head_kind
-    assert open_source(tmp_path).head_of(MaskedLM) is None
+    assert open_source(tmp_path).get_head_arguments(MaskedLM) is None
 
 
 def test_two_heads_in_one_file(tmp_path):

@@ -16,12 +16,12 @@ from lmzoo.errors import PresetError
 from lmzoo.models import Backbone, MaskedLM
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.presets.source import open_source
-from lmzoo.registry.family import families, families_with
+from lmzoo.registry.family import families, find_families_by_format
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo_cli.main import app
 from tests.checkpoints.test_config_keys import edit
 
-FAMILIES = {family.name: family for family in families_with("hf")}
+FAMILIES = {family.name: family for family in find_families_by_format("hf")}
 SHARED_NAMES = ("bert", "roberta", "xlm_roberta")  # of the tensors
 
 

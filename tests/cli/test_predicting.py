@@ -135,7 +135,7 @@ def test_what_comes_from_the_examples_is_not_rounded():
 def test_a_run_that_was_stopped_goes_on(model, data, tmp_path, monkeypatch):
     out = tmp_path / "out"
     common = ["predict", model, data, "--output", out]
-    read = predicting.source_of
+    read = predicting.read_source_file
 
     def stop(path):
         if path.endswith("c.csv"):
@@ -143,7 +143,7 @@ def test_a_run_that_was_stopped_goes_on(model, data, tmp_path, monkeypatch):
         return read(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(predicting, "source_of", stop)
+        patch.setattr(predicting, "read_source_file", stop)
         assert f"The same command continues from {out}" in " ".join(run(*common, code=130).stderr.split())
     begun = contents(out)
     assert sorted(begun) == ["_predict.json", "a.jsonl", "b.jsonl"]

@@ -42,7 +42,7 @@ ENOUGH_ON_TENSORFLOW = {"check_task_export", "check_task_functional_model", "che
 EAGER = {"check_task_fit", "check_task_predictions"}
 
 
-def name_of(item):
+def get_name(item):
     return getattr(item, "name", None) or item.__name__
 
 
@@ -59,12 +59,12 @@ def family_parameters():
         for check in FAMILY_CHECKS:
             # On JAX all that are not similar to others are trained.
             on_jax = keras.backend.backend() == "jax"
-            slow = family.name in SIMILAR and (on_jax or name_of(check) not in QUICK)
-            slow |= name_of(check) == "check_training" and not on_jax and family.name not in TRAINED
+            slow = family.name in SIMILAR and (on_jax or get_name(check) not in QUICK)
+            slow |= get_name(check) == "check_training" and not on_jax and family.name not in TRAINED
             # On JAX dropout outside of compiled code takes seconds, and so do new models; inputs and configurations are
             # the same.
-            slow |= on_jax and name_of(check) in SLOW_ON_JAX and (family.name != "bert" or check is check_seed)
-            yield pytest.param(family, check, marks=[pytest.mark.slow] * slow, id=f"{family.name}-{name_of(check)}")
+            slow |= on_jax and get_name(check) in SLOW_ON_JAX and (family.name != "bert" or check is check_seed)
+            yield pytest.param(family, check, marks=[pytest.mark.slow] * slow, id=f"{family.name}-{get_name(check)}")
 
 
 @pytest.mark.parametrize(("family", "check"), list(family_parameters()))
@@ -74,7 +74,7 @@ def test_family(family, check):
 
 @pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="`check_training` says so there")
-@pytest.mark.parametrize("family", FAMILIES, ids=name_of)
+@pytest.mark.parametrize("family", FAMILIES, ids=get_name)
 def test_an_eager_step_equals_a_compiled_one(family):
     check_training(family, eager=True)
 
@@ -85,13 +85,13 @@ def is_slow(task, family, check, own):
     What other tasks do on JAX `check_task_backends` sees from TensorFlow, and test_toy_task.py exports there.
     """
     if keras.backend.backend() != "tensorflow":
-        return not own or task is not tasks.TextClassifier or name_of(check) == "check_task_export"
+        return not own or task is not tasks.TextClassifier or get_name(check) == "check_task_export"
     if own:
-        shared = name_of(check) in ("check_task_resume", "check_task_training") and name_of(task) not in OWN_WAYS
-        return shared or (name_of(check) == "check_task_export" and name_of(task) in SERVED_ELSEWHERE)
+        shared = get_name(check) in ("check_task_resume", "check_task_training") and get_name(task) not in OWN_WAYS
+        return shared or (get_name(check) == "check_task_export" and get_name(task) in SERVED_ELSEWHERE)
     # That each family can be trained `check_training` sees.
-    fits = name_of(check) == "check_task_fit"
-    return task is not tasks.TextClassifier or family.name in SIMILAR or name_of(check) in EXPENSIVE or fits
+    fits = get_name(check) == "check_task_fit"
+    return task is not tasks.TextClassifier or family.name in SIMILAR or get_name(check) in EXPENSIVE or fits
 
 
 def parameters():
@@ -113,23 +113,23 @@ def parameters():
             own = family is quick[index % len(quick)]
             for number, check in enumerate(TASK_CHECKS):
                 turn = number + FAMILIES.index(family) + on_jax
-                if name_of(check) in EXPENSIVE:
+                if get_name(check) in EXPENSIVE:
                     chosen = turn % 2 == 0 and task is of_family[turn // 2 % len(of_family)]
                 else:
                     chosen = task is tasks.TextClassifier or (turn + index) % 3 == 0
-                if not own and ((on_jax and name_of(check) in ENOUGH_ON_TENSORFLOW) or not chosen):
+                if not own and ((on_jax and get_name(check) in ENOUGH_ON_TENSORFLOW) or not chosen):
                     continue
                 marks = [pytest.mark.slow] * is_slow(task, family, check, own)
-                if name_of(check) == "check_task_backends":
+                if get_name(check) == "check_task_backends":
                     marks.append(pytest.mark.tf_only)  # the same comparison from the other side
                 yield pytest.param(
-                    task, family, check, marks=marks, id=f"{family.name}-{name_of(task)}-{name_of(check)}"
+                    task, family, check, marks=marks, id=f"{family.name}-{get_name(task)}-{get_name(check)}"
                 )
 
 
 @pytest.mark.parametrize(("task", "family", "check"), list(parameters()))
 def test_task(family, task, check, request):
-    if name_of(check) in EAGER:
+    if get_name(check) in EAGER:
         request.getfixturevalue("eager")
     check(task, family)
 

@@ -11,7 +11,7 @@ from keras import ops
 
 import lmzoo.registry.family
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
-from lmzoo.registry.family import families, family_of
+from lmzoo.registry.family import families, get_family
 from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, tiny_backbone, tiny_preprocessor, tiny_texts
 
 EXPENSIVE = {"check_task_backends", "check_task_export", "check_task_resume", "check_task_training"}  # as for others
@@ -65,7 +65,7 @@ def features(toy):
 
 
 def test_it_is_registered(backbone, toy):
-    assert family_of(backbone) is toy
+    assert get_family(backbone) is toy
 
 
 def test_later_tokens_change_nothing_before_them(backbone, features):

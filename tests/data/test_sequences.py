@@ -22,7 +22,7 @@ from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import LengthBatches, Packing, Preprocessor, TextWarning, WordPieceTokenizer
-from lmzoo.text.batching import fitted_buckets
+from lmzoo.text.batching import fit_buckets
 from lmzoo.text.validate_text import collect_warnings
 
 WORDS = [f"w{i}" for i in range(53)]
@@ -190,7 +190,7 @@ def test_padding_of_full_sentences(tmp_path):
     texts = [sentences[i : i + 67] for i in range(0, len(sentences), 67)]
     assert 24 < lengths.mean() < 28
     rows = pack_sentences(write_corpus(texts, TOKENIZER, tmp_path), packer(512))
-    batches = LengthBatches(rows.lengths, lambda b, width, rng: len(b) * width, 32, fitted_buckets(rows.lengths, 512))
+    batches = LengthBatches(rows.lengths, lambda b, width, rng: len(b) * width, 32, fit_buckets(rows.lengths, 512))
     assert 1 - len(rows.token_ids) / sum(batches.batches()) < 0.02
     full = pack_documents(texts, packer(512))
     assert set(full.lengths) == {512}

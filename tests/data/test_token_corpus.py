@@ -325,7 +325,7 @@ def test_other_text_is_never_read(tmp_path, monkeypatch):
 def test_files_are_checked_once(corpus, monkeypatch):
     checked = []
     monkeypatch.setattr(
-        token_corpus, "checksums_of", lambda content: checked.append(1) or corpus_index.checksums_of(content)
+        token_corpus, "compute_checksums", lambda content: checked.append(1) or corpus_index.compute_checksums(content)
     )
     for _ in range(2):
         pack_sentences(corpus, packer())

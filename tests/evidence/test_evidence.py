@@ -44,7 +44,7 @@ def results(tmp_path, monkeypatch):
     return shipped
 
 
-def rows_of(measure_: str, **values) -> list[dict]:
+def compute_row_indices(measure_: str, **values) -> list[dict]:
     return [
         {"arm": arm, "seed": seed, measure_: value}
         for arm, of_arm in values.items()
@@ -75,11 +75,11 @@ def rows_of(measure_: str, **values) -> list[dict]:
 )
 def test_verdicts(measure_, least, one, other, expected):
     claim = claim_of(Comparison("one", "other", measure_, least))
-    assert verdict(claim, rows_of(measure_, one=one, other=other)) == expected
+    assert verdict(claim, compute_row_indices(measure_, one=one, other=other)) == expected
 
 
 def test_a_verdict_needs_all_comparisons():
-    rows = rows_of("accuracy", one=(0.7, 0.7, 0.7), other=(0.6, 0.6, 0.6), third=(0.6, 0.7, 0.8))
+    rows = compute_row_indices("accuracy", one=(0.7, 0.7, 0.7), other=(0.6, 0.6, 0.6), third=(0.6, 0.7, 0.8))
     arms = {"one": 0, "other": 0, "third": 0}
     holds, open_, against = BETTER, Comparison("one", "third", "accuracy"), Comparison("other", "one", "accuracy")
     assert verdict(claim_of(holds, arms=arms), rows) == REPRODUCED

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.families.albert.backbone import longer_kernels_of
+from lmzoo.families.albert.backbone import lengthen_kernels
 from lmzoo.models import AlbertBackbone
 from tests.reference.weights import (
     difference,
@@ -88,7 +88,7 @@ WIDE = {"num_layers": 2, "num_groups": 1, "num_inner_repetitions": 1, "num_heads
 def kernels_copied(backbone):
     """Shapes of the kernels that a backbone's loop copies, by the names of their layers."""
     (block,) = backbone.encoder.groups[0]
-    found = longer_kernels_of(block, [v.value for v in block.trainable_variables])
+    found = lengthen_kernels(block, [v.value for v in block.trainable_variables])
     attention = block.attention
     layers = attention.query, attention.key, attention.value, attention.output_dense
     layers = {f"attention/{layer.name}": layer for layer in layers}

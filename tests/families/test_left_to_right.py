@@ -27,7 +27,7 @@ def named(value):
     return value.name if hasattr(value, "name") else "-".join(map(str, value.values()))
 
 
-def inputs_of(lengths=(T, 4, 6), width=T):
+def make_inputs(lengths=(T, 4, 6), width=T):
     ids = RNG.integers(0, 300, (len(lengths), width)).astype("int32")
     return {"token_ids": ids, "padding_mask": (np.arange(width) < np.array(lengths)[:, None]).astype("int32")}
 
@@ -59,8 +59,8 @@ def test_the_formulas_of_bengio(direct):
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_state_goes_on(cell):
     """Texts in two parts, of which the first ends at another position in each sequence."""
-    backbone, first = tiny_backbone(LSTM, cell=cell), inputs_of((T, 4, 6))
-    second = inputs_of((5, T, 2))
+    backbone, first = tiny_backbone(LSTM, cell=cell), make_inputs((T, 4, 6))
+    second = make_inputs((5, T, 2))
     _, state = backbone.call_with_state(first)
     outputs, after = backbone.call_with_state(second, state)
     for k, (a, b) in enumerate(((T, 5), (4, T), (6, 2))):
@@ -83,8 +83,8 @@ def test_a_state_goes_on(cell):
 
 def test_a_sequence_without_tokens_keeps_its_state():
     backbone = tiny_backbone(LSTM)
-    _, state = backbone.call_with_state(inputs_of())
-    _, after = backbone.call_with_state(inputs_of((3, 0, 1)), state)
+    _, state = backbone.call_with_state(make_inputs())
+    _, after = backbone.call_with_state(make_inputs((3, 0, 1)), state)
     for before, now in zip(keras.tree.flatten(numpy(state)), keras.tree.flatten(numpy(after)), strict=True):
         np.testing.assert_array_equal(now[1], before[1])
         assert np.abs(now[0] - before[0]).max() > 1e-3
@@ -93,8 +93,8 @@ def test_a_sequence_without_tokens_keeps_its_state():
 @pytest.mark.half_precision
 def test_memories_are_not_rounded():
     backbone = tiny_backbone(LSTM, dtype="mixed_bfloat16")
-    _, state = backbone.call_with_state(inputs_of())
-    cache = backbone.call_with_cache(inputs_of()["token_ids"], backbone.empty_cache(B, T), 0)[1]
+    _, state = backbone.call_with_state(make_inputs())
+    cache = backbone.call_with_cache(make_inputs()["token_ids"], backbone.empty_cache(B, T), 0)[1]
     for memory, output in (*state, *cache):
         assert [keras.backend.standardize_dtype(x.dtype) for x in (memory, output)] == ["float32", "bfloat16"]
     exact = ops.cast(state[0][0], "bfloat16")
@@ -103,18 +103,18 @@ def test_memories_are_not_rounded():
 
 def test_a_state_of_another_model():
     backbone = tiny_backbone(LSTM)
-    _, state = tiny_backbone(LSTM, cell="gru").call_with_state(inputs_of())
+    _, state = tiny_backbone(LSTM, cell="gru").call_with_state(make_inputs())
     with pytest.raises(ValueError, match="`state` must have the shapes"):
-        backbone.call_with_state(inputs_of(), state)
-    _, state = backbone.call_with_state(inputs_of())
+        backbone.call_with_state(make_inputs(), state)
+    _, state = backbone.call_with_state(make_inputs())
     with pytest.raises(ValueError, match="`state` must have the shapes"):
-        backbone.call_with_state(inputs_of((1, 2)), state)
+        backbone.call_with_state(make_inputs((1, 2)), state)
 
 
 @pytest.mark.parametrize(("family", "changes"), MODELS, ids=named)
 def test_a_cache(family, changes):
     """Padded prompts are read at once, and continued from any position, as `TokenGenerator` does."""
-    backbone, inputs = tiny_backbone(family, **changes), inputs_of((T,) * B)
+    backbone, inputs = tiny_backbone(family, **changes), make_inputs((T,) * B)
     expected = backbone.predict_on_batch(inputs)["sequence_output"]
     ids = ops.convert_to_tensor(inputs["token_ids"])
     wrong = ops.concatenate([ids[:, :4], ops.zeros_like(ids[:, 4:7])], axis=1)  # padding follows the fourth token

@@ -9,7 +9,7 @@ import pytest
 from lmzoo.data.corpora import TokenCorpus, prepare_corpus, read_documents, write_corpus
 from lmzoo.data.readers import TableStream, read_table
 from lmzoo.families.bert import FAMILY
-from lmzoo.files.urls import absolute, exists, names_below, open_to_read, source_of, whole_file
+from lmzoo.files.urls import absolute, exists, names_below, open_to_read, read_source_file, whole_file
 from lmzoo.models import Task, TextClassifier
 from lmzoo.presets import verify_manifest, write_manifest
 from lmzoo.testing import tiny_backbone
@@ -42,7 +42,7 @@ def test_files(home):
 
 
 def test_data(home):
-    assert read_table("~/texts/a.csv", label="label") == read_table(source_of("~/texts/a.csv"), label="label")
+    assert read_table("~/texts/a.csv", label="label") == read_table(read_source_file("~/texts/a.csv"), label="label")
     assert TableStream("~/texts/*.csv").column_names == ["text", "label"]
     assert list(read_documents("~/texts/b.txt")) == [["a b"], ["b"]]
 

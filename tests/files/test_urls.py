@@ -11,13 +11,13 @@ from lmzoo.files.urls import (
     copy_folder,
     exists,
     find_files,
-    inside,
+    get_size,
+    join_path,
     names_below,
     open_to_read,
+    read_source_file,
     remove,
     remove_folder,
-    size_of,
-    source_of,
     whole_file,
 )
 
@@ -30,7 +30,7 @@ def folder(request, tmp_path):
 
 def fill(folder, *names):
     for name in names:
-        with whole_file(inside(folder, name)) as file:
+        with whole_file(join_path(folder, name)) as file:
             file.write(name.encode())
 
 
@@ -49,19 +49,19 @@ def found(path):
 
 def test_size(folder):
     fill(folder, "seven.t")
-    assert size_of(inside(folder, "seven.t")) == 7
+    assert get_size(join_path(folder, "seven.t")) == 7
 
 
 def test_files_are_found_by_folder_name_and_pattern(folder):
     fill(folder, "b.txt", "a-b/c.txt", "a.csv", "a/d.txt")
     assert found(folder) == ["a/d.txt", "a-b/c.txt", "b.txt"]
-    assert found(inside(folder, "a.csv")) == ["a.csv"]
-    assert found(inside(folder, "a*")) == ["a/d.txt", "a-b/c.txt", "a.csv"]
-    assert found(inside(folder, "a/*.txt")) == ["d.txt"]
+    assert found(join_path(folder, "a.csv")) == ["a.csv"]
+    assert found(join_path(folder, "a*")) == ["a/d.txt", "a-b/c.txt", "a.csv"]
+    assert found(join_path(folder, "a/*.txt")) == ["d.txt"]
     assert find_files(folder, lambda name: False) == []
     for missing in ("c", "c*"):
         with pytest.raises(FileNotFoundError, match=r"There is no .*c"):
-            find_files(inside(folder, missing), bool)
+            find_files(join_path(folder, missing), bool)
 
 
 def write_half(path):
@@ -71,7 +71,7 @@ def write_half(path):
 
 
 def test_a_file_appears_when_it_is_whole(folder):
-    path = inside(folder, "a.txt")
+    path = join_path(folder, "a.txt")
     with pytest.raises(RuntimeError, match="stopped"):
         write_half(path)
     assert not exists(path)
@@ -79,7 +79,7 @@ def test_a_file_appears_when_it_is_whole(folder):
         file.write(b"whole")
         assert not exists(path)
     assert read(path) == "whole"
-    source = source_of(path)
+    source = read_source_file(path)
     assert str(getattr(source, "name", source)).endswith("a.txt")
     remove(path)
     remove(path)
@@ -100,10 +100,10 @@ def test_folders_are_copied_and_removed(folder, tmp_path, monkeypatch):
         copied.clear()
         copy_folder(folder, target, last="b.txt")
         assert found(target) == ["a/d.txt", "b.txt", "c.txt"]
-        assert copied[-1] == inside(target, "b.txt")
+        assert copied[-1] == join_path(target, "b.txt")
         remove_folder(target)
         assert not exists(target)
         remove_folder(target)
     assert found(folder) == ["a/d.txt", "b.txt", "c.txt"]
     with pytest.raises(FileNotFoundError):
-        copy_folder(inside(folder, "none"), str(tmp_path / "copy"), last="b.txt")
+        copy_folder(join_path(folder, "none"), str(tmp_path / "copy"), last="b.txt")

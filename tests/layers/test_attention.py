@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lmzoo.layers import SelfAttention, attention_probabilities
-from lmzoo.layers.attention import joined_projections
+from lmzoo.layers.attention import join_projections
 from tests.reference.weights import difference, padded_batch, relative_difference, tiny_backbone, to_numpy
 
 B, T, N, D = 3, 11, 5, 7
@@ -113,10 +113,10 @@ def test_no_mask_of_every_pair_of_positions_is_made():
 
 
 def test_a_mask_of_every_pair_would_be_found():
-    def with_mask(x, mask):
+    def add_mask_token(x, mask):
         return x * keras.ops.cast(mask[:, :, None] & mask[:, None, :], "float32")
 
-    made = shapes_in_graph(with_mask, np.ones((B, 1, 1), "float32"), RIGHT_PADDED)
+    made = shapes_in_graph(add_mask_token, np.ones((B, 1, 1), "float32"), RIGHT_PADDED)
     assert ((B, T, T), "bool") in made
 
 
@@ -184,7 +184,7 @@ def test_projections_joined_beforehand_give_what_the_layer_gives(kind):
     if kind == "int8":
         layer.value.quantize("int8")
     expected = [layer(x, RIGHT_PADDED), layer(x, RIGHT_PADDED, x[:, :2])]
-    with joined_projections([layer]) as kept:
+    with join_projections([layer]) as kept:
         got = [tf.function(layer)(x, RIGHT_PADDED), tf.function(layer)(x, RIGHT_PADDED, x[:, :2])]
     assert len(kept) == (0 if kind == "int8" else 4)
     for a, b in zip(expected, got, strict=True):

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from lmzoo.layers import DisentangledAttention, DisentangledBlock, DistanceEmbedding
-from lmzoo.layers.disentangled_attention import bucket_of_distances
+from lmzoo.layers.disentangled_attention import compute_buckets
 from lmzoo.testing import randomize
 from tests.reference.weights import difference, to_numpy
 
@@ -30,7 +30,7 @@ def bucket(distance: int, bucket_size: int, max_distance: int) -> int:
 
 @pytest.mark.parametrize(("bucket_size", "max_distance"), [(256, 512), (11, 67), (5, 11), (6, 17), (7, 61), (4, 4)])
 def test_buckets(bucket_size: int, max_distance: int) -> None:
-    rows = bucket_of_distances(bucket_size, max_distance)
+    rows = compute_buckets(bucket_size, max_distance)
     longest = len(rows) // 2
     distances = range(-3 * longest, 3 * longest + 1)
     expected = [bucket(distance, bucket_size, max_distance) for distance in distances]
@@ -39,8 +39,8 @@ def test_buckets(bucket_size: int, max_distance: int) -> None:
 
 
 def test_buckets_longer_than_all_distances() -> None:
-    assert bucket_of_distances(256, 67).tolist() == [0, *range(128, 385), 511]
-    assert len(bucket_of_distances(5, 1 << 40)) <= 2**17 + 3
+    assert compute_buckets(256, 67).tolist() == [0, *range(128, 385), 511]
+    assert len(compute_buckets(5, 1 << 40)) <= 2**17 + 3
 
 
 def attention_and_inputs() -> tuple[DisentangledAttention, list[np.ndarray]]:

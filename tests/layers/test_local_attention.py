@@ -8,7 +8,7 @@ import pytest
 
 from lmzoo.layers import SelfAttention, attention_probabilities
 from lmzoo.layers import attention as module
-from lmzoo.layers.attention import joined_projections
+from lmzoo.layers.attention import join_projections
 from lmzoo.layers.local_attention import attention_in_blocks, prefers_blocks
 from lmzoo.layers.rotary import rotate, rotation_rates
 from tests.reference.weights import difference, to_numpy
@@ -242,7 +242,7 @@ def test_graphs_for_any_length(length):
     specs = [tf.TensorSpec([None, None, H]), tf.TensorSpec([None, None], tf.bool)]
     expected = to_numpy(layer(x, masks(length)))
     assert difference(to_numpy(tf.function(layer, specs)(x, masks(length))), expected) <= 1e-5
-    with joined_projections([layer]) as kept:
+    with join_projections([layer]) as kept:
         joined = tf.function(lambda x, mask: layer(x, mask)).get_concrete_function(*specs)
     assert len(kept) == 2
     assert difference(to_numpy(joined(x, tf.constant(masks(length)))), expected) <= 1e-5

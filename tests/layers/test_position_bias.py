@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.layers import RelativePositionBias, TransformerBlock, attention_probabilities
-from lmzoo.layers.attention import joined_projections
+from lmzoo.layers.attention import join_projections
 from tests.layers.test_attention import RIGHT_PADDED, B, H, N, T, layer_and_input
 from tests.layers.test_transformer_block import block_and_input
 from tests.reference.weights import difference, to_numpy
@@ -159,7 +159,7 @@ def test_joined_kernels_add_the_bias():
 
     layer, x = layer_and_input()
     bias = bias_layer()(x)
-    with joined_projections([layer]):
+    with join_projections([layer]):
         function = tf.function(lambda: layer(x, RIGHT_PADDED, bias=bias))
         assert difference(to_numpy(function()), to_numpy(layer(x, RIGHT_PADDED, bias=bias))) <= 1e-5
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmzoo.layers import TransformerBlock, products
-from lmzoo.layers.products import apply_dense, matmul, matmul_transposed, product_with
+from lmzoo.layers.products import apply_dense, make_product, matmul, matmul_transposed
 
 on_jax = pytest.mark.skipif(keras.backend.backend() != "jax", reason="a form for XLA")
 
@@ -35,7 +35,7 @@ def as_array(x: Any) -> np.ndarray:
 def test_product_in_a_loop(columns, uses):
     rng = np.random.default_rng(0)
     x, kernel = (rng.normal(size=shape).astype("float32") for shape in ((5, 7), (7, columns)))
-    found = product_with(keras.ops.convert_to_tensor(kernel), uses)(keras.ops.convert_to_tensor(x))
+    found = make_product(keras.ops.convert_to_tensor(kernel), uses)(keras.ops.convert_to_tensor(x))
     np.testing.assert_allclose(keras.ops.convert_to_numpy(found), x @ kernel, rtol=1e-5, atol=1e-5)
 
 
@@ -49,7 +49,7 @@ def test_products_in_bfloat16(rows):
     for found, expected in (
         (matmul(a, b), arrays[0] @ arrays[1]),
         (matmul_transposed(a, c), arrays[0].T @ arrays[2]),
-        (product_with(b)(a), arrays[0] @ arrays[1]),
+        (make_product(b)(a), arrays[0] @ arrays[1]),
     ):
         assert keras.backend.standardize_dtype(found.dtype) == "bfloat16"
         np.testing.assert_array_equal(as_array(found), expected)
@@ -62,7 +62,7 @@ def test_products_in_bfloat16_are_rounded_once():
     for found, expected in (
         (matmul(a, b), as_array(a) @ as_array(b)),
         (matmul_transposed(a, c), as_array(a).T @ as_array(c)),
-        (product_with(b)(a), as_array(a) @ as_array(b)),
+        (make_product(b)(a), as_array(a) @ as_array(b)),
     ):
         np.testing.assert_allclose(as_array(found), expected, rtol=2**-8, atol=1e-5)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lmzoo.layers import ClassificationHead
-from lmzoo.layers.rows import at_positions, width_of
+from lmzoo.layers.rows import at_positions, get_width
 
 
 @pytest.mark.parametrize("rest", [(), (5,), (2, 7, 3)])
@@ -21,6 +21,6 @@ def test_entries_at_positions(rest, dtype):
 
 
 def test_width_must_be_known_to_create_weights():
-    assert width_of((None, 7)) == 7
+    assert get_width((None, 7)) == 7
     with pytest.raises(ValueError, match=r"last axis must be known to create weights, got the shape \(2, None\)"):
         ClassificationHead(3, activation="tanh").build((2, None))

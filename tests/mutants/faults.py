@@ -665,7 +665,7 @@ FAULTS = (
     Fault(
         "a model is evaluated on the documents that it was pre-trained on",
         "pretraining/training_texts.py",
-        "held_out.append(TrainingDocuments(text, count, held=True))",
+        "held_out.append(TrainingDocuments(text, count, is_held_out=True))",
         "held_out.append(TrainingDocuments(text, count))",
     ),
     Fault(
@@ -738,8 +738,8 @@ FAULTS = (
     Fault(
         "of a file of low-rank updates only the first of each layer is loaded",
         "families/lora.py",
-        "            for update in updates_of(layers[layer_path]):",
-        "            for update in updates_of(layers[layer_path])[:1]:",
+        "            for update in get_updates(layers[layer_path]):",
+        "            for update in get_updates(layers[layer_path])[:1]:",
     ),
     Fault(
         "published models of XLM-RoBERTa's tokenizer get no padding token",

@@ -20,7 +20,7 @@ import numpy as np
 from lmzoo import models
 from lmzoo.errors import ProcessesError
 from lmzoo.parallel import initialize, layout_map
-from lmzoo.parallel.processes import check_same, first_process_first, process_index
+from lmzoo.parallel.processes import check_same, main_process_first, process_index
 from lmzoo.pretraining import Recipe, language_model, pretrain, recipe, run
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
@@ -168,7 +168,7 @@ def refusals(presets: str) -> dict[str, str]:
         models.Backbone.from_preset(Path(presets) / str(process_index()))
 
     def first_fails() -> None:
-        with first_process_first():
+        with main_process_first():
             if process_index() == 0:
                 raise ValueError("no text")
 

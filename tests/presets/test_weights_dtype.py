@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lmzoo
-from lmzoo.checkpoints.formats.hdf5 import SCALE, in_half_precision, in_int8
+from lmzoo.checkpoints.formats.hdf5 import SCALE, convert_to_float16, quantize_rows
 from lmzoo.errors import PresetError
 from lmzoo.presets import verify_manifest
 from lmzoo.presets.keras_preset import save_preset
@@ -55,7 +55,7 @@ def test_the_files(tmp_path):
     again = lmzoo.models.MaskedLM.from_preset(half)
     for weight, before in zip(again.weights, task.weights, strict=True):
         assert weight.dtype == "float32"
-        expected = np.asarray(in_half_precision(np.asarray(before)), "float32")
+        expected = np.asarray(convert_to_float16(np.asarray(before)), "float32")
         np.testing.assert_array_equal(weight, expected)
     backbone = lmzoo.models.Backbone.from_preset(half, load_weights=False)
     backbone.load_weights(half / FILES[0])  # Keras by itself
@@ -114,19 +114,19 @@ def test_scales_must_fit(tmp_path):
 
 def test_rows_of_int8():
     values = np.array([[0.0, 0.0, 0.0], [1.0, -2.0, 0.5]], "float32")
-    found = in_int8(values)
+    found = quantize_rows(values)
     np.testing.assert_array_equal(found[""], np.array([[0, 0, 0], [64, -127, 32]], "int8"))
     np.testing.assert_allclose(found[SCALE], [0, 2 / 127], rtol=1e-6)
-    assert list(in_int8(np.array([[np.inf, 1.0]], "float32"))) == [""]
-    assert in_int8(values[0])[""].dtype == "float16"
+    assert list(quantize_rows(np.array([[np.inf, 1.0]], "float32"))) == [""]
+    assert quantize_rows(values[0])[""].dtype == "float16"
 
 
 def test_arrays():
     for values, dtype in (([1.0, -65_504.0], "float16"), ([1.0, 7e4], "float32"), ([np.nan], "float32")):
-        found = in_half_precision(np.array(values, "float32"))
+        found = convert_to_float16(np.array(values, "float32"))
         assert found.dtype == dtype
         np.testing.assert_array_equal(found, np.array(values, "float32"))
-    assert in_half_precision(np.array([1, 2])).dtype == "int64"
+    assert convert_to_float16(np.array([1, 2])).dtype == "int64"
 
 
 @pytest.mark.parametrize(

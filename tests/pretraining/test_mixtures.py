@@ -22,7 +22,7 @@ from lmzoo.pretraining.training_texts import (
     split_held_out,
 )
 from lmzoo.text import EncodedTexts, LengthBatches
-from lmzoo.text.interleaved import turns_of_each
+from lmzoo.text.interleaved import count_turns
 from lmzoo_cli.main import app
 from lmzoo_cli.pretrain_command import _parse_texts
 from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
@@ -70,7 +70,7 @@ def test_sequences_of_each_text():
 
 def test_turns_are_spread_evenly():
     rates = np.array([0.07, 0.9, 0.03])
-    found = np.array([turns_of_each(rates, total) for total in range(400)])
+    found = np.array([count_turns(rates, total) for total in range(400)])
     assert (found.sum(axis=1) == np.arange(400)).all()
     assert (np.diff(found, axis=0) >= 0).all()
     assert np.abs(found - np.arange(400)[:, None] * rates).max() <= 1

@@ -8,7 +8,7 @@ import pytest
 from lmzoo.search import QuantizedIndex, VectorIndex, search_vectors
 from lmzoo.search import nearest as module
 from lmzoo.search.nearest import nearest
-from lmzoo.search.quantized import nearest_bits
+from lmzoo.search.quantized import find_nearest_bits
 
 WIDTH = 37  # not a multiple of eight
 NUMBERS = np.random.default_rng(1409)
@@ -54,16 +54,16 @@ def test_differing_bits():
     queries = np.packbits(QUERIES > 0, axis=1)
     expected = ((CORPUS > 0) != (QUERIES > 0)[:, None]).sum(axis=2)  # (q, n)
     order = np.argsort(expected, axis=1, kind="stable")[:, :7]
-    distances, indices = nearest_bits(queries, codes, 7)
+    distances, indices = find_nearest_bits(queries, codes, 7)
     np.testing.assert_array_equal(indices, order)
     np.testing.assert_array_equal(distances, np.take_along_axis(expected, order, axis=1))
 
 
 def test_bits_are_counted_without_numpy_2(monkeypatch):
     codes = np.packbits(CORPUS > 0, axis=1)
-    expected = nearest_bits(codes[:2], codes, 9)
+    expected = find_nearest_bits(codes[:2], codes, 9)
     monkeypatch.delattr(np, "bitwise_count", raising=False)
-    np.testing.assert_array_equal(nearest_bits(codes[:2], codes, 9), expected)
+    np.testing.assert_array_equal(find_nearest_bits(codes[:2], codes, 9), expected)
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])

@@ -8,7 +8,7 @@ tf = pytest.importorskip("tensorflow")
 tf_text = pytest.importorskip("tensorflow_text")
 
 from lmzoo.serving import allowed_ops as served  # noqa: E402
-from lmzoo.serving.allowed_ops import check_ops, ops_of  # noqa: E402
+from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
 
 STRINGS = tf.TensorSpec([None], tf.string)
 
@@ -19,7 +19,7 @@ def graph_of(function, *specs):
 
 def test_ops_of_both_libraries_pass():
     graph = graph_of(lambda x: tf.strings.length(tf_text.normalize_utf8(x)), STRINGS)
-    assert {"NormalizeUTF8", "StringLength"} <= ops_of(graph)
+    assert {"NormalizeUTF8", "StringLength"} <= list_ops(graph)
     check_ops(graph)
 
 

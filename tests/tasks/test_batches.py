@@ -37,7 +37,7 @@ def one_epoch(watched, epochs=1, batch_size=4, **arguments):
     return [made[i : i + count] for i in range(0, len(made), count)]
 
 
-def rows_of(epoch):
+def compute_row_indices(epoch):
     return [row for rows, _ in epoch for row in rows]
 
 
@@ -46,9 +46,9 @@ def test_every_row_once_and_a_new_order_each_epoch(tiny, watched):
     data = tiny.data(18)
     epochs = one_epoch(watched, epochs=3, data=data)
     for epoch in epochs:
-        assert sorted(rows_of(epoch)) == list(range(18))
+        assert sorted(compute_row_indices(epoch)) == list(range(18))
         assert sorted(len(rows) for rows, _ in epoch) == [2, 4, 4, 4, 4]
-    assert len({tuple(rows_of(epoch)) for epoch in epochs}) == 3
+    assert len({tuple(compute_row_indices(epoch)) for epoch in epochs}) == 3
     again = one_epoch((watched[0], watched[1]), epochs=3, data=data)
     assert again[0] != epochs[0], "a second fit repeats the order of the first"
     watched[0].optimizer.iterations.assign(0)
@@ -56,7 +56,7 @@ def test_every_row_once_and_a_new_order_each_epoch(tiny, watched):
     watched[0].optimizer.iterations.assign(0)
     assert one_epoch(watched, epochs=3, data=data, seed=1) != epochs
     given = one_epoch(watched, epochs=2, data=data, shuffle=False)
-    assert [rows_of(epoch) for epoch in given] == [list(range(18))] * 2
+    assert [compute_row_indices(epoch) for epoch in given] == [list(range(18))] * 2
 
 
 def test_steps_per_epoch_goes_through_all_rows(tiny, watched):

@@ -156,7 +156,7 @@ def test_a_quantized_model_and_new_weights():
 # === Tokens ===
 
 
-def rows_of(prompt, choices, separator=" "):
+def compute_row_indices(prompt, choices, separator=" "):
     preprocessor = tiny_preprocessor(FAMILY)
     return preprocessor.tokenizer, choice_scores.encode_choices(
         preprocessor, "`prompts[0]`", prompt, choices, separator, [0], 67
@@ -164,18 +164,18 @@ def rows_of(prompt, choices, separator=" "):
 
 
 def test_choices_of_a_token_share_a_row():
-    tokenizer, (row,) = rows_of("the film was", ["good", "bad", "dull"])
+    tokenizer, (row,) = compute_row_indices("the film was", ["good", "bad", "dull"])
     assert row.token_ids == tokenizer.tokenize(["the film was"])[0]
     assert row.positions == [len(row.token_ids) - 1] * 3
     assert row.targets == tokenizer.tokenize([" good bad dull"])[0]
-    _, rows = rows_of("the film was", ["good", "good film", "bad plot", "bad"])
+    _, rows = compute_row_indices("the film was", ["good", "good film", "bad plot", "bad"])
     length = len(row.token_ids) + 1
     assert [(len(row.token_ids), row.choices) for row in rows] == [(length, [1, 1, 0, 3]), (length, [2, 2])]
 
 
 def test_a_token_of_prompt_and_choice_belongs_to_the_choice():
     """Without a separator, "go" + "od" is a single token, and what is left of the prompt is empty."""
-    tokenizer, rows = rows_of("the go", ["od", "ose"], separator="")
+    tokenizer, rows = compute_row_indices("the go", ["od", "ose"], separator="")
     the = tokenizer.tokenize(["the"])[0]
     good = tokenizer.tokenize([" good"])[0]
     goose = tokenizer.tokenize([" goose"])[0]

@@ -9,7 +9,7 @@ import lmzoo
 from lmzoo.families.bert import FAMILY
 from lmzoo.models import MaskedLM, Pretrainer, Task, TextClassifier, TextRegressor
 from lmzoo.presets.source import open_source
-from lmzoo.registry.head_kinds import HasHead, task_name, task_of, task_that_reads
+from lmzoo.registry.head_kinds import HasHead, find_task_for_head, get_task_class, task_name
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 
 
@@ -42,7 +42,7 @@ def test_every_task_has_a_kind_of_its_own():
     classes = [getattr(lmzoo.models, name) for name in lmzoo.models.__all__]
     tasks = [cls for cls in classes if issubclass(cls, Task) and cls is not Task]
     assert tasks
-    assert [task_of(cls.head_kind) for cls in tasks] == tasks
+    assert [get_task_class(cls.head_kind) for cls in tasks] == tasks
     kinds = {kind for cls in tasks for kind in (cls.head_kind, *cls.other_head_kinds)}
     assert {kind for cls in tasks for kind in cls.reads_heads} <= kinds
 
@@ -53,8 +53,8 @@ def test_a_kind_belongs_to_one_task():
         class Mine(HasHead):
             head_kind = "masked_lm"
 
-    assert task_of("masked_lm") is MaskedLM
-    assert task_of(Sentiment.head_kind) is TextClassifier
+    assert get_task_class("masked_lm") is MaskedLM
+    assert get_task_class(Sentiment.head_kind) is TextClassifier
 
 
 class Nameless(Length):
@@ -74,9 +74,9 @@ def test_a_task_that_names_no_kind_is_no_preset(tmp_path):
 
 
 def test_who_uses_a_head():
-    assert task_that_reads("pretraining") is task_that_reads("masked_lm") is MaskedLM
-    assert task_that_reads("regression") is TextRegressor
-    assert (task_that_reads(None), task_that_reads("unknown"), task_name("unknown")) == (None, None, "unknown")
+    assert find_task_for_head("pretraining") is find_task_for_head("masked_lm") is MaskedLM
+    assert find_task_for_head("regression") is TextRegressor
+    assert (find_task_for_head(None), find_task_for_head("unknown"), task_name("unknown")) == (None, None, "unknown")
 
 
 def test_a_pretrainer_without_objective_holds_a_head_of_masked_tokens():

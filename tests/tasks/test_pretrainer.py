@@ -31,7 +31,7 @@ def documents_of(tiny, count=7, sentences=5):
     return [texts[i::count] for i in range(count)]
 
 
-def pairs_of(tiny, task, objective="nsp", **arguments):
+def pair_neighbors(tiny, task, objective="nsp", **arguments):
     return segment_pairs(
         documents_of(tiny, **arguments), task.preprocessor, objective, np.random.default_rng(3), passes=2
     )
@@ -52,7 +52,7 @@ def batch_of(task, pairs, sample_weight=None):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_loss_is_the_sum_of_both_means(tiny, weighted):
     task = build(tiny)
-    pairs = pairs_of(tiny, task)
+    pairs = pair_neighbors(tiny, task)
     weight = np.linspace(0.5, 3, len(pairs)) if weighted else None
     features, targets, weights = batch_of(task, pairs, weight)
     found = task.predict(features, verbose=0)
@@ -73,7 +73,7 @@ def test_the_loss_is_the_sum_of_both_means(tiny, weighted):
 
 def test_labels_are_those_of_the_pairs(tiny):
     task = build(tiny)
-    pairs = pairs_of(tiny, task)
+    pairs = pair_neighbors(tiny, task)
     rows = np.array([3, 1, 4])
     _, targets, _ = task.make_batch(Examples(pairs), rows, 37, np.random.default_rng(0))
     np.testing.assert_array_equal(targets["sentence"], pairs.labels[rows])
@@ -134,7 +134,7 @@ def test_validation(tiny):
 def test_the_backbone_runs_once(tiny, monkeypatch):
     """Or dropout would give the two objectives different passes, at twice the cost."""
     task = build(tiny)
-    features, *_ = batch_of(task, pairs_of(tiny, task))
+    features, *_ = batch_of(task, pair_neighbors(tiny, task))
     calls = []
     call = task.backbone.embeddings.call
     monkeypatch.setattr(task.backbone.embeddings, "call", lambda *a, **k: calls.append(1) or call(*a, **k))
@@ -177,7 +177,7 @@ def test_without_an_objective(tiny):
     assert scores[0] == scores[1]
     ones = np.ones(len(rows))
     assert task.evaluate(rows, sample_weight=ones, verbose=0, return_dict=True) == scores[0]
-    task.fit(pairs_of(tiny, task), verbose=0)
+    task.fit(pair_neighbors(tiny, task), verbose=0)
 
 
 @pytest.mark.parametrize(("name", "objective"), [("bert", "nsp"), ("albert", "sop"), ("roberta", None)])
@@ -234,7 +234,7 @@ def test_what_cannot_be_learnt(tiny):
     with pytest.raises(ValueError, match='With `objective="nsp"` sequences are pairs: make them with'):
         task.fit(rows)
     with pytest.raises(ValueError, match=r"but 3 weights"):
-        task.fit(pairs_of(tiny, task), sample_weight=np.ones(3))
+        task.fit(pair_neighbors(tiny, task), sample_weight=np.ones(3))
     with pytest.raises(TypeError, match=r"`documents\[0\]` must be a list of strings, got one string"):
         task.fit(["a text", "another"])
     with (

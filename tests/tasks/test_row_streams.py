@@ -38,7 +38,7 @@ class Rows:
         return len(self._rows)
 
 
-def rows_of(x, y):
+def compute_row_indices(x, y):
     """The rows of a table, and the names of its columns."""
     pairs = isinstance(x[0], tuple)
     rows = [{"one": a, "two": b} for a, b in x] if pairs else [{"one": text} for text in x]
@@ -57,7 +57,7 @@ TASKS = [pytest.param(task, marks=[pytest.mark.slow] * (task not in PAIRS_OR_WOR
 def test_one_buffer_is_as_good_as_a_list(task_class):
     tasks = [tiny_task(task_class, FAMILY) for _ in range(2)]
     x, y = tiny_examples(tasks[0], COUNT)
-    rows, names = rows_of(x, y)
+    rows, names = compute_row_indices(x, y)
     if task_class is models.Pretrainer:  # a document is a list of sentences, not a pair
         rows, names = [{"one": [*document]} for document in x], {"text": "one"}
     steps = {"steps_per_epoch": 4}
@@ -181,7 +181,7 @@ def test_examples_of_several_sequences_go_on(tmp_path):
     x, y = tiny_examples(tasks[0], COUNT)
     for task in tasks:
         task.preprocessor.sequence_length = 9
-    rows, names = rows_of(x, y)
+    rows, names = compute_row_indices(x, y)
     streamed = stream(Rows(rows), **names, shuffle_buffer=10)
     arguments = {"batch_size": BATCH, "verbose": 0, "steps_per_epoch": 9, "epochs": 2}
     whole, first, last = Spy(), Spy(12), Spy()

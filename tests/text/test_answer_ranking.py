@@ -10,7 +10,7 @@ import pytest
 
 from lmzoo.families.bert import FAMILY
 from lmzoo.text import BytePairTokenizer, Preprocessor, WordPieceTokenizer
-from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
+from lmzoo.text.answer_ranking import Answer, insert_null, null_scores, rank_answers
 from lmzoo.text.windows import encode_windows
 from tests.reference import squad as reference
 
@@ -38,7 +38,7 @@ def text_of(encoded, example):
     return cut
 
 
-def rows_of(logits, encoded, example):
+def compute_row_indices(logits, encoded, example):
     """An example's windows as the reference takes them."""
     rows = np.flatnonzero(encoded.examples == example)
     found = [
@@ -64,7 +64,7 @@ def test_answers_are_those_of_the_reference(threshold, ties):
         logits[np.arange(logits.shape[1]) >= encoded.lengths[:, None]] = 99  # padding must not count
         ranked, null = rank_answers(logits, encoded, n_best, longest), null_scores(logits, encoded)
         for i, answers in enumerate(ranked):
-            rows, spans = rows_of(logits, encoded, i)
+            rows, spans = compute_row_indices(logits, encoded, i)
             several += len(rows) > 1
             expected, probabilities, null_score = reference.n_best(
                 rows, spans, text_of(encoded, i), n_best, longest, null=threshold is not None
@@ -74,7 +74,7 @@ def test_answers_are_those_of_the_reference(threshold, ties):
             if threshold is None:
                 scores = None
             else:
-                answers, scores = with_null(answers, null[i], threshold, n_best)
+                answers, scores = insert_null(answers, null[i], threshold, n_best)
                 best = answers[0]
                 found = context[best.start : best.end]
                 assert found == reference.prediction(expected, null_score, threshold)
@@ -194,14 +194,14 @@ def test_no_answer_where_the_threshold_puts_it():
     null = Answer(6.0, 0, 0)
     probabilities = np.exp([5, 4, 1, 6]) / np.exp([5, 4, 1, 6]).sum()
     for threshold, place in ((0.0, 0), (1.0, 1), (0.99, 0), (2.0, 2), (9.0, 3), (-9.0, 0)):
-        found, scores = with_null(answers, 6.0, threshold, 20)
+        found, scores = insert_null(answers, 6.0, threshold, 20)
         assert found.index(null) == place
         assert [a for a in found if a is not null and a != null] == answers
         np.testing.assert_allclose(scores, np.insert(probabilities[:3], place, probabilities[3]))
     # It is one of the list's three, and so the last answer is not.
-    assert with_null(answers, 6.0, 0.0, 3)[0] == [null, *answers[:2]]
+    assert insert_null(answers, 6.0, 0.0, 3)[0] == [null, *answers[:2]]
     # It is not one of the three, and comes in addition.
-    assert with_null(answers, 0.0, 0.0, 3)[0] == [*answers, null._replace(score=0.0)]
+    assert insert_null(answers, 0.0, 0.0, 3)[0] == [*answers, null._replace(score=0.0)]
     # A list of one still holds what the threshold compares.
-    assert with_null(answers, 6.0, 2.0, 1)[0] == [answers[0], null]
-    assert with_null([], 3.0, 0.0, 20) == ([Answer(3.0, 0, 0)], [1.0])
+    assert insert_null(answers, 6.0, 2.0, 1)[0] == [answers[0], null]
+    assert insert_null([], 3.0, 0.0, 20) == ([Answer(3.0, 0, 0)], [1.0])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import LengthBatches, batching
-from lmzoo.text.batching import ArrayBatches, fitted_buckets, ladder_buckets
+from lmzoo.text.batching import ArrayBatches, fit_buckets, ladder_buckets
 from lmzoo.text.keras_input import in_memory, keras_input, made_ahead
 
 
@@ -35,7 +35,7 @@ def test_fitted_buckets_are_optimal() -> None:
     for _ in range(120):
         lengths = rng.integers(1, rng.choice([4, 20, 45]), rng.integers(1, 30))
         most, multiple = int(rng.integers(1, 6)), int(rng.choice([1, 3, 5, 8]))
-        widths = fitted_buckets(lengths, limit=10**6, most=most, multiple=multiple)
+        widths = fit_buckets(lengths, limit=10**6, most=most, multiple=multiple)
         if multiple == 1 and lengths.max() > 20:
             continue
         assert widths == sorted(set(widths))
@@ -47,7 +47,7 @@ def test_fitted_buckets_are_optimal() -> None:
 
 def test_fitted_buckets_of_real_lengths() -> None:
     lengths = np.minimum(np.random.default_rng(1).lognormal(3.1, 0.5, 9973).astype(int) + 3, 128)
-    widths = fitted_buckets(lengths, limit=128)
+    widths = fit_buckets(lengths, limit=128)
     assert len(widths) == 7
     assert padded_size(lengths, widths) < 1.2 * lengths.sum() < padded_size(lengths, [128])
 
@@ -55,24 +55,24 @@ def test_fitted_buckets_of_real_lengths() -> None:
 @pytest.mark.tf_only
 def test_more_widths_where_one_graph_computes_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.minimum(np.random.default_rng(1).lognormal(3.1, 0.5, 9973).astype(int) + 3, 126)
-    widths, few = fitted_buckets(lengths, limit=126, compiled=False), fitted_buckets(lengths, limit=126)
+    widths, few = fit_buckets(lengths, limit=126, compiled=False), fit_buckets(lengths, limit=126)
     assert set(widths) <= {*range(4, 126, 4), 126}
     assert padded_size(lengths, widths) < 1.1 * lengths.sum() < 0.95 * padded_size(lengths, few)
-    assert len(fitted_buckets(np.arange(1, 500), limit=512, compiled=False)) == 32
+    assert len(fit_buckets(np.arange(1, 500), limit=512, compiled=False)) == 32
     with monkeypatch.context() as patch:
         patch.setattr(keras.distribution, "list_devices", lambda kind: ["gpu:0"])
-        assert not any(width % 8 for width in fitted_buckets(lengths, limit=128, compiled=False))
+        assert not any(width % 8 for width in fit_buckets(lengths, limit=128, compiled=False))
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    assert fitted_buckets(lengths, limit=126, compiled=False) == few, "each is compiled, if only in parts"
+    assert fit_buckets(lengths, limit=126, compiled=False) == few, "each is compiled, if only in parts"
 
 
 def test_fewer_widths_where_each_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.minimum(np.random.default_rng(1).lognormal(3.1, 0.5, 9973).astype(int) + 3, 128)
     assert not batching.compiles_shapes()
     monkeypatch.setattr(batching, "compiles_shapes", lambda: True)
-    widths = fitted_buckets(lengths, limit=128)
+    widths = fit_buckets(lengths, limit=128)
     assert len(widths) == 4
-    assert padded_size(lengths, widths) < 1.15 * padded_size(lengths, fitted_buckets(lengths, 128, most=7))
+    assert padded_size(lengths, widths) < 1.15 * padded_size(lengths, fit_buckets(lengths, 128, most=7))
 
 
 def test_a_width_that_is_compiled_must_save_padding() -> None:
@@ -80,9 +80,9 @@ def test_a_width_that_is_compiled_must_save_padding() -> None:
     for count, most in ((97, 2), (997, 5), (9973, 7)):
         some = lengths[:count]
         saving = 3 * 32 * some.mean()
-        widths = fitted_buckets(some, limit=128, batch_size=32)
+        widths = fit_buckets(some, limit=128, batch_size=32)
         assert len(widths) <= most
-        sizes = [padded_size(some, fitted_buckets(some, 128, most=k)) for k in range(1, 8)]
+        sizes = [padded_size(some, fit_buckets(some, 128, most=k)) for k in range(1, 8)]
         costs = [size + k * saving for k, size in enumerate(sizes)]
         assert padded_size(some, widths) + (len(widths) - 1) * saving == pytest.approx(min(costs), rel=1e-9)
     assert len(widths) == 7  # many examples: every width is worth it
@@ -102,7 +102,7 @@ def test_a_width_that_is_compiled_must_save_padding() -> None:
     ],
 )
 def test_fitted_buckets_and_the_limit(lengths: list[int], limit: int, expected: list[int]) -> None:
-    assert fitted_buckets(np.array(lengths), limit) == expected
+    assert fit_buckets(np.array(lengths), limit) == expected
 
 
 @pytest.mark.parametrize("limit", [1, 5, 8, 9, 31, 64, 67, 128, 509, 512, 4096])
@@ -246,7 +246,7 @@ def test_identity_of_many_rows() -> None:
 
 def test_no_rows() -> None:
     with pytest.raises(ValueError, match="no examples"):
-        fitted_buckets(np.zeros(0, int), 8)
+        fit_buckets(np.zeros(0, int), 8)
 
 
 def test_keras_reads_what_the_batches_hold() -> None:

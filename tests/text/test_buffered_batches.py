@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import LengthBatches
-from lmzoo.text.batching import fitted_buckets
+from lmzoo.text.batching import fit_buckets
 from lmzoo.text.buffered_batches import BufferedBatches
 
 LENGTHS = np.random.default_rng(4).integers(1, 40, 107)
@@ -58,7 +58,7 @@ def test_one_buffer_is_a_list(order):
     def make_batch(indices, width, rng):
         return indices.tolist(), width, rng.random()
 
-    buckets = fitted_buckets(LENGTHS, LIMIT, batch_size=6)  # as for texts in memory
+    buckets = fit_buckets(LENGTHS, LIMIT, batch_size=6)  # as for texts in memory
     whole = LengthBatches(LENGTHS, make_batch, 6, buckets, order, (7,))
     found = buffered(size=500, order=order)
     assert list(itertools.islice(found.batches_from(0), 50)) == list(itertools.islice(whole.batches_from(0), 50))

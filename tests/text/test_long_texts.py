@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer
-from lmzoo.text.batching import fitted_buckets, smallest_bucket
+from lmzoo.text.batching import fit_buckets, smallest_bucket
 from lmzoo.text.long_texts import check_windows, encode_in_windows, encode_words_in_windows
 from tests.reference import squad as reference
 
@@ -149,11 +149,11 @@ def test_words_beyond_the_last_window_have_no_place():
 
 def test_widths_of_long_texts_are_whole_windows():
     lengths = np.array([5, 9, 13, 26, 26, 65])
-    widths = fitted_buckets(lengths, 13)
+    widths = fit_buckets(lengths, 13)
     assert widths[-1] == 65
     assert all(width % 13 == 0 for width in widths if width > 13)
     assert [smallest_bucket([8, 13], longest) for longest in (1, 8, 9, 26)] == [8, 8, 13, 26]
-    assert len(fitted_buckets(np.array([512 * 400, 3]), 512)) == 2  # no table of all multiples of 8
+    assert len(fit_buckets(np.array([512 * 400, 3]), 512)) == 2  # no table of all multiples of 8
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def encoded() -> EncodedTexts:
     )
 
 
-def rows_of(encoded: EncodedTexts) -> list[list[int]]:
+def compute_row_indices(encoded: EncodedTexts) -> list[list[int]]:
     return [encoded.token_ids[a:b].tolist() for a, b in itertools.pairwise(encoded.sequence_splits)]
 
 
@@ -53,7 +53,7 @@ def rows_of(encoded: EncodedTexts) -> list[list[int]]:
 def test_select(encoded: EncodedTexts, order: list[int]) -> None:
     chosen = encoded.select(order)
     assert len(chosen) == len(order)
-    assert rows_of(chosen) == [rows_of(encoded)[i] for i in order]
+    assert compute_row_indices(chosen) == [compute_row_indices(encoded)[i] for i in order]
     assert chosen.second.tolist() == [encoded.second[i] for i in order]
     assert chosen.lengths.tolist() == [encoded.lengths[i] for i in order]
     assert chosen.token_ids.dtype == chosen.second.dtype == np.int32
@@ -61,16 +61,16 @@ def test_select(encoded: EncodedTexts, order: list[int]) -> None:
 
 
 def test_slices(encoded: EncodedTexts) -> None:
-    assert rows_of(encoded[1:4]) == rows_of(encoded)[1:4]
-    assert rows_of(encoded[-2:]) == rows_of(encoded)[-2:]
-    assert rows_of(encoded[::2]) == rows_of(encoded)[::2]
+    assert compute_row_indices(encoded[1:4]) == compute_row_indices(encoded)[1:4]
+    assert compute_row_indices(encoded[-2:]) == compute_row_indices(encoded)[-2:]
+    assert compute_row_indices(encoded[::2]) == compute_row_indices(encoded)[::2]
 
 
 def test_padded(encoded: EncodedTexts) -> None:
     rows = np.array([2, 1, 3])
     ids, mask = encoded.padded(rows, 8, pad_id=97)
     assert ids.dtype == mask.dtype == np.int32
-    expected = [rows_of(encoded)[i] for i in rows]
+    expected = [compute_row_indices(encoded)[i] for i in rows]
     np.testing.assert_array_equal(ids, [row + [97] * (8 - len(row)) for row in expected])
     np.testing.assert_array_equal(mask, [[1] * len(row) + [0] * (8 - len(row)) for row in expected])
 
@@ -103,7 +103,7 @@ def test_rows(make_preprocessor: MakePreprocessor, limit: int, between: tuple[st
         expected = [
             literal_row(packing, tokenizer, *row, limit) for row in zip(texts, seconds or [None] * 81, strict=True)
         ]
-        assert rows_of(encoded) == [ids for ids, _ in expected]
+        assert compute_row_indices(encoded) == [ids for ids, _ in expected]
         whole = [literal_row(packing, tokenizer, *row, 999) for row in zip(texts, seconds or [None] * 81, strict=True)]
         assert encoded.truncated == sum(len(ids) > limit for ids, _ in whole)
         features = preprocessor.features(encoded, np.arange(81), limit + 3)

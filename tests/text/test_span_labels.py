@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from lmzoo.common.span_marks import SpanScheme, marks_spans, with_marks
+from lmzoo.common.span_marks import SpanScheme, expand_marks, marks_spans
 from lmzoo.text.span_labels import (
     SpanTable,
     allowed_transitions,
     best_path,
-    labels_of_span,
-    spans_of,
+    find_marked_spans,
+    label_span,
 )
 
 LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]
@@ -49,7 +49,7 @@ def test_spans_follow_conlleval():
     for length in (0, 1, 2, 3, 7, 13):
         for _ in range(200):
             labels = [LABELS[k] for k in rng.integers(0, len(LABELS), length)]
-            assert spans_of(labels) == conlleval(labels), labels
+            assert find_marked_spans(labels) == conlleval(labels), labels
 
 
 def test_spans_follow_seqeval():
@@ -59,7 +59,7 @@ def test_spans_follow_seqeval():
         for _ in range(200):
             labels = [LABELS[k] for k in rng.integers(0, len(LABELS), length)]
             expected = [(type_, first, last + 1) for type_, first, last in peer.get_entities(labels)]
-            assert spans_of(labels) == expected, labels
+            assert find_marked_spans(labels) == expected, labels
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_spans_follow_seqeval():
     ],
 )
 def test_spans_by_hand(labels, expected):
-    assert spans_of(labels) == expected
+    assert find_marked_spans(labels) == expected
 
 
 def test_the_table_says_what_spans_are():
     table = SpanTable.of(LABELS)
     for ids in itertools.product(range(len(LABELS)), repeat=2):
         labels = [LABELS[k] for k in ids]
-        spans = spans_of(labels)
+        spans = find_marked_spans(labels)
         assert table.continues[ids] == ((0, 2) in [span[1:] for span in spans]), labels
         for place, k in enumerate(ids):
             types = [type_ for type_, first, end in spans if first <= place < end]
@@ -113,14 +113,14 @@ def test_the_table_of_labels_that_mark_no_spans():
 )
 def test_labels_of_a_span(labels, length, expected):
     labels = [mark if mark == "O" else f"{mark}-PER" for mark in labels]
-    assert labels_of_span("PER", length, SpanScheme.of(labels)) == [f"{mark}-PER" for mark in expected]
+    assert label_span("PER", length, SpanScheme.of(labels)) == [f"{mark}-PER" for mark in expected]
 
 
 def test_a_long_span_needs_an_inside_label():
     scheme = SpanScheme.of(["O", "PER_B", "PER_L", "PER_U"])
-    assert labels_of_span("PER", 2, scheme) == ["PER_B", "PER_L"]
+    assert label_span("PER", 2, scheme) == ["PER_B", "PER_L"]
     with pytest.raises(ValueError, match=r"A span of 3 words of the type 'PER' needs .* such as 'PER_I', which"):
-        labels_of_span("PER", 3, scheme)
+        label_span("PER", 3, scheme)
 
 
 def test_which_labels_mark_spans():
@@ -176,6 +176,6 @@ def test_what_may_follow():
 
 
 def test_every_type_has_every_mark():
-    assert with_marks({"O", "B-LOC", "I-PER", "B-PER"}) == {"O", "B-LOC", "I-LOC", "B-PER", "I-PER"}
-    assert with_marks({"O", "S-X-Y", "B-Z"}) == {"O", "S-X-Y", "B-X-Y", "S-Z", "B-Z"}
-    assert with_marks({"NOUN", "B-LOC"}) == {"NOUN", "B-LOC"}
+    assert expand_marks({"O", "B-LOC", "I-PER", "B-PER"}) == {"O", "B-LOC", "I-LOC", "B-PER", "I-PER"}
+    assert expand_marks({"O", "S-X-Y", "B-Z"}) == {"O", "S-X-Y", "B-X-Y", "S-Z", "B-Z"}
+    assert expand_marks({"NOUN", "B-LOC"}) == {"NOUN", "B-LOC"}

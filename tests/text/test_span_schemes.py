@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from lmzoo.common.span_marks import SpanScheme, marks_spans, with_marks
+from lmzoo.common.span_marks import SpanScheme, expand_marks, marks_spans
 from lmzoo.evaluation.reports import compare_tags
-from lmzoo.text.span_labels import SpanTable, allowed_transitions, labels_of_span, spans_of
+from lmzoo.text.span_labels import SpanTable, allowed_transitions, find_marked_spans, label_span
 from lmzoo.training.span_metrics import IGNORED, SpanScore
 from tests.text.test_span_labels import conlleval
 
@@ -64,7 +64,7 @@ def test_spans_of_any_labels_follow_conlleval(scheme, spelling):
     for length in (0, 1, 2, 3, 7, 13):
         for _ in range(30):
             labels = [names[k] for k in rng.integers(0, len(names), length)]
-            assert spans_of(labels, found) == conlleval([to_iobes[label] for label in labels]), labels
+            assert find_marked_spans(labels, found) == conlleval([to_iobes[label] for label in labels]), labels
 
 
 @cases
@@ -137,8 +137,8 @@ def test_labels_of_a_span(scheme, spelling):
     found = SpanScheme.of(label_set(scheme, spelling, "X"))
     for marks in (single, begin + end, begin + inside + inside + end):
         expected = [SPELLINGS[spelling](mark, type_) for mark in marks]
-        assert labels_of_span(type_, len(marks), found) == expected
-        assert spans_of(expected, found) == [(type_, 0, len(marks))]
+        assert label_span(type_, len(marks), found) == expected
+        assert find_marked_spans(expected, found) == [(type_, 0, len(marks))]
 
 
 @pytest.mark.parametrize(
@@ -175,6 +175,6 @@ def test_which_labels_mark_spans(labels, others):
 
 
 def test_every_type_has_every_mark():
-    assert with_marks({"O", "PER_B", "LOC_L", "X"}) == {"O", "PER_B", "PER_L", "LOC_B", "LOC_L", "X"}
-    assert with_marks({"O", "U-PER", "B-LOC"}) == {"O", "U-PER", "U-LOC", "B-PER", "B-LOC"}
-    assert with_marks({"O", "B", "E"}) == {"O", "B", "E"}
+    assert expand_marks({"O", "PER_B", "LOC_L", "X"}) == {"O", "PER_B", "PER_L", "LOC_B", "LOC_L", "X"}
+    assert expand_marks({"O", "U-PER", "B-LOC"}) == {"O", "U-PER", "U-LOC", "B-PER", "B-LOC"}
+    assert expand_marks({"O", "B", "E"}) == {"O", "B", "E"}

@@ -48,7 +48,7 @@ def test_tensors_of_strings() -> None:
 @pytest.mark.parametrize("wrong", [None, 7, 1.5, float("nan"), ["a"], b"a"[0], bytearray(b"a"), ("a", "b")])
 def test_position_is_named(wrong: object) -> None:
     with pytest.raises(TypeError, match=rf"`reviews\[2\]` must be a string, got .*\({type(wrong).__name__}\)"):
-        clean_texts(["a", "b", wrong, None], what="reviews")
+        clean_texts(["a", "b", wrong, None], name="reviews")
 
 
 def test_long_values_are_abbreviated() -> None:

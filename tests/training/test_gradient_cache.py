@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from lmzoo.layers import Dropout
-from lmzoo.layers.remat import seeds_of
+from lmzoo.layers.remat import get_seeds
 from lmzoo.training import gradient_cache
-from lmzoo.training.gradient_cache import in_mini_batches
+from lmzoo.training.gradient_cache import compute_in_mini_batches
 from tests.reference.weights import to_numpy
 
 COUNT, WIDTH, UNITS = 11, 7, 5
@@ -34,7 +34,7 @@ class Encoder(keras.layers.Layer):
         return self.dropout(self.dense(inputs["x"]), training=True)
 
     def call(self, x):
-        return in_mini_batches(self, self.compute, {"x": x}, self.size)
+        return compute_in_mini_batches(self, self.compute, {"x": x}, self.size)
 
 
 def loss_of(vectors):
@@ -45,7 +45,7 @@ def loss_of(vectors):
 def gradients(layer, x=X):
     """The outputs, the gradients of the weights, and the seeds after one step."""
     layer.build(x.shape)
-    seeds = seeds_of(layer)  # none without dropout
+    seeds = get_seeds(layer)  # none without dropout
     for seed in seeds:
         seed.assign(np.array([17, 0], seed.dtype))
     if keras.backend.backend() == "jax":
@@ -86,7 +86,7 @@ def test_gradients_are_those_of_the_whole_batch(size):
 def test_both_computations_have_the_same_dropout(monkeypatch):
     vectors, found, seed = gradients(Encoder(3))
     assert seed == [[17, 4]]  # four mini-batches of three rows
-    monkeypatch.setattr(gradient_cache, "recomputed", lambda layer, function: function())
+    monkeypatch.setattr(gradient_cache, "recompute_in_backward", lambda layer, function: function())
     stored_vectors, expected, stored_seed = gradients(Encoder(3))  # activations are stored
     np.testing.assert_array_equal(vectors, stored_vectors)
     assert seed == stored_seed

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.text.span_labels import spans_of
+from lmzoo.text.span_labels import find_marked_spans
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 
 LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]
@@ -25,8 +25,8 @@ def batches(count=5, rows=7, length=13):
 
 def count_spans(labels, chosen):
     used = labels != IGNORED
-    actual = {*spans_of([LABELS[k] for k in labels[used]])}
-    predicted = {*spans_of([LABELS[k] for k in chosen[used]])}
+    actual = {*find_marked_spans([LABELS[k] for k in labels[used]])}
+    predicted = {*find_marked_spans([LABELS[k] for k in chosen[used]])}
     return np.array([len(actual & predicted), len(predicted), len(actual)])
 
 

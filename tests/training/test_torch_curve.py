@@ -66,7 +66,7 @@ def their_step(named, state, loss, rate):
 
 
 @pytest.fixture
-def one_thread():
+def lock_jax():
     """More only wait for each other where tensors are this small."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -74,7 +74,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.mark.usefixtures("one_thread", "eager")
+@pytest.mark.usefixtures("lock_jax", "eager")
 @pytest.mark.parametrize(
     ("case", "steps", "count", "rate", "seed"),
     [

@@ -134,7 +134,7 @@ def write_hdf5(path: str | Path, tensors: Arrays) -> None:
                 raise PresetError(f"{path}: {name} cannot be written: {error}.") from error
 
 
-def in_half_precision(array: np.ndarray) -> np.ndarray:
+def convert_to_float16(array: np.ndarray) -> np.ndarray:
     """Return a float32 or float64 array as float16 if all values stay finite, and any other array unchanged."""
     if array.dtype not in ("float32", "float64"):
         return array
@@ -143,14 +143,14 @@ def in_half_precision(array: np.ndarray) -> np.ndarray:
     return half if np.isfinite(half).all() else array
 
 
-def in_int8(array: np.ndarray) -> dict[str, np.ndarray]:
+def quantize_rows(array: np.ndarray) -> dict[str, np.ndarray]:
     """Return an array as int8 with one scale for each row, float32, by suffix of their names.
 
     Each row is rounded to 255 steps between its largest absolute value and the negative of it. Vectors, integers and
-    arrays with values that are not finite have no scale: they are returned as by `in_half_precision`.
+    arrays with values that are not finite have no scale: they are returned as by `convert_to_float16`.
     """
     if array.ndim < 2 or array.dtype not in ("float32", "float64") or not np.isfinite(array).all():
-        return {"": in_half_precision(array)}
+        return {"": convert_to_float16(array)}
     scale = np.abs(array).max(axis=-1, initial=0.0).astype("float32") / 127
     steps = np.rint(array / np.where(scale == 0, 1, scale)[..., None])
     return {"": steps.astype("int8"), SCALE: scale}
@@ -164,7 +164,7 @@ def rewrite_in_half_precision(path: Path) -> None:
     Raises:
         OSError: If the file cannot be written; it is then unchanged.
     """
-    _rewrite(path, path, lambda name, array, file: {"": in_half_precision(array)})
+    _rewrite(path, path, lambda name, array, file: {"": convert_to_float16(array)})
 
 
 def rewrite_in_int8(path: Path) -> None:
@@ -176,7 +176,7 @@ def rewrite_in_int8(path: Path) -> None:
     Raises:
         OSError: If the file cannot be written; it is then unchanged.
     """
-    _rewrite(path, path, lambda name, array, file: in_int8(array))
+    _rewrite(path, path, lambda name, array, file: quantize_rows(array))
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 class SafetensorsFiles(TensorFile):
     """The tensors of a safetensors file, or of a directory with `model.safetensors` or its shards and their index.
 
-    All shards must be in the directory of the index; links out of it are errors, as in `lmzoo.files.inside.file_in`.
+    All shards must be in the directory of the index; links that leave it are errors (`files.inside.resolve_inside`).
 
     Args:
         path: Path of a `*.safetensors` file, or of a directory.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lmzoo.errors import PresetError
-from lmzoo.files.inside import file_in
+from lmzoo.files.inside import resolve_inside
 from lmzoo.files.preset_files import read_json
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def tensors_in_files(
     name = next((name for name in known_names if os.path.lexists(path / name)), None)
     if name is None:
         raise PresetError(f"{path} holds no weights: expected {' or '.join(known_names)}.")
-    file = file_in(path, name)
+    file = resolve_inside(path, name)
     if not name.endswith(".index.json"):
         return open_file(file)
     shard_by_tensor = _read_index(path, name, spell)
@@ -90,7 +90,7 @@ def _read_index(directory: Path, name: str, spell: Callable[[str], str]) -> dict
         raise PresetError(f'{directory / name} must hold an object "weight_map": the name of a file for each tensor.')
     if not weight_map:
         raise PresetError(f"{directory / name} names no tensors.")
-    shard_by_tensor = {spell(tensor): file_in(directory, shard) for tensor, shard in weight_map.items()}
+    shard_by_tensor = {spell(tensor): resolve_inside(directory, shard) for tensor, shard in weight_map.items()}
     if len(shard_by_tensor) < len(weight_map):
         raise PresetError(f"{directory / name} names a tensor twice.")
     return shard_by_tensor

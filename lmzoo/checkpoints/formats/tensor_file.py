@@ -144,7 +144,7 @@ class PlacedTensors(TensorFile):
             file.close()
 
 
-def without_wrappers(file: TensorFile) -> TensorFile:
+def strip_wrappers(file: TensorFile) -> TensorFile:
     """Remove the prefixes that wrappers of PyTorch models add to every tensor name.
 
     These are `module.` from `DistributedDataParallel`, `_orig_mod.` from `torch.compile` and `_fsdp_wrapped_module.`,

@@ -22,7 +22,7 @@ from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.checkpoints.formats.tensor_file import Arrays, Tensor, TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
-from lmzoo.files.inside import file_in
+from lmzoo.files.inside import resolve_inside
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -68,7 +68,7 @@ class TensorFlowCheckpoint(TensorFile):
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
         index = Path(f"{os.fspath(prefix).removesuffix('.index')}.index")
-        path = file_in(index.parent, index.name)
+        path = resolve_inside(index.parent, index.name)
         check_is_weights(path)
         files = list(_data_files(path))
         path_prefix = path.with_suffix("").as_posix()
@@ -120,7 +120,7 @@ def _data_files(index: Path) -> Iterator[Path]:
     counts = {match[1] for file in os.listdir(index.parent) if (match := pattern.fullmatch(file))}
     for count in sorted(counts) or ["00001"]:
         for number in range(int(count)):
-            file = file_in(index.parent, f"{prefix}.data-{number:05}-of-{count}")
+            file = resolve_inside(index.parent, f"{prefix}.data-{number:05}-of-{count}")
             check_is_weights(file)
             yield file
 

@@ -13,9 +13,9 @@ from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, r
 from lmzoo.checkpoints.engine import TOKEN_TABLE, TRANSPOSED, Layout, Row, Table, canonical_names, torch_modules
 from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
-from lmzoo.checkpoints.formats.tensor_file import LazyTensors, Place, PlacedTensors, TensorFile, without_wrappers
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors, Place, PlacedTensors, TensorFile, strip_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
-from lmzoo.checkpoints.hugging_face.families import architecture_in, detect_family, named_by
+from lmzoo.checkpoints.hugging_face.families import detect_family, match_prefixes, read_architecture
 from lmzoo.checkpoints.hugging_face.heads import (
     EMBEDDING_HEAD,
     count_classes,
@@ -168,7 +168,7 @@ def own_config_table(keys: Mapping[str, tuple[str, object]], **table: Any) -> Co
     return config_table(arguments, **{"defaults": defaults, "training": {}, **table})
 
 
-def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
+def add_prefixes(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
     """Prefix the layer paths and the module names in a mapping.
 
     Args:
@@ -203,7 +203,7 @@ def hugging_face_layout(
         **fields: Other fields of `HuggingFaceLayout`.
     """
     classifier = classifier or {"classifier/logits": "classifier"}
-    masked_lm_table = _masked_lm_table(*masked_lm, fields["backbone"], fields["copies"])
+    masked_lm_table = _make_masked_lm_rows(*masked_lm, fields["backbone"], fields["copies"])
     all_heads: dict[str, Table] = {
         "classification": torch_modules(classifier),
         "regression": torch_modules(classifier),
@@ -234,7 +234,7 @@ def output_kernel(name: str) -> Table:
     return {_OUTPUT_KERNELS[0]: Row(name, TRANSPOSED)}
 
 
-def _masked_lm_table(dense: str, layer_norm: str, bias: str, backbone: Table, copies: Mapping[str, str]) -> Table:
+def _make_masked_lm_rows(dense: str, layer_norm: str, bias: str, backbone: Table, copies: Mapping[str, str]) -> Table:
     """Return the rows of a masked language modeling head.
 
     If its kernel is not tied to the token embeddings, it is what would be their copy, and so is the bias.
@@ -270,7 +270,9 @@ def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint
     directory = files.directory
     file = directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
-    has_family = config.get("model_type") is not None or family is not None or named_by(architecture_in(file, config))
+    has_family = (
+        config.get("model_type") is not None or family is not None or match_prefixes(read_architecture(file, config))
+    )
     if "registered_name" in config or not (has_family or _find_weights_file(directory)):
         return None
     weights = LazyTensors(functools.partial(open_tensors, directory))
@@ -306,7 +308,7 @@ def open_tensors(directory: Path) -> TensorFile:
         return open_tensorflow_model(directory)
     files = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory / name)
     refuse_tensorflow_names(files)
-    return without_wrappers(files)
+    return strip_wrappers(files)
 
 
 def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied: Mapping[str, str]) -> TensorFile:
@@ -329,13 +331,13 @@ def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied: Mappi
 def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> StoredHead:
     """Return the stored heads, identified by `architectures` and by the tensor names.
 
-    If tensors of other heads are stored next to those of the named one, or in their place, a task can load them, too.
+    If tensors of other heads are stored next to those of the named one, or in their place, a task can also load them.
     """
     file = files.directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
     layout = family.checkpoints["hf"]
     names = names_in_transformers(family)
-    architecture = architecture_in(file, config)
+    architecture = read_architecture(file, config)
     named_kind = names.kind(architecture) if architecture else None
     shapes = {}
     if _find_weights_file(files.directory):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmzoo.checkpoints.engine import SAME, Row, torch_modules
-from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, output_kernel, own_config_table, under
+from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, add_prefixes, output_kernel, own_config_table
 
 # Key of `config.json` -> the argument and the default value in transformers.
 _CONFIG: dict[str, tuple[str, object]] = {
@@ -51,7 +51,7 @@ def decoder_layout(
         **fields: Other fields of `HuggingFaceLayout`.
     """
     modules = {"embeddings/token_embedding": tokens, "embeddings/position_embedding": positions}
-    modules |= under("block_{i}", "h.{i}", _MODULES) | ({"final_norm": final_norm} if final_norm else {})
+    modules |= add_prefixes("block_{i}", "h.{i}", _MODULES) | ({"final_norm": final_norm} if final_norm else {})
     return HuggingFaceLayout(
         name="Hugging Face transformers",
         config=own_config_table(

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import JsonObject, require_value
-from lmzoo.checkpoints.engine import TOKEN_TABLE, Layout, canonical_names, name_pattern, tensors_in
+from lmzoo.checkpoints.engine import TOKEN_TABLE, Layout, canonical_names, list_tensors, name_pattern
 from lmzoo.checkpoints.family_names import ARCHITECTURES, names_in_transformers
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile
 from lmzoo.checkpoints.tokenizers.formats import holds_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE
-from lmzoo.registry.family import Family, families_with
+from lmzoo.registry.family import Family, find_families_by_format
 
 _FAMILY_AND_HEAD = re.compile(
     rf"(\w+?)(For({'|'.join(ARCHITECTURES.values())})|(DoubleHeads|Encoder|(With)?LMHead|MT)?Model)"
 )
 
 
-def architecture_in(file: Path, config: JsonObject) -> str | None:
+def read_architecture(file: Path, config: JsonObject) -> str | None:
     """Return the first class name in `architectures` of `config.json`, or None if it lists none.
 
     TensorFlow class names, such as `TFBertModel`, are returned without "TF".
@@ -42,34 +42,34 @@ def architecture_in(file: Path, config: JsonObject) -> str | None:
     return str(names[0]).removeprefix("TF")
 
 
-def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wanted: str | None) -> Family:
+def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, requested: str | None) -> Family:
     """Return the family of a transformers checkpoint.
 
-    It is determined by the first of these that is present: `model_type`, `wanted`, `architectures`, the tensor names.
+    The first of these that is present decides: `model_type`, `requested`, `architectures`, the names of the tensors.
 
     Args:
         directory: Directory of the checkpoint.
         config: Content of `config.json`.
         weights: Tensors of the checkpoint.
-        wanted: Name of the family for a checkpoint without `model_type`, or None.
+        requested: Name of the family for a checkpoint without `model_type`, or None.
 
     Raises:
         PresetError: If the family is not supported, or several families match.
     """
     file = directory / CONFIG_FILE
-    architecture = architecture_in(file, config)
+    architecture = read_architecture(file, config)
     model_type = config.get("model_type")
-    candidates = families_with("hf")
+    candidates = find_families_by_format("hf")
     if model_type is not None:
         matches = [family for family in candidates if names_in_transformers(family).model_type == model_type]
-        matches = _choose(matches, architecture, wanted)
+        matches = _choose(matches, architecture, requested)
         if not matches:
             supported = ", ".join(dict.fromkeys(names_in_transformers(family).model_type for family in candidates))
             raise PresetError(
                 f"{file}: models of type {model_type!r:.60} are not supported; supported are {supported}."
             )
     else:
-        matches = [family for family in candidates if family.name == wanted] or named_by(architecture)
+        matches = [family for family in candidates if family.name == requested] or match_prefixes(architecture)
         matches = matches or _match_tensors(directory, weights.open(), candidates)
     if len(matches) != 1:
         hints = " or ".join(f'`family="{family.name}"`' for family in matches or candidates)
@@ -77,14 +77,14 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
         message = f"{file} has no `model_type`, and the tensors' names are those of {names}. Pass {hints}."
         raise PresetError(message, "family")
     _refuse_other_class(file, architecture, matches[0])
-    if model_type is None and wanted is not None:
+    if model_type is None and requested is not None:
         _refuse_other_prefix(directory, weights.open(), matches[0])
     return matches[0]
 
 
-def named_by(architecture: str | None) -> list[Family]:
+def match_prefixes(architecture: str | None) -> list[Family]:
     """Return the families whose class prefix, such as "Bert", `architecture` starts with; an empty list for None."""
-    prefixes = {names_in_transformers(family).prefix: family for family in families_with("hf")}
+    prefixes = {names_in_transformers(family).prefix: family for family in find_families_by_format("hf")}
     matches = {
         prefix: family for prefix, family in prefixes.items() if architecture and architecture.startswith(prefix)
     }
@@ -92,12 +92,12 @@ def named_by(architecture: str | None) -> list[Family]:
     return [family for prefix, family in matches.items() if len(prefix) == longest]
 
 
-def _choose(matches: list[Family], architecture: str | None, wanted: str | None) -> list[Family]:
+def _choose(matches: list[Family], architecture: str | None, requested: str | None) -> list[Family]:
     """Choose one of several families with the same `model_type`, such as the family of another one's encoders.
 
     It is the wanted family, or the one with `architecture` among its irregular class names, or the first.
     """
-    named = [family for family in matches if family.name == wanted] or [
+    named = [family for family in matches if family.name == requested] or [
         family for family in matches if architecture in names_in_transformers(family).architectures.values()
     ]
     return (named or matches)[:1]
@@ -112,10 +112,10 @@ def _refuse_other_class(file: Path, architecture: str | None, family: Family) ->
     if architecture is None:
         return
     # Families of the same model type may read each other's checkpoints, such as the encoder of a larger model.
-    all_names = [*map(names_in_transformers, families_with("hf"))]
+    all_names = [*map(names_in_transformers, find_families_by_format("hf"))]
     prefixes = {names.prefix, *(other.prefix for other in all_names if other.model_type == names.model_type)}
     match = _FAMILY_AND_HEAD.fullmatch(architecture)
-    is_other = not architecture.startswith(tuple(prefixes)) and bool(named_by(architecture))
+    is_other = not architecture.startswith(tuple(prefixes)) and bool(match_prefixes(architecture))
     is_unknown = match is not None and match[1] not in {*prefixes, "Auto"} and not match[1].endswith("Model")
     is_variant = any(other.prefix.lower() in architecture.lower() for other in all_names)
     if is_other or (match and is_unknown and (match[3] or is_variant)):
@@ -156,22 +156,24 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
 def _completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
     """Return the number of tensors that a layout reads, and minus the number of tensors that it misses."""
     names = canonical_names(layout, tensors)
-    rows = tensors_in(layout.backbone)
+    rows = list_tensors(layout.backbone)
     patterns = [*map(name_pattern, rows)]
     num_read = sum(any(pattern.fullmatch(name) for pattern in patterns) for name in names)
     return num_read, -sum("{" not in row and row not in names for row in rows)
 
 
-def _refuse_other_prefix(directory: Path, tensors: TensorFile, wanted: Family) -> None:
+def _refuse_other_prefix(directory: Path, tensors: TensorFile, requested: Family) -> None:
     """Raise an error if the tensors' names have the prefix of another family than the one that the caller names."""
-    own_parts = {name.partition(".")[0] for name in tensors_in(wanted.checkpoints["hf"].backbone)}
+    own_parts = {name.partition(".")[0] for name in list_tensors(requested.checkpoints["hf"].backbone)}
     bases = {name.partition(".")[0] for name in tensors.names()} - own_parts
-    base = names_in_transformers(wanted).base
-    others = {names_in_transformers(family).base: family.name for family in families_with("hf")}
-    if base in bases or not (named := [name for other, name in others.items() if other in bases and other != base]):
+    base = names_in_transformers(requested).base
+    families_by_base = {names_in_transformers(family).base: family.name for family in find_families_by_format("hf")}
+    if base in bases or not (
+        named := [name for other, name in families_by_base.items() if other in bases and other != base]
+    ):
         return
     raise PresetError(
-        f"{directory}: the tensors' names are those of {named[0]}, but `family` is {wanted.name!r}.", "family"
+        f"{directory}: the tensors' names are those of {named[0]}, but `family` is {requested.name!r}.", "family"
     )
 
 
@@ -183,6 +185,6 @@ def _count_names(layout: Layout, tensors: TensorFile) -> int:
         return 0
     if layout.backbone[TOKEN_TABLE].name not in names:
         return 0
-    rows = {name for table in (layout.backbone, *layout.heads.values()) for name in tensors_in(table)}
+    rows = {name for table in (layout.backbone, *layout.heads.values()) for name in list_tensors(table)}
     patterns = [*map(name_pattern, rows), *map(re.compile, layout.ignored)]
     return sum(name in layout.copies or any(p.fullmatch(name) for p in patterns) for name in names)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Layout, Row, Table, tensors_of_head
+from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Layout, Row, Table, list_head_tensors
 from lmzoo.checkpoints.formats.tensor_file import Shape
 from lmzoo.common.arguments import is_integer
 from lmzoo.common.span_marks import marks_spans
@@ -69,9 +69,9 @@ def put_named_head_first(
     """
     tensor_names = _tensor_names(layout)
     named_tensors = tensor_names.get(named_kind, set())
-    others = [kind for kind in kinds if not named_tensors & tensor_names.get(kind, named_tensors)]
+    other_kinds = [kind for kind in kinds if not named_tensors & tensor_names.get(kind, named_tensors)]
     is_stored = not named_tensors or bool(named_tensors & tensors.keys())
-    return [named_kind, *others] if is_stored or not others else others
+    return [named_kind, *other_kinds] if is_stored or not other_kinds else other_kinds
 
 
 def is_regression(config: JsonObject, count: int) -> bool:
@@ -80,8 +80,8 @@ def is_regression(config: JsonObject, count: int) -> bool:
 
 
 def _tensor_names(layout: Layout) -> dict[str, set[str]]:
-    """Return the names of the tensors of each kind of head that lmzoo reads; see `tensors_of_head`."""
-    return {kind: tensors_of_head(layout, kind) for kind in layout.heads}
+    """Return the names of the tensors of each kind of head that lmzoo reads; see `list_head_tensors`."""
+    return {kind: list_head_tensors(layout, kind) for kind in layout.heads}
 
 
 def _find_last_kernel(table: Table) -> str | None:

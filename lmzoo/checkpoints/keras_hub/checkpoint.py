@@ -17,11 +17,11 @@ from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.reshaped import join_heads, split_heads
 from lmzoo.checkpoints.formats.tensor_file import Arrays, LazyTensors, Place, PlacedTensors, TensorFile
-from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, head_in, head_tables, preprocessor_length, with_head
+from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, find_head, head_tables, preprocessor_length, with_head
 from lmzoo.checkpoints.sentence_transformers.modules import describe
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, JsonFiles
-from lmzoo.registry.family import Family, families_with
+from lmzoo.registry.family import Family, find_families_by_format
 
 _PREFIX = "keras_hub>"
 IGNORED_KEYS = ("dtype", "name", "trainable")
@@ -161,7 +161,7 @@ def to_keras_hub(tensors: Arrays, layout: KerasHubLayout, config: Arguments) -> 
     """Convert tensors to KerasHub's names and shapes for writing.
 
     Args:
-        tensors: Names and arrays from `lmzoo.checkpoints.engine.tensors_of`.
+        tensors: Names and arrays from `lmzoo.checkpoints.engine.convert_to_tensors`.
         layout: Layout of the family.
         config: Configuration to write.
 
@@ -202,7 +202,9 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     name = config.get("registered_name")
     if not isinstance(name, str) or not name.startswith(_PREFIX):
         return None
-    families = {f"{_PREFIX}{keras_hub_prefix(family)}Backbone": family for family in families_with("keras_hub")}
+    families = {
+        f"{_PREFIX}{keras_hub_prefix(family)}Backbone": family for family in find_families_by_format("keras_hub")
+    }
     if name not in families or not isinstance(config.get("config"), dict):
         raise PresetError(f"{file}: {name!r} is not supported; supported are {', '.join(families)}.")
     family = families[name]
@@ -212,7 +214,7 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     _refuse_other_networks(family, unknown_keys, file)
     reader = KeyReader()
     head_settings = (keras_hub_prefix(family), layout.head_activation, arguments["hidden_dim"])
-    head, head_arguments = head_in(directory, *head_settings, reader)
+    head, head_arguments = find_head(directory, *head_settings, reader)
     length = preprocessor_length(directory, reader) if head else None
     reader.warn()
 

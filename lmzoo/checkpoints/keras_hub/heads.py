@@ -60,7 +60,7 @@ def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
     }
 
 
-def head_in(
+def find_head(
     directory: Path, prefix: str, activation: str, hidden_dim: int, reader: KeyReader
 ) -> tuple[str | None, Arguments]:
     """Return the kind and the task constructor arguments of the stored head, or (None, {}) if it is unsupported.

@@ -107,9 +107,9 @@ class SentenceCheckpoint:
         """
         return self.transformer.build(overrides, load_weights)
 
-    def head_of(self, cls: type[HasHead]) -> Arguments | None:
+    def get_head_arguments(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None."""
-        return self._part_for(cls).head_of(cls)
+        return self._part_for(cls).get_head_arguments(cls)
 
     def _part_for(self, model: keras.Model | type[HasHead]) -> Checkpoint:
         return self.task if getattr(model, "head_kind", None) == self.task.head else self.transformer

@@ -12,7 +12,7 @@ from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, K
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.common.arguments import is_integer, is_number
 from lmzoo.errors import PresetError
-from lmzoo.files.inside import check_inside, file_in, has_file
+from lmzoo.files.inside import check_inside, has_file, resolve_inside
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, read_json_list
 
 MODULES_FILE = "modules.json"
@@ -99,7 +99,7 @@ def read_modules(directory: Path, reader: KeyReader | None = None) -> list[Modul
         PresetError: If `modules.json` is malformed, or a module is not supported or outside the directory.
     """
     file = directory / MODULES_FILE
-    entries = read_json_list(directory, file_in(directory, MODULES_FILE).name)
+    entries = read_json_list(directory, resolve_inside(directory, MODULES_FILE).name)
     if len(entries) > MOST_MODULES:
         raise PresetError(f"{file} lists {len(entries):,} modules, expected at most {MOST_MODULES}.")
     names = [entry.get("name") for entry in entries]

@@ -16,7 +16,7 @@ from lmzoo.checkpoints.tokenizers.classes import SETTINGS_FILE as TOKENIZER_SETT
 from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
-from lmzoo.registry.family import family_of
+from lmzoo.registry.family import get_family
 from lmzoo.search.nearest import SIMILARITIES
 from lmzoo.text import Preprocessor
 
@@ -55,7 +55,7 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
             raise PresetError("The format 'hf' can express `truncate` only at the end of a `projection`.")
         if layer["kind"] == "dense":
             write_activation(layer["activation"])
-    is_default = preprocessor is not None and preprocessor.packing.end == family_of(model.backbone).packing.end
+    is_default = preprocessor is not None and preprocessor.packing.end == get_family(model.backbone).packing.end
     if (
         preprocessor is not None
         and is_default

@@ -13,16 +13,16 @@ from lmzoo.checkpoints.tokenizers.format import (
     KERAS_HUB_IGNORED,
     T,
     TokenizerFormat,
+    make_template,
     require,
     segmented_packing,
-    template_of,
 )
 from lmzoo.checkpoints.tokenizers.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, NormalizedBytePairTokenizer, Packing, Tokenizer
 from lmzoo.text.tokenizers.character_pairs import END_OF_WORD
-from lmzoo.text.tokenizers.token_lists import in_order, tokens_of_entries
+from lmzoo.text.tokenizers.token_lists import in_order, remove_placeholders
 
 if TYPE_CHECKING:
     import tokenizers
@@ -45,15 +45,15 @@ class _MergesFormat(TokenizerFormat[T]):
     model_type = "BPE"
     ends_words: ClassVar[bool]  # whether the last token of a word ends in `</w>`
 
-    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+    def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
         ids = read_json(files[-2].parent, files[-2].name)
         tokens = _read_dictionary(files[0], in_order(ids)) if len(files) == 3 else in_order(ids, has_gaps=True)
         merges = read_lines(files[-1])
         return {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
 
-    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+    def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         model = pipeline["model"]
-        tokens = tokens_of_entries(in_order(model["vocab"], has_gaps=True))
+        tokens = remove_placeholders(in_order(model["vocab"], has_gaps=True))
         return {"vocabulary": tokens, "merges": model["merges"]}
 
     def fits(self, pipeline: JsonObject) -> bool:
@@ -84,9 +84,9 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
     def fits(self, pipeline: JsonObject) -> bool:
         return super().fits(pipeline) and bool(pipeline.get("normalizer")) == self.normalizes
 
-    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+    def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         """Read the vocabulary and merges; append added tokens up to the last special token not in the vocabulary."""
-        arguments = super().vocabulary_of_pipeline(pipeline, special_tokens)
+        arguments = super().read_pipeline_vocabulary(pipeline, special_tokens)
         tokens = [*arguments["vocabulary"]]
         missing_special_tokens = {*special_tokens} - {*tokens}
         added_tokens = pipeline.get("added_tokens") or []
@@ -97,7 +97,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         tokens += [tokens_by_id.get(number, "") for number in range(len(tokens), last_id + 1)]
         return {**arguments, "vocabulary": tokens}
 
-    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+    def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         if self.normalizes:
             require(file, "normalizer.", pipeline.get("normalizer"), {"type": ("NFC",)})
         else:
@@ -105,7 +105,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         expected_splitter = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "use_regex": (True,)}
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), expected_splitter)
         require(file, "model.", pipeline["model"], {**_MERGING, "end_of_word_suffix": (None, "")})
-        _warn_of_offsets(pipeline.get("post_processor"), file)
+        _warn_about_offsets(pipeline.get("post_processor"), file)
         return {"add_prefix_space": pipeline["pre_tokenizer"].get("add_prefix_space", True)}
 
     def pipeline(self, tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
@@ -156,7 +156,7 @@ class NormalizedBytePairFormat(BytePairFormat):
         from tokenizers import processors
 
         trimming = processors.ByteLevel(trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space)
-        return processors.Sequence([trimming, template_of(packing, tokenizer)])
+        return processors.Sequence([trimming, make_template(packing, tokenizer)])
 
 
 class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):
@@ -169,7 +169,7 @@ class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):
     }  # fmt: skip
     allowed: ClassVar = {"do_lower_case": (True,)}
 
-    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+    def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         expected_normalizer = {
             "type": ("BertNormalizer",),
             "clean_text": (True,),
@@ -194,7 +194,7 @@ class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):
         return backend
 
 
-def _warn_of_offsets(post_processor: JsonObject | None, file: Path) -> None:
+def _warn_about_offsets(post_processor: JsonObject | None, file: Path) -> None:
     """Warn if offsets include the spaces around tokens in transformers.
 
     A processor of GPT-2's form, `ByteLevel` alone, is no exception that people make: it is that of all its files.

@@ -10,11 +10,11 @@ from pathlib import Path
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.family_names import names_in_transformers
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE
-from lmzoo.checkpoints.tokenizers.formats import format_in, format_of
+from lmzoo.checkpoints.tokenizers.formats import get_format, select_format
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles
-from lmzoo.registry.family import Family, families_with
+from lmzoo.registry.family import Family, find_families_by_format
 from lmzoo.text import Packing, SpecialTokens, Tokenizer
 
 SETTINGS_FILE = "tokenizer_config.json"
@@ -48,7 +48,7 @@ class TokenizerClass:
         return required - {None} <= {*vocabulary}
 
 
-def class_of_family(family: Family) -> TokenizerClass:
+def get_family_class(family: Family) -> TokenizerClass:
     """Return the tokenizer class of a family in transformers, with the name "" if transformers has no such class."""
     is_decoder = bool(getattr(family.backbone, "causal", False))  # decoders' tokenizers add no special tokens
     name = ""
@@ -64,19 +64,19 @@ def class_of_family(family: Family) -> TokenizerClass:
 def tokenizer_classes() -> dict[str, TokenizerClass]:
     """Return the supported tokenizer classes by name, starting with families that have default special tokens."""
     classes: dict[str, TokenizerClass] = {}
-    for tokenizer_class in _classes_of_families():
+    for tokenizer_class in _list_family_classes():
         if tokenizer_class.name:
             classes.setdefault(tokenizer_class.name, tokenizer_class)
     return classes
 
 
-def _classes_of_families() -> list[TokenizerClass]:
+def _list_family_classes() -> list[TokenizerClass]:
     """Return the classes of all families, including unnamed ones, in the order of `tokenizer_classes`."""
-    families = sorted(families_with("hf"), key=lambda family: bool(family.special_tokens))
-    return [class_of_family(family) for family in families]
+    families = sorted(find_families_by_format("hf"), key=lambda family: bool(family.special_tokens))
+    return [get_family_class(family) for family in families]
 
 
-def stated_class(files: JsonFiles) -> tuple[Path, str | None]:
+def read_class_name(files: JsonFiles) -> tuple[Path, str | None]:
     """Return the file that names, or should name, the tokenizer class; and its name without "Fast", or None."""
     for name in (SETTINGS_FILE, CONFIG_FILE):
         if class_name := files.read_if_present(name).get("tokenizer_class"):
@@ -84,15 +84,15 @@ def stated_class(files: JsonFiles) -> tuple[Path, str | None]:
     return files.directory / SETTINGS_FILE, None
 
 
-def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | None) -> TokenizerClass:
+def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObject | None) -> TokenizerClass:
     """Return the transformers class of the tokenizer in a directory.
 
     If the files do not name the class, it is detected from the content of `tokenizer.json` or, without that file, from
-    the vocabulary files. The default is `own`.
+    the vocabulary files. The default is `family_class`.
 
     Args:
         files: JSON files of the checkpoint.
-        own: Class of the family's tokenizers.
+        family_class: Class of the family's tokenizers.
         pipeline: Content of `tokenizer.json`, or None without the file.
 
     Raises:
@@ -101,27 +101,32 @@ def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | Non
     """
     classes = tokenizer_classes()
     directory = files.directory
-    file, name = stated_class(files)
-    own_format = format_of(own.tokenizer)
+    file, name = read_class_name(files)
+    own_format = get_format(family_class.tokenizer)
     if name is not None and name not in ANY_CLASS:
-        if name not in classes and name != own.name:
+        if name not in classes and name != family_class.name:
             raise PresetError(f"{file}: the tokenizer is a {name}, but lmzoo supports only a {' or '.join(classes)}.")
-        named_class = own if name == own.name else classes[name]
-        format = format_of(named_class.tokenizer)
-        if pipeline is not None and format_in(pipeline, directory, format).model_type != format.model_type:
+        named_class = family_class if name == family_class.name else classes[name]
+        format = get_format(named_class.tokenizer)
+        if pipeline is not None and select_format(pipeline, directory, format).model_type != format.model_type:
             raise PresetError(
                 f"{file}: the tokenizer is a {name}, but {PIPELINE_FILE} holds one of another kind. Delete the file "
                 "that does not belong to the model."
             )
         return named_class
     alternatives = [candidate for candidate in classes.values() if candidate.tokenizer is own_format.alternative]
-    unnamed = [candidate for candidate in _classes_of_families() if not candidate.name]
-    candidates = [own, *alternatives, *(candidate for candidate in classes.values() if candidate is not own), *unnamed]
+    unnamed = [candidate for candidate in _list_family_classes() if not candidate.name]
+    candidates = [
+        family_class,
+        *alternatives,
+        *(candidate for candidate in classes.values() if candidate is not family_class),
+        *unnamed,
+    ]
     if pipeline is None:
-        return _find_by_files(directory, candidates) or own
-    model_type = format_in(pipeline, directory, own_format).model_type
-    candidates = [candidate for candidate in candidates if format_of(candidate.tokenizer).model_type == model_type]
-    candidates = [candidate for candidate in candidates if format_of(candidate.tokenizer).fits(pipeline)] or candidates
+        return _find_by_files(directory, candidates) or family_class
+    model_type = select_format(pipeline, directory, own_format).model_type
+    candidates = [candidate for candidate in candidates if get_format(candidate.tokenizer).model_type == model_type]
+    candidates = [candidate for candidate in candidates if get_format(candidate.tokenizer).fits(pipeline)] or candidates
     tokens = {token if isinstance(token, str) else token[0] for token in pipeline["model"]["vocab"] if token}
     return next((candidate for candidate in candidates if candidate.can_be(tokens)), candidates[0])
 
@@ -131,7 +136,7 @@ def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> Tok
     candidates_with_files = [
         (candidate, files)
         for candidate in candidates
-        if (files := format_of(candidate.tokenizer).find_files(directory))
+        if (files := get_format(candidate.tokenizer).find_files(directory))
     ]
     if not candidates_with_files:
         return None
@@ -140,13 +145,13 @@ def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> Tok
     definitions = [(candidate.tokenizer, candidate.special_tokens) for candidate in tied_candidates]
     if all(definition == definitions[0] for definition in definitions):
         return first_candidate
-    format = format_of(first_candidate.tokenizer)
+    format = get_format(first_candidate.tokenizer)
     with add_file_to_errors(files[0]):
-        tokens = format.lists(format.vocabulary_of_files(files))["tokens"]
+        tokens = format.lists(format.read_vocabulary_files(files))["tokens"]
     matches = (
         candidate
         for candidate in tied_candidates
-        if format_of(candidate.tokenizer).fits_tokens(tokens) and candidate.can_be(tokens)
+        if get_format(candidate.tokenizer).fits_tokens(tokens) and candidate.can_be(tokens)
     )
     return next(matches, first_candidate)
 
@@ -157,14 +162,14 @@ def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -
     The class of the family is preferred, and is also returned for the family's packing, which may differ from the
     class's. Segments are ignored for a family without segments.
     """
-    own = class_of_family(family)
+    own = get_family_class(family)
     if own.name and own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):
         return own
     packings = [packing] if family.packing.segments else [packing, dataclasses.replace(packing, segments=True)]
-    return next((candidate for candidate in classes_of_tokenizer(tokenizer) if candidate.packing in packings), None)
+    return next((candidate for candidate in find_tokenizer_classes(tokenizer) if candidate.packing in packings), None)
 
 
-def classes_of_tokenizer(tokenizer: Tokenizer) -> list[TokenizerClass]:
+def find_tokenizer_classes(tokenizer: Tokenizer) -> list[TokenizerClass]:
     """Return the transformers classes equivalent to a tokenizer, if possible with the same special tokens."""
     candidates = [candidate for candidate in tokenizer_classes().values() if candidate.tokenizer is type(tokenizer)]
     return [candidate for candidate in candidates if candidate.can_be(tokenizer.special_tokens)] or candidates

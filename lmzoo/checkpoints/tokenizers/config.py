@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject, require_value
-from lmzoo.checkpoints.tokenizers.classes import ANY_CLASS, SETTINGS_FILE, stated_class
+from lmzoo.checkpoints.tokenizers.classes import ANY_CLASS, SETTINGS_FILE, read_class_name
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat, require
-from lmzoo.checkpoints.tokenizers.formats import format_of
+from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.common.arguments import is_integer, is_number
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
@@ -42,12 +42,12 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
     directory = files.directory
     file = directory / SETTINGS_FILE
     settings = files.read_if_present(SETTINGS_FILE)
-    _, class_name = stated_class(files)
+    _, class_name = read_class_name(files)
     require(file, "", settings, {**format.allowed, "split_special_tokens": (False,)})
     for key, values in format.without_effect.items():
         if settings.get(key) not in values:
             warnings.warn(f"{file}: ignoring `{key}` ({settings[key]!r:.60}).", stacklevel=2)
-    stored = {} if pipeline is None else format.settings_of_pipeline(pipeline, directory / PIPELINE_FILE)
+    stored = {} if pipeline is None else format.read_pipeline_settings(pipeline, directory / PIPELINE_FILE)
     arguments = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
     for key, (argument, default) in format.settings.items():
         flag = settings.get(key, default)
@@ -102,7 +102,7 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
     Raises:
         PresetError: If a token is not supported or has a different id or role; the message names the first such token.
     """
-    format = format_of(type(tokenizer))
+    format = get_format(type(tokenizer))
     class_name = type(tokenizer).__name__
     expected = {attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in format.tokens.items()}
     ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}

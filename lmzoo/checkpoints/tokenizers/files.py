@@ -16,19 +16,19 @@ from lmzoo.checkpoints.tokenizers.classes import (
     NO_PACKING,
     SETTINGS_FILE,
     TokenizerClass,
-    class_of_family,
-    classes_of_tokenizer,
     find_class,
+    find_tokenizer_classes,
+    get_family_class,
     tokenizer_classes,
 )
 from lmzoo.checkpoints.tokenizers.config import file_that_adds, read_settings, read_tokens
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
-from lmzoo.checkpoints.tokenizers.formats import format_of
+from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.packing import read_packing
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors, read_lines
 from lmzoo.errors import MissingTokenizerError, PresetError
-from lmzoo.files.inside import file_in, has_file
+from lmzoo.files.inside import has_file, resolve_inside
 from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles, read_json, write_json
 from lmzoo.registry.family import Family
 from lmzoo.text import CharacterTokenizer, Packing, SpecialTokens, Tokenizer, WordTokenizer
@@ -84,8 +84,8 @@ def read_tokenizer(
         PresetError: If a file is missing or damaged, a token is repeated, there are too many tokens, or special tokens
             or settings are not supported; the message names the file.
     """
-    own = _find_own_class(cls, special_tokens or {})
-    return _read_stored(JsonFiles(directory), own, vocabulary_size, max_characters).tokenizer
+    family_class = _find_own_class(cls, special_tokens or {})
+    return _read_stored(JsonFiles(directory), family_class, vocabulary_size, max_characters).tokenizer
 
 
 def read_tokenizer_and_packing(
@@ -105,13 +105,13 @@ def read_tokenizer_and_packing(
     Raises:
         PresetError: If a file is missing or damaged, or the tokenizer or the packing is not supported.
     """
-    own = class_of_family(family)
-    stored = _read_stored(files, own, vocabulary_size, max_characters)
+    family_class = get_family_class(family)
+    stored = _read_stored(files, family_class, vocabulary_size, max_characters)
     if stored.peer is None:
         return stored.tokenizer, family.packing
     with add_file_to_errors(files.directory / PIPELINE_FILE):
-        packing = read_packing(files, stored.peer, own, stored.tokenizer, stored.pipeline)
-    if stored.peer.name == own.name and not packing.overhead(pair=True) and own.packing == NO_PACKING:
+        packing = read_packing(files, stored.peer, family_class, stored.tokenizer, stored.pipeline)
+    if stored.peer.name == family_class.name and not packing.overhead(pair=True) and family_class.packing == NO_PACKING:
         return stored.tokenizer, family.packing
     return stored.tokenizer, packing
 
@@ -123,13 +123,17 @@ def _find_own_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerCl
     )
 
 
-def _read_stored(files: JsonFiles, own: TokenizerClass, vocabulary_size: int | None, max_characters: int) -> _Stored:
-    is_word_level = issubclass(own.tokenizer, WordLevelTokenizer)
+def _read_stored(
+    files: JsonFiles, family_class: TokenizerClass, vocabulary_size: int | None, max_characters: int
+) -> _Stored:
+    is_word_level = issubclass(family_class.tokenizer, WordLevelTokenizer)
     with add_file_to_errors(files.directory):
         if is_word_level:
-            stored = _Stored(*_read_word_tokenizer(files.directory, own.tokenizer, vocabulary_size, max_characters))
+            stored = _Stored(
+                *_read_word_tokenizer(files.directory, family_class.tokenizer, vocabulary_size, max_characters)
+            )
         else:
-            stored = _read_subword_tokenizer(files, own)
+            stored = _read_subword_tokenizer(files, family_class)
     if vocabulary_size is not None:
         _check_size(files, stored.tokenizer, vocabulary_size, stored.file, exact=is_word_level)
     return stored
@@ -174,12 +178,12 @@ def write_tokenizer(
         if (file := directory / VOCABULARY_FILE).is_file():  # a `CharacterTokenizer` writes none
             file.replace(directory / "vocab.txt")
         return
-    format = format_of(type(tokenizer))
+    format = get_format(type(tokenizer))
     format.write_vocabulary(tokenizer, directory)
     config = tokenizer.get_config()
     tokens = {attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in format.tokens.items()}
     settings = {
-        "tokenizer_class": peer_class or next((cls.name for cls in classes_of_tokenizer(tokenizer)), _ANY_CLASS),
+        "tokenizer_class": peer_class or next((cls.name for cls in find_tokenizer_classes(tokenizer)), _ANY_CLASS),
         "model_max_length": sequence_length,
         **{attribute: token for attribute, token in tokens.items() if token is not None},
         **{key: config.get(argument, default) for key, (argument, default) in format.settings.items()},
@@ -204,7 +208,7 @@ def write_tokenizer(
 def _packing_to_state(tokenizer: Tokenizer, name: str) -> Packing | None:
     """Return the packing of the transformers class `name`, or None if `tokenizer.json` states it by default."""
     tokenizer_class = tokenizer_classes().get(name)
-    written_packing = format_of(type(tokenizer)).packing(tokenizer)
+    written_packing = get_format(type(tokenizer)).packing(tokenizer)
     if tokenizer_class is None or written_packing is None or not tokenizer_class.can_be(tokenizer.special_tokens):
         return None
     is_same = dataclasses.replace(tokenizer_class.packing, segments=written_packing.segments) == written_packing
@@ -234,32 +238,39 @@ def _read_word_tokenizer(
             f"{directory} must hold one vocab*.txt for its tokens, found {names}. Pass `preprocessor=`."
         )
     with add_file_to_errors(files[0]):
-        return WordTokenizer(read_lines(file_in(directory, files[0].name))), files[0]
+        return WordTokenizer(read_lines(resolve_inside(directory, files[0].name))), files[0]
 
 
-def _read_subword_tokenizer(files: JsonFiles, own: TokenizerClass) -> _Stored:
+def _read_subword_tokenizer(files: JsonFiles, family_class: TokenizerClass) -> _Stored:
     directory = files.directory
     pipeline = read_json(directory, PIPELINE_FILE) if has_file(directory, PIPELINE_FILE) else None
     if pipeline is None or "class_name" not in pipeline:
-        return _read_transformers_tokenizer(files, own, pipeline)
-    tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, own.special_tokens)
+        return _read_transformers_tokenizer(files, family_class, pipeline)
+    tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, family_class.special_tokens)
     stored_tokenizer = tokenizer
-    tokenizer = format_of(type(stored_tokenizer)).of_keras_hub(
+    tokenizer = get_format(type(stored_tokenizer)).of_keras_hub(
         stored_tokenizer, lambda: _guess_lowercase(files, file, stored_tokenizer)
     )
-    if type(tokenizer) not in (own.tokenizer, format_of(own.tokenizer).alternative):
-        raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {own.tokenizer.__name__}.")
+    if type(tokenizer) not in (family_class.tokenizer, get_format(family_class.tokenizer).alternative):
+        raise PresetError(
+            f"{file} is of a {type(tokenizer).__name__}, but the model needs a {family_class.tokenizer.__name__}."
+        )
     return _Stored(tokenizer, file)
 
 
-def _read_transformers_tokenizer(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | None) -> _Stored:
-    tokenizer_class = find_class(files, own, pipeline)
-    format = format_of(tokenizer_class.tokenizer)
-    file, vocabulary = _find_vocabulary(files.directory, tokenizer_class, own, pipeline)
-    if own.tokenizer is tokenizer_class.tokenizer and own.special_tokens != tokenizer_class.special_tokens:
+def _read_transformers_tokenizer(
+    files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObject | None
+) -> _Stored:
+    tokenizer_class = find_class(files, family_class, pipeline)
+    format = get_format(tokenizer_class.tokenizer)
+    file, vocabulary = _find_vocabulary(files.directory, tokenizer_class, family_class, pipeline)
+    if (
+        family_class.tokenizer is tokenizer_class.tokenizer
+        and family_class.special_tokens != tokenizer_class.special_tokens
+    ):
         tokens = _read_lists(format, file, vocabulary)["tokens"]
-        if own.can_be(tokens) and not tokenizer_class.can_be(tokens):
-            tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=own.special_tokens)
+        if family_class.can_be(tokens) and not tokenizer_class.can_be(tokens):
+            tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=family_class.special_tokens)
     settings = {**tokenizer_class.special_tokens, **read_settings(files, format, pipeline)}
     if oddities := format.oddities(file, vocabulary):
         warnings.warn(f"{file}: {'; '.join(oddities)}.", stacklevel=2)
@@ -274,7 +285,7 @@ def _read_transformers_tokenizer(files: JsonFiles, own: TokenizerClass, pipeline
 
 
 def _find_vocabulary(
-    directory: Path, peer: TokenizerClass, own: TokenizerClass, pipeline: JsonObject | None
+    directory: Path, peer: TokenizerClass, family_class: TokenizerClass, pipeline: JsonObject | None
 ) -> tuple[Path, Arguments]:
     """Return the path of the vocabulary file and the constructor arguments that hold the vocabulary.
 
@@ -284,19 +295,19 @@ def _find_vocabulary(
     Args:
         directory: Directory of the checkpoint.
         peer: Class of the tokenizer in transformers.
-        own: Class of the family's tokenizers, for messages.
+        family_class: Class of the family's tokenizers, for messages.
         pipeline: Content of tokenizer.json, or None without the file.
 
     Raises:
         PresetError: If there is no vocabulary, or a file is damaged.
     """
-    format = format_of(peer.tokenizer)
+    format = get_format(peer.tokenizer)
     files = format.find_files(directory)
     if not files and pipeline is None:
         alternatives = [
-            format_of(alternative) for alternative in (format_of(own.tokenizer).alternative,) if alternative
+            get_format(alternative) for alternative in (get_format(family_class.tokenizer).alternative,) if alternative
         ]
-        expected = [format, *(alternatives if peer.tokenizer is own.tokenizer else [])]
+        expected = [format, *(alternatives if peer.tokenizer is family_class.tokenizer else [])]
         raise MissingTokenizerError(
             _describe_missing_files(directory, [names for format in expected for names in format.files])
         )
@@ -306,17 +317,17 @@ def _find_vocabulary(
         tokenizer_class: Any = format.tokenizer
         special_tokens = tokenizer_class(**peer.special_tokens).special_tokens
         with add_file_to_errors(file):
-            sources.append((file, format.vocabulary_of_pipeline(pipeline, special_tokens)))
+            sources.append((file, format.read_pipeline_vocabulary(pipeline, special_tokens)))
     if files:
         with add_file_to_errors(files[0]):
-            sources.append((files[0], format.vocabulary_of_files(files)))
+            sources.append((files[0], format.read_vocabulary_files(files)))
     file, vocabulary = sources[-1 if format.file_counts else 0]
     if len(sources) == 2:
-        _warn_of_differences(format, sources, file)
+        _warn_about_differences(format, sources, file)
     return file, vocabulary
 
 
-def _warn_of_differences(
+def _warn_about_differences(
     format: TokenizerFormat[Any], sources: Sequence[tuple[Path, Arguments]], used_file: Path
 ) -> None:
     """Warn if two files in a directory hold different vocabularies.
@@ -360,7 +371,7 @@ def _guess_lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool
     directory = files.directory
     capitalized_token = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
     if "model_type" in files.read_if_present(CONFIG_FILE):  # a checkpoint of transformers
-        default = bool(format_of(type(tokenizer)).settings["do_lower_case"][1])
+        default = bool(get_format(type(tokenizer)).settings["do_lower_case"][1])
         if default and capitalized_token is not None:
             warnings.warn(
                 f"{directory}: text is lower-cased, as in transformers, since {SETTINGS_FILE} lacks `do_lower_case`. "

@@ -81,11 +81,11 @@ class TokenizerFormat(ABC, Generic[T]):
         return [directory / name for name in next(complete_sets, ())]
 
     @abstractmethod
-    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+    def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
         """Read the constructor arguments that hold the vocabulary from one set of `files`."""
 
     @abstractmethod
-    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+    def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         """Read the constructor arguments that hold the vocabulary from the content of `tokenizer.json`."""
 
     def fits(self, pipeline: JsonObject) -> bool:
@@ -103,7 +103,7 @@ class TokenizerFormat(ABC, Generic[T]):
             (directory / own_name).replace(directory / stored_name)
 
     @abstractmethod
-    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+    def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         """Read the constructor arguments other than the vocabulary from the content of `tokenizer.json`.
 
         Raises:
@@ -120,7 +120,7 @@ class TokenizerFormat(ABC, Generic[T]):
 
     def processor(self, packing: Packing, tokenizer: T) -> PostProcessor:
         """Return the post-processor for `tokenizer.json` that applies a packing."""
-        return template_of(packing, tokenizer)
+        return make_template(packing, tokenizer)
 
     def oddities(self, file: Path, vocabulary: Arguments) -> list[str]:
         """Describe the anomalies of a vocabulary file and how they are handled, for a warning."""
@@ -193,7 +193,7 @@ def segmented_packing(tokenizer: Tokenizer) -> Packing:
     return Packing(tokenizer.start_token or "", end, (end,) if end else (), segments=True)
 
 
-def template_of(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
+def make_template(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
     """Convert a packing to a post-processor of the `tokenizers` library."""
     from tokenizers import processors
 

@@ -37,7 +37,7 @@ _CLASSES: tuple[type[TokenizerFormat[Any]], ...] = (
 _FORMATS: dict[type[Tokenizer], TokenizerFormat[Any]] = {cls.tokenizer: cls() for cls in _CLASSES}
 
 
-def format_of(cls: type[Tokenizer]) -> TokenizerFormat[Any]:
+def get_format(cls: type[Tokenizer]) -> TokenizerFormat[Any]:
     """Return the file format of a tokenizer class.
 
     Raises:
@@ -50,20 +50,20 @@ def format_of(cls: type[Tokenizer]) -> TokenizerFormat[Any]:
 
 def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
     """Return whether a directory holds the files of a tokenizer class, without reading the vocabulary."""
-    format = format_of(cls)
+    format = get_format(cls)
     if has_file(directory, PIPELINE_FILE):
         pipeline = read_json(directory, PIPELINE_FILE)
-        return format_in(pipeline, directory, format) is format
+        return select_format(pipeline, directory, format) is format
     return bool(format.find_files(directory))
 
 
-def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat[Any]) -> TokenizerFormat[Any]:
-    """Return the format for the model in `tokenizer.json`, which is `wanted` if several match.
+def select_format(pipeline: JsonObject, directory: Path, preferred: TokenizerFormat[Any]) -> TokenizerFormat[Any]:
+    """Return the format for the model in `tokenizer.json`, which is `preferred` if several match.
 
     Args:
         pipeline: Content of `tokenizer.json`.
         directory: Directory of the file, for messages.
-        wanted: Preferred format.
+        preferred: Preferred format.
 
     Raises:
         PresetError: If the file is malformed or its model is not supported.
@@ -76,8 +76,8 @@ def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat[Any
         "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"
     )  # old files state no type
     model_type = model.get("type") or default_type
-    if wanted.model_type == model_type:
-        return wanted
+    if preferred.model_type == model_type:
+        return preferred
     formats_by_type = {
         format.model_type: format for format in reversed(_FORMATS.values())
     }  # the first format of each type

@@ -7,7 +7,7 @@ from typing import Any
 
 from lmzoo.checkpoints.config_table import JsonObject, KeyReader
 from lmzoo.checkpoints.family_names import keras_hub_tokenizers
-from lmzoo.checkpoints.tokenizers.formats import format_of
+from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.errors import PresetError
 from lmzoo.files.inside import check_inside
@@ -36,7 +36,7 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
         raise PresetError(f"{file} holds a {class_name!r:.60} of KerasHub; supported are {', '.join(families)}.")
     cls: Any = families[class_name].tokenizer
     reader = KeyReader()
-    settings = reader.read(format_of(cls).keras_hub, config, file)
+    settings = reader.read(get_format(cls).keras_hub, config, file)
     reader.warn()
     stored_roles = {role: token for role in cls.roles if (token := settings.pop(role, None)) is not None}
     roles = {**special, **stored_roles}
@@ -78,7 +78,7 @@ def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) 
     family = keras_hub_tokenizers().get(name)
     if family is None or family.tokenizer is not cls:
         raise PresetError(f"KerasHub's {name} cannot do what a {cls.__name__} does: save the model without it.")
-    config, tokenizer = format_of(cls).to_keras_hub(tokenizer, name)
+    config, tokenizer = get_format(cls).to_keras_hub(tokenizer, name)
     stored = {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
     write_json(directory, TOKENIZER_FILE, stored)
     assets = directory / TOKENIZER_ASSETS_DIR

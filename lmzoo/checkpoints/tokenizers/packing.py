@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmzoo.checkpoints.config_table import JsonObject
-from lmzoo.checkpoints.tokenizers.classes import NO_PACKING, SETTINGS_FILE, TokenizerClass, stated_class
+from lmzoo.checkpoints.tokenizers.classes import NO_PACKING, SETTINGS_FILE, TokenizerClass, read_class_name
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, packed_items
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
@@ -25,7 +25,11 @@ class _Item(NamedTuple):
 
 
 def read_packing(
-    files: JsonFiles, peer: TokenizerClass, own: TokenizerClass, tokenizer: Tokenizer, pipeline: JsonObject | None
+    files: JsonFiles,
+    peer: TokenizerClass,
+    family_class: TokenizerClass,
+    tokenizer: Tokenizer,
+    pipeline: JsonObject | None,
 ) -> Packing:
     """Return the packing of the tokenizer in a directory.
 
@@ -36,7 +40,7 @@ def read_packing(
     Args:
         files: JSON files of the checkpoint.
         peer: Class of the tokenizer in transformers, from `find_class`.
-        own: Class of the family's tokenizers in transformers.
+        family_class: Class of the family's tokenizers in transformers.
         tokenizer: Tokenizer read from the files.
         pipeline: Content of `tokenizer.json`, or None without the file.
 
@@ -45,15 +49,15 @@ def read_packing(
     """
     file = files.directory / PIPELINE_FILE
     settings = files.read_if_present(SETTINGS_FILE)
-    _, name = stated_class(files)
-    has_fixed_packing = peer.packs and (name == peer.name or (name is None and peer is own))
+    _, name = read_class_name(files)
+    has_fixed_packing = peer.packs and (name == peer.name or (name is None and peer is family_class))
     packing = peer.packing
     if pipeline is None:
         flags = [bool(settings.get(key)) for key in ("add_bos_token", "add_eos_token")]
         if any(flags) and not has_fixed_packing:
-            packing = _packing_of_flags(tokenizer, *flags)
+            packing = _read_packing_flags(tokenizer, *flags)
     else:
-        stored = _packing_of_processor(pipeline.get("post_processor"), tokenizer, file)
+        stored = _read_packing_processor(pipeline.get("post_processor"), tokenizer, file)
         if not has_fixed_packing:
             packing = stored or NO_PACKING
         elif stored is not None and dataclasses.replace(stored, segments=packing.segments) != packing:
@@ -68,20 +72,20 @@ def read_packing(
     return packing
 
 
-def _packing_of_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
+def _read_packing_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
     """Return the packing for the flags `add_bos_token`, passed as `start`, and `add_eos_token`, passed as `end`."""
     start_token = (tokenizer.start_token or "") if start else ""
     end_token = (tokenizer.end_token or "") if end else ""
     return Packing(start_token, end_token, tuple(filter(None, (end_token, start_token))), segments=start or end)
 
 
-def _packing_of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
+def _read_packing_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
     """Return the packing of a `post_processor`, or None if it adds neither special tokens nor segments."""
     if processor is None:
         return None
     kind = processor.get("type")
     if kind == "Sequence":
-        packings = [_packing_of_processor(part, tokenizer, file) for part in processor["processors"]]
+        packings = [_read_packing_processor(part, tokenizer, file) for part in processor["processors"]]
         return next((packing for packing in packings if packing is not None), None)
     if kind == "ByteLevel":  # it only trims offsets
         return None
@@ -98,7 +102,7 @@ def _packing_of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> P
         for content, id in zip(token["tokens"], token["ids"], strict=True):
             _check_id(tokenizer, content, id, file)
     single, pair = (_read_items(processor, key) for key in ("single", "pair"))
-    packing = _packing_of_template(single, pair)
+    packing = _read_packing_template(single, pair)
     if packing is None:
         single_text, pair_text = (" ".join(item.token for item in items) for items in (single, pair))
         raise PresetError(
@@ -126,7 +130,7 @@ def _read_items(processor: JsonObject, key: str) -> list[_Item]:
     return items
 
 
-def _packing_of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
+def _read_packing_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
     """Return the packing equivalent to a template, or None if there is no such packing."""
     tokens = [item.token for item in pair]
     if [token for token in tokens if token.startswith("$")] != ["$A", "$B"]:

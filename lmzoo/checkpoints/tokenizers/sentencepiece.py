@@ -14,11 +14,11 @@ from lmzoo.checkpoints.tokenizers.format import (
     KERAS_HUB_IGNORED,
     PIPELINE_FILE,
     TokenizerFormat,
+    make_template,
     require,
     segmented_packing,
-    template_of,
 )
-from lmzoo.checkpoints.tokenizers.sentencepiece_rules import clean_up_in, composing_rules, with_clean_up
+from lmzoo.checkpoints.tokenizers.sentencepiece_rules import add_clean_up, make_composition_rules, read_clean_up
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import (
@@ -32,13 +32,13 @@ from lmzoo.text import (
     XlmRobertaTokenizer,
     XlnetTokenizer,
 )
-from lmzoo.text.tokenizers.deberta_sentencepiece import with_mask, without_mask
+from lmzoo.text.tokenizers.deberta_sentencepiece import add_mask_token, remove_mask_token
 from lmzoo.text.tokenizers.sentencepiece import SPACE, model_proto, read_model
 from lmzoo.text.tokenizers.sentencepiece_pair import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
-from lmzoo.text.tokenizers.sentinel_sentencepiece import without_sentinels
+from lmzoo.text.tokenizers.sentinel_sentencepiece import remove_sentinels
 from lmzoo.text.tokenizers.token_lists import in_order
-from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids, without_fairseq_ids
+from lmzoo.text.tokenizers.xlmr_sentencepiece import convert_from_fairseq_ids, convert_to_fairseq_ids
 
 if TYPE_CHECKING:
     import tokenizers
@@ -66,10 +66,10 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
         keys={}, allowed={"add_bos": (False,), "add_eos": (False,)}, ignored=KERAS_HUB_IGNORED, written={"proto": None}
     )
 
-    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+    def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
         return {"model": files[0].read_bytes()}
 
-    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+    def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         """Build a SentencePiece model from the content of `tokenizer.json`.
 
         `tokenizer.json` lacks the types of tokens, so they are inferred: an added token with score 0 is user-defined,
@@ -135,7 +135,7 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
         )
         tokens = sorted(tokenizer.text_tokens, key=lambda token: tokenizer.token_to_id(token.content))
         backend.add_tokens([token.to_library() for token in tokens])
-        backend.post_processor = template_of(self.packing(tokenizer), tokenizer)
+        backend.post_processor = make_template(self.packing(tokenizer), tokenizer)
         backend.decoder = decoders.Metaspace(SPACE, "always")
         return backend
 
@@ -168,7 +168,7 @@ class SentencePieceFormat(_ModelFormat):
     # Without this key, transformers 5 omits the segments.
     extra_settings: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 
-    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+    def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         steps = _steps(pipeline)
         types = [step.get("type") for step in steps]
         lowercase = "Lowercase" in types
@@ -195,14 +195,16 @@ class SentencePieceFormat(_ModelFormat):
         return segmented_packing(tokenizer)
 
     def of_keras_hub(self, tokenizer: SentencePieceTokenizer, lowercase: Callable[[], bool]) -> Tokenizer:
-        clean_up = clean_up_in(tokenizer.model) or {"lowercase": lowercase()}  # KerasHub does not store these settings
+        clean_up = read_clean_up(tokenizer.model) or {
+            "lowercase": lowercase()
+        }  # KerasHub does not store these settings
         return SentencePieceTokenizer(tokenizer.model, **{**tokenizer.get_config(), **clean_up})
 
     def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         if tokenizer.added_tokens:
             token = tokenizer.added_tokens[0].content
             raise PresetError(f"KerasHub's {name} takes no added tokens, such as {token!r}.")
-        return super().to_keras_hub(with_clean_up(tokenizer), name)
+        return super().to_keras_hub(add_clean_up(tokenizer), name)
 
 
 class XlnetFormat(SentencePieceFormat):
@@ -243,10 +245,10 @@ class XlmRobertaFormat(_ModelFormat):
     replaces_quotes = False
     special_type = _NORMAL
 
-    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
-        return {"model": with_fairseq_ids(files[0].read_bytes())}
+    def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
+        return {"model": convert_to_fairseq_ids(files[0].read_bytes())}
 
-    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+    def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         for step in _steps(pipeline):
             # Other steps have no effect: the model already merges spaces.
             squeezes_spaces = (step.get("type"), step.get("pattern")) == ("Replace", {"Regex": " {2,}"})
@@ -262,7 +264,7 @@ class XlmRobertaFormat(_ModelFormat):
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
         """Write the model in its published form if it has fairseq's ids; otherwise only `tokenizer.json` holds it."""
-        if (model := without_fairseq_ids(tokenizer.model)) is not None:
+        if (model := convert_from_fairseq_ids(tokenizer.model)) is not None:
             (directory / self.files[0][0]).write_bytes(model)
 
 
@@ -283,20 +285,20 @@ class DebertaV3Format(_ModelFormat):
     # By default, transformers 5 omits the segments.
     extra_settings: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 
-    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
-        return {"model": with_mask(files[0].read_bytes())}
+    def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
+        return {"model": add_mask_token(files[0].read_bytes())}
 
-    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+    def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         """Return the model in a pipeline, with rules for NFC if the pipeline has an NFC step, as in transformers 5."""
-        proto = read_model(super().vocabulary_of_pipeline(pipeline, special_tokens)["model"])
+        proto = read_model(super().read_pipeline_vocabulary(pipeline, special_tokens)["model"])
         if any(step.get("type") == "NFC" for step in _steps(pipeline)):
-            proto.normalizer_spec.precompiled_charsmap = composing_rules()
-        return {"model": with_mask(proto.SerializeToString(deterministic=True))}
+            proto.normalizer_spec.precompiled_charsmap = make_composition_rules()
+        return {"model": add_mask_token(proto.SerializeToString(deterministic=True))}
 
     def fits(self, pipeline: JsonObject) -> bool:
         return not any(step.get("pattern") == {"String": QUOTES[0]} for step in _steps(pipeline)[:1])
 
-    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+    def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         _check_normalizer(pipeline, file, ("Precompiled", "NFC"))
         self._check_splitting(pipeline, file)
         return {}
@@ -305,7 +307,7 @@ class DebertaV3Format(_ModelFormat):
         return segmented_packing(tokenizer)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
-        (directory / self.files[0][0]).write_bytes(without_mask(tokenizer.model))
+        (directory / self.files[0][0]).write_bytes(remove_mask_token(tokenizer.model))
 
 
 class T5Format(_ModelFormat):
@@ -324,7 +326,7 @@ class T5Format(_ModelFormat):
         # XLM-RoBERTa's pipelines differ only in their tokens, and a T5 may have no sentinels.
         return super().fits(pipeline) and (any(map(_SENTINEL.fullmatch, tokens)) or "<s>" not in tokens)
 
-    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+    def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         _check_normalizer(pipeline, file, ("Precompiled",))
         self._check_splitting(pipeline, file)
         tokens = [piece for piece, _ in pipeline["model"]["vocab"]]
@@ -348,7 +350,7 @@ class T5Format(_ModelFormat):
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
         assert isinstance(tokenizer, T5Tokenizer)
-        (directory / self.files[0][0]).write_bytes(without_sentinels(tokenizer.model, tokenizer.sentinels))
+        (directory / self.files[0][0]).write_bytes(remove_sentinels(tokenizer.model, tokenizer.sentinels))
 
 
 class MarianFormat(TokenizerFormat[MarianTokenizer]):
@@ -361,12 +363,12 @@ class MarianFormat(TokenizerFormat[MarianTokenizer]):
     tokens: ClassVar = {"eos_token": "end_token", "pad_token": "pad_token", "unk_token": "unk_token"}
     allowed: ClassVar = {"separate_vocabs": (False,), "sp_model_kwargs": ({}, None)}
 
-    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+    def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
         source, target, vocabulary = files
         ids = read_json(vocabulary.parent, vocabulary.name)
         return {"source": source.read_bytes(), "target": target.read_bytes(), "vocabulary": in_order(ids)}
 
-    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+    def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         raise PresetError(
             f"{PIPELINE_FILE} cannot hold both models of a Marian tokenizer: expected {', '.join(self.files[0])} alone."
         )
@@ -374,7 +376,7 @@ class MarianFormat(TokenizerFormat[MarianTokenizer]):
     def fits(self, pipeline: JsonObject) -> bool:
         return False
 
-    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+    def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         return {}
 
     def pipeline(self, tokenizer: MarianTokenizer) -> Any:

@@ -11,14 +11,14 @@ from typing import Any
 from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece import read_model
-from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map, every_character
+from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map, list_cleaned_characters
 
 # Name of the rules in the model. It holds the settings, which are hard to infer from the rules.
 _NAME = "lmzoo lowercase={lowercase} keep_accents={keep_accents}"
 _NAME_PATTERN = re.compile(_NAME.format(lowercase="(True|False)", keep_accents="(True|False)"))
 
 
-def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
+def add_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     """Return a tokenizer whose SentencePiece model includes the text clean-up in its normalization rules.
 
     Hangul letters that are adjacent only after an accent is removed stay separate, since no rule can join them.
@@ -29,14 +29,14 @@ def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     Example:
 
     ```python
-    from lmzoo.checkpoints.tokenizers.sentencepiece_rules import with_clean_up
+    from lmzoo.checkpoints.tokenizers.sentencepiece_rules import add_clean_up
     from lmzoo.text import SentencePieceTokenizer
 
-    with_clean_up(SentencePieceTokenizer.of_words(["the"], size=7)).backend.normalize("Thé")  # '▁the'
+    add_clean_up(SentencePieceTokenizer.of_words(["the"], size=7)).backend.normalize("Thé")  # '▁the'
     ```
     """
     settings = {"lowercase": tokenizer.lowercase, "keep_accents": tokenizer.keep_accents}
-    if clean_up_in(tokenizer.model) == settings:
+    if read_clean_up(tokenizer.model) == settings:
         return tokenizer
     proto = read_model(tokenizer.model)
     spec = proto.normalizer_spec
@@ -78,7 +78,7 @@ def _find_uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
 
 
 @functools.lru_cache(maxsize=1)
-def composing_rules() -> bytes:
+def make_composition_rules() -> bytes:
     """Return the composition rules of Unicode's NFC as the `precompiled_charsmap` of a SentencePiece model.
 
     The first call takes seconds. The rules compose a letter and its marks, even if some of them are already composed.
@@ -87,14 +87,14 @@ def composing_rules() -> bytes:
     Example:
 
     ```python
-    from lmzoo.checkpoints.tokenizers.sentencepiece_rules import composing_rules
+    from lmzoo.checkpoints.tokenizers.sentencepiece_rules import make_composition_rules
     from lmzoo.text.tokenizers.precompiled_rules import PrecompiledRules
 
-    PrecompiledRules(composing_rules()).clean("cafe\u0301")  # 'café'
+    PrecompiledRules(make_composition_rules()).clean("cafe\u0301")  # 'café'
     ```
     """
     rules: dict[str, str] = {}
-    for character in every_character():
+    for character in list_cleaned_characters():
         composed = unicodedata.normalize("NFC", character)
         if composed != character:
             rules[character] = composed
@@ -119,7 +119,7 @@ def _make_normalizer(**source: Any) -> Any:
         sentencepiece.set_min_log_level(0)
 
 
-def clean_up_in(model: bytes) -> dict[str, bool] | None:
-    """Return the clean-up settings in a model's rules from `with_clean_up`, or None if it has no such rules."""
+def read_clean_up(model: bytes) -> dict[str, bool] | None:
+    """Return the clean-up settings in a model's rules from `add_clean_up`, or None if it has no such rules."""
     match = _NAME_PATTERN.fullmatch(read_model(model).normalizer_spec.name)
     return {"lowercase": match[1] == "True", "keep_accents": match[2] == "True"} if match else None

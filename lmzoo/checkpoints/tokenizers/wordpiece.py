@@ -12,14 +12,14 @@ from lmzoo.checkpoints.tokenizers.format import (
     KERAS_HUB_IGNORED,
     PIPELINE_FILE,
     TokenizerFormat,
+    make_template,
     require,
     segmented_packing,
-    template_of,
 )
 from lmzoo.checkpoints.tokenizers.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.text import Packing, Tokenizer, WordPieceTokenizer
-from lmzoo.text.tokenizers.token_lists import in_order, tokens_of_entries
+from lmzoo.text.tokenizers.token_lists import in_order, remove_placeholders
 
 if TYPE_CHECKING:
     import tokenizers
@@ -54,15 +54,15 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         written={"vocabulary": None, "special_tokens": None, "special_tokens_in_strings": True},
     )
 
-    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+    def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
         tokens = _read_tokens(files[0])
         last_ids = {token: id for id, token in enumerate(tokens)}
         # As in transformers, blank lines take up an id, and the last of several equal tokens counts.
         return self._arguments([token if last_ids[token] == id else "" for id, token in enumerate(tokens)])
 
-    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+    def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         tokens = in_order(pipeline["model"]["vocab"])
-        return self._arguments(tokens_of_entries(tokens))
+        return self._arguments(remove_placeholders(tokens))
 
     def _arguments(self, tokens: list[str]) -> Arguments:
         # A file with only special tokens is truncated, which the constructor reports.
@@ -84,7 +84,7 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
             anomalies.append(f"it lacks {WordPieceTokenizer.mask_token}, without which no task can mask or fill masks")
         return anomalies
 
-    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+    def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         normalizer = pipeline.get("normalizer") or {}
         require(file, "normalizer.", normalizer, {"type": ("BertNormalizer",), "clean_text": (True,)})
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
@@ -105,7 +105,7 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         from tokenizers import decoders
 
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-        backend.post_processor = template_of(self.packing(tokenizer), tokenizer)
+        backend.post_processor = make_template(self.packing(tokenizer), tokenizer)
         backend.decoder = decoders.WordPiece(tokenizer.continuation_prefix)
         return backend
 

@@ -15,7 +15,7 @@ from typing import Any, NotRequired, TypedDict
 import keras
 import numpy as np
 
-from lmzoo.files.urls import inside, save_json
+from lmzoo.files.urls import join_path, save_json
 from lmzoo.text import Tokenizer
 
 INDEX_FILE = "corpus.json"
@@ -127,7 +127,7 @@ class Index:
 
     def write(self, folder: str | Path) -> None:
         """Write the index, replacing an older one."""
-        save_json(inside(folder, INDEX_FILE), vars(self))
+        save_json(join_path(folder, INDEX_FILE), vars(self))
 
     def check_tokenizer(self, folder: Path, tokenizer: Tokenizer) -> None:
         """Check that a tokenizer is the one that made the corpus.
@@ -158,7 +158,7 @@ class Index:
                 raise ValueError(f"{path} has {size:,} bytes and should have {shard['size']:,}. {ADVICE}")
 
 
-def checksums_of(content: np.ndarray) -> list[int]:
+def compute_checksums(content: np.ndarray) -> list[int]:
     """Return the CRC-32 of every `BLOCK` bytes of a file.
 
     Args:
@@ -167,7 +167,7 @@ def checksums_of(content: np.ndarray) -> list[int]:
     return [zlib.crc32(content.data[begin : begin + BLOCK]) for begin in range(0, len(content), BLOCK)]
 
 
-def dtype_of(tokenizer: Tokenizer) -> str:
+def get_dtype_name(tokenizer: Tokenizer) -> str:
     """Return the NumPy name of the dtype that corpus files use for a tokenizer's ids."""
     return "uint16" if tokenizer.vocabulary_size <= 1 << 16 else "int32"
 

@@ -19,8 +19,8 @@ from lmzoo.data.corpora.corpus_index import (
     TOKENIZER_FOLDER,
     Index,
     Shard,
-    checksums_of,
-    dtype_of,
+    compute_checksums,
+    get_dtype_name,
     identity_of,
 )
 from lmzoo.data.corpora.token_corpus import TokenCorpus
@@ -31,7 +31,7 @@ from lmzoo.data.corpora.tokenized_documents import (
     tokenize_documents,
 )
 from lmzoo.files.atomic import check_path
-from lmzoo.files.urls import inside, whole_file
+from lmzoo.files.urls import join_path, whole_file
 from lmzoo.text import Tokenizer
 from lmzoo.text.mask_tokens import maskable
 from lmzoo.text.validate_text import warn
@@ -85,10 +85,10 @@ def write_corpus(
     else:
         (folder / TOKENIZER_FOLDER).mkdir(parents=True, exist_ok=True)
         tokenizer.save_assets(folder / TOKENIZER_FOLDER)
-        index = Index(tokenizer=identity_of(tokenizer), dtype=dtype_of(tokenizer), shards=[])
+        index = Index(tokenizer=identity_of(tokenizer), dtype=get_dtype_name(tokenizer), shards=[])
         index.write(folder)
     if not index.complete:
-        with progress_bar(f"Tokenizing {folder.name}", unit="tokens", shown=verbose) as advance:
+        with progress_bar(f"Tokenizing {folder.name}", unit="tokens", show=verbose) as advance:
             _write(folder, index, documents, ShardWriter(folder, tokenizer, shard_tokens, advance=advance))
     return TokenCorpus(folder)
 
@@ -116,10 +116,10 @@ def _write(folder: Path, index: Index, documents: Iterable[str | Sequence[str]],
     index.complete = True
     index.write(folder)
     reader.report(sum(shard["documents"] for shard in index.shards))
-    warn_of_special_tokens(index.shards, writer.tokenizer)
+    warn_about_special_tokens(index.shards, writer.tokenizer)
 
 
-def warn_of_special_tokens(shards: Iterable[Shard], tokenizer: Tokenizer) -> None:
+def warn_about_special_tokens(shards: Iterable[Shard], tokenizer: Tokenizer) -> None:
     """Warn if documents spell out special tokens."""
     if special := sum(shard.get("special", 0) for shard in shards):
         warn(
@@ -212,9 +212,9 @@ class ShardWriter:
         name = f"shard-{self.prefix}{self.number:05}.bin"
         sentence_splits = _join_splits([part.sentence_splits for part in self.parts])
         document_splits = _join_splits([part.document_splits for part in self.parts])
-        tokens = np.concatenate([part.token_ids for part in self.parts]).astype(dtype_of(self.tokenizer))
+        tokens = np.concatenate([part.token_ids for part in self.parts]).astype(get_dtype_name(self.tokenizer))
         content = np.concatenate([array.view("uint8") for array in (document_splits, sentence_splits, tokens)])
-        with whole_file(inside(self.folder, name)) as file:
+        with whole_file(join_path(self.folder, name)) as file:
             file.write(content.data)
         self.parts = []
         self.tokens = 0
@@ -227,7 +227,7 @@ class ShardWriter:
             "special": int(np.count_nonzero(~maskable(self.tokenizer, tokens))),
             "size": len(content),
             "sha256": hashlib.sha256(content.data).hexdigest(),
-            "crc32": checksums_of(content),
+            "crc32": compute_checksums(content),
             "read": read,
             "digest": digest,
         }

@@ -41,12 +41,12 @@ class DocumentFilter:
             return "too short"
         if self.max_characters is not None and num_characters > self.max_characters:
             return "too long"
-        if self.languages and language_of(sentences) not in self.languages:
+        if self.languages and detect_language(sentences) not in self.languages:
             return "other languages"
         return ""
 
 
-def language_of(sentences: Sequence[str]) -> str:
+def detect_language(sentences: Sequence[str]) -> str:
     """Detect the language of a document from its beginning, and return its code, such as "en".
 
     Raises:
@@ -67,7 +67,7 @@ def check_languages(languages: Sequence[str]) -> None:
         ImportError: If py3langid is not installed.
     """
     if languages:
-        language_of(["."])  # loads the model, or raises an error if it is not installed
+        detect_language(["."])  # loads the model, or raises an error if it is not installed
         import py3langid
 
         supported = sorted({code for code, _ in py3langid.rank(".")})

@@ -1,4 +1,4 @@
-"""Reading of documents from files and streams, as lists of sentences."""
+"""Readers of documents from files and streams, as lists of sentences."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lmzoo.common.arguments import near_names
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents
 from lmzoo.data.readers.text_files import (
     ARCHIVE_ERRORS,
-    decompressed,
+    decompress,
+    get_suffix,
     json_objects,
     list_files,
-    suffix_of,
 )
 from lmzoo.errors import ArgumentError
 from lmzoo.files.atomic import check_path
@@ -71,7 +71,7 @@ def read_documents(
     for path in path_list:
         check_path(path)
     files = [file for path in path_list for file in text_files(path)]
-    texts = (text for file in files for text in _documents_in(file, field))
+    texts = (text for file in files for text in _read_file_documents(file, field))
     return _documents(texts, split)
 
 
@@ -107,13 +107,13 @@ def split_documents(documents: Any, field: str = "text", split: bool = True) -> 
         raise TypeError(f"Expected documents, got one string; write [{documents!r:.40}].")
     check_documents(documents)
     items = documents.as_numpy_iterator() if hasattr(documents, "as_numpy_iterator") else documents
-    return _documents(_texts_of(items, field), split)
+    return _documents(_read_record_texts(items, field), split)
 
 
-def _texts_of(items: Iterable[Any], field: str) -> Iterator[Any]:
+def _read_record_texts(items: Iterable[Any], field: str) -> Iterator[Any]:
     """Yield the texts of records, arrays and plain texts."""
     for position, item in enumerate(items):
-        text = _field_of(item, field, f"documents[{position}]") if isinstance(item, Mapping) else item
+        text = _get_field(item, field, f"documents[{position}]") if isinstance(item, Mapping) else item
         yield from text.ravel().tolist() if isinstance(text, np.ndarray) else [text]
 
 
@@ -139,11 +139,11 @@ def text_files(path: str | Path) -> list[str]:
     return list_files(path, _SUFFIXES)
 
 
-def _documents_in(path: str, field: str) -> Iterator[str | Sequence[str]]:
+def _read_file_documents(path: str, field: str) -> Iterator[str | Sequence[str]]:
     """Yield the documents of a file, each a string or a list of lines."""
     with open_to_read(path) as raw:
         lines = _lines(path, raw)
-        yield from _json_texts(path, lines, field) if suffix_of(path) in _JSON_LINES else _paragraphs(lines)
+        yield from _json_texts(path, lines, field) if get_suffix(path) in _JSON_LINES else _paragraphs(lines)
 
 
 def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
     """
     offset = 0
     try:
-        for line in decompressed(raw):
+        for line in decompress(raw):
             invalid_at = line.find(b"\0")
             try:
                 text = line.decode()
@@ -194,13 +194,13 @@ def _json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | S
     """
     for number, row in json_objects(enumerate(lines, 1), str(path)):
         where = f"{path}, line {number}"
-        text = _field_of(row, field, where)
+        text = _get_field(row, field, where)
         if not (isinstance(text, str) or (isinstance(text, list) and all(isinstance(part, str) for part in text))):
             raise ValueError(f"{where}: {field!r} must be a string or a list of strings, got {json.dumps(text)[:60]}.")
         yield text
 
 
-def _field_of(record: Mapping[str, Any], field: str, where: str) -> Any:
+def _get_field(record: Mapping[str, Any], field: str, where: str) -> Any:
     """Return the text of a record, or "" if it is null; `where` names the record in messages.
 
     Raises:

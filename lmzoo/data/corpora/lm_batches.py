@@ -26,7 +26,7 @@ Pair = tuple[str, str]
 Step = tuple[Pair, Pair]  # forward, backward
 
 
-def pairs_of(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
+def pair_neighbors(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
     """Pair each word of a sentence, and the marker before the first, with the next word.
 
     With `backward`, the sentence is read from its end.
@@ -62,7 +62,7 @@ def cut_streams(
     # [[("<S>", "a"), ("a", "b")], [("<S>", "d"), ("d", "</S>")]]
     ```
     """
-    sentence_pairs = map(functools.partial(pairs_of, backward=backward), sentences)
+    sentence_pairs = map(functools.partial(pair_neighbors, backward=backward), sentences)
     streams = [itertools.chain.from_iterable(sentence_pairs) for _ in range(rows)]
     while True:
         batch = [list(itertools.islice(stream, steps)) for stream in streams]
@@ -157,7 +157,7 @@ class DocumentStreams(OrderedBatches):
 
     def batches(self) -> Iterator[Tensors]:
         """Iterate over the batches of the current epoch."""
-        yield from self._pass_of(self.epoch)
+        yield from self._make_pass(self.epoch)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
         """Iterate endlessly over the batches of all epochs, starting at `step`, counted from the first epoch.
@@ -166,11 +166,11 @@ class DocumentStreams(OrderedBatches):
         """
         epoch, first = divmod(step, self.length) if self.length else (0, step)
         while True:
-            yield from self._pass_of(epoch, first)
+            yield from self._make_pass(epoch, first)
             epoch += 1
             first = 0
 
-    def _pass_of(self, epoch: int, first: int = 0) -> Iterator[Tensors]:
+    def _make_pass(self, epoch: int, first: int = 0) -> Iterator[Tensors]:
         """Yield the batches of one epoch, starting with the batch at index `first`."""
         directions = [
             cut_streams(self._sentences(epoch, backward), self.rows, self.steps, backward, complete=self.once)
@@ -226,14 +226,14 @@ class EncodedDocuments(Encoded):
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> EncodedDocuments:
-        """Split documents into words, as `sentences_of` does, and convert them to steps of both directions."""
+        """Split documents into words with `sentences_of`, and convert them to steps of both directions."""
         check_documents(documents)
         documents = list(documents)
         warning = FirstWarning()
         steps = []
         for i in range(len(documents)):
             sentences = list(sentences_of(documents, [i], warning))
-            forward, backward = ([pair for s in sentences for pair in pairs_of(s, b)] for b in (False, True))
+            forward, backward = ([pair for s in sentences for pair in pair_neighbors(s, b)] for b in (False, True))
             steps.append(list(zip(forward, backward, strict=True)))
         return cls(steps)
 

@@ -18,8 +18,16 @@ import numpy as np
 
 from lmzoo.common.arguments import is_number, require
 from lmzoo.common.progress import progress_bar
-from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard, dtype_of, identity_of
-from lmzoo.data.corpora.corpus_writer import ShardWriter, warn_of_special_tokens
+from lmzoo.data.corpora.corpus_index import (
+    ADVICE,
+    INDEX_FILE,
+    TOKENIZER_FOLDER,
+    Index,
+    Shard,
+    get_dtype_name,
+    identity_of,
+)
+from lmzoo.data.corpora.corpus_writer import ShardWriter, warn_about_special_tokens
 from lmzoo.data.corpora.document_filters import DocumentFilter, check_languages
 from lmzoo.data.corpora.documents import read_documents, text_files
 from lmzoo.data.corpora.near_duplicates import (
@@ -30,7 +38,17 @@ from lmzoo.data.corpora.near_duplicates import (
     near_duplicates,
 )
 from lmzoo.data.corpora.tokenized_documents import DocumentReader
-from lmzoo.files.urls import absolute, exists, inside, load_json, open_to_read, remove, save_json, size_of, whole_file
+from lmzoo.files.urls import (
+    absolute,
+    exists,
+    get_size,
+    join_path,
+    load_json,
+    open_to_read,
+    remove,
+    save_json,
+    whole_file,
+)
 from lmzoo.parallel.workers import run_jobs
 from lmzoo.text import Tokenizer
 from lmzoo.text.validate_text import collect_warnings, warn
@@ -95,7 +113,7 @@ class _Part(NamedTuple):
 
     def temporary_path(self, kind: str, suffix: str) -> str:
         """Return the path of a temporary file for this part."""
-        return inside(self.folder, f"_{kind}-{self.number:05}.{suffix}")
+        return join_path(self.folder, f"_{kind}-{self.number:05}.{suffix}")
 
 
 def prepare_corpus(
@@ -107,7 +125,7 @@ def prepare_corpus(
     ray_address: str | None = None,
     verbose: bool = True,
 ) -> dict[str, int]:
-    r"""Tokenize files of documents and write them as a corpus, as `write_corpus` does, without unwanted documents.
+    r"""Filter and tokenize the documents of files, and write them as a corpus.
 
     Each input file becomes one or more files of the corpus, whose bytes do not depend on the number of workers. Work is
     therefore balanced if there are more input files than workers and none is much larger than the rest. Memory holds a
@@ -157,7 +175,7 @@ def prepare_corpus(
     record = {
         **asdict(preparation),
         "tokenizer": identity_of(tokenizer)["sha256"],
-        "files": [[os.path.basename(file), size_of(file)] for file in files],
+        "files": [[os.path.basename(file), get_size(file)] for file in files],
     }
     parts = [_Part(number, absolute(file), folder) for number, file in enumerate(files)]
     if complete_counts := _begin(folder, json.loads(json.dumps(record)), tokenizer):
@@ -282,18 +300,18 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
     Raises:
         ValueError: If the directory holds a corpus of other files or arguments.
     """
-    path = inside(folder, _RECORD_FILE)
+    path = join_path(folder, _RECORD_FILE)
     if exists(path):
         stored = load_json(path)
         if different := [name for name, value in record.items() if stored.get(name) != value]:
             raise ValueError(f"{folder} was begun with other {different[0]}. {ADVICE} Or pass the same arguments.")
         return stored.get("counts")
-    if exists(inside(folder, INDEX_FILE)):
+    if exists(join_path(folder, INDEX_FILE)):
         raise ValueError(f"{folder} holds a corpus that was not made from these files. {ADVICE}")
     with tempfile.TemporaryDirectory() as assets:
         tokenizer.save_assets(assets)
         for name in os.listdir(assets):
-            with whole_file(inside(folder, f"{TOKENIZER_FOLDER}/{name}")) as file:
+            with whole_file(join_path(folder, f"{TOKENIZER_FOLDER}/{name}")) as file:
                 file.write(Path(assets, name).read_bytes())
     save_json(path, record)
     return None
@@ -305,12 +323,12 @@ def _finish(
     """Write the index of the whole corpus, and return its counts."""
     if not shards:
         raise ValueError("There are no tokens in these documents.")
-    Index(identity_of(tokenizer), dtype_of(tokenizer), shards, complete=True).write(folder)
+    Index(identity_of(tokenizer), get_dtype_name(tokenizer), shards, complete=True).write(folder)
     totals = {name: sum(shard[name] for shard in shards) for name in ("documents", "tokens")}
     counts = {**totals, **{reason: count for reason, count in left_out.items() if count}}
-    save_json(inside(folder, _RECORD_FILE), {**load_json(inside(folder, _RECORD_FILE)), "counts": counts})
+    save_json(join_path(folder, _RECORD_FILE), {**load_json(join_path(folder, _RECORD_FILE)), "counts": counts})
     _clean_up(parts)
-    warn_of_special_tokens(shards, tokenizer)
+    warn_about_special_tokens(shards, tokenizer)
     return counts
 
 

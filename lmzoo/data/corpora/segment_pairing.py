@@ -16,8 +16,8 @@ from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.tokenized_documents import (
     TokenizedDocuments,
     check_documents,
-    no_record,
-    splits_of,
+    check_not_record,
+    make_splits,
     tokenize_documents,
 )
 from lmzoo.text import EncodedTexts, Preprocessor
@@ -146,7 +146,7 @@ def clean_documents(documents: Iterable[Sequence[str]]) -> list[list[str]]:
         TypeError: If a document is not a list of strings; the message names its position.
     """
     check_documents(documents)
-    return clean_columns({f"documents[{i}]": no_record(document, i) for i, document in enumerate(documents)})
+    return clean_columns({f"documents[{i}]": check_not_record(document, i) for i, document in enumerate(documents)})
 
 
 class _JoinedDocuments:
@@ -158,8 +158,8 @@ class _JoinedDocuments:
 
     def __init__(self, parts: Sequence[TokenizedDocuments]) -> None:
         self.parts = parts
-        self.documents = splits_of([len(part) for part in parts]).tolist()
-        self.tokens = splits_of([len(part.token_ids) for part in parts]).tolist()
+        self.documents = make_splits([len(part) for part in parts]).tolist()
+        self.tokens = make_splits([len(part.token_ids) for part in parts]).tolist()
 
     def __len__(self) -> int:
         return self.documents[-1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lmzoo.data.corpora.tokenized_documents import splits_of
+from lmzoo.data.corpora.tokenized_documents import make_splits
 from lmzoo.errors import ArgumentError
 from lmzoo.text import Preprocessor
 from lmzoo.text.preprocessor import check_is_preprocessor
@@ -69,4 +69,4 @@ def join_blocks(
                 dtype = ids.dtype
             file.flush()
             flat = np.asarray(np.memmap(file, dtype, "r")) if file.tell() else np.zeros(0, dtype)
-    return flat, splits_of(np.concatenate(lengths))
+    return flat, make_splits(np.concatenate(lengths))

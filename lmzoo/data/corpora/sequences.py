@@ -12,8 +12,8 @@ from lmzoo.data.corpora.tokenized_documents import (
     DocumentReader,
     TokenizedDocuments,
     check_documents,
-    groups_of,
-    splits_of,
+    group_items,
+    make_splits,
     tokenize_documents,
 )
 from lmzoo.text import EncodedTexts, Preprocessor
@@ -282,7 +282,7 @@ def _units(
     num_units = -(-lengths_with_end // room)
     unit_lengths = np.full(num_units.sum(), room)
     unit_lengths[np.cumsum(num_units) - 1] = lengths_with_end - room * (num_units - 1)
-    return np.insert(part.token_ids, end_positions, end), unit_lengths, splits_of(num_units)[document_splits]
+    return np.insert(part.token_ids, end_positions, end), unit_lengths, make_splits(num_units)[document_splits]
 
 
 def _fill(units: np.ndarray, room: int, document_splits: np.ndarray | None) -> tuple[list[int], np.ndarray]:
@@ -292,7 +292,7 @@ def _fill(units: np.ndarray, room: int, document_splits: np.ndarray | None) -> t
         The index of each sequence's first unit, followed by the number of units; and the start of each unit in the
         stream, followed by the length of the stream, int64 (u + 1,).
     """
-    unit_starts = splits_of(units)  # (u + 1,)
+    unit_starts = make_splits(units)  # (u + 1,)
     next_units = np.searchsorted(unit_starts, unit_starts[:-1] + room, side="right") - 1  # (u,)
     if document_splits is not None:
         next_units = np.minimum(next_units, np.repeat(document_splits[1:], np.diff(document_splits)))
@@ -330,7 +330,7 @@ def _extract_sequences(
 
 
 def _start_and_end(preprocessor: Preprocessor) -> tuple[int | None, int]:
-    """Return the id of the start token, or None if there is none, and the id of the end token."""
+    """Return the id of the start token, or None without one, and the id of the end token."""
     packing = preprocessor.packing
     token_to_id = preprocessor.tokenizer.token_to_id
     return token_to_id(packing.start) if packing.start else None, token_to_id(packing.end)
@@ -344,7 +344,7 @@ def _parts(documents: Documents, preprocessor: Preprocessor) -> Iterator[Tokeniz
     else:
         reader = DocumentReader(documents)
         num_documents = 0
-        for group in groups_of(reader, _BATCH_DOCUMENTS):
+        for group in group_items(reader, _BATCH_DOCUMENTS):
             part = tokenize_documents(group, preprocessor.tokenizer).without_empty()
             num_documents += len(part)
             yield part

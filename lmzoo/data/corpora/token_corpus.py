@@ -11,7 +11,7 @@ from typing import overload
 import keras
 import numpy as np
 
-from lmzoo.data.corpora.corpus_index import ADVICE, BLOCK, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard, checksums_of
+from lmzoo.data.corpora.corpus_index import ADVICE, BLOCK, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard, compute_checksums
 from lmzoo.data.corpora.tokenized_documents import TokenizedDocuments
 from lmzoo.files.atomic import check_path
 from lmzoo.files.manifest import mismatch
@@ -166,7 +166,7 @@ def _check(folder: Path, shard: Shard, content: np.ndarray) -> None:
         return
     path = folder / shard["name"]
     expected = shard["crc32"]
-    actual = checksums_of(content)
+    actual = compute_checksums(content)
     if expected != actual:
         block = next(i for i, (a, b) in enumerate(itertools.zip_longest(expected, actual)) if a != b)
         raise ValueError(

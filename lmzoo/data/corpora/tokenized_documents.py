@@ -67,9 +67,9 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
     """
     sentence_lists = [sentences_of(document) for document in documents]
     ids = tokenizer.tokenize([sentence for part in sentence_lists for sentence in part])
-    sentence_splits = splits_of([len(sentence) for sentence in ids])
+    sentence_splits = make_splits([len(sentence) for sentence in ids])
     flat = tokenizer.as_array(itertools.chain.from_iterable(ids), int(sentence_splits[-1]))
-    return TokenizedDocuments(flat, sentence_splits, splits_of([len(part) for part in sentence_lists]))
+    return TokenizedDocuments(flat, sentence_splits, make_splits([len(part) for part in sentence_lists]))
 
 
 class DocumentReader:
@@ -96,7 +96,7 @@ class DocumentReader:
         """Yield the sentences of each document."""
         for position, document in enumerate(self.documents):
             self.count += 1
-            sentences = sentences_of(no_record(document, position))
+            sentences = sentences_of(check_not_record(document, position))
             if not is_column(sentences):
                 got = f"got {document!r:.60} ({type(document).__name__})"
                 raise TypeError(f"`documents[{position}]` must be a string or a list of strings, {got}.")
@@ -105,15 +105,15 @@ class DocumentReader:
             self._invalid += messages
             yield cleaned
 
-    def report(self, kept: int, empty: str = "held no tokens") -> None:
+    def report(self, num_used: int, empty: str = "held no tokens") -> None:
         """Issue one warning about omitted documents, and one about documents with invalid UTF-8.
 
         Args:
-            kept: int, number of documents that were not omitted.
+            num_used: int, number of documents that were not omitted.
             empty: str, reason for omitting the rest, in the past tense.
         """
-        if kept < self.count:
-            warn(f"{self.count - kept} of {self.count} documents {empty} and were left out.")
+        if num_used < self.count:
+            warn(f"{self.count - num_used} of {self.count} documents {empty} and were left out.")
         if self._invalid:
             warn(f"{len(self._invalid)} documents held invalid UTF-8; it was read as U+FFFD.")
 
@@ -132,7 +132,7 @@ def check_documents(documents: object) -> None:
         )
 
 
-def no_record(document: _Item, position: int) -> _Item:
+def check_not_record(document: _Item, position: int) -> _Item:
     """Return a document after checking that it is not a record.
 
     Raises:
@@ -151,14 +151,14 @@ def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
     return [document] if is_text(document) else document  # type: ignore[list-item]
 
 
-def splits_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+def make_splits(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     """Return the boundaries of consecutive parts with the given lengths: int64 (n + 1,)."""
     splits = np.zeros(len(lengths) + 1, "int64")
     np.cumsum(lengths, out=splits[1:])
     return splits
 
 
-def groups_of(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
+def group_items(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
     """Yield the items in lists of `size` items; the last list may be shorter."""
     items = iter(items)
     while group := list(itertools.islice(items, size)):

@@ -13,7 +13,7 @@ from typing import Any, TextIO, TypeVar, Unpack
 
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.progress import progress_over
-from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
+from lmzoo.data.corpora.tokenized_documents import DocumentReader, group_items
 from lmzoo.data.corpora.word_vocabulary import learn_words, report_size
 from lmzoo.errors import ArgumentError
 from lmzoo.text import (
@@ -514,7 +514,7 @@ def _valid_texts(texts: Iterable[str]) -> Iterator[str]:
     """
     if not is_column(texts):
         raise TypeError(f"`texts` must be a list of strings or an iterator over them, got {texts!r:.60}.")
-    cleaned = (text for group in groups_of(texts, _BATCH_TEXTS) for text in clean_texts(group) if text.strip())
+    cleaned = (text for group in group_items(texts, _BATCH_TEXTS) for text in clean_texts(group) if text.strip())
     first = next(cleaned, None)
     if first is None:
         raise ValueError("There is no text to learn a vocabulary from.")

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.progress import progress_over
-from lmzoo.data.corpora.tokenized_documents import check_documents, no_record
+from lmzoo.data.corpora.tokenized_documents import check_documents, check_not_record
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.validate_text import FirstWarning, clean_columns, warn
-from lmzoo.text.word_splitting import words_of
+from lmzoo.text.word_splitting import split_into_words
 
 Document = Sequence[str | Sequence[str]]
 
@@ -59,7 +59,7 @@ def train_words(
 def learn_words(
     documents: Iterable[Document], vocabulary_size: int, min_frequency: int, verbose: bool, kind: type[WordTokenizer]
 ) -> WordTokenizer:
-    """Learn a vocabulary as `train_words` does, but without a warning if there are few words."""
+    """Learn the vocabulary of `train_words`, without a warning about few words."""
     special = kind.special_tokens
     allowed = f"an integer above {len(special)}, the number of special words"
     require(is_integer(vocabulary_size, len(special) + 1), "vocabulary_size", allowed, vocabulary_size)
@@ -76,18 +76,18 @@ def learn_words(
     return kind([*special, *words[: vocabulary_size - len(special)]])
 
 
-def report_size(found: int, asked: int, what: str) -> None:
+def report_size(size: int, requested_size: int, entries: str) -> None:
     """Warn if a vocabulary has fewer entries than requested.
 
     Args:
-        found: int, number of entries.
-        asked: int, requested number of entries.
-        what: str, name of the entries, "tokens" or "words".
+        size: int, number of entries.
+        requested_size: int, requested number of entries.
+        entries: str, name of the entries, "tokens" or "words".
     """
-    if found < asked:
+    if size < requested_size:
         warn(
-            f"The documents support {found:,} {what}, not the {asked:,} that were requested: all that are frequent "
-            "enough are in the vocabulary."
+            f"The documents support {size:,} {entries}, not the {requested_size:,} that were requested: all that are "
+            "frequent enough are in the vocabulary."
         )
 
 
@@ -111,7 +111,7 @@ def sentences_of(
     numbered = enumerate(documents) if order is None else ((i, documents[i]) for i in order)  # type: ignore[index]
     for i, document in numbered:
         with warning.only():
-            sentences = clean_columns({f"documents[{i}]": no_record(document, i)}, words=True)[0]
+            sentences = clean_columns({f"documents[{i}]": check_not_record(document, i)}, words=True)[0]
         for sentence in sentences:
-            if words := words_of(sentence) if isinstance(sentence, str) else sentence:
+            if words := split_into_words(sentence) if isinstance(sentence, str) else sentence:
                 yield words

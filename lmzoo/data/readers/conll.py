@@ -10,10 +10,10 @@ from lmzoo.common.arguments import near_names
 from lmzoo.data.readers.text_files import (
     Source,
     check_label,
-    name_of,
-    numbered_lines,
+    get_name,
+    get_suffix,
+    read_numbered_lines,
     read_text,
-    suffix_of,
 )
 from lmzoo.errors import NoExamplesError
 
@@ -70,11 +70,13 @@ def read_conll(
     read_conll("train.conll", label=1)[1]  # [["NNP", "VBD"], ["UH"]]
     ```
     """
-    name = name_of(path)
+    name = get_name(path)
     if conllu is None:
-        conllu = suffix_of(path) == ".conllu"
+        conllu = get_suffix(path) == ".conllu"
     label = _column_index(label, "upos" if conllu else -1, conllu)
-    lines = [(number, _split_cells(line)) for number, line in numbered_lines(read_text(path, encoding).split("\n"))]
+    lines = [
+        (number, _split_cells(line)) for number, line in read_numbered_lines(read_text(path, encoding).split("\n"))
+    ]
     width = len(CONLLU) if conllu else _count_columns(lines)
     is_word = _is_conllu_word if conllu else _word_test(lines, width, label, labels)
     sentence_rows = _group_rows(lines, is_word, None if conllu else _DOCUMENT)

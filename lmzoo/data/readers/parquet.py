@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.common.arguments import near_names
-from lmzoo.data.readers.text_files import Source, name_of
+from lmzoo.data.readers.text_files import Source, get_name
 from lmzoo.files.urls import open_to_read
 
 _BATCH_ROWS = 1024  # number of rows converted at once
@@ -28,7 +28,7 @@ def import_pyarrow() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def numbered_parquet_rows(
+def read_numbered_parquet_rows(
     source: Source, skip: int = 0, columns: Sequence[Any] | None = None
 ) -> Iterator[tuple[int, dict[Any, Any]]]:
     """Yield the rows of a Parquet file with their numbers from 1, reading the file in parts.
@@ -46,7 +46,7 @@ def numbered_parquet_rows(
         names = file.schema_arrow.names
         for name in columns or ():
             if name not in names:
-                raise ValueError(f"{name_of(source)} has no column {name!r}.{near_names(str(name), names)}")
+                raise ValueError(f"{get_name(source)} has no column {name!r}.{near_names(str(name), names)}")
         row_number = 1
         for group in range(file.num_row_groups):
             num_rows = file.metadata.row_group(group).num_rows
@@ -80,4 +80,4 @@ def _open_parquet(source: Source) -> Iterator[Any]:
         try:
             yield parquet.ParquetFile(file, page_checksum_verification=True)
         except (pyarrow.ArrowException, OSError) as error:  # pyarrow also raises OSError for damaged files
-            raise ValueError(f"{name_of(source)} cannot be read as Parquet: {error}") from None
+            raise ValueError(f"{get_name(source)} cannot be read as Parquet: {error}") from None

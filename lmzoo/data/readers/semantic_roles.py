@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from lmzoo.common.arguments import is_integer, require
-from lmzoo.data.readers.text_files import Source, name_of, numbered_lines, read_text
+from lmzoo.data.readers.text_files import Source, get_name, read_numbered_lines, read_text
 from lmzoo.errors import NoExamplesError
 
 _WORD = 3  # columns: document, part, word number, word, part of speech, parse, lemma, frameset, sense, speaker, name
@@ -70,7 +70,7 @@ def read_roles(path: Source, marker: str = "*", encoding: str = "utf-8") -> tupl
     y  # [["B-ARG0", "O", "B-V", "B-ARG1"]]
     ```
     """
-    name = name_of(path)
+    name = get_name(path)
     sentences: list[list[str]] = []
     labels: list[list[str]] = []
     for rows in _sentences(read_text(path, encoding)):
@@ -93,7 +93,7 @@ def read_roles(path: Source, marker: str = "*", encoding: str = "utf-8") -> tupl
 def _sentences(text: str) -> Iterator[list[_Line]]:
     """Yield the lines of each sentence, split into cells; blank lines and lines that begin with "#" are between."""
     rows: list[_Line] = []
-    for number, line in numbered_lines(text.split("\n")):
+    for number, line in read_numbered_lines(text.split("\n")):
         cells = line.split()
         # A word "#" is in a later column.
         if cells and not cells[0].startswith("#"):

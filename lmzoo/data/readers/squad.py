@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypedDict
 
-from lmzoo.data.readers.text_files import Source, name_of, read_text
+from lmzoo.data.readers.text_files import Source, get_name, read_text
 from lmzoo.errors import NoExamplesError
 
 
@@ -50,7 +50,7 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
     ```
     """
     text = read_text(path)
-    name = name_of(path)
+    name = get_name(path)
     try:
         articles = json.loads(text)["data"]
         rows: list[Any] = [

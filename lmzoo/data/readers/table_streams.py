@@ -11,17 +11,17 @@ from typing import Any, Self
 
 from lmzoo.common.arguments import near_names
 from lmzoo.common.progress import progress_bar
-from lmzoo.data.readers.parquet import count_parquet_rows, import_pyarrow, numbered_parquet_rows
+from lmzoo.data.readers.parquet import count_parquet_rows, import_pyarrow, read_numbered_parquet_rows
 from lmzoo.data.readers.tables import (
     HEADED,
     SUFFIXES,
     Column,
     check_width,
+    choose_file_format,
     count_rows,
-    known_format,
     line_ends,
-    numbered_rows,
     pop_names,
+    read_numbered_rows,
 )
 from lmzoo.data.readers.text_files import list_files, open_text
 
@@ -97,7 +97,7 @@ class TableStream:
         self.header = header
         self.encoding = encoding
         self.types = dict(types or {})
-        self._formats = [known_format(file, format) for file in self.files]
+        self._formats = [choose_file_format(file, format) for file in self.files]
         if "parquet" in self._formats:
             import_pyarrow()
         self._columns: list[Column] | None = None
@@ -216,13 +216,13 @@ class TableStream:
         path = self.files[index]
         format = self._formats[index]
         if format == "parquet":
-            yield from numbered_parquet_rows(path, skip, self._columns)
+            yield from read_numbered_parquet_rows(path, skip, self._columns)
             return
         with open_text(path, self.encoding, line_ends(format)) as file:
             if format == "jsonl":
-                yield from numbered_rows(file, format, path, skip)
+                yield from read_numbered_rows(file, format, path, skip)
                 return
-            rows = numbered_rows(file, format, path)
+            rows = read_numbered_rows(file, format, path)
             first_rows = list(itertools.islice(rows, 1))
             names = pop_names(first_rows, format, self.header)
             for line, cells in itertools.islice(itertools.chain(first_rows, rows), skip, None):

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from lmzoo.common.arguments import near_names
-from lmzoo.data.readers.parquet import numbered_parquet_rows
+from lmzoo.data.readers.parquet import read_numbered_parquet_rows
 from lmzoo.data.readers.text_files import (
     Source,
     check_label,
+    get_name,
+    get_suffix,
     json_objects,
-    name_of,
-    numbered_lines,
+    read_numbered_lines,
     read_text,
-    suffix_of,
 )
 from lmzoo.errors import ArgumentError, NoExamplesError
 
@@ -243,10 +243,10 @@ def label_parts(cell: Any, separator: str) -> list[Any]:
 
 def table_format(path: Source, format: str | None = None) -> str | None:
     """Return `format` if it is set, else the format for the file's suffix, or None if no format has this suffix."""
-    return format or SUFFIXES.get(suffix_of(path))
+    return format or SUFFIXES.get(get_suffix(path))
 
 
-def known_format(path: Source, format: str | None = None) -> str:
+def choose_file_format(path: Source, format: str | None = None) -> str:
     """Return `format` if it is set, else the format for the file's suffix.
 
     Raises:
@@ -255,7 +255,7 @@ def known_format(path: Source, format: str | None = None) -> str:
     name = table_format(path, format)
     if name is not None and name in FORMATS:
         return name
-    problem = f"There is no format {name!r}." if name else f"The name of {name_of(path)} does not tell its format."
+    problem = f"There is no format {name!r}." if name else f"The name of {get_name(path)} does not tell its format."
     raise ArgumentError(f"{problem} Pass one of these as `format`: {', '.join(FORMATS)}.", "format")
 
 
@@ -265,13 +265,13 @@ def open_table(path: Source, header: bool = True, format: str | None = None, enc
     Raises:
         ValueError: If the format or encoding is unknown, or the file is empty or in another format or encoding.
     """
-    name = name_of(path)
-    format = known_format(path, format)
+    name = get_name(path)
+    format = choose_file_format(path, format)
     if format == "parquet":
-        rows_with_lines = list(numbered_parquet_rows(path))
+        rows_with_lines = list(read_numbered_parquet_rows(path))
     else:
         text = read_text(path, encoding)
-        rows_with_lines = list(numbered_rows(io.StringIO(text, newline=line_ends(format)), format, name))
+        rows_with_lines = list(read_numbered_rows(io.StringIO(text, newline=line_ends(format)), format, name))
     names = pop_names(rows_with_lines, format, header)
     if not rows_with_lines:
         raise NoExamplesError(f"{name} holds no examples.")
@@ -308,7 +308,7 @@ def check_width(where: str, row: Collection[Any], first: Collection[Any], format
         raise ValueError(f"{where}, read as {format}, has {len(row)} cells, the first line has {len(first)}.")
 
 
-def numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> Iterator[tuple[int, Any]]:
+def read_numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a file with their line numbers.
 
     Args:
@@ -325,7 +325,7 @@ def numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> Iterat
 
 
 def count_rows(file: TextIO, format: str, name: str) -> int:
-    """Return the number of rows of a file, including the header, without decoding JSON; see `numbered_rows`."""
+    """Return the number of rows of a file, including the header, without decoding JSON; see `read_numbered_rows`."""
     return sum(1 for _ in _SPLITTERS[format](file, name))
 
 
@@ -355,8 +355,8 @@ def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
 # Functions that take a file and its name and yield numbered rows; rows of JSON lines are not yet decoded.
 _SPLITTERS: dict[str, Callable[[TextIO, str], Iterator[tuple[int, Any]]]] = {
     "csv": _read_csv,
-    "tsv": lambda file, name: ((number, line.split("\t")) for number, line in numbered_lines(file) if line),
-    "jsonl": lambda file, name: ((number, line) for number, line in numbered_lines(file) if line.strip()),
-    "txt": lambda file, name: ((number, [line]) for number, line in numbered_lines(file)),
-    "labeled": lambda file, name: ((number, line.split(" ", 1)) for number, line in numbered_lines(file) if line),
+    "tsv": lambda file, name: ((number, line.split("\t")) for number, line in read_numbered_lines(file) if line),
+    "jsonl": lambda file, name: ((number, line) for number, line in read_numbered_lines(file) if line.strip()),
+    "txt": lambda file, name: ((number, [line]) for number, line in read_numbered_lines(file)),
+    "labeled": lambda file, name: ((number, line.split(" ", 1)) for number, line in read_numbered_lines(file) if line),
 }

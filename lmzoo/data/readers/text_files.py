@@ -22,7 +22,7 @@ Source = str | Path | BinaryIO
 ARCHIVE_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
 
 
-def name_of(source: Source) -> str:
+def get_name(source: Source) -> str:
     """Return the name of a file for messages."""
     return str(source) if isinstance(source, (str, Path)) else getattr(source, "name", "the file")
 
@@ -47,10 +47,10 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
             return file.read().removeprefix("\ufeff")
         except UnicodeDecodeError as error:  # `error.object` holds the whole file
             line = error.object.count(b"\n", 0, error.start) + 1
-            raise _encoding_error(f"{name_of(source)}, line {line}", error, encoding) from None
+            raise _encoding_error(f"{get_name(source)}, line {line}", error, encoding) from None
 
 
-def decompressed(file: io.BufferedReader[Any]) -> BinaryIO:
+def decompress(file: io.BufferedReader[Any]) -> BinaryIO:
     """Return a reader that decompresses a gzip or xz file as it is read, or the file itself if it is uncompressed.
 
     The file must be at its beginning. Reading a damaged archive raises one of `ARCHIVE_ERRORS`.
@@ -63,7 +63,7 @@ def decompressed(file: io.BufferedReader[Any]) -> BinaryIO:
     return file
 
 
-def numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+def read_numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield lines with their numbers from 1, without line ends."""
     for number, line in enumerate(lines, 1):
         yield number, line.removesuffix("\n").removesuffix("\r")
@@ -87,13 +87,13 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
     with (
         open_to_read(source) if isinstance(source, (str, Path)) else io.BufferedReader(io.BytesIO(source.read())) as raw
     ):
-        file = io.TextIOWrapper(decompressed(raw), encoding, newline=newline)
+        file = io.TextIOWrapper(decompress(raw), encoding, newline=newline)
         try:
             yield file
         except UnicodeDecodeError as error:
-            raise _encoding_error(name_of(source), error, encoding) from None
+            raise _encoding_error(get_name(source), error, encoding) from None
         except ARCHIVE_ERRORS as error:
-            raise ValueError(f"{name_of(source)} is a damaged archive: {error}") from None
+            raise ValueError(f"{get_name(source)} is a damaged archive: {error}") from None
 
 
 def _encoding_error(where: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
@@ -112,7 +112,7 @@ def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
         FileNotFoundError: If there are none.
     """
     check_path(path)
-    files = find_files(path, lambda name: suffix_of(name) in suffixes)
+    files = find_files(path, lambda name: get_suffix(name) in suffixes)
     if not files:
         raise FileNotFoundError(f"{path} holds no {', '.join(suffixes)} files, plain or with .gz or .xz.")
     return files
@@ -136,9 +136,9 @@ def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[
         yield number, row
 
 
-def suffix_of(source: Source) -> str:
+def get_suffix(source: Source) -> str:
     """Return the lowercase suffix of a file name without compression, such as ".csv" for "Train.csv.gz"."""
-    path = Path(name_of(source).lower())
+    path = Path(get_name(source).lower())
     return Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
 
 

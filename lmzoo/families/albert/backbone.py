@@ -15,8 +15,8 @@ from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
 from lmzoo.layers.attention import WIDEST_JOINED
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.products import is_aliased, is_plain, with_longer_rows
-from lmzoo.layers.remat import seeds_of
+from lmzoo.layers.products import is_aliased, is_plain, lengthen_rows
+from lmzoo.layers.remat import get_seeds
 from lmzoo.layers.scan import scan
 from lmzoo.layers.temporary import temporary_attributes
 
@@ -82,8 +82,8 @@ class SharedBlocks(ConfiguredLayer):
     @property
     def groups(self) -> list[list[TransformerBlock]]:
         """Blocks of each group, in order."""
-        size = len(self.blocks) // self.num_groups
-        return [self.blocks[i : i + size] for i in range(0, len(self.blocks), size)]
+        blocks_per_group = len(self.blocks) // self.num_groups
+        return [self.blocks[i : i + blocks_per_group] for i in range(0, len(self.blocks), blocks_per_group)]
 
     def build(self, input_shape: Shape) -> None:
         """Create the weights of the blocks."""
@@ -113,7 +113,7 @@ class SharedBlocks(ConfiguredLayer):
         # Only in training, since an exported model would copy the kernels for each request.
         copy_kernels = training and self.repetitions > 1
         longer_kernels = [
-            longer_kernels_of(*pair) if copy_kernels else {} for pair in zip(group, trainable, strict=True)
+            lengthen_kernels(*pair) if copy_kernels else {} for pair in zip(group, trainable, strict=True)
         ]
 
         def step(carry: Tensors, _: None) -> tuple[Tensors, Tensors]:
@@ -130,7 +130,7 @@ class SharedBlocks(ConfiguredLayer):
         (_, new_seeds), outputs = scan(step, (x, seeds), length=self.repetitions)  # each (repetitions, B, T, H)
         for block, state in zip(group, new_seeds, strict=True):
             # Only seeds: the loop may have rounded frozen weights in mixed precision.
-            seed_ids = {id(v) for v in seeds_of(block)}
+            seed_ids = {id(v) for v in get_seeds(block)}
             for variable, value in zip(block.non_trainable_variables, state, strict=True):
                 if id(variable) in seed_ids:
                     variable.assign(value)
@@ -141,7 +141,7 @@ class SharedBlocks(ConfiguredLayer):
         return [x_shape] * (len(self.blocks) * self.repetitions)
 
 
-def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[keras.layers.Dense, Tensor]:
+def lengthen_kernels(block: TransformerBlock, weights: list[Tensor]) -> dict[keras.layers.Dense, Tensor]:
     """Return copies of a block's kernels that speed up repeated products, by layer (TensorFlow only).
 
     Only trainable kernels of layers without LoRA and quantization are copied.
@@ -159,7 +159,7 @@ def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[ke
     if block.hidden_dim > WIDEST_JOINED:
         layers += [attention.query, attention.key, attention.value]
     plain_layers = [layer for layer in layers if is_plain(layer) and id(layer.kernel) in values]
-    return {layer: with_longer_rows(values[id(layer.kernel)]) for layer in plain_layers if is_aliased(layer.kernel)}
+    return {layer: lengthen_rows(values[id(layer.kernel)]) for layer in plain_layers if is_aliased(layer.kernel)}
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

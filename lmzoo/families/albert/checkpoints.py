@@ -6,9 +6,9 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
     EMBEDDINGS,
     ENCODER_DEFAULTS,
     ENCODER_KEYS,
+    add_prefixes,
     config_table,
     hugging_face_layout,
-    under,
 )
 from lmzoo.checkpoints.keras_hub.checkpoint import SEPARATE_EMBEDDINGS, keras_hub_layout
 
@@ -48,7 +48,7 @@ HUGGING_FACE = hugging_face_layout(
         {
             **EMBEDDINGS,
             "embedding_projection": "encoder.embedding_hidden_mapping_in",
-            **under("encoder/group_{i}_block_{j}", "encoder.albert_layer_groups.{i}.albert_layers.{j}", _BLOCK),
+            **add_prefixes("encoder/group_{i}_block_{j}", "encoder.albert_layer_groups.{i}.albert_layers.{j}", _BLOCK),
             "pooler/dense": "pooler",
         }
     ),

@@ -7,9 +7,9 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
     EMBEDDINGS,
     ENCODER_DEFAULTS,
     WORD_TABLE,
+    add_prefixes,
     config_table,
     hugging_face_layout,
-    under,
 )
 from lmzoo.checkpoints.keras_hub.checkpoint import SEPARATE_EMBEDDINGS, keras_hub_layout
 
@@ -25,7 +25,7 @@ _DEFAULT_SIZES = {
     "num_hidden_layers": 12,
     "vocab_size": 30522,
 }
-_MODULES = {**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK), "pooler/dense": "pooler.dense"}
+_MODULES = {**EMBEDDINGS, **add_prefixes("block_{i}", "encoder.layer.{i}", BLOCK), "pooler/dense": "pooler.dense"}
 _TRANSFORM = "cls.predictions.transform"
 
 HUGGING_FACE = hugging_face_layout(

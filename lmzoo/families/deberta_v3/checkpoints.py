@@ -12,9 +12,9 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
     ENCODER_DEFAULTS,
     ENCODER_KEYS,
     WORD_TABLE,
+    add_prefixes,
     config_table,
     hugging_face_layout,
-    under,
 )
 from lmzoo.checkpoints.keras_hub.checkpoint import keras_hub_layout
 
@@ -70,7 +70,7 @@ HUGGING_FACE = hugging_face_layout(
     ),
     parts=("embeddings", "encoder"),
     backbone={
-        **torch_modules({**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", _BLOCK)}),
+        **torch_modules({**EMBEDDINGS, **add_prefixes("block_{i}", "encoder.layer.{i}", _BLOCK)}),
         **torch_modules({"distances/layer_norm": "encoder.LayerNorm"}),
         "distances/embeddings": Row("encoder.rel_embeddings.weight"),
         "absolute_positions/embeddings": Row("embeddings.position_embeddings.weight"),

@@ -1,7 +1,13 @@
 """Layouts of DistilBERT checkpoints from Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
-from lmzoo.checkpoints.hugging_face.checkpoint import EMBEDDINGS, WORD_TABLE, config_table, hugging_face_layout, under
+from lmzoo.checkpoints.hugging_face.checkpoint import (
+    EMBEDDINGS,
+    WORD_TABLE,
+    add_prefixes,
+    config_table,
+    hugging_face_layout,
+)
 from lmzoo.checkpoints.keras_hub.checkpoint import JOINED_EMBEDDINGS, keras_hub_layout
 
 _KEYS = {
@@ -33,7 +39,7 @@ HUGGING_FACE = hugging_face_layout(
         defaults={"activation": "gelu", "dropout": 0.1, "initializer_range": 0.02, "max_position_embeddings": 512},
         training={"attention_dropout": "dropout"},
     ),
-    backbone=torch_modules({**EMBEDDINGS, **under("block_{i}", "transformer.layer.{i}", _BLOCK)}),
+    backbone=torch_modules({**EMBEDDINGS, **add_prefixes("block_{i}", "transformer.layer.{i}", _BLOCK)}),
     masked_lm=("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
     classifier={"classifier/dense": "pre_classifier", "classifier/logits": "classifier"},
     copies={"vocab_projector.weight": WORD_TABLE},

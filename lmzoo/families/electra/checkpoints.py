@@ -21,9 +21,9 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
     ENCODER_KEYS,
     WORD_TABLE,
     HuggingFaceLayout,
+    add_prefixes,
     config_table,
     hugging_face_layout,
-    under,
 )
 from lmzoo.checkpoints.keras_hub.checkpoint import SEPARATE_EMBEDDINGS, keras_hub_layout
 from lmzoo.families.electra.backbone import ElectraConfig
@@ -46,7 +46,7 @@ HUGGING_FACE = hugging_face_layout(
         {
             **EMBEDDINGS,
             "embedding_projection": "embeddings_project",
-            **under("block_{i}", "encoder.layer.{i}", BLOCK),
+            **add_prefixes("block_{i}", "encoder.layer.{i}", BLOCK),
         }
     ),
     masked_lm=("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"),
@@ -115,7 +115,7 @@ GOOGLE = GoogleLayout(
 )
 
 
-def _with_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+def _add_zero_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
     """Return a pooler of zeros, since KerasHub's model has a pooler and published models do not."""
     width = config.hidden_dim
     prefix = "layers/dense/vars" if config.embedding_dim == width else "layers/dense_1/vars"
@@ -132,5 +132,5 @@ KERAS_HUB = replace(
     _KERAS_HUB,
     config=replace(_KERAS_HUB.config, keys=_KEYS),
     ignored={**_KERAS_HUB.ignored, r"layers/dense(_1)?/vars/\d": "a pooler, which no published head reads"},
-    complete=_with_pooler,
+    complete=_add_zero_pooler,
 )

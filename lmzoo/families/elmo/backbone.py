@@ -12,7 +12,7 @@ from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
 from lmzoo.families.elmo.layers import BiLM
-from lmzoo.families.input_checks import check_like, known_values
+from lmzoo.families.input_checks import check_like, get_concrete_values
 from lmzoo.layers import MeanPooler, ScalarMix
 from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
 
@@ -182,7 +182,7 @@ class ElmoBackbone(Backbone):
         if width is not None and not MARKER_LENGTH <= width <= self.config.max_characters:
             allowed = f"{MARKER_LENGTH} to {self.config.max_characters}"
             raise ValueError(f"`character_ids` must have {allowed} characters per word, got {width}.")
-        if (values := known_values(ids)) is None:
+        if (values := get_concrete_values(ids)) is None:
             return inputs
         is_real = np.any(values != 0, axis=tuple(range(2, values.ndim)))  # (B, T)
         gaps = np.argwhere(~is_real[:, :-1] & is_real[:, 1:])

@@ -1,7 +1,7 @@
 """Layouts of ELMo checkpoints: options and weights of bilm-tf, which AllenNLP also reads."""
 
 from lmzoo.checkpoints.config_table import ConfigTable
-from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Layout, Row, Table, without_rows
+from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Layout, Row, Table, skip_rows
 
 _LSTM = {
     "lstm.dim": "lstm_dim",
@@ -58,7 +58,7 @@ BILM = Layout(
         **_lstms(),
         **_highways(),
         # In these files, embeddings lack the first row (padding), and convolution kernels have one more axis.
-        "bilm/encoder/embedding": Row("char_embed", without_rows(1)),
+        "bilm/encoder/embedding": Row("char_embed", skip_rows(1)),
         "bilm/encoder/kernel_{k}": Row("CNN/W_cnn_{k}", ONE_AXIS_MORE),
         "bilm/encoder/bias_{k}": Row("CNN/b_cnn_{k}"),
         "bilm/encoder/projection/kernel": Row("CNN_proj/W_proj"),
@@ -71,6 +71,6 @@ BILM = Layout(
 BILM_OF_TOKENS = Layout(
     name="bilm-tf, token vocabulary",
     config=ConfigTable(keys=_LSTM, defaults=_DEFAULTS, ignored=_TRAINING, omitted=(*_OMITTED, "vocabulary_size")),
-    backbone={**_lstms(), "bilm/token_embedding/embeddings": Row("embedding", without_rows(1))},
+    backbone={**_lstms(), "bilm/token_embedding/embeddings": Row("embedding", skip_rows(1))},
     absent=("scalar_mix/",),
 )

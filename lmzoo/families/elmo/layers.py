@@ -14,7 +14,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
 from lmzoo.layers import Dropout, Embedding, GatherPositions
-from lmzoo.layers.character_encoder import CharacterEncoder, zero_first
+from lmzoo.layers.character_encoder import CharacterEncoder, make_first_row_zero
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM, memory_dtype
 from lmzoo.layers.rows import as_rows
@@ -52,7 +52,7 @@ class BiLM(ConfiguredLayer):
                 name="encoder",
             )
         else:
-            initializer = zero_first(keras.initializers.GlorotUniform())
+            initializer = make_first_row_zero(keras.initializers.GlorotUniform())
             self.encoder = Embedding(
                 config.vocabulary_size, config.projection_dim, initializer, dtype=policy, name="token_embedding"
             )

@@ -11,7 +11,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
 from lmzoo.layers import Dense
-from lmzoo.layers.position_cache import positions_from, with_positions
+from lmzoo.layers.position_cache import make_positions, write_positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +97,8 @@ class FfnnLmBackbone(LeftToRightBackbone):
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
         """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
         num_padding = self.config.window - 1  # positions of zeros before the first token
-        cache = with_positions(cache, self.embeddings(token_ids), index + num_padding)
-        embedded = positions_from(cache, index, num_padding + ops.shape(token_ids)[1])  # (B, S + n - 1, H)
+        cache = write_positions(cache, self.embeddings(token_ids), index + num_padding)
+        embedded = make_positions(cache, index, num_padding + ops.shape(token_ids)[1])  # (B, S + n - 1, H)
         layers = self.intermediate_dense, self.output_dense, self.direct_dense
         return _predict_vectors(embedded, self.config.window, *layers), cache
 

@@ -13,7 +13,7 @@ from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.input_checks import check_like
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
 from lmzoo.layers import Dropout, LockedDropout, RecurrentLayer
-from lmzoo.layers.position_cache import positions_from, with_positions
+from lmzoo.layers.position_cache import make_positions, write_positions
 from lmzoo.layers.recurrent import CELLS
 from lmzoo.layers.rows import at_positions
 
@@ -201,10 +201,10 @@ class LstmLmBackbone(LeftToRightBackbone):
 
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
         """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
-        state = keras.tree.map_structure(lambda states: positions_from(states, index, 1)[:, 0], cache)
+        state = keras.tree.map_structure(lambda states: make_positions(states, index, 1)[:, 0], cache)
         layer_states = _run_layers(self.recurrent, self.dropouts, self.embeddings(token_ids), state)
         cache = keras.tree.map_structure(
-            lambda old, new: with_positions(old, new, index + 1), cache, tuple(layer_states)
+            lambda old, new: write_positions(old, new, index + 1), cache, tuple(layer_states)
         )
         return layer_states[-1][-1], cache
 

@@ -3,7 +3,7 @@
 from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Row, torch_modules
 from lmzoo.checkpoints.fairseq_encoders import FAIRSEQ_BLOCK
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS, HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS, HuggingFaceLayout, add_prefixes, own_config_table
 
 # transformers' key -> lmzoo's key, and transformers' default
 _CONFIG: dict[str, tuple[str, object]] = {
@@ -51,8 +51,8 @@ HUGGING_FACE = HuggingFaceLayout(
     ),
     backbone={
         "embeddings/token_embedding/embeddings": Row(_TABLE),
-        **torch_modules(under("encoder_block_{i}", "encoder.layers.{i}", FAIRSEQ_BLOCK)),
-        **torch_modules(under("decoder_block_{j}", "decoder.layers.{j}", {**FAIRSEQ_BLOCK, **_SOURCE})),
+        **torch_modules(add_prefixes("encoder_block_{i}", "encoder.layers.{i}", FAIRSEQ_BLOCK)),
+        **torch_modules(add_prefixes("decoder_block_{j}", "decoder.layers.{j}", {**FAIRSEQ_BLOCK, **_SOURCE})),
     },
     heads={"seq2seq_lm": {"output_bias/bias": Row("final_logits_bias", ONE_AXIS_MORE)}},
     aliases={r"^model\.": ""},

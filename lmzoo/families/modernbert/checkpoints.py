@@ -8,7 +8,7 @@ from typing import Any
 from lmzoo.checkpoints.config_table import JsonObject, require_value
 from lmzoo.checkpoints.engine import TRANSPOSED, Row, torch_modules
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.hugging_face.checkpoint import hugging_face_layout, own_config_table, under
+from lmzoo.checkpoints.hugging_face.checkpoint import add_prefixes, hugging_face_layout, own_config_table
 from lmzoo.common.arguments import is_integer
 
 _FULL = "full_attention"
@@ -148,7 +148,7 @@ HUGGING_FACE = hugging_face_layout(
             {
                 "embeddings/token_embedding": "embeddings.tok_embeddings",
                 "embeddings/layer_norm": "embeddings.norm",
-                **under(
+                **add_prefixes(
                     "block_{i}",
                     "layers.{i}",
                     {

@@ -7,9 +7,9 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
     ENCODER_DEFAULTS,
     ENCODER_KEYS,
     WORD_TABLE,
+    add_prefixes,
     config_table,
     hugging_face_layout,
-    under,
 )
 
 _BUCKETS = "relative_attention_num_buckets"
@@ -41,7 +41,7 @@ HUGGING_FACE = hugging_face_layout(
         {
             **EMBEDDINGS,
             "position_bias": "encoder.relative_attention_bias",
-            **under("block_{i}", "encoder.layer.{i}", _BLOCK),
+            **add_prefixes("block_{i}", "encoder.layer.{i}", _BLOCK),
         }
     ),
     masked_lm=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),

@@ -8,7 +8,7 @@ from typing import Any
 from lmzoo.checkpoints.config_table import ConfigTable, JsonObject, require_value
 from lmzoo.checkpoints.engine import TRANSPOSED, Row, Table, keras_layers, torch_modules
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS, HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS, HuggingFaceLayout, add_prefixes, own_config_table
 from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout
 
 # transformers' key -> lmzoo's key, and transformers' default
@@ -103,7 +103,7 @@ def _stack(module: str, block: str, bias: str, norm: str, reads_source: bool = F
         layers["source_layer_norm"] = "layer.1.layer_norm"
     kernel = f"{stored_block}.{feed_forward}.DenseReluDense.wi"
     return {
-        **torch_modules(under(block, stored_block, layers)),
+        **torch_modules(add_prefixes(block, stored_block, layers)),
         **torch_modules({norm: f"{module}.final_layer_norm"}),
         f"{block}/intermediate_dense/kernel": Row(
             f"{kernel}_0.weight", TRANSPOSED, alternative=(f"{block}/gate_dense/kernel", f"{kernel}.weight")

@@ -15,7 +15,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.families.embeddings import PLAIN, build_embeddings
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.input_checks import check_like
-from lmzoo.families.transformer import TransformerBackbone, inputs_of
+from lmzoo.families.transformer import TransformerBackbone, make_inputs
 from lmzoo.layers import Dropout, GatherPositions, RelativeBlock, RelativeEncoding
 from lmzoo.layers.rows import at_positions
 
@@ -114,7 +114,7 @@ class XlnetBackbone(TransformerBackbone):
         }
 
         # === Functional Model ===
-        inputs = inputs_of(config)
+        inputs = make_inputs(config)
         layer_namespace = SimpleNamespace(**layers)
         return layers, inputs, _make_outputs(layer_namespace, inputs, _run_streams(layer_namespace, inputs)[0])
 

@@ -6,7 +6,7 @@ from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import TRANSPOSED, Row, keras_layers, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.google import TRAINING_STATE, GoogleLayout
-from lmzoo.checkpoints.hugging_face.checkpoint import OWN_KERNEL, HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.hugging_face.checkpoint import OWN_KERNEL, HuggingFaceLayout, add_prefixes, own_config_table
 from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout, number_first
 from lmzoo.families.encoder_config import EncoderConfig
 
@@ -50,7 +50,7 @@ _SUMMARY_VALUES = {"summary_activation": ("tanh",), "summary_type": ("last",), "
 _SUMMARY = torch_modules({"classifier/dense": "sequence_summary.summary", "classifier/logits": "logits_proj"})
 
 
-def _with_query_vector(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+def _add_zero_query_vector(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
     """Return zeros for the query stream's initial vector, which transformers also has in models without the head."""
     return {}, {_QUERY_VECTOR: np.zeros((1, 1, config.hidden_dim), "float32")}
 
@@ -72,7 +72,7 @@ HUGGING_FACE = HuggingFaceLayout(
     ),
     backbone={
         "embeddings/token_embedding/embeddings": Row("word_embedding.weight"),
-        **torch_modules(under("block_{i}", "layer.{i}", _BLOCK)),
+        **torch_modules(add_prefixes("block_{i}", "layer.{i}", _BLOCK)),
         **{f"block_{{i}}/{path}": Row(f"layer.{{i}}.rel_attn.{module}") for path, module in _ATTENTION.items()},
     },
     heads={
@@ -86,7 +86,7 @@ HUGGING_FACE = HuggingFaceLayout(
     aliases={r"^transformer\.": ""},
     copies={"lm_loss.weight": "word_embedding.weight"},
     ignored={r"(start_logits|end_logits|answer_class)\..*": "the head of a question answerer that searches by beam"},
-    complete=_with_query_vector,
+    complete=_add_zero_query_vector,
     names=Names(
         "XLNet",
         "xlnet",

@@ -62,7 +62,7 @@ class Examples(NamedTuple):
             ValueError: if one of the parts would be empty.
         """
         encoded: Encoded = self.encoded
-        cut = first_held_out(len(encoded), share, encoded.cut_before)
+        cut = find_first_held_out(len(encoded), share, encoded.cut_before)
         training, validation = (
             Examples(encoded[part], *(a if a is None else a[part] for a in self[1:]))
             for part in (slice(cut), slice(cut, None))
@@ -70,7 +70,7 @@ class Examples(NamedTuple):
         return training, validation
 
 
-def first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
+def find_first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
     """Return the index of the first held-out example when holding out the last fraction `share` of `count` examples.
 
     Keras holds out the same examples. `cut_before` moves an index back to the nearest point at which the data can be

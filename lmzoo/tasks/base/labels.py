@@ -81,7 +81,7 @@ def _is_listed(values: Any) -> bool:
     return not is_unordered and hasattr(values, "__len__") and getattr(values, "ndim", 1) != 0
 
 
-def one_each(y: Labels, expected: str) -> np.ndarray:
+def squeeze_labels(y: Labels, expected: str) -> np.ndarray:
     """Convert labels with shape (n,) or (n, 1), one per example, to an array (n,).
 
     Args:
@@ -134,7 +134,7 @@ def encode_classes(
         TypeError: if some entries are strings and others are not.
         ValueError: for an entry that is not a class of the model; the message names the first.
     """
-    array = one_each(y, "one class for each text")
+    array = squeeze_labels(y, "one class for each text")
     is_beyond_int64 = array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array)
     if array.dtype.kind in "USOT" and not is_beyond_int64:
         return _encode_names(array, labels, place)
@@ -215,7 +215,7 @@ def encode_numbers(y: Labels) -> np.ndarray:
         TypeError: for a label that is not a number; the message names the first.
         ValueError: for a label that is not finite (the message names the first); for several numbers per text.
     """
-    array = one_each(y, "one number for each text")
+    array = squeeze_labels(y, "one number for each text")
     if array.dtype.kind not in "fiub":
         for position, label in enumerate(y):
             if not isinstance(label, numbers.Real):
@@ -229,7 +229,7 @@ def encode_numbers(y: Labels) -> np.ndarray:
 def exact_numbers(y: Labels) -> np.ndarray:
     """Check that labels are finite in float32, as `fit` needs, and return them unrounded as float64 (n,)."""
     encode_numbers(y)
-    return one_each(y, "one number for each text").astype("float64")
+    return squeeze_labels(y, "one number for each text").astype("float64")
 
 
 def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:

@@ -114,9 +114,9 @@ class LongTextTask(Task):
         if "text" not in features:
             return self.named_answers(self(features, training=False))
         from lmzoo.text.graphs.long_texts import pool_windows
-        from lmzoo.text.graphs.windows import in_chunks
+        from lmzoo.text.graphs.windows import compute_in_chunks
 
         text = features.pop("text")
         length = features.pop("length")
-        outputs = in_chunks(self, features)  # (w, C)
+        outputs = compute_in_chunks(self, features)  # (w, C)
         return self.named_answers(self.finish_pooled(pool_windows(outputs, text, length, self.window_pooling)))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from lmzoo.common.log_filters import without_log_lines
+from lmzoo.common.log_filters import suppress_log_lines
 from lmzoo.common.progress import progress_bar
 from lmzoo.common.tensor_types import Tensors
 from lmzoo.parallel.several_devices import SeveralDevicesModel
@@ -43,7 +43,7 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
     if isinstance(inputs, StreamedExamples):
         raise TypeError("A stream is for `fit` and `evaluate`: predict parts of its texts, such as lists of 1,000.")
     if isinstance(inputs, TokenFeatures):
-        return _predict_features(task, inputs.checked(task), actual_batch_size, **kwargs)
+        return _predict_features(task, inputs.check(task), actual_batch_size, **kwargs)
     if isinstance(inputs, TextDataset):
         # Outputs with dimensions of unknown size are padded to the longest example, which needs all examples in memory.
         if all(None not in output.shape[1:] for output in keras.tree.flatten(task.output)):
@@ -163,7 +163,7 @@ def _predict_tokens(
     indices_by_width = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
     results = []
     batch_count = sum(-(-len(indices) // batch_size) for indices in indices_by_width.values())
-    with progress_bar("Predicting", batch_count, "batches", shown=bool(verbose)) as advance:
+    with progress_bar("Predicting", batch_count, "batches", show=bool(verbose)) as advance:
         progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
         all_callbacks = [*(callbacks or []), *([progress] if verbose else [])]
         for width, indices in indices_by_width.items():
@@ -212,4 +212,4 @@ def _sequences(
 
 def expected_retracing() -> AbstractContextManager[None]:
     """Suppress TensorFlow's warnings about retracing, which is expected once for each padded length."""
-    return without_log_lines("triggered tf.function retracing")
+    return suppress_log_lines("triggered tf.function retracing")

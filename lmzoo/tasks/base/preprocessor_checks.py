@@ -10,7 +10,7 @@ import numpy as np
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
-from lmzoo.registry.family import family_of
+from lmzoo.registry.family import get_family
 from lmzoo.text import Preprocessor
 from lmzoo.text.preprocessor import check_is_preprocessor
 
@@ -22,7 +22,7 @@ def takes_zero_segments(backbone: Backbone, preprocessor: Preprocessor | None) -
     """
     packing = preprocessor.packing if isinstance(preprocessor, Preprocessor) else None
     has_segments = packing is not None and packing.segments and not packing.zero_segments
-    return "segment_ids" in backbone.input and not (has_segments or family_of(backbone).packing.segments)
+    return "segment_ids" in backbone.input and not (has_segments or get_family(backbone).packing.segments)
 
 
 def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor, reads_pairs: bool = False) -> Preprocessor:

@@ -45,7 +45,7 @@ def measure_batches(task: Any, batches: Any, verbose: bool | int | str = "auto")
     variables: list[keras.Variable] = []
     sums: list[np.ndarray] = []
     total = tokens = 0.0
-    bar = progress_bar("Evaluating", batches.num_batches, "batches", shown=verbose != 0)
+    bar = progress_bar("Evaluating", batches.num_batches, "batches", show=verbose != 0)
     with expected_retracing(), bar as advance:
         for features, targets, weights in batches.batches():
             metrics = task.test_on_batch(features, targets, weights, return_dict=True)
@@ -72,7 +72,7 @@ def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]]
 
     Raises:
         TypeError: if errors are to be shown for encoded examples, which have no texts; for a column that is not a list.
-        ValueError: see `with_errors`; also for a column named "length" together with `errors`.
+        ValueError: see `add_error_tables`; also for a column named "length" together with `errors`.
     """
     if errors and isinstance(x, Encoded):
         raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
@@ -84,7 +84,7 @@ def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]]
         learning_curve(history)
 
 
-def with_errors(
+def add_error_tables(
     report: Report, x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None
 ) -> Report:
     """Return a report with its optional tables: errors, slices by column, and the learning curve.

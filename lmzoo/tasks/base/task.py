@@ -27,13 +27,13 @@ from lmzoo.files.atomic import atomic_file, check_path
 from lmzoo.layers.adapted import stores_updates
 from lmzoo.layers.configured import constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
-from lmzoo.layers.sublayers import merged_weights, sublayers
-from lmzoo.parallel.processes import alone
+from lmzoo.layers.sublayers import get_stored_weights, sublayers
+from lmzoo.parallel.processes import without_distribution
 from lmzoo.presets.catalog import PresetsOfClass
 from lmzoo.presets.keras_files import load_keras_file
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_task
-from lmzoo.registry.family import Family, family_of
+from lmzoo.registry.family import Family, get_family
 from lmzoo.registry.head_kinds import HasHead
 from lmzoo.serving.export import export_task, text_signatures
 from lmzoo.serving.served_model import Signatures
@@ -56,14 +56,14 @@ from lmzoo.tasks.base.keras_hub_names import KerasHubTaskNames, check_compile_ar
 from lmzoo.tasks.base.labels import encode_classes
 from lmzoo.tasks.base.prediction import expected_retracing, predict, predict_encoded
 from lmzoo.tasks.base.preprocessor_checks import check_preprocessor, fit_preprocessor
-from lmzoo.tasks.base.reports import check_additions, with_errors
+from lmzoo.tasks.base.reports import add_error_tables, check_additions
 from lmzoo.tasks.inputs import (
     StreamedExamples,
     TaskInputs,
     TextsInMemory,
     TokenFeatures,
+    add_place_to_errors,
     check_not_symbolic,
-    errors_in,
     read_inputs,
     read_validation_data,
 )
@@ -74,9 +74,9 @@ from lmzoo.text.keras_input import keras_input
 from lmzoo.text.long_texts import Windows
 from lmzoo.text.segments import split_segments
 from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
-from lmzoo.training.fine_tuning import FineTuningRecipe, usual_recipe
+from lmzoo.training.fine_tuning import FineTuningRecipe, make_default_recipe
 from lmzoo.training.layer_order import layers_of
-from lmzoo.training.losses import loss_of_logits
+from lmzoo.training.losses import make_loss_of_logits
 from lmzoo.training.optimizers import AdamW
 from lmzoo.training.training_run import TrainingRun, find_checkpoint, inner_optimizer
 
@@ -163,7 +163,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.default_name = self.name if name is None else None
-        if backbone.reads_source and not self.supports(family_of(backbone)):
+        if backbone.reads_source and not self.supports(get_family(backbone)):
             raise ValueError(
                 f"This {type(backbone).__name__} writes one sequence from another: it is for a Seq2SeqLM, not for a "
                 f"{type(self).__name__}."
@@ -187,7 +187,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     @property
     def family(self) -> Family:
         """The backbone's family."""
-        return family_of(self.backbone)
+        return get_family(self.backbone)
 
     @property
     def needs_labels(self) -> bool:
@@ -256,7 +256,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def recipe(self) -> FineTuningRecipe:
         """The fine-tuning recipe that the backbone recommends for this kind of head, or the default recipe."""
         recommended = self.backbone.fine_tuning.get(self.head_kind) or self.backbone.usual_recipes.get(self.head_kind)
-        return recommended or usual_recipe(self.backbone.config.hidden_dim)
+        return recommended or make_default_recipe(self.backbone.config.hidden_dim)
 
     def default_loss(self) -> Losses:
         """Return the loss that `compile` uses for `loss="auto"`."""
@@ -337,7 +337,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         if isinstance(metrics, str) and metrics == "auto":
             metrics = self.default_metrics()
         weighted_metrics = _merge_metrics(metrics, weighted_metrics)
-        super().compile(optimizer=optimizer, loss=loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs)
+        super().compile(
+            optimizer=optimizer, loss=make_loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs
+        )
         if getattr(inner_optimizer(self.optimizer), "layer_decay", 1) != 1:
             inner_optimizer(self.optimizer).set_layers(layers_of(self))
         self._trained_ids = None
@@ -447,9 +449,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             ValueError: for labels that are missing, too few, or not among the model's classes.
         """
         self.check_unlabeled(y)
-        return self._with_labels(self.encode_inputs(x), y, sample_weight)
+        return self._add_labels(self.encode_inputs(x), y, sample_weight)
 
-    def _with_labels(self, encoded: EncodedInputs, y: Labels | None, sample_weight: Weights | None) -> Examples:
+    def _add_labels(self, encoded: EncodedInputs, y: Labels | None, sample_weight: Weights | None) -> Examples:
         """Combine encoded examples with their labels and weights, and check that there are equally many of each."""
         examples = Examples(encoded, self.encode_labels(y), example_weights(sample_weight))
         self.check_counts(len(encoded), examples.labels, examples.weights)
@@ -474,7 +476,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
                     "`lmzoo.data.corpora`, and pass them with a weight for each."
                 )
             x = pack(x, self.text_preprocessor)
-        return self._with_labels(x, None, sample_weight)
+        return self._add_labels(x, None, sample_weight)
 
     def check_unlabeled(self, y: Labels | None) -> None:
         """Check that no labels are passed to a task that takes none.
@@ -520,7 +522,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         if not isinstance(class_weight, dict):
             raise TypeError(f"`class_weight` must be a dict from classes to weights, got {class_weight!r:.60}.")
         weights = dict.fromkeys(range(self.num_classes), 1.0)  # TensorFlow's datasets need a weight for every class
-        with errors_in("`class_weight`"):
+        with add_place_to_errors("`class_weight`"):
             for name, weight in class_weight.items():
                 class_number = int(encode_classes([name], self.num_classes, self.labels)[0])
                 if not (isinstance(weight, numbers.Real) and 0 <= float(weight) < math.inf):
@@ -648,7 +650,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         options = BatchOptions(batch_size, order, seeds, training=True, steps=steps_per_epoch, verbose=verbose != 0)
         x, y, sample_weight = self.batches(inputs, replace(options, class_weight=word_weight))
         run = TrainingRun.begin(self, x, epochs, steps_per_epoch, initial_epoch, callbacks)
-        with run.stoppable():
+        with run.stop_after_step():
             history = super().fit(
                 x=keras_input(x, run.first_step),
                 y=y,
@@ -698,7 +700,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             return inputs, None
         if data is None:
             inputs, held_out = self.split_validation(inputs, fraction)
-        with errors_in("`validation_data`"):
+        with add_place_to_errors("`validation_data`"):
             if data is not None:
                 held_out = read_validation_data(data, self.needs_labels)
             x, y, sample_weight = self.batches(held_out, options)
@@ -773,7 +775,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         check_additions(x, errors, columns, history)
         metrics = self.measure(x, y if self.needs_labels else None, batch_size, verbose)
         report = self.compare([x], y, batch_size=batch_size, **metrics)
-        return with_errors(replace(report, scores={**metrics, **report.scores}), x, errors, columns, history)
+        return add_error_tables(replace(report, scores={**metrics, **report.scores}), x, errors, columns, history)
 
     def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
         """Return the loss and metrics of a report; by default, the results of `evaluate`."""
@@ -931,9 +933,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             raise ValueError(f"Models are saved as `.keras` files, got {os.fspath(filepath)!r}.")
         if Path(filepath).expanduser().exists() and not overwrite:
             raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
-        self._warn_of_merged_lora()
+        self._warn_about_merged_lora()
         # Keras creates a second optimizer for comparison, which without `alone` would wait for all processes.
-        with atomic_file(filepath) as temporary, alone():
+        with atomic_file(filepath) as temporary, without_distribution():
             super().save(temporary, **kwargs)
 
     @classmethod
@@ -1080,7 +1082,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """
         backbone = type(self.backbone).from_config({**self.backbone.get_config(), **changes})
         copy = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
-        copy.set_weights([keras.ops.convert_to_numpy(value) for _, value in merged_weights(self)])
+        copy.set_weights([keras.ops.convert_to_numpy(value) for _, value in get_stored_weights(self)])
         return copy
 
     def resize_token_embeddings(self, size: int, seed: int = 0) -> Self:
@@ -1131,10 +1133,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             ValueError: if `weights_dtype` is not one of these.
         """
         refuse_arguments("save_to_preset", unknown, SAVE_TO_PRESET)
-        self._warn_of_merged_lora()
+        self._warn_about_merged_lora()
         save_preset(self, directory, overwrite, self.preprocessor, weights_dtype=weights_dtype)
 
-    def _warn_of_merged_lora(self) -> None:
+    def _warn_about_merged_lora(self) -> None:
         adapted_layers = [layer for layer in sublayers(self.backbone) if getattr(layer, "lora_enabled", False)]
         if not all(map(stores_updates, adapted_layers)):
             warnings.warn(

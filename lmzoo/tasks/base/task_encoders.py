@@ -14,7 +14,7 @@ from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead, MeanPooler, SpanHead
 from lmzoo.layers.encoder_registry import Returns, encoder_names, find_encoder
-from lmzoo.registry.family import family_of
+from lmzoo.registry.family import get_family
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.base.preprocessor_checks import takes_zero_segments
 from lmzoo.tasks.base.task import Task
@@ -30,7 +30,7 @@ def head_options(backbone: Backbone, of_tokens: bool = False) -> dict[str, Any]:
         backbone: the backbone.
         of_tokens: whether the head takes a vector for each token rather than one for each text.
     """
-    family = family_of(backbone)
+    family = get_family(backbone)
     if of_tokens and not family.token_heads:
         return {}
     norm_settings = {"layer_norm_epsilon": backbone.config.layer_norm_epsilon} if family.head_norm else {}
@@ -84,7 +84,7 @@ class TokenVectors:
         Raises:
             ValueError: if `backbone` is not a backbone.
         """
-        family_of(backbone)
+        get_family(backbone)
         return backbone.config.dropout if self.dropout is None else self.dropout
 
     def inputs(self, backbone: Backbone) -> Features:

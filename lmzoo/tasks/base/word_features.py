@@ -57,7 +57,7 @@ class WordFeatures:
         if preprocessor is None:
             raise ValueError("`word_vectors` needs a preprocessor, whose tokens get the vectors: pass `preprocessor=`.")
         tokenizer = preprocessor.tokenizer
-        rows = _rows_of_tokens(word_vectors.words, tokenizer)
+        rows = _find_token_rows(word_vectors.words, tokenizer)
         if not rows:
             raise ValueError(
                 f"None of the {len(word_vectors.words):,} words of `word_vectors` is a token of this "
@@ -83,7 +83,7 @@ class WordFeatures:
         return joined
 
 
-def _rows_of_tokens(words: list[str], tokenizer: Tokenizer) -> dict[Token, int]:
+def _find_token_rows(words: list[str], tokenizer: Tokenizer) -> dict[Token, int]:
     """Return the row of the vector of each token that is a word; of several words with one token, the first counts.
 
     If no word has an uppercase letter, capitalized and uppercase words are looked up in lowercase.

@@ -15,7 +15,7 @@ from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import MaskedLMHead, SpanBoundaries
 from lmzoo.layers.activations import get_activation
-from lmzoo.registry.family import Family, family_of
+from lmzoo.registry.family import Family, get_family
 from lmzoo.tasks.base.examples import FeatureArrays
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.objectives.permutation_lm import QueryStream
@@ -68,7 +68,7 @@ class MaskedTokensTask(Task):
         generator_width: int | None = None,
         tie_embeddings: bool = True,
     ) -> None:
-        family = family_of(backbone)
+        family = get_family(backbone)
         config = backbone.config
         if not self.supports(family):
             reason = "it is causal" if backbone.causal else "its family has no mask token"

@@ -12,7 +12,7 @@ from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Shape, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig
-from lmzoo.families.transformer import inputs_of
+from lmzoo.families.transformer import make_inputs
 from lmzoo.layers import ReplacedTokenHead
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.heads import tied_logits
@@ -86,7 +86,7 @@ class Generator(ConfiguredLayer):
 
     def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape) -> None:
         """Create the weights of the generator and its head."""
-        self._hidden_states(inputs_of(self.config))
+        self._hidden_states(make_inputs(self.config))
         if not self.shares_embeddings:
             table = self.backbone.embeddings.token_embedding.embeddings
             self.embeddings.token_embedding.embeddings.assign(ops.copy(table))  # JAX donates each array once

@@ -10,7 +10,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lmzoo.text.graphs.token_ops import first_from, indices_in_rows, last_up_to, lookup_table, rows_of, shift
+from lmzoo.text.graphs.token_ops import (
+    compute_row_indices,
+    find_first_from,
+    find_last_up_to,
+    indices_in_rows,
+    lookup_table,
+    shift,
+)
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.added_tokens import AddedToken
 from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
@@ -63,7 +70,7 @@ class _Parts(NamedTuple):
 
     def in_original(self, spans: tf.RaggedTensor) -> tf.RaggedTensor:
         """Convert offsets in parts, (p, None, 2), to offsets in the original texts, int32."""
-        rows = rows_of(spans)
+        rows = compute_row_indices(spans)
         start = tf.cast(tf.gather(self.codes.row_starts(), rows), tf.int32)
         limit = tf.cast(tf.gather(self.codes.row_limits(), rows), tf.int32)
         begin, end = tf.unstack(tf.cast(spans.values, tf.int32), num=2, axis=1)
@@ -154,7 +161,9 @@ class CutTextsGraph(tf.Module):
         """Split texts at added tokens."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         codes = tf.strings.unicode_decode(texts, "UTF-8")  # (n, None)
-        parts = self._cut(codes, indices_in_rows(codes), _no_matches() if self._exact is None else self._exact(codes))
+        parts = self._cut(
+            codes, indices_in_rows(codes), _make_empty_matches() if self._exact is None else self._exact(codes)
+        )
         return parts if self._normalized is None else self._cut_normalized(self._normalized, parts)
 
     def _cut_normalized(self, find: _FindTokens, parts: _Parts) -> _Parts:
@@ -194,21 +203,21 @@ class CutTextsGraph(tf.Module):
         ids = tf.concat([by_text(matches.id), tf.fill([codes.nrows(), 1], -1)], axis=1)
         span = tf.stack([tf.gather(origins, matches.begin), tf.gather(origins, matches.end - 1) + 1], axis=1)
         return _Parts(
-            row=rows_of(ids),
+            row=compute_row_indices(ids),
             codes=indices.with_values(tf.gather(codes.values, indices.values)),
             origins=tf.gather(origins, indices.values),
             id=ids.values,
             span=after_parts(span),
-            spaces=after_parts(self._spaces_of(codes, matches)),
+            spaces=after_parts(self._count_outer_spaces(codes, matches)),
         )
 
-    def _spaces_of(self, codes: tf.RaggedTensor, matches: _Matches) -> tf.Tensor:
+    def _count_outer_spaces(self, codes: tf.RaggedTensor, matches: _Matches) -> tf.Tensor:
         """Return the number of spaces at both ends of each match: int64 (k, 2)."""
         if not self._spaces:
             return tf.zeros([tf.size(matches.begin), 2], tf.int64)
         is_nonspace = ~tf.reduce_any(codes.values[:, None] == self._spaces, axis=1)  # (c,)
-        first = tf.minimum(first_from(is_nonspace, matches.begin), matches.end)
-        last = tf.maximum(last_up_to(is_nonspace, matches.end - 1), matches.begin - 1)
+        first = tf.minimum(find_first_from(is_nonspace, matches.begin), matches.end)
+        last = tf.maximum(find_last_up_to(is_nonspace, matches.end - 1), matches.begin - 1)
         return tf.stack([first - matches.begin, matches.end - 1 - last], axis=1)
 
 
@@ -240,7 +249,7 @@ class _FindTokens(tf.Module):
         begin = end - tf.strings.length(parts.values, "UTF8_CHAR")
         index = self._numbers.lookup(parts.values)  # (q,)
         is_token = index >= 0
-        index, begin, end, row = (tf.boolean_mask(x, is_token) for x in (index, begin, end, rows_of(parts)))
+        index, begin, end, row = (tf.boolean_mask(x, is_token) for x in (index, begin, end, compute_row_indices(parts)))
         begin = tf.cast(begin, tf.int64)  # (k,)
         end = tf.cast(end, tf.int64)  # (k,)
         if self._single.any():
@@ -278,8 +287,8 @@ class _FindTokens(tf.Module):
     ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
         """Extend matches over the whitespace of their tokens, within their texts, from `first` to `limit`."""
         is_nonspace = ~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1)  # (c,)
-        end = tf.where(tf.gather(self._right, index), tf.minimum(first_from(is_nonspace, end), limit), end)
-        stripped_begin = tf.maximum(last_up_to(is_nonspace, begin - 1) + 1, first)
+        end = tf.where(tf.gather(self._right, index), tf.minimum(find_first_from(is_nonspace, end), limit), end)
+        stripped_begin = tf.maximum(find_last_up_to(is_nonspace, begin - 1) + 1, first)
         stripped_begin = tf.maximum(stripped_begin, shift(end, 1, 0))
         return tf.where(tf.gather(self._left, index), stripped_begin, begin), end
 
@@ -314,16 +323,18 @@ def word_characters() -> tuple[np.ndarray, np.ndarray]:
 
 def _join(parts: _Parts, plain: tf.RaggedTensor, token_values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
     """Concatenate the values of each text's parts, (p, None, ...), and of the tokens after them, (p, ...)."""
-    values = tf.concat([plain, at_most_one(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
+    values = tf.concat([plain, as_singletons(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
     return tf.RaggedTensor.from_value_rowids(values, parts.row, rows, validate=False).merge_dims(1, 2)
 
 
-def at_most_one(values: tf.Tensor, given: tf.Tensor) -> tf.RaggedTensor:
-    """Return ragged rows (n, None, ...): `values[i]` where `given`, bool (n,), is true, else an empty row."""
-    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(values, given), tf.cast(given, tf.int64), validate=False)
+def as_singletons(values: tf.Tensor, is_present: tf.Tensor) -> tf.RaggedTensor:
+    """Return ragged rows (n, None, ...): `values[i]` where `is_present`, bool (n,), is true, else an empty row."""
+    return tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(values, is_present), tf.cast(is_present, tf.int64), validate=False
+    )
 
 
-def _no_matches() -> _Matches:
+def _make_empty_matches() -> _Matches:
     """Return an empty set of matches."""
     indices = tf.zeros((0,), tf.int64)
     return _Matches(tf.zeros((0,), tf.int32), indices, indices, indices)

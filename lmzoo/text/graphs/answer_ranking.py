@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lmzoo.text.answer_ranking import is_mark
-from lmzoo.text.graphs.token_ops import ends_in_bytes, first_from, last_up_to
+from lmzoo.text.graphs.token_ops import ends_in_bytes, find_first_from, find_last_up_to
 from lmzoo.text.graphs.windows import Windows
 
 _WHITESPACE = np.array([code for code in range(sys.maxunicode + 1) if chr(code).isspace()], "int32")
@@ -158,11 +158,11 @@ class _Contexts:
         """
         base, limit = (tf.gather(x, example) for x in (self._rows.row_starts(), self._rows.row_limits()))  # (a,)
         start, end = (base + tf.cast(x, tf.int64) for x in (start, end))
-        last_letter = last_up_to(self._is_letter, tf.minimum(start, limit - 1))
+        last_letter = find_last_up_to(self._is_letter, tf.minimum(start, limit - 1))
         start = tf.where(start < limit, tf.maximum(last_letter, base), start)
-        end = tf.where(end > base, tf.minimum(first_from(self._is_letter, end), limit), end)
-        start = tf.minimum(first_from(self._is_solid, start), end)
-        end = tf.maximum(last_up_to(self._is_solid, end - 1) + 1, start)
+        end = tf.where(end > base, tf.minimum(find_first_from(self._is_letter, end), limit), end)
+        start = tf.minimum(find_first_from(self._is_solid, start), end)
+        end = tf.maximum(find_last_up_to(self._is_solid, end - 1) + 1, start)
         from_byte, to_byte = (
             tf.gather(self._byte_offsets, x) - tf.gather(self._byte_offsets, base) for x in (start, end)
         )

@@ -11,13 +11,21 @@ import tensorflow as tf
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
 from lmzoo.text.graphs.composition import Composition
 from lmzoo.text.graphs.merges import MergesGraph
-from lmzoo.text.graphs.token_ops import EDGE, ends_in_bytes, indices_in_rows, join_letters, repeat, rows_of, shift
+from lmzoo.text.graphs.token_ops import (
+    EDGE,
+    compute_row_indices,
+    ends_in_bytes,
+    indices_in_rows,
+    join_letters,
+    repeat,
+    shift,
+)
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer
 from lmzoo.text.tokenizers.normalized_bpe import NormalizedBytePairTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
-from lmzoo.text.tokenizers.token_lists import ids_of
+from lmzoo.text.tokenizers.token_lists import make_token_ids
 
 _SPACE = BYTE_TOKENS[ord(" ")]
 _SPACES = "".join([_SPACE, *WHITE_SPACE])  # at the ends of tokens; added tokens hold whitespace itself
@@ -71,7 +79,7 @@ class BytePairGraph(CutTextsGraph):
 
     def __init__(self, tokenizer: BytePairTokenizer, **settings: Any) -> None:
         super().__init__(tokenizer, spaces=_SPACES, **settings)
-        ids = ids_of(tokenizer.base_vocabulary)
+        ids = make_token_ids(tokenizer.base_vocabulary)
         self._starts, self._kinds = character_kinds()
 
         self._adds_space = tokenizer.add_prefix_space
@@ -99,7 +107,7 @@ class BytePairGraph(CutTextsGraph):
         return ids.with_values(tf.gather(self._token_spaces, ids.values))
 
     def trim(self, spans: tf.RaggedTensor, spaces: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Exclude the spaces at the ends of tokens from their spans, as `tokenizers` does."""
+        """Exclude the spaces at the ends of tokens from their spans, with the results of `tokenizers`."""
         begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,)
         leading, trailing = tf.unstack(spaces.values, num=2, axis=1)  # (p,)
         if self._adds_space:
@@ -127,9 +135,9 @@ class BytePairGraph(CutTextsGraph):
         codes = rows.values  # (c,)
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         kinds = tf.where(codes == EDGE, OUTSIDE, kinds)
-        row = rows_of(rows)  # (c,)
+        row = compute_row_indices(rows)  # (c,)
         if self._adds_space:
-            codes, kinds, index, row = _with_spaces(codes, kinds, index, row)
+            codes, kinds, index, row = _prepend_spaces(codes, kinds, index, row)
         begins = _word_begins(codes, kinds)
         in_word = kinds != OUTSIDE
         words, letters = join_letters(codes, row, begins, in_word, rows.nrows())
@@ -151,7 +159,7 @@ class BytePairGraph(CutTextsGraph):
         return tf.RaggedTensor.from_value_rowids(ids, word, nrows=tf.size(words, tf.int64), validate=False)
 
 
-def _with_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
+def _prepend_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
     """Put a space in front of each text that begins with another character; all arguments are (c,).
 
     `others` are further values of characters, such as their indices; the space gets the values of the next character.
@@ -202,7 +210,7 @@ class NormalizedBytePairGraph(BytePairGraph):
         texts, codes, source = self._normal_form(texts)
         ids, spans = super().plain_spans(texts)
         begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,), in the normalized text of the part
-        start = tf.gather(codes.row_starts(), rows_of(spans))  # (p,)
+        start = tf.gather(codes.row_starts(), compute_row_indices(spans))  # (p,)
         # A token of a part has at least one character.
         begin, last = (tf.gather(source, start + tf.cast(x, tf.int64)) for x in (begin, end - 1))
         return ids, spans.with_values(tf.stack([begin, last + 1], axis=1))
@@ -211,7 +219,7 @@ class NormalizedBytePairGraph(BytePairGraph):
         """Return the normalized texts, their code points, and the index of each one's origin in its text, int32."""
         original_codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
         codes, source = self.normalize(original_codes)
-        starts = tf.gather(original_codes.row_starts(), rows_of(codes))
+        starts = tf.gather(original_codes.row_starts(), compute_row_indices(codes))
         return tf.strings.unicode_encode(codes, "UTF-8"), codes, source - tf.cast(starts, tf.int32)
 
 

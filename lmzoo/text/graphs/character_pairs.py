@@ -5,11 +5,11 @@ from __future__ import annotations
 import tensorflow as tf
 
 from lmzoo.text.graphs.merges import MergesGraph
-from lmzoo.text.graphs.token_ops import lookup_table, rows_of
+from lmzoo.text.graphs.token_ops import compute_row_indices, lookup_table
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.wordpiece import CleanWordsGraph
 from lmzoo.text.tokenizers.character_pairs import END_OF_WORD, CharacterPairTokenizer
-from lmzoo.text.tokenizers.token_lists import ids_of
+from lmzoo.text.tokenizers.token_lists import make_token_ids
 
 
 class CharacterPairGraph(CleanWordsGraph):
@@ -17,7 +17,7 @@ class CharacterPairGraph(CleanWordsGraph):
 
     def __init__(self, tokenizer: CharacterPairTokenizer) -> None:
         super().__init__(tokenizer, longest=2**31 - 1, lowercase=True, strip_accents=None, split_on_cjk=True)
-        ids = ids_of(tokenizer.base_vocabulary)
+        ids = make_token_ids(tokenizer.base_vocabulary)
         unknown_id = tokenizer.token_to_id(tokenizer.unk_token)
         self._merges = MergesGraph(ids, tokenizer.merges)
         self._symbols = lookup_table(ids, tf.string, unknown_id)
@@ -44,7 +44,7 @@ class CharacterPairGraph(CleanWordsGraph):
         )  # (l,), 1 at the last letter of each word, else 0
         symbols = tf.strings.unicode_encode(letters.values[:, None], "UTF-8")  # (l,)
         symbols = tf.strings.join([symbols, tf.where(is_last > 0, END_OF_WORD, "")])
-        ids, word = self._merges(self._symbols.lookup(symbols), rows_of(letters))
+        ids, word = self._merges(self._symbols.lookup(symbols), compute_row_indices(letters))
         tokens = tf.RaggedTensor.from_value_rowids(ids, word, nrows=letters.nrows(), validate=False)  # (m, None)
         return words.with_values(tokens).merge_dims(1, 2)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lmzoo.text.graphs.token_ops import EDGE, rows_of
+from lmzoo.text.graphs.token_ops import EDGE, compute_row_indices
 from lmzoo.text.graphs.unicode_map import code_points, ranked_marks, to_codes, to_text
 
 _SEPARATOR = 0x30  # "0", which no character becomes
@@ -99,10 +99,10 @@ def _pairs(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[
     text = "0".join(to_text(parts[:-1]) for parts in decomposed) + "0"
     pairs = {}
     firsts = _split(compose(text))
-    wholes = _split(compose("0".join(map(to_text, decomposed)) + "0"))
-    for parts, first, whole in zip(decomposed, firsts, wholes, strict=True):
-        if len(first) == len(whole) == 1:
-            pairs[int(first[0]) * _UNIT + int(parts[-1])] = int(whole[0])
+    composed_parts = _split(compose("0".join(map(to_text, decomposed)) + "0"))
+    for parts, first, composed in zip(decomposed, firsts, composed_parts, strict=True):
+        if len(first) == len(composed) == 1:
+            pairs[int(first[0]) * _UNIT + int(parts[-1])] = int(composed[0])
     return pairs
 
 
@@ -131,7 +131,7 @@ class Composition(tf.Module):
         )
 
     def _normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        row = rows_of(codes)  # (c,)
+        row = compute_row_indices(codes)  # (c,)
         values, row, consumed = self._decompose(codes.values, row)  # (d,)
         ranks = self._ranks(values)
         # A group is a character and the marks after it, within one text.
@@ -199,8 +199,8 @@ class Composition(tf.Module):
             return tf.reduce_any(starts + step < ends)
 
         def compose(
-            step: tf.Tensor, values: tf.Tensor, consumed: tf.Tensor, remains: tf.Tensor, at: tf.Tensor, last: tf.Tensor,
-            rank: tf.Tensor,
+            step: tf.Tensor, values: tf.Tensor, consumed: tf.Tensor, remains: tf.Tensor, base_index: tf.Tensor,
+            last: tf.Tensor, rank: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:  # fmt: skip
             is_open = starts + step < ends  # (k,)
             current = tf.where(is_open, starts + step, starts)
@@ -208,21 +208,21 @@ class Composition(tf.Module):
             is_pair, composed = self._find(last, code)
             merges = is_open & is_pair & ((rank == 0) | (rank < current_rank))
             values = tf.tensor_scatter_nd_update(
-                values, tf.boolean_mask(at, merges)[:, None], tf.boolean_mask(composed, merges)
+                values, tf.boolean_mask(base_index, merges)[:, None], tf.boolean_mask(composed, merges)
             )
             consumed = tf.tensor_scatter_nd_add(
                 consumed,
-                tf.boolean_mask(at, merges)[:, None],
+                tf.boolean_mask(base_index, merges)[:, None],
                 tf.boolean_mask(tf.gather(consumed, current), merges),
             )
             removed = tf.boolean_mask(current, merges)[:, None]
             remains = tf.tensor_scatter_nd_update(remains, removed, tf.zeros_like(removed[:, 0], tf.bool))
             begins = is_open & ~merges & (current_rank == 0)
             stays = is_open & ~merges & (current_rank > 0)
-            at = tf.where(begins, current, at)
+            base_index = tf.where(begins, current, base_index)
             last = tf.where(merges, composed, tf.where(begins, code, last))
             rank = tf.where(begins, 0, tf.where(stays, current_rank, rank))
-            return step + 1, values, consumed, remains, at, last, rank
+            return step + 1, values, consumed, remains, base_index, last, rank
 
         _, values, consumed, remains, *_ = tf.while_loop(has_more, compose, state)
         return values, consumed, remains

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lmzoo.text.graphs.preprocessor import PackingGraph, WordPackerGraph
-from lmzoo.text.graphs.token_ops import repeat, rows_of
+from lmzoo.text.graphs.token_ops import compute_row_indices, repeat
 from lmzoo.text.graphs.windows import max_context
-from lmzoo.text.long_texts import MaxWindows, check_windows, half_a_window
+from lmzoo.text.long_texts import MaxWindows, check_windows, halve_window
 from lmzoo.text.preprocessor import Preprocessor
 
 
@@ -77,18 +77,18 @@ class LongTextGraph(PackingGraph):
         budget = self._sequence_length - self._packing.overhead(pairs is not None)
         splits_first = length > second_length  # (n,)
         shorter = tf.minimum(length, second_length)
-        kept = tf.minimum(shorter, budget // 2)
+        shorter_length = tf.minimum(shorter, budget // 2)
         lead = tf.where(splits_first, self._prompt_length(first, prompt), 0)
-        lead = tf.minimum(lead, budget - kept - 1)
-        room = budget - kept - lead
+        lead = tf.minimum(lead, budget - shorter_length - 1)
+        room = budget - shorter_length - lead
         stride = room if self._stride is None else tf.minimum(room, self._stride)
         placed = _place_windows(tf.maximum(length, second_length) - lead, room, stride, self._windows)
         text = placed.text
-        splits_first, kept, lead = (tf.gather(x, text) for x in (splits_first, kept, lead))  # (w,)
+        splits_first, shorter_length, lead = (tf.gather(x, text) for x in (splits_first, shorter_length, lead))  # (w,)
         begin = lead + placed.begin
         zero = tf.zeros_like(begin)
-        first_part = tf.where(splits_first, begin, zero), tf.where(splits_first, placed.count, kept)
-        second_part = tf.where(splits_first, zero, begin), tf.where(splits_first, kept, placed.count)
+        first_part = tf.where(splits_first, begin, zero), tf.where(splits_first, placed.count, shorter_length)
+        second_part = tf.where(splits_first, zero, begin), tf.where(splits_first, shorter_length, placed.count)
         start, between, end = self._special(text)
         parts = [start, _slices(first, text, zero, lead), _slices(first, text, *first_part)]
         boundary = None
@@ -126,7 +126,7 @@ class LongWordsGraph(WordPackerGraph):
         super().__init__(preprocessor)
         check_windows(windows, stride)
         self._windows = windows
-        self._stride = half_a_window(preprocessor) if stride is None else stride
+        self._stride = halve_window(preprocessor) if stride is None else stride
 
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the features of the windows of texts, `tf.string` (n,), and their words; see `WordPackerGraph`."""
@@ -141,7 +141,7 @@ class LongWordsGraph(WordPackerGraph):
         total = tf.shape(tokens.values, tf.int64)[0]  # N
         most_context = max_context(token, total).values  # (C,)
         index = tf.where(most_context, token.values, total)  # (C,)
-        window = tf.math.unsorted_segment_max(rows_of(token), index, total + 1)  # (N + 1,)
+        window = tf.math.unsorted_segment_max(compute_row_indices(token), index, total + 1)  # (N + 1,)
         window = tf.gather(window, first)  # (m,), below 0 for truncated words
         is_kept = window >= 0
         window = tf.boolean_mask(window, is_kept)
@@ -163,7 +163,7 @@ def _slices(rows: tf.RaggedTensor, row: tf.Tensor, begin: tf.Tensor, count: tf.T
 
 
 def pool_windows(outputs: tf.Tensor, text: tf.Tensor, length: tf.Tensor, pooling: str) -> tf.Tensor:
-    """Return the mean or maximum over the windows of each text, (n, C), as `WindowedTexts.pool` does.
+    """Return the mean or maximum over the windows of each text, (n, C); see `WindowedTexts.pool`.
 
     Args:
         outputs: float (w, C), outputs of the windows.

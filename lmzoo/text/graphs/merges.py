@@ -43,7 +43,7 @@ class MergesGraph(tf.Module):
         ids, word, _ = tf.while_loop(
             lambda ids, word, ranks: tf.reduce_min(ranks) < _NO_MERGE,
             self._merge,
-            [ids, word, self._ranks_at(tf.range(tf.size(ids)), ids, word)],
+            [ids, word, self._look_up_ranks(tf.range(tf.size(ids)), ids, word)],
             shape_invariants=[tf.TensorShape([None])] * 3,
         )
         return ids, word
@@ -77,10 +77,10 @@ class MergesGraph(tf.Module):
         ids, word, ranks = (tf.boolean_mask(values, keep) for values in (ids, word, ranks))
         starts = tf.cast(starts, tf.int32) - tf.range(tf.size(starts))  # indices after the merge
         changed = tf.concat([starts, tf.maximum(starts - 1, 0)], axis=0)
-        ranks = tf.tensor_scatter_nd_update(ranks, changed[:, None], self._ranks_at(changed, ids, word))
+        ranks = tf.tensor_scatter_nd_update(ranks, changed[:, None], self._look_up_ranks(changed, ids, word))
         return ids, word, ranks
 
-    def _ranks_at(self, places: tf.Tensor, ids: tf.Tensor, word: tf.Tensor) -> tf.Tensor:
+    def _look_up_ranks(self, places: tf.Tensor, ids: tf.Tensor, word: tf.Tensor) -> tf.Tensor:
         """Return the rank of the pair of symbols that begins at each index in `places`, int32 (p,); see `_merge`."""
         second = tf.minimum(places + 1, tf.size(ids) - 1)
         pairs = tf.cast(tf.gather(ids, places), tf.int64) * self._size + tf.cast(tf.gather(ids, second), tf.int64)

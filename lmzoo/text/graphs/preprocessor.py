@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lmzoo.text.graphs.token_ops import rows_of
+from lmzoo.text.graphs.token_ops import compute_row_indices
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.word_splitting import split_words
 from lmzoo.text.packing import LAST_SEGMENT
@@ -164,9 +164,9 @@ class WordPackerGraph(PackingGraph):
             of these words.
         """
         tokens, words, first, span = self._words_of(texts)
-        token_index = first - tf.gather(tokens.row_starts(), rows_of(words))  # (m,), within the text
+        token_index = first - tf.gather(tokens.row_starts(), compute_row_indices(words))  # (m,), within the text
         is_kept = token_index < self._sequence_length - self._packing.overhead(False)  # (m,)
-        place = tf.stack([rows_of(words), token_index + bool(self._packing.start)], axis=1)  # (m, 2)
+        place = tf.stack([compute_row_indices(words), token_index + bool(self._packing.start)], axis=1)  # (m, 2)
         span = tf.ragged.boolean_mask(span, words.with_values(is_kept))
         return {**self.pack(tokens), "place": tf.boolean_mask(place, is_kept), "span": span}
 
@@ -179,13 +179,13 @@ class WordPackerGraph(PackingGraph):
             None, 2).
         """
         words, span = split_words(texts)
-        tokens = self._tokens_of(words.values)  # (m, None), or (m, None, W)
+        tokens = self._tokenize_word_strings(words.values)  # (m, None), or (m, None, W)
         tokens_by_text = tf.RaggedTensor.from_row_splits(
             tokens.values, tf.gather(tokens.row_splits, words.row_splits), validate=False
         )
         return tokens_by_text, words, tokens.row_starts(), span
 
-    def _tokens_of(self, words: tf.Tensor) -> tf.RaggedTensor:
+    def _tokenize_word_strings(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Return the token ids, ragged (m, None), of words, `tf.string` (m,), like `Tokenizer.tokenize_words`."""
         if isinstance(self._python_tokenizer, WordLevelTokenizer):
             ids = self._tokenizer.of_words(words)  # (m,) or (m, W)

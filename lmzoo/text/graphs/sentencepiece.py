@@ -11,7 +11,14 @@ import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
 from lmzoo.text.graphs.precompiled_rules import Expansion, PrecompiledRulesGraph
-from lmzoo.text.graphs.token_ops import EDGE, ends_in_bytes, first_from, indices_in_rows, rows_of, shift
+from lmzoo.text.graphs.token_ops import (
+    EDGE,
+    compute_row_indices,
+    ends_in_bytes,
+    find_first_from,
+    indices_in_rows,
+    shift,
+)
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.precompiled_rules import precompiled_rules
 from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer, read_model
@@ -63,7 +70,7 @@ class SentencePieceGraph(CutTextsGraph):
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         origins = tf.range(tf.size(codes.values))
-        values, place, row = codes.values, tf.stack([origins, origins], axis=1), rows_of(codes)
+        values, place, row = codes.values, tf.stack([origins, origins], axis=1), compute_row_indices(codes)
         if self._replaces_quotes:
             values, place, row = _join_quotes(values, place, row)
         values, source, _ = self._exact_characters.replace(values)
@@ -75,7 +82,7 @@ class SentencePieceGraph(CutTextsGraph):
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place[:, 1]
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Clean texts, `tf.string` (n,), as `lmzoo.text.tokenizers.sentencepiece_text.clean` does."""
+        """Clean texts, `tf.string` (n,), by the rules of `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
         return tf.strings.unicode_encode(self._letters(texts)[0], "UTF-8")
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -84,10 +91,10 @@ class SentencePieceGraph(CutTextsGraph):
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         letters, origins = self._letters(texts)
         pieces, start, end = self._pieces.tokenize_with_offsets(tf.strings.unicode_encode(letters, "UTF-8"))
-        part = rows_of(pieces)  # (q,)
+        part = compute_row_indices(pieces)  # (q,)
         is_visible = ~tf.reduce_any(letters.values[:, None] == self._blanks, axis=1)  # (l,)
         # Indices of `letters.values`, (q,).
-        start, end = self._characters_of(letters, is_visible, pieces, start.values, end.values)
+        start, end = self._locate_characters(letters, is_visible, pieces, start.values, end.values)
         source, entry = self._tokens(pieces.values)  # (t,)
         is_split = entry >= 0
         entry = tf.maximum(entry, 0)
@@ -95,8 +102,8 @@ class SentencePieceGraph(CutTextsGraph):
         part, start, end = (tf.gather(values, source) for values in (part, start, end))
         ids = tf.where(is_split, ids, tf.gather(pieces.values, source))
         piece_start = start
-        start = tf.where(is_split, tf.minimum(first_from(is_visible, piece_start, before), end), start)
-        inner_end = tf.minimum(first_from(is_visible, piece_start, tf.maximum(upto, 0)), end)
+        start = tf.where(is_split, tf.minimum(find_first_from(is_visible, piece_start, before), end), start)
+        inner_end = tf.minimum(find_first_from(is_visible, piece_start, tf.maximum(upto, 0)), end)
         end = tf.where(is_split & (upto >= 0), inner_end, end)
         # An empty token has the place of the next character.
         at_end = start == tf.gather(letters.row_limits(), part)
@@ -114,7 +121,7 @@ class SentencePieceGraph(CutTextsGraph):
         offsets = indices_in_rows(codes)
         offsets = tf.stack([offsets, offsets + 1], axis=1)
         values = codes.values
-        row = rows_of(codes)
+        row = compute_row_indices(codes)
         if self.is_normalized:
             values = tf.where(tf.reduce_any(values[:, None] == self.whitespace(), axis=1), _SPACE_CODE, values)
         else:
@@ -123,7 +130,7 @@ class SentencePieceGraph(CutTextsGraph):
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), offsets
 
     def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Replace quotes and characters as `lmzoo.text.tokenizers.sentencepiece_text.clean` does.
+        """Replace quotes and characters by the rules of `lmzoo.text.tokenizers.sentencepiece_text.clean`.
 
         Args:
             codes: int32 (c,), characters of all texts.
@@ -143,7 +150,7 @@ class SentencePieceGraph(CutTextsGraph):
         codes, offsets, part = without(is_extra, codes, offsets, part)
         return without((codes == _SPACE_CODE) & (shift(part, -1, -1) != part), codes, offsets, part)
 
-    def _characters_of(
+    def _locate_characters(
         self,
         letters: tf.RaggedTensor,
         is_visible: tf.Tensor,
@@ -154,15 +161,17 @@ class SentencePieceGraph(CutTextsGraph):
         """Convert byte offsets in parts to indices of `letters.values`, int64 (q,), without leading spaces."""
         codes = letters.values  # (l,)
         letter_ends = ends_in_bytes(codes)  # (l,)
-        base = tf.gather(tf.concat([[0], letter_ends], axis=0), tf.gather(letters.row_starts(), rows_of(pieces)))
+        base = tf.gather(
+            tf.concat([[0], letter_ends], axis=0), tf.gather(letters.row_starts(), compute_row_indices(pieces))
+        )
         first = tf.searchsorted(letter_ends, base + tf.cast(start, tf.int64), side="right", out_type=tf.int64)
         last = tf.searchsorted(letter_ends, base + tf.cast(end, tf.int64) - 1, side="right", out_type=tf.int64) + 1
-        first = first_from(is_visible, first)
+        first = find_first_from(is_visible, first)
         # If a character becomes several, SentencePiece assigns it to the last of their pieces.
         last = tf.maximum(last, first + 1)
         if self._empty_spaces:
             last = tf.where(pieces.values == self._space, first, last)
-        limit = tf.gather(letters.row_limits(), rows_of(pieces))
+        limit = tf.gather(letters.row_limits(), compute_row_indices(pieces))
         return tf.minimum(first, limit), tf.minimum(last, limit)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from lmzoo.text.graphs.added_tokens import CutTextsGraph, at_most_one
+from lmzoo.text.graphs.added_tokens import CutTextsGraph, as_singletons
 from lmzoo.text.graphs.token_ops import lookup_table
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
@@ -30,7 +30,7 @@ class MarianGraph(CutTextsGraph):
         code = tf.strings.substr(texts, tf.zeros_like(length), length)
         language = self._languages.lookup(code)  # (n,)
         ids = super().__call__(tf.where(language >= 0, texts_without_code, texts))
-        return tf.concat([at_most_one(language, language >= 0), ids], axis=1)
+        return tf.concat([as_singletons(language, language >= 0), ids], axis=1)
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         pieces = self._pieces.tokenize(texts)  # (p, None)

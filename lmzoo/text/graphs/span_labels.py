@@ -8,7 +8,7 @@ from lmzoo.text.graphs.token_ops import shift
 from lmzoo.text.span_labels import SpanTable
 
 
-def labeled_spans(
+def find_labeled_spans(
     table: SpanTable, texts: tf.Tensor, labels: tf.RaggedTensor, scores: tf.Tensor, places: tf.RaggedTensor
 ) -> dict[str, tf.Tensor]:
     """Return the spans that word labels mark, with the same results as `TokenClassifier.tag`.

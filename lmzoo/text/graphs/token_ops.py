@@ -9,13 +9,13 @@ EDGE = 0x110000  # more than any code point
 
 def indices_in_rows(values: tf.RaggedTensor) -> tf.Tensor:
     """Return the index within its row of each flat value of a ragged tensor (n, None): int32 (c,)."""
-    starts = tf.cast(tf.gather(values.row_starts(), rows_of(values)), tf.int32)
+    starts = tf.cast(tf.gather(values.row_starts(), compute_row_indices(values)), tf.int32)
     return tf.range(tf.size(starts)) - starts
 
 
 # TensorFlow's own `value_rowids` and `repeat` make a mask as wide as the longest row: gigabytes if one of many words is
 # very long.
-def rows_of(values: tf.RaggedTensor) -> tf.Tensor:
+def compute_row_indices(values: tf.RaggedTensor) -> tf.Tensor:
     """Return the row index of each flat value of a ragged tensor (n, None): int64 (c,)."""
     ends = values.row_splits[1:]
     return tf.searchsorted(ends, tf.range(values.row_splits[-1]), side="right", out_type=tf.int64)
@@ -43,7 +43,7 @@ def size_in_bytes(codes: tf.Tensor) -> tf.Tensor:
     return sum(tf.cast(codes >= minimum, tf.int64) for minimum in (0, 0x80, 0x800, 0x10000))
 
 
-def first_from(mask: tf.Tensor, places: tf.Tensor, skipped: tf.Tensor | int = 0) -> tf.Tensor:
+def find_first_from(mask: tf.Tensor, places: tf.Tensor, skipped: tf.Tensor | int = 0) -> tf.Tensor:
     """Return the first index where a mask is true at or after each place, or h if there is no such index.
 
     Args:
@@ -57,7 +57,7 @@ def first_from(mask: tf.Tensor, places: tf.Tensor, skipped: tf.Tensor | int = 0)
     return tf.gather(true_indices, tf.minimum(rank, tf.size(true_indices, tf.int64) - 1))
 
 
-def last_up_to(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+def find_last_up_to(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """Return the last index where a mask is true at or before each place, or -1 if there is no such index.
 
     Args:

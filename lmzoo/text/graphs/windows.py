@@ -98,7 +98,7 @@ def max_context(token: tf.RaggedTensor, size: tf.Tensor) -> tf.RaggedTensor:
     return token.with_values(tf.gather(first, token.values) == window)
 
 
-def in_chunks(model: keras.Model, features: dict[str, tf.Tensor]) -> tf.Tensor:
+def compute_in_chunks(model: keras.Model, features: dict[str, tf.Tensor]) -> tf.Tensor:
     """Return a model's outputs (w, ...) for features (w, t, ...), computed for 32 windows at a time."""
     count = tf.shape(next(iter(features.values())))[0]
     num_chunks = tf.maximum((count + _CHUNK_SIZE - 1) // _CHUNK_SIZE, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from lmzoo.text.graphs.token_ops import join_letters, rows_of
+from lmzoo.text.graphs.token_ops import compute_row_indices, join_letters
 from lmzoo.text.word_splitting import (
     APOSTROPHES,
     ATTACHED,
@@ -33,8 +33,8 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     kinds = tf.gather(kinds, tf.searchsorted(starts, flat_codes, side="right") - 1)  # (c,)
     in_word = kinds != SPACE  # (c,)
     begins = in_word & ~_continues(flat_codes, kinds)  # (c,)
-    words, letters = join_letters(flat_codes, rows_of(codes), begins, in_word, codes.nrows())
-    rows = rows_of(words)  # (m,)
+    words, letters = join_letters(flat_codes, compute_row_indices(codes), begins, in_word, codes.nrows())
+    rows = compute_row_indices(words)  # (m,)
     start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without the space in front
     span = tf.stack([start, start + letters.row_lengths()], axis=1)  # (m, 2): there is no space within a word
     return words, words.with_values(tf.cast(span, tf.int32))
@@ -47,7 +47,7 @@ def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     character that is not `ATTACHED` is a letter or a digit, or if all its characters are `ATTACHED`.
     """
 
-    def is_one_of(characters: str) -> tf.Tensor:
+    def is_in_set(characters: str) -> tf.Tensor:
         return tf.reduce_any(codes[:, None] == [ord(character) for character in characters], axis=1)
 
     letter = kinds == LETTER
@@ -60,21 +60,21 @@ def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     is_word_so_far = (base == LETTER) | (base == DIGIT) | (attached & (base == SPACE))
 
     # Beginnings of clitics of two and of three characters.
-    apostrophe = is_one_of(APOSTROPHES)
-    dot = is_one_of(".")
-    not_t = is_one_of("nN") & _at(1, apostrophe) & _at(2, is_one_of("tT")) & ~_at(3, in_word)
-    endings = ((1, is_one_of("rRvV")), (2, is_one_of("eE"))), ((1, is_one_of("lL")), (2, is_one_of("lL")))
+    apostrophe = is_in_set(APOSTROPHES)
+    dot = is_in_set(".")
+    not_t = is_in_set("nN") & _at(1, apostrophe) & _at(2, is_in_set("tT")) & ~_at(3, in_word)
+    endings = ((1, is_in_set("rRvV")), (2, is_in_set("eE"))), ((1, is_in_set("lL")), (2, is_in_set("lL")))
     pairs = tf.reduce_any([_at(*first) & _at(*second) for first, second in endings], axis=0)
     opens_clitic = apostrophe & (_at(-1, codes) != codes)  # Two apostrophes are a quotation mark.
-    short_clitic = opens_clitic & _at(1, is_one_of("sSmMdD")) & ~_at(2, in_word)
+    short_clitic = opens_clitic & _at(1, is_in_set("sSmMdD")) & ~_at(2, in_word)
     long_clitic = not_t | (opens_clitic & pairs & ~_at(3, in_word))
     in_clitic = _at(-1, short_clitic) | _at(-1, long_clitic) | _at(-2, long_clitic)
     after_clitic = _at(-2, short_clitic) | _at(-3, long_clitic)
 
     # Characters that join their neighbors on both sides.
     initial = letter & ~_at(-1, in_word) & ~_at(1, in_word)
-    joiner = is_one_of(HYPHENS + APOSTROPHES) & _at(-1, is_word_so_far) & _at(1, letter_or_digit)
-    joiner |= is_one_of(".,") & _at(-1, kinds == DIGIT) & _at(1, kinds == DIGIT)
+    joiner = is_in_set(HYPHENS + APOSTROPHES) & _at(-1, is_word_so_far) & _at(1, letter_or_digit)
+    joiner |= is_in_set(".,") & _at(-1, kinds == DIGIT) & _at(1, kinds == DIGIT)
     joiner |= dot & _at(-1, initial) & _at(1, initial)
     joiner &= ~(short_clitic | long_clitic | after_clitic | _at(1, not_t))
     final_point = dot & _at(-1, initial) & _at(-2, dot) & _at(-3, initial) & ~_at(1, dot | attached)

@@ -6,11 +6,11 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
-from lmzoo.text.graphs.token_ops import ends_in_bytes, indices_in_rows, join_letters, repeat, rows_of, shift
+from lmzoo.text.graphs.token_ops import compute_row_indices, ends_in_bytes, indices_in_rows, join_letters, repeat, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import BLOCKER, NOTHING, PRIVATE_USE, RANK_UNIT, CharacterMap, character_map
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
-from lmzoo.text.tokenizers.token_lists import ids_of
+from lmzoo.text.tokenizers.token_lists import make_token_ids
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
 UNKNOWN_WORD = chr(PRIVATE_USE)  # the normalizer drops it, so that no word equals it
@@ -58,7 +58,7 @@ class CleanWordsGraph(CutTextsGraph):
         codes, source = _normalize(self._map, codes)
         in_word = codes.values != _SPACE  # (d,)
         begins = in_word & ~shift(in_word, 1, False)  # (d,)
-        words, letters = join_letters(codes.values, rows_of(codes), begins, in_word, codes.nrows())
+        words, letters = join_letters(codes.values, compute_row_indices(codes), begins, in_word, codes.nrows())
         words = words.with_values(tf.where(letters.row_lengths() > self._longest, UNKNOWN_WORD, words.values))
         start = tf.gather(start, tf.boolean_mask(source, in_word))  # (l,)
         return words, letters, tf.stack([start, start + 1], axis=1)
@@ -76,7 +76,7 @@ class WordPieceGraph(CleanWordsGraph):
             tokenizer.split_on_cjk,
         )
         unknown_id = tokenizer.token_to_id(tokenizer.unk_token)
-        ids = {**ids_of(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown_id}
+        ids = {**make_token_ids(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown_id}
         entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
         self._table = tf.lookup.StaticHashTable(entries, default_value=unknown_id)
         self._pieces = tf_text.WordpieceTokenizer(

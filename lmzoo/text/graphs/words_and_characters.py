@@ -50,7 +50,7 @@ class CharacterGraph(_WordLevelGraph):
         self._markers = {marker: tokenizer.as_array([marker], 1) for marker in MARKERS}  # each (1, W)
 
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
-        """Return the symbols of words, `tf.string` (m,), as `CharacterTokenizer.as_array` does: int32 (m, W)."""
+        """Return the symbols of words, `tf.string` (m,), laid out like `CharacterTokenizer.as_array`: int32 (m, W)."""
         max_bytes = self._width - 2
         word_bytes = tf.io.decode_raw(words, tf.uint8, fixed_length=max_bytes)  # (m, W - 2), cut or padded with 0
         symbols = tf.pad(tf.cast(word_bytes, tf.int32), [[0, 0], [1, 1]]) + FIRST_BYTE  # (m, W)

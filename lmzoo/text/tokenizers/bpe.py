@@ -15,7 +15,14 @@ import numpy as np
 
 from lmzoo.text.tokenizers.added_tokens import AddedToken, special_token
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
-from lmzoo.text.tokenizers.token_lists import entries_of, ids_of, in_order, read_ids, read_lines, write_lines
+from lmzoo.text.tokenizers.token_lists import (
+    in_order,
+    make_token_entries,
+    make_token_ids,
+    read_ids,
+    read_lines,
+    write_lines,
+)
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 if TYPE_CHECKING:
@@ -153,7 +160,7 @@ class BytePairTokenizer(MergesTokenizer):
         # Imported here so that `import lmzoo` stays as light as Keras.
         from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-        backend = Tokenizer(models.BPE(entries_of(self.base_vocabulary), self._pairs))
+        backend = Tokenizer(models.BPE(make_token_entries(self.base_vocabulary), self._pairs))
         if (normalizer := self.normalizer()) is not None:
             backend.normalizer = normalizer
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=self.add_prefix_space)
@@ -241,12 +248,12 @@ class BytePairTokenizer(MergesTokenizer):
     def save_assets(self, directory: str | Path) -> None:
         """Write `vocabulary.json` (token -> id) and `merges.txt` (one pair "a b" per line) into `directory`."""
         self._require_vocabulary()
-        write_merges(Path(directory), ids_of(self.base_vocabulary), self.merges)
+        write_merges(Path(directory), make_token_ids(self.base_vocabulary), self.merges)
 
     def load_assets(self, directory: str | Path) -> None:
         """Load the vocabulary and the merges from the files that `save_assets` writes, or from published files."""
         vocabulary = read_ids(Path(directory) / VOCABULARY_FILE)
-        self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
+        self._set_vocabulary(vocabulary, *split_merges(Path(directory) / MERGES_FILE))
 
     def get_config(self) -> dict[str, Any]:
         return {"add_prefix_space": self.add_prefix_space, **super().get_config()}
@@ -282,7 +289,7 @@ def write_merges(directory: Path, ids: Mapping[str, int], merges: Iterable[str])
     write_lines(directory / MERGES_FILE, (_HEADER, *merges))
 
 
-def lines_of_merges(file: Path) -> tuple[list[str], int]:
+def split_merges(file: Path) -> tuple[list[str], int]:
     """Return the lines of a `merges.txt` after the `#version` line, and the line number of the first one."""
     lines = read_lines(file)
     has_header = len(lines) > 0 and lines[0].startswith("#version:")

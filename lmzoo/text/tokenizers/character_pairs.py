@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.bpe import MERGES_FILE, VOCABULARY_FILE, MergesTokenizer, lines_of_merges, write_merges
-from lmzoo.text.tokenizers.token_lists import ids_of, read_ids
+from lmzoo.text.tokenizers.bpe import MERGES_FILE, VOCABULARY_FILE, MergesTokenizer, split_merges, write_merges
+from lmzoo.text.tokenizers.token_lists import make_token_ids, read_ids
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 if TYPE_CHECKING:
@@ -57,7 +57,10 @@ class CharacterPairTokenizer(MergesTokenizer):
 
         backend = Tokenizer(
             models.BPE(
-                ids_of(self.base_vocabulary), self._pairs, unk_token=self.unk_token, end_of_word_suffix=END_OF_WORD
+                make_token_ids(self.base_vocabulary),
+                self._pairs,
+                unk_token=self.unk_token,
+                end_of_word_suffix=END_OF_WORD,
             )
         )
         backend.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -105,12 +108,12 @@ class CharacterPairTokenizer(MergesTokenizer):
     def save_assets(self, directory: str | Path) -> None:
         """Write `vocabulary.json` (token -> id) and `merges.txt` (one pair "a b" per line) into `directory`."""
         self._require_vocabulary()
-        write_merges(Path(directory), ids_of(self.base_vocabulary), self.merges)
+        write_merges(Path(directory), make_token_ids(self.base_vocabulary), self.merges)
 
     def load_assets(self, directory: str | Path) -> None:
         """Load the vocabulary and the merges from the files that `save_assets` writes."""
         vocabulary = read_ids(Path(directory) / VOCABULARY_FILE)
-        self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
+        self._set_vocabulary(vocabulary, *split_merges(Path(directory) / MERGES_FILE))
 
 
 def spaced(token: str) -> str:

@@ -45,13 +45,13 @@ class DebertaV3Tokenizer(ModelRulesTokenizer):
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
-        (Path(directory) / MODEL_FILE).write_bytes(without_mask(self.model))
+        (Path(directory) / MODEL_FILE).write_bytes(remove_mask_token(self.model))
 
     def _set_model(self, model: bytes, name: str) -> None:
-        super()._set_model(with_mask(model) if self.mask_token == _MASK else model, name)
+        super()._set_model(add_mask_token(model) if self.mask_token == _MASK else model, name)
 
 
-def with_mask(model: bytes) -> bytes:
+def add_mask_token(model: bytes) -> bytes:
     """Add `[MASK]` after all tokens of a model that lacks it; return any other bytes unchanged."""
     try:
         proto = read_model(model)
@@ -66,8 +66,8 @@ def with_mask(model: bytes) -> bytes:
     return model + bytes(mask_proto.SerializePartialToString())
 
 
-def without_mask(model: bytes) -> bytes:
-    """Remove the `[MASK]` that `with_mask` added; return any other model unchanged."""
+def remove_mask_token(model: bytes) -> bytes:
+    """Remove the `[MASK]` that `add_mask_token` added; return any other model unchanged."""
     mask_proto = model_proto()()
     mask_proto.pieces.add(piece=_MASK, score=0.0, type=_CONTROL)
     return model.removesuffix(mask_proto.SerializePartialToString())

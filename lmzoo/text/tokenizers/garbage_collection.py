@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def paused_collection() -> Iterator[None]:
+def pause_collection() -> Iterator[None]:
     """Pause Python's garbage collector during a block that creates many long-lived objects.
 
     Otherwise, the collector would traverse all objects of the process again and again. Several threads may pause it at

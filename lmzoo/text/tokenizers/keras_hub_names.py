@@ -10,7 +10,7 @@ from lmzoo.common.arguments import refuse_arguments
 from lmzoo.common.other_names import AdvisesOnNames
 from lmzoo.text.preset_storage import PRESET_STORAGE
 from lmzoo.text.tf_data import ids_in_graph, is_symbolic
-from lmzoo.text.validate_text import single_text
+from lmzoo.text.validate_text import as_single_text
 
 _SETTINGS = "The preset determines the settings of its tokenizer; pass others to the constructor of its class."
 
@@ -51,7 +51,7 @@ class KerasHubTokenizerNames(AdvisesOnNames):
         """
         if is_symbolic(texts):
             return ids_in_graph(self.tokenize, self.as_array, texts)
-        text = single_text(texts)
+        text = as_single_text(texts)
         return self.tokenize(texts) if text is None else self.tokenize([text])[0]
 
     def get_vocabulary(self) -> list[str]:
@@ -60,35 +60,35 @@ class KerasHubTokenizerNames(AdvisesOnNames):
 
     @property
     def pad_token_id(self) -> int:
-        """Id of the padding token, or 0 if there is none; same as `pad_id`."""
+        """Id of the padding token, or 0 without one; same as `pad_id`."""
         return self.pad_id
 
     @property
     def unk_token_id(self) -> int | None:
-        """Id of the unknown token, or None if there is none."""
-        return self._id_of(self.unk_token)
+        """Id of the unknown token, or None without one."""
+        return self._get_id(self.unk_token)
 
     @property
     def start_token_id(self) -> int | None:
-        """Id of the token at the beginning of a sequence, or None if there is none."""
-        return self._id_of(self.start_token)
+        """Id of the token at the beginning of a sequence, or None without one."""
+        return self._get_id(self.start_token)
 
     @property
     def end_token_id(self) -> int | None:
-        """Id of the token at the end of a text, or None if there is none."""
-        return self._id_of(self.end_token)
+        """Id of the token at the end of a text, or None without one."""
+        return self._get_id(self.end_token)
 
     @property
     def mask_token_id(self) -> int | None:
-        """Id of the mask token, or None if there is none."""
-        return self._id_of(self.mask_token)
+        """Id of the mask token, or None without one."""
+        return self._get_id(self.mask_token)
 
     @property
     def special_token_ids(self) -> list[int]:
         """Ids of `special_tokens`, in the same order."""
         return [self.token_to_id(token) for token in self.special_tokens]
 
-    def _id_of(self, token: str | None) -> Any:
+    def _get_id(self, token: str | None) -> Any:
         """Return the id of a token, or None for None."""
         return None if token is None else self.token_to_id(token)
 
@@ -143,7 +143,7 @@ class ClsAndSepNames(KerasHubTokenizerNames):
 
     @property
     def cls_token_id(self) -> int | None:
-        """Id of `cls_token`, or None if there is none."""
+        """Id of `cls_token`, or None without one."""
         return self.start_token_id
 
     @property
@@ -153,5 +153,5 @@ class ClsAndSepNames(KerasHubTokenizerNames):
 
     @property
     def sep_token_id(self) -> int | None:
-        """Id of `sep_token`, or None if there is none."""
+        """Id of `sep_token`, or None without one."""
         return self.end_token_id

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE, Aligned, every_character, squeeze
+from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE, Aligned, list_cleaned_characters, squeeze
 
 if TYPE_CHECKING:
     from tokenizers import normalizers
@@ -99,12 +99,12 @@ class PrecompiledRules:
         for match in _cluster_pattern().finditer(text):
             cluster = match[0]
             size = len(cluster)
-            result = self.singles[cluster[0]] if cluster[0] in self.sources else self.pairs.get(cluster[:2])
-            if result is not None and len(cluster.encode()) <= MOST_BYTES:
+            replacement = self.singles[cluster[0]] if cluster[0] in self.sources else self.pairs.get(cluster[:2])
+            if replacement is not None and len(cluster.encode()) <= MOST_BYTES:
                 # The result's characters replace the cluster's one by one; the last place gets the rest.
                 replacements[match.start() : match.end()] = [
-                    *(result[i : i + 1] for i in range(size - 1)),
-                    result[size - 1 :],
+                    *(replacement[i : i + 1] for i in range(size - 1)),
+                    replacement[size - 1 :],
                 ]
         return squeeze(replacements, np.ones(len(text), "int64"), begin)
 
@@ -133,25 +133,25 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
         set_min_log_level(0)
     spec = sentencepiece_model_pb2.NormalizerSpec.FromString(rules.serialized_normalizer_spec())
     normalizer = normalizers.Precompiled(spec.precompiled_charsmap)
-    characters = [character for character in every_character() if character not in "\r\n½"]
+    characters = [character for character in list_cleaned_characters() if character not in "\r\n½"]
     kinds = np.zeros(0x110000, "int32")
 
-    def results(before: str, behind: str) -> list[str]:
+    def clean_all(before: str, after: str) -> list[str]:
         """Apply the rules to each character between two strings."""
-        text = "\n".join(f"{before}{character}{behind}" for character in characters)
+        text = "\n".join(f"{before}{character}{after}" for character in characters)
         return normalizer.normalize_str(text).split("\n")
 
     # A character that continues a cluster vanishes with it, or makes it too long to be replaced.
-    short_results = results("½", "")
-    long_results = results("A\u0300", "")
+    short_results = clean_all("½", "")
+    long_results = clean_all("A\u0300", "")
     for character, short_result, long_result in zip(characters, short_results, long_results, strict=True):
         fits = len(character.encode()) + 2 <= MOST_BYTES
         if (short_result if fits else long_result) != ("x" if fits else "B") + character:
             kinds[ord(character)] = EXTEND
-    for character, result in zip(characters, results("", "A\u0300"), strict=True):
+    for character, result in zip(characters, clean_all("", "A\u0300"), strict=True):
         if not result.endswith("B"):
             kinds[ord(character)] = PREPEND
-    for character, result in zip(characters, results("", "\u0301\u0301"), strict=True):
+    for character, result in zip(characters, clean_all("", "\u0301\u0301"), strict=True):
         if result.endswith("z"):
             kinds[ord(character)] = CONTROL
     kinds[[ord("\r"), ord("\n")]] = CONTROL

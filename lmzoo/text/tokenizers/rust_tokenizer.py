@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lmzoo.text.tokenizers.added_tokens import AddedToken
-from lmzoo.text.tokenizers.garbage_collection import paused_collection
+from lmzoo.text.tokenizers.garbage_collection import pause_collection
 from lmzoo.text.tokenizers.tokenizer import Tokenizer, TokenSpan
 from lmzoo.text.tokenizers.word_ids import WordIds
 from lmzoo.text.validate_text import clean_texts
@@ -54,7 +54,7 @@ class RustTokenizer(Tokenizer):
         self._word_ids = WordIds(partial(_encode_batch, self._backend))
         self._can_cache = not any(map(self._crosses_words, tokens))
 
-    def _normalizer_of_tokens(self) -> Normalizer | None:
+    def _make_token_normalizer(self) -> Normalizer | None:
         normalizer: Normalizer | None = self._backend.normalizer
         return normalizer
 
@@ -89,7 +89,7 @@ class RustTokenizer(Tokenizer):
         """
         return text.split(" ")
 
-    @paused_collection()
+    @pause_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
         """Return the tokens of each text with their offsets in it; see `Tokenizer.tokenize_with_offsets`.
 

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.added_tokens import TextCutter, TextPart
-from lmzoo.text.tokenizers.garbage_collection import paused_collection
+from lmzoo.text.tokenizers.garbage_collection import pause_collection
 from lmzoo.text.tokenizers.keras_hub_names import ClsAndSepNames
 from lmzoo.text.tokenizers.sentencepiece_text import (
     QUOTES,
@@ -23,7 +23,7 @@ from lmzoo.text.tokenizers.sentencepiece_text import (
     align,
     character_map,
     clean,
-    every_character,
+    list_cleaned_characters,
 )
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_texts
@@ -138,9 +138,9 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
         self._require_vocabulary()
         charsmap = read_model(self._model).normalizer_spec.precompiled_charsmap
-        return normalizers.Sequence([*self._steps(), *(_aligned_rules(charsmap) if charsmap else [])])
+        return normalizers.Sequence([*self._steps(), *(_make_aligned_rules(charsmap) if charsmap else [])])
 
-    def _normalizer_of_tokens(self) -> Normalizer:
+    def _make_token_normalizer(self) -> Normalizer:
         return self.normalizer
 
     def _steps(self) -> list[Normalizer]:
@@ -216,7 +216,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     def blanks(self) -> list[str]:
         """Return the characters that the model's own cleaning turns into spaces or removes."""
-        characters = every_character()
+        characters = list_cleaned_characters()
         cleaned = self.backend.normalize(characters)
         return [c for c, text in zip(characters, cleaned, strict=True) if not text.strip(SPACE)]
 
@@ -262,7 +262,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
             id_lists.append(ids)
         return id_lists
 
-    @paused_collection()
+    @pause_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
         """Return the tokens of each text with their offsets in it; see `Tokenizer.tokenize_with_offsets`.
 
@@ -390,7 +390,7 @@ class ModelRulesTokenizer(SentencePieceTokenizer):
 
 
 @functools.lru_cache(maxsize=8)
-def _aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
+def _make_aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
     """Return normalizers that apply a model's rules, with the right offsets.
 
     The library assigns a removed character to the one before it. It loses those at the beginning of a text, and shifts
@@ -402,7 +402,7 @@ def _aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
     rules = normalizers.Precompiled(charsmap)
     if rules.normalize_str(_REMOVED) != _REMOVED:
         return (rules,)
-    controls = [character for character in every_character() if unicodedata.category(character) == "Cc"]
+    controls = [character for character in list_cleaned_characters() if unicodedata.category(character) == "Cc"]
     removed = "".join(f"\\x{{{ord(c):x}}}" for c in controls if not rules.normalize_str(c))
     if not removed:
         return (rules,)

@@ -46,13 +46,13 @@ class CharacterMap(dict[int, str]):
         Args:
             whitespace: bool, whether whitespace becomes a space.
         """
-        characters = [c for c in every_character() if c != _SEPARATOR]
+        characters = [c for c in list_cleaned_characters() if c != _SEPARATOR]
         replacements = self.steps.normalize_str(_SEPARATOR.join(characters)).split(_SEPARATOR)
         mapped = zip(characters, map(_replace_whitespace, replacements) if whitespace else replacements, strict=True)
         return {ord(character): text for character, text in mapped if text != character}
 
 
-def every_character() -> list[str]:
+def list_cleaned_characters() -> list[str]:
     """Return all Unicode characters that cleaning may change."""
     return [chr(code) for bounds in _CODE_POINT_RANGES for code in range(*bounds)]
 
@@ -96,7 +96,7 @@ def clean(text: str, characters: CharacterMap, quotes: bool = True) -> str:
 
 
 def align(text: str, characters: CharacterMap, begin: int = 0, quotes: bool = True) -> Aligned:
-    """Clean a text as `clean` does, and return it with its original offsets, counted from `begin`."""
+    """Clean a text by the rules of `clean`, and return it with its original offsets, counted from `begin`."""
     replacements = list(map(characters.__getitem__, map(ord, text)))
     widths = np.ones(len(text), "int64")  # number of original characters that `replacements[i]` replaces
     for match in _QUOTE_PATTERN.finditer(text) if quotes else ():

@@ -80,10 +80,10 @@ class T5Tokenizer(ModelRulesTokenizer):
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, without sentinels that were added to it."""
-        (Path(directory) / MODEL_FILE).write_bytes(without_sentinels(self.model, self.sentinels))
+        (Path(directory) / MODEL_FILE).write_bytes(remove_sentinels(self.model, self.sentinels))
 
     def _set_model(self, model: bytes, name: str) -> None:
-        super()._set_model(with_sentinels(model, self.sentinels), name)
+        super()._set_model(add_sentinels(model, self.sentinels), name)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
@@ -101,7 +101,7 @@ def _serialize(sentinels: Sequence[str]) -> bytes:
     return bytes(proto.SerializePartialToString())
 
 
-def with_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
+def add_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
     """Add sentinels after all tokens of a model that lacks them; return any other bytes unchanged."""
     try:
         proto = read_model(model)
@@ -114,6 +114,6 @@ def with_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
     return model + _serialize(sentinels)
 
 
-def without_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
-    """Remove the sentinels that `with_sentinels` added; return any other model unchanged."""
+def remove_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
+    """Remove the sentinels that `add_sentinels` added; return any other model unchanged."""
     return model.removesuffix(_serialize(sentinels))

@@ -32,7 +32,7 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
         if ids[first] == ids[second]:
             raise ValueError(f"The id {ids[first]} belongs to two tokens, {first!r} and {second!r}.")
     if has_gaps:
-        return _with_gaps(ids, tokens)
+        return _fill_gaps(ids, tokens)
     last_id = len(ids) - 1
     for expected, token in enumerate(tokens):
         id = ids[token]
@@ -60,7 +60,7 @@ def read_ids(file: Path) -> dict[str, int]:
     return ids
 
 
-def _with_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
+def _fill_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
     """Return a list of tokens by id, with "" for each missing id; `tokens` are the keys of `ids` in order of their ids.
 
     Raises:
@@ -78,12 +78,12 @@ def _with_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
     return tokens_by_id
 
 
-def ids_of(tokens: Iterable[str]) -> dict[str, int]:
+def make_token_ids(tokens: Iterable[str]) -> dict[str, int]:
     """Return a mapping from tokens to ids, given tokens in order of their ids; empty tokens are omitted."""
     return {token: id for id, token in enumerate(tokens) if token}
 
 
-def entries_of(tokens: Iterable[str]) -> dict[str, int]:
+def make_token_entries(tokens: Iterable[str]) -> dict[str, int]:
     """Return a mapping from tokens to ids without gaps, which `tokenizers` needs to number added tokens.
 
     An id without a token gets a placeholder that contains spaces, and therefore never matches a part of a word.
@@ -91,8 +91,8 @@ def entries_of(tokens: Iterable[str]) -> dict[str, int]:
     return {token or f"[no token {id}]": id for id, token in enumerate(tokens)}
 
 
-def tokens_of_entries(entries: Iterable[str]) -> list[str]:
-    """Return the tokens from the keys of `entries_of`, with "" in place of each placeholder."""
+def remove_placeholders(entries: Iterable[str]) -> list[str]:
+    """Return the tokens from the keys of `make_token_entries`, with "" in place of each placeholder."""
     return ["" if _GAP.fullmatch(entry) else entry for entry in entries]
 
 

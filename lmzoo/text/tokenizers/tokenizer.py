@@ -184,7 +184,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @property
     def pad_id(self) -> int:
-        """Id of the padding token, or 0 if there is none: padding is masked anyway."""
+        """Id of the padding token, or 0 without one: padding is always masked."""
         return 0 if self.pad_token is None else self.token_to_id(self.pad_token)
 
     @property
@@ -284,7 +284,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     def _check_normalized(self, tokens: Iterable[AddedToken]) -> None:
         """Raise a ValueError if normalization removes a token that is matched in normalized texts."""
-        normalizer = self._normalizer_of_tokens()
+        normalizer = self._make_token_normalizer()
         if normalizer is None:
             return
         for token in tokens:
@@ -294,7 +294,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
                     f"Pass `AddedToken({token.content!r}, normalized=False)`."
                 )
 
-    def _normalizer_of_tokens(self) -> Normalizer | None:
+    def _make_token_normalizer(self) -> Normalizer | None:
         """Return the normalizer of texts and of tokens with the flag `normalized`, or None without one."""
         return None
 

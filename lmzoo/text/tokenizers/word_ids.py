@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from lmzoo.text.tokenizers.garbage_collection import paused_collection
+from lmzoo.text.tokenizers.garbage_collection import pause_collection
 
 _MAX_SIZE = 1 << 22  # total characters and ids of the cached words, about 40 MB
 _SIZE_PER_WORD = 16  # overhead of a word, in the same unit
@@ -38,7 +38,7 @@ class WordIds:
     def __reduce__(self) -> tuple[Any, ...]:
         return WordIds, (self._encode,)
 
-    @paused_collection()
+    @pause_collection()
     def of(self, texts: Iterable[Sequence[str]]) -> list[list[int]]:
         """Return the concatenated token ids of each text, given as a sequence of words."""
         texts = list(texts)

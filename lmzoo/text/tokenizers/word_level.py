@@ -12,11 +12,11 @@ import numpy as np
 
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.text.tokenizers.bpe import END_OF_TEXT
-from lmzoo.text.tokenizers.garbage_collection import paused_collection
+from lmzoo.text.tokenizers.garbage_collection import pause_collection
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary, read_lines, write_lines
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Token, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_columns
-from lmzoo.text.word_splitting import place_words, words_of
+from lmzoo.text.word_splitting import place_words, split_into_words
 
 SENTENCE_START = "<S>"
 SENTENCE_END = "</S>"
@@ -43,9 +43,9 @@ class WordLevelTokenizer(Tokenizer):
         """
         cleaned = clean_columns({"texts": texts}, words=True)[0]
         id_of = self._lookup()
-        return [list(map(id_of, words_of(text) if isinstance(text, str) else text)) for text in cleaned]
+        return [list(map(id_of, split_into_words(text) if isinstance(text, str) else text)) for text in cleaned]
 
-    @paused_collection()
+    @pause_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[TokenSpan]]:
         """Return the words of each text with their offsets in it.
 

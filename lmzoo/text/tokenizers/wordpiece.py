@@ -11,7 +11,7 @@ import numpy as np
 
 from lmzoo.text.tokenizers.keras_hub_names import ClsAndSepNames
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
-from lmzoo.text.tokenizers.token_lists import entries_of, read_lines, write_lines
+from lmzoo.text.tokenizers.token_lists import make_token_entries, read_lines, write_lines
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 VOCABULARY_FILE = "vocabulary.txt"
@@ -76,7 +76,7 @@ class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
         self._set_tokens(vocabulary)
         backend = Tokenizer(
             models.WordPiece(
-                entries_of(vocabulary),
+                make_token_entries(vocabulary),
                 unk_token=self.unk_token,
                 max_input_chars_per_word=self.max_characters_per_word,
                 continuing_subword_prefix=self.continuation_prefix,

@@ -77,12 +77,12 @@ class XlmRobertaTokenizer(ModelRulesTokenizer):
         return proto.SerializeToString(deterministic=True)
 
     def _clean(self, text: str) -> str:
-        return self._rules_of_parts().clean(text)
+        return self._get_plain_rules().clean(text)
 
     def _align(self, text: str, begin: int) -> Aligned:
-        return self._rules_of_parts().align(text, begin)
+        return self._get_plain_rules().align(text, begin)
 
-    def _rules_of_parts(self) -> PrecompiledRules:
+    def _get_plain_rules(self) -> PrecompiledRules:
         """Return the rules for plain text: none if it is normalized already."""
         return precompiled_rules(b"") if self._cutter.normalizes else self._rules
 
@@ -99,16 +99,16 @@ class XlmRobertaTokenizer(ModelRulesTokenizer):
         del proto.pieces[:]
         proto.pieces.extend(pieces)
         model = proto.SerializeToString(deterministic=True)
-        return cls(without_fairseq_ids(model) or model, **special)
+        return cls(convert_from_fairseq_ids(model) or model, **special)
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
-        published = without_fairseq_ids(self.model)
-        is_reversible = published is not None and with_fairseq_ids(published) == self.model
+        published = convert_from_fairseq_ids(self.model)
+        is_reversible = published is not None and convert_to_fairseq_ids(published) == self.model
         (Path(directory) / MODEL_FILE).write_bytes(published if published is not None and is_reversible else self.model)
 
     def _set_model(self, model: bytes, name: str) -> None:
-        super()._set_model(with_fairseq_ids(model) if _is_published(model) else model, name)
+        super()._set_model(convert_to_fairseq_ids(model) if _is_published(model) else model, name)
 
 
 def _is_published(model: bytes) -> bool:
@@ -119,7 +119,7 @@ def _is_published(model: bytes) -> bool:
         return False
 
 
-def with_fairseq_ids(model: bytes) -> bytes:
+def convert_to_fairseq_ids(model: bytes) -> bytes:
     """Convert a published model, whose first tokens are `<unk>`, `<s>` and `</s>`, to fairseq's ids.
 
     Raises:
@@ -139,7 +139,7 @@ def with_fairseq_ids(model: bytes) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
-def without_fairseq_ids(model: bytes) -> bytes | None:
+def convert_from_fairseq_ids(model: bytes) -> bytes | None:
     """Convert a model with fairseq's ids to its published form, or return None if it has other ids."""
     proto = read_model(model)
     tokens = [piece.piece for piece in proto.pieces]

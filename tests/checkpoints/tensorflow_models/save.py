@@ -65,13 +65,13 @@ THEIRS = {
 MASK_POSITIONS = np.array([[3, 1], [2, 0], [1, 0]], "int32")
 
 
-def family_of(name: str) -> str:
+def get_family(name: str) -> str:
     return next(family for family in CONFIGS if name.startswith(family))
 
 
-def inputs_of(name: str) -> dict[str, np.ndarray]:
+def make_inputs(name: str) -> dict[str, np.ndarray]:
     """Return padded inputs under lmzoo's names; XLNet, which pads on the left, gets three texts of equal length."""
-    family, rng = family_of(name), np.random.default_rng(1303)
+    family, rng = get_family(name), np.random.default_rng(1303)
     shape = (2, 3, 7) if name.endswith("ForMultipleChoice") else (3, 7)
     lengths = np.resize([7, 4, 2], shape[:-1])
     mask = (np.arange(7) < lengths[..., None]).astype("int32")
@@ -128,27 +128,27 @@ def outputs_of(name: str, answer: Any) -> dict[str, np.ndarray]:
     if "logits" in answer:
         return {"logits": masked(answer["logits"]) if name.endswith("ForMaskedLM") else np.asarray(answer["logits"])}
     found = {"sequence_output": np.asarray(answer["last_hidden_state"])}
-    if family_of(name) in ("Bert", "Albert"):
+    if get_family(name) in ("Bert", "Albert"):
         found["pooled_output"] = np.asarray(answer["pooler_output"])
     return found
 
 
 def save(name: str, seed: int, stem: str, shard_bytes: int | None = None, **settings: Any) -> None:
     """Write a model of a class, its inputs and its outputs."""
-    config = {**CONFIGS[family_of(name)], **settings}
+    config = {**CONFIGS[get_family(name)], **settings}
     if name.endswith(LABELED) and "num_labels" not in settings:
         config["id2label"] = dict(enumerate(LABELS))
-    family_config = getattr(transformers, f"{family_of(name)}Config")(**config)
+    family_config = getattr(transformers, f"{get_family(name)}Config")(**config)
     model = getattr(transformers, f"TF{name}")(family_config)
     model.build_in_name_scope()
     randomize(model, seed)
-    inputs = inputs_of(name)
+    inputs = make_inputs(name)
     arguments = arguments_of(name, inputs)
     shards = {"max_shard_size": shard_bytes} if shard_bytes else {}
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder, safe_serialization=False, **shards)
         twin = load_tf2_model_in_pytorch_model(getattr(transformers, name)(family_config), model)
-        if family_of(name) == "Marian":  # a buffer, which transformers leaves out
+        if get_family(name) == "Marian":  # a buffer, which transformers leaves out
             twin.final_logits_bias = torch.tensor(model.bias_layer.bias.numpy())
         tensors = {key: torch.tensor(values.copy()) for key, values in arguments.items()}
         tensors = {key: values.long() if values.dtype == torch.int32 else values for key, values in tensors.items()}
@@ -156,7 +156,7 @@ def save(name: str, seed: int, stem: str, shard_bytes: int | None = None, **sett
             expected = outputs_of(name, twin.eval()(**tensors))
         theirs = outputs_of(name, model({key: tf.constant(a) for key, a in arguments.items()}, training=False))
         if (
-            family_of(name) != "OpenAIGPT"
+            get_family(name) != "OpenAIGPT"
         ):  # whose class for TensorFlow computes GELU's exact form, whatever is configured
             check(name, inputs, expected, theirs)
         data = io.BytesIO()

@@ -16,7 +16,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from lmzoo.serving.allowed_ops import check_ops, ops_of  # noqa: E402
+from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
 from lmzoo.text import BytePairTokenizer, Packing, Preprocessor  # noqa: E402
 from lmzoo.text.graphs.bpe import LETTER, NUMBER, OTHER, WHITESPACE, BytePairGraph, character_kinds  # noqa: E402
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS  # noqa: E402
@@ -190,7 +190,7 @@ def as_function(graph: BytePairGraph) -> tf.types.experimental.PolymorphicFuncti
 def test_ops_that_servers_know(tokenizer: BytePairTokenizer) -> None:
     graph = as_function(BytePairGraph(tokenizer)).get_concrete_function().graph.as_graph_def()
     check_ops(graph)
-    assert not ops_of(graph) & {"VarHandleOp", "LookupTableInsertV2", "MutableHashTableV2"}
+    assert not list_ops(graph) & {"VarHandleOp", "LookupTableInsertV2", "MutableHashTableV2"}
 
 
 RELOAD = """

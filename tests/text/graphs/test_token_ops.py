@@ -7,7 +7,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from lmzoo.text.graphs.token_ops import indices_in_rows, repeat, rows_of  # noqa: E402
+from lmzoo.text.graphs.token_ops import compute_row_indices, indices_in_rows, repeat  # noqa: E402
 from tests.memory import memory_grows_less_than  # noqa: E402
 
 
@@ -16,7 +16,7 @@ def test_rows(lengths):
     lengths = np.array(lengths, "int64")
     ragged = tf.RaggedTensor.from_row_lengths(tf.range(lengths.sum()), lengths)
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    np.testing.assert_array_equal(rows_of(ragged), rows)
+    np.testing.assert_array_equal(compute_row_indices(ragged), rows)
     np.testing.assert_array_equal(repeat(tf.range(len(lengths)), lengths), rows)
     np.testing.assert_array_equal(indices_in_rows(ragged), [i for length in lengths for i in range(length)])
 
@@ -26,6 +26,6 @@ def test_many_rows_and_a_long_one():
     lengths = tf.concat([[100_000], tf.ones(20_000, tf.int64)], axis=0)
     ragged = tf.RaggedTensor.from_row_lengths(tf.zeros(120_000), lengths)
     with memory_grows_less_than(100 << 20):
-        assert int(rows_of(ragged)[-1]) == 20_000
+        assert int(compute_row_indices(ragged)[-1]) == 20_000
         assert int(repeat(tf.range(20_001), lengths)[-1]) == 20_000
         assert int(indices_in_rows(ragged)[99_999]) == 99_999

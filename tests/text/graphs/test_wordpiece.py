@@ -16,7 +16,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
-from lmzoo.serving.allowed_ops import check_ops, ops_of  # noqa: E402
+from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
 from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
 from lmzoo.text.graphs.wordpiece import UNKNOWN_WORD  # noqa: E402
@@ -67,7 +67,7 @@ def texts(request: pytest.FixtureRequest) -> list[str | bytes]:
     return varied_texts(request.param, 1301, [*SPECIAL, *BROKEN], around_the_longest_word, marks_in_any_order)
 
 
-def words_of(tokenizer: WordPieceTokenizer, text: str) -> list[str]:
+def split_into_words(tokenizer: WordPieceTokenizer, text: str) -> list[str]:
     normal = tokenizer.backend.normalizer.normalize_str(text)
     return [word for word, _ in tokenizer.backend.pre_tokenizer.pre_tokenize_str(normal)]
 
@@ -248,4 +248,4 @@ def test_ops_that_servers_know(preprocessor: Preprocessor) -> None:
     function = tf.function(graph_packer(preprocessor).__call__).get_concrete_function(strings, strings)
     graph = function.graph.as_graph_def()
     check_ops(graph)
-    assert not ops_of(graph) & {"VarHandleOp", "LookupTableInsertV2"}
+    assert not list_ops(graph) & {"VarHandleOp", "LookupTableInsertV2"}

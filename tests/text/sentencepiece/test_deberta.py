@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.tokenizers.sentencepiece_rules import composing_rules
+from lmzoo.checkpoints.tokenizers.sentencepiece_rules import make_composition_rules
 from lmzoo.text import DebertaV3Tokenizer
-from lmzoo.text.tokenizers.deberta_sentencepiece import with_mask, without_mask
+from lmzoo.text.tokenizers.deberta_sentencepiece import add_mask_token, remove_mask_token
 from lmzoo.text.tokenizers.sentencepiece import read_model
 from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
 from tests.text.sentencepiece.graph_checks import check_graph
@@ -43,7 +43,7 @@ def tokenizer(published: bytes) -> DebertaV3Tokenizer:
 def composing(published: bytes) -> DebertaV3Tokenizer:
     """The same with NFC in place of the model's own rules, as version 5 of transformers has it."""
     proto = read_model(published)
-    proto.normalizer_spec.precompiled_charsmap = composing_rules()
+    proto.normalizer_spec.precompiled_charsmap = make_composition_rules()
     return DebertaV3Tokenizer(proto.SerializeToString())
 
 
@@ -128,7 +128,7 @@ def test_composing_rules_are_unicodes() -> None:
     from lmzoo.text.tokenizers.precompiled_rules import PrecompiledRules
 
     codes = [chr(code) for code in range(0x3400) if unicodedata.category(chr(code))[0] not in "CZ"]
-    rules = PrecompiledRules(composing_rules())
+    rules = PrecompiledRules(make_composition_rules())
     assert [rules.clean(c) for c in codes] == [unicodedata.normalize("NFC", c) for c in codes]
 
 
@@ -136,8 +136,8 @@ def test_the_published_model_again(published: bytes, tokenizer: DebertaV3Tokeniz
     size = len(read_model(published).pieces)
     assert tokenizer.vocabulary[:4] == ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
     assert (tokenizer.mask_id, tokenizer.vocabulary_size, tokenizer.pad_id) == (size, size + 1, 0)
-    assert with_mask(tokenizer.model) == tokenizer.model
-    assert without_mask(tokenizer.model) == published
+    assert add_mask_token(tokenizer.model) == tokenizer.model
+    assert remove_mask_token(tokenizer.model) == published
     tokenizer.save_assets(tmp_path)
     assert (tmp_path / "vocabulary.spm").read_bytes() == published
     again = DebertaV3Tokenizer.from_config(tokenizer.get_config())

@@ -17,7 +17,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
-from lmzoo.serving.allowed_ops import check_ops, ops_of  # noqa: E402
+from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
 from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer, TextWarning  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean  # noqa: E402
@@ -154,7 +154,7 @@ def test_packing_equals_the_python_path_in_ops_that_servers_know(preprocessor: P
             np.testing.assert_array_equal(found[name], value, err_msg=name)
     graph = module.pack.get_concrete_function().graph.as_graph_def()
     check_ops(graph)
-    assert "VarHandleOp" not in ops_of(graph)
+    assert "VarHandleOp" not in list_ops(graph)
 
 
 RELOAD = """

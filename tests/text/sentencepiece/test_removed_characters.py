@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.text import AddedToken, DebertaV3Tokenizer, SentencePieceTokenizer, XlmRobertaTokenizer
-from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids
+from lmzoo.text.tokenizers.xlmr_sentencepiece import convert_to_fairseq_ids
 from tests.text.trained import train_albert, train_deberta, train_xlm_roberta
 
 REMOVED = [chr(code) for code in (*range(1, 9), *range(0x0E, 0x1C), 0x7F, 0x8F, 0x9F)]
@@ -29,7 +29,7 @@ def tokenizers(root: Path) -> dict[str, SentencePieceTokenizer]:
         "albert": SentencePieceTokenizer(model),
         "albert with accents": SentencePieceTokenizer(model, lowercase=False, keep_accents=True),
         "deberta": DebertaV3Tokenizer(train_deberta(root, ["Un café"] * 9)),
-        "xlm-roberta": XlmRobertaTokenizer(with_fairseq_ids(train_xlm_roberta(root, ["Un café"] * 9))),
+        "xlm-roberta": XlmRobertaTokenizer(convert_to_fairseq_ids(train_xlm_roberta(root, ["Un café"] * 9))),
     }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import XlmRobertaTokenizer
-from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids, without_fairseq_ids
+from lmzoo.text.tokenizers.xlmr_sentencepiece import convert_from_fairseq_ids, convert_to_fairseq_ids
 from tests.text.trained import assert_equal_or_tied, train_xlm_roberta
 from tests.text.varied import SOME, sizes, varied_texts
 
@@ -31,7 +31,7 @@ def published(root: Path, texts: list[str]) -> bytes:
 
 @pytest.fixture(scope="module")
 def tokenizer(published: bytes) -> XlmRobertaTokenizer:
-    return XlmRobertaTokenizer(with_fairseq_ids(published))
+    return XlmRobertaTokenizer(convert_to_fairseq_ids(published))
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +97,10 @@ def test_cases(text: str) -> None:
 def test_the_published_model_again(published: bytes, tokenizer: XlmRobertaTokenizer) -> None:
     assert tokenizer.vocabulary[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
     assert (tokenizer.mask_id, tokenizer.pad_id) == (tokenizer.vocabulary_size - 1, 1)
-    assert without_fairseq_ids(tokenizer.model) == published
-    assert without_fairseq_ids(published) is None
+    assert convert_from_fairseq_ids(tokenizer.model) == published
+    assert convert_from_fairseq_ids(published) is None
     with pytest.raises(ValueError, match=r"the first tokens must be <unk>, <s> and </s>, got '<s>', '<pad>'"):
-        with_fairseq_ids(tokenizer.model)
+        convert_to_fairseq_ids(tokenizer.model)
 
 
 def test_files_and_words(tokenizer: XlmRobertaTokenizer, tmp_path: Path) -> None:
