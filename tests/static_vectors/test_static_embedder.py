@@ -142,7 +142,7 @@ def test_preset_in_int8(tmp_path: Path) -> None:
     loaded = StaticEmbedder.from_preset(tmp_path / "preset")
     assert loaded.words == WORDS
     step = np.abs(embedder.vectors).max(axis=1, keepdims=True) / 127
-    assert 0 < np.abs(loaded.vectors - embedder.vectors).max()
+    assert np.abs(loaded.vectors - embedder.vectors).max() > 0
     assert (np.abs(loaded.vectors - embedder.vectors) <= 0.5001 * step).all()
     backbone = Backbone.from_preset(tmp_path / "preset")
     np.testing.assert_array_equal(backbone.token_embedding.embeddings[-len(WORDS) :], loaded.vectors)
