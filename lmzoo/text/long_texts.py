@@ -222,9 +222,9 @@ def encode_in_windows(
     """Tokenize texts, and pack each into as many windows as it needs.
 
     A window begins `stride` tokens after the beginning of the previous window, or at its end if that is earlier; the
-    last window ends with the text. A text that fits into a sequence has one window, the sequence of `Preprocessor.encode`. Of a
-    pair, the longer text is split, the second one on ties, and each window holds the whole shorter text. If that takes
-    more than half of the room, it is truncated to half, with one warning per call.
+    last window ends with the text. A text that fits into a sequence has one window, the sequence of
+    `Preprocessor.encode`. Of a pair, the longer text is split, the second one on ties, and each window holds the whole
+    shorter text. If that takes more than half of the room, it is truncated to half, with one warning per call.
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.

@@ -288,10 +288,10 @@ class AdamW(keras.optimizers.Optimizer):
         # Computed once: they are equal for all variables.
         self._step_sizes = (rate * ops.sqrt(correction_2) / correction_1, rate * self.decay)
         self._layer_factors = self._compute_layer_factors()
-        self._kernel = self._tensorflow_kernel(self._step_sizes[0])
+        self._kernel = self._make_tensorflow_kernel(self._step_sizes[0])
         super().apply(grads, trainable_variables)
 
-    def _tensorflow_kernel(self, scale: Tensor | float) -> partial[None] | None:
+    def _make_tensorflow_kernel(self, scale: Tensor | float) -> partial[None] | None:
         """Return TensorFlow's fused Adam update of a float32 weight, or None where it is unavailable."""
         if keras.backend.backend() != "tensorflow" or type(self).scaled is not AdamW.scaled:
             return None

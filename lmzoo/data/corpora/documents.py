@@ -143,7 +143,7 @@ def _read_file_documents(path: str, field: str) -> Iterator[str | Sequence[str]]
     """Yield the documents of a file, each a string or a list of lines."""
     with open_to_read(path) as raw:
         lines = _lines(path, raw)
-        yield from _json_texts(path, lines, field) if get_suffix(path) in _JSON_LINES else _paragraphs(lines)
+        yield from _read_json_texts(path, lines, field) if get_suffix(path) in _JSON_LINES else _group_paragraphs(lines)
 
 
 def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
@@ -171,7 +171,7 @@ def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
         raise ValueError(f"{path} is a damaged archive: {error}") from None
 
 
-def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
+def _group_paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
     """Group the lines between blank lines into documents; a file without text is one empty document."""
     document: list[str] = []
     any_document = False
@@ -186,7 +186,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
         yield document
 
 
-def _json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
+def _read_json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
     """Yield the text of each JSON line.
 
     Raises:
