@@ -193,19 +193,21 @@ def _read_json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[st
         ValueError: If a line is not JSON or has no text.
     """
     for number, row in json_objects(enumerate(lines, 1), str(path)):
-        where = f"{path}, line {number}"
-        text = _get_field(row, field, where)
+        location = f"{path}, line {number}"
+        text = _get_field(row, field, location)
         if not (isinstance(text, str) or (isinstance(text, list) and all(isinstance(part, str) for part in text))):
-            raise ValueError(f"{where}: {field!r} must be a string or a list of strings, got {json.dumps(text)[:60]}.")
+            raise ValueError(
+                f"{location}: {field!r} must be a string or a list of strings, got {json.dumps(text)[:60]}."
+            )
         yield text
 
 
-def _get_field(record: Mapping[str, Any], field: str, where: str) -> Any:
-    """Return the text of a record, or "" if it is null; `where` names the record in messages.
+def _get_field(record: Mapping[str, Any], field: str, location: str) -> Any:
+    """Return the text of a record, or "" if it is null; `location` names the record in messages.
 
     Raises:
         ValueError: If the record lacks the field.
     """
     if field not in record:
-        raise ArgumentError(f"{where} has no {field!r} (`field`).{near_names(field, list(record))}", "field")
+        raise ArgumentError(f"{location} has no {field!r} (`field`).{near_names(field, list(record))}", "field")
     return "" if record[field] is None else record[field]

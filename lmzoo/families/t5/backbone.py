@@ -63,10 +63,8 @@ class T5EncoderConfig(EncoderConfig):
         if self.head_dim is None:
             require_multiple(self, "hidden_dim", "num_heads")
             object.__setattr__(self, "head_dim", self.hidden_dim // self.num_heads)
-        widest_head = _WIDEST_HEADS * self.hidden_dim // self.num_heads
-        require(
-            is_integer(self.head_dim, 1, widest_head), "head_dim", f"an integer from 1 to {widest_head}", self.head_dim
-        )
+        widest = _WIDEST_HEADS * self.hidden_dim // self.num_heads
+        require(is_integer(self.head_dim, 1, widest), "head_dim", f"an integer from 1 to {widest}", self.head_dim)
 
     @property
     def initializer_factor(self) -> float:

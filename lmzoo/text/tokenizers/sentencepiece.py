@@ -391,11 +391,11 @@ class ModelRulesTokenizer(SentencePieceTokenizer):
 
 @functools.lru_cache(maxsize=8)
 def _make_aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
-    """Return normalizers that apply a model's rules, with the right offsets.
+    """Return normalizers that apply a model's rules and keep offsets correct.
 
-    The library assigns a removed character to the one before it. It loses those at the beginning of a text, and shifts
-    all offsets by them; and behind a character that becomes several, it shifts the last of these. So another normalizer
-    removes control characters, which the rules see as other ones, equally at the boundary of grapheme clusters.
+    If a rule removes a character, `tokenizers` gets offsets wrong at the beginning of a text, and after a character
+    that a rule replaces by several. Control characters that the rules remove are therefore replaced by another control
+    character first, and removed by a normalizer of its own at the end. Grapheme clusters have the same boundaries.
     """
     from tokenizers import Regex, normalizers
 
