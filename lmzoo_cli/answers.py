@@ -59,7 +59,7 @@ def write_csv(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
 
     The columns are the fields of the first answer. A field whose name is also in the origin is renamed `answer_...`.
     """
-    rows = chain.from_iterable(_csv_rows(*pair) for pair in pairs)
+    rows = chain.from_iterable(_iterate_csv_rows(*pair) for pair in pairs)
     first_rows: list[dict[str, Any]] = []  # up to the first row with an answer, which has the most fields
     for row, has_answer in rows:
         first_rows.append(row)
@@ -73,7 +73,7 @@ def write_csv(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
     writer.writerows(chain(first_rows, (row for row, _ in rows)))
 
 
-def _csv_rows(origin: Origin, answer: Any) -> Iterator[tuple[dict[str, Any], bool]]:
+def _iterate_csv_rows(origin: Origin, answer: Any) -> Iterator[tuple[dict[str, Any], bool]]:
     """Yield a row for each answer to an example, or one without an answer, and whether the row has an answer."""
     answer_rows = [_add_origin(origin, round_numbers(_fields(part))) for part in _flatten(answer)]
     for row in answer_rows or [origin]:

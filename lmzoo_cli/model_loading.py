@@ -38,7 +38,7 @@ def load_task(source: str, windows: Mapping[str, Any] | None = None) -> tuple[Ki
     use_compilation_cache()
     with show_status(f"Loading {source}"):
         file = find_file(source)
-        model = _preset_task(source).from_preset(source) if file is None else _load_file(file)
+        model = _find_preset_task(source).from_preset(source) if file is None else _load_file(file)
     kind = next((kind for kind in KINDS if kind.fits(model)), None)
     if kind is None:
         raise ValueError(f"{source} holds a {type(model).__name__}, which is not a task. See `lmzoo fit`.")
@@ -70,9 +70,9 @@ def find_kind(source: str) -> Kind | None:
     file = find_file(source)
     task_class: object = None
     if file is not None:
-        task_class = _class_in_file(file)
+        task_class = _read_class_in_file(file)
     elif local_directory(source) is not None:
-        task_class = _preset_task(source)
+        task_class = _find_preset_task(source)
     return next((kind for kind in KINDS if kind.task_class is task_class), None)
 
 
@@ -99,7 +99,7 @@ def _load_file(path: Path) -> keras.Model:
         raise ValueError(f"{path} cannot be loaded: {reason}") from None
 
 
-def _class_in_file(path: Path) -> object:
+def _read_class_in_file(path: Path) -> object:
     """Return the class of the model in a `.keras` file, or None if it cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open("config.json") as file:
@@ -109,7 +109,7 @@ def _class_in_file(path: Path) -> object:
     return keras.saving.get_registered_object(name)
 
 
-def _preset_task(preset: str) -> type[Task]:
+def _find_preset_task(preset: str) -> type[Task]:
     """Return the class of the task that uses the head of a preset or checkpoint."""
     task_class = find_task_for_head(open_source(preset).head)
     if task_class is not None and task_class in [kind.task_class for kind in KINDS]:

@@ -147,7 +147,7 @@ def read_rankings(data: str) -> list[Candidates]:
     return candidates
 
 
-def _read_candidates(row: dict[str, Any], where: str) -> Candidates:
+def _read_candidates(row: dict[str, Any], location: str) -> Candidates:
     """Read a line with "query" and "texts", or with "query" and "answers", which have "text" and "index"."""
     query: Any = row.get("query")
     texts: Any = row.get("texts")
@@ -159,7 +159,7 @@ def _read_candidates(row: dict[str, Any], where: str) -> Candidates:
     is_valid = isinstance(query, str) and isinstance(texts, list) and texts
     if not is_valid or not all(isinstance(text, str) for text in texts):
         raise ValueError(
-            f'{where} must have a text as "query" and a list of texts as "texts", or be written by `lmzoo search`.'
+            f'{location} must have a text as "query" and a list of texts as "texts", or be written by `lmzoo search`.'
         )
     return Candidates(query, texts, indices)
 

@@ -47,13 +47,13 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
                 "or a part of it."
             )
     texts = [
-        {"name": " / ".join(text.texts), "views": [_page_data(view) for view in (text, join_words(text))]}
+        {"name": " / ".join(text.texts), "views": [_make_page_data(view) for view in (text, join_words(text))]}
         for text in found
     ]
     write_page(path, title, _BODY, _STYLE, _SCRIPT, texts)
 
 
-def _page_data(view: Attention) -> dict[str, object]:
+def _make_page_data(view: Attention) -> dict[str, object]:
     """Return the page's data for a text; each score becomes two digits, ordered by layer, head, query and key."""
     layers, heads, length, _ = view.scores.shape
     percentages = np.clip(np.rint(view.scores * 99), 0, 99).astype("int64").reshape(-1)

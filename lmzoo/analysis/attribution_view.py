@@ -47,7 +47,9 @@ def write_attributions(path: str | Path, found: Sequence[Attribution], title: st
 def _section(attribution: Attribution) -> str:
     baseline = "" if attribution.baseline is None else f", {attribution.baseline:.4g} without the text"
     answer = html.escape(attribution.target) or "no answer"
-    texts = "".join(f'<p class="read">{_highlight(attribution, i)}</p>\n' for i in range(len(attribution.texts)))
+    texts = "".join(
+        f'<p class="read">{_render_highlighted(attribution, i)}</p>\n' for i in range(len(attribution.texts))
+    )
     rows = (
         f'<th scope="row">{html.escape(token)}</th><td>{value:.4f}</td>'
         for token, value in zip(attribution.tokens, attribution.values.tolist(), strict=True)
@@ -59,7 +61,7 @@ def _section(attribution: Attribution) -> str:
     )
 
 
-def _highlight(attribution: Attribution, segment: int) -> str:
+def _render_highlighted(attribution: Attribution, segment: int) -> str:
     """Return one of the texts as HTML, with a colored span for each token or word."""
     text = attribution.texts[segment]
     largest = max(float(np.nanmax(np.abs(attribution.values), initial=0)), 1e-12)

@@ -92,12 +92,12 @@ def questions(task: Explained, texts: Any, target: str | int | None, word: str |
     if isinstance(task, TokenClassifier):
         yield from _label_scores(task, reader, texts, target, word)
     elif isinstance(task, QuestionAnswerer):
-        yield from _span_scores(task, reader, texts, target)
+        yield from _compute_span_scores(task, reader, texts, target)
     else:
         read_texts, encoded = reader.read(texts)
         classes = _classes(task, task.predict(texts, verbose=0), target)
         for i, text in enumerate(read_texts):
-            yield _question(reader, text, encoded, i, class_name(task, classes[i]), (classes[i],))
+            yield _make_question(reader, text, encoded, i, class_name(task, classes[i]), (classes[i],))
 
 
 def _label_scores(
@@ -111,15 +111,17 @@ def _label_scores(
     for i, words in enumerate(encoded.words):
         spans = place_tokens(reader.preprocessor.tokenizer, words)[: int(encoded.lengths[i]) - len(start) - len(end)]
         read_text = join_spans((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
-        yield _question(reader, read_text, encoded, i, class_name(task, classes[i]), (positions[i], classes[i]))
+        yield _make_question(reader, read_text, encoded, i, class_name(task, classes[i]), (positions[i], classes[i]))
 
 
-def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None) -> Iterator[Question]:
+def _compute_span_scores(
+    task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None
+) -> Iterator[Question]:
     score_columns = _score_columns(target)
     answers: list[Any] = task.answer(pairs)
     encoded: EncodedWindows = task.encode_inputs(pairs)
     answer_spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
-    _, windows, positions = _answer_scores(task, encoded, answer_spans, score_columns, 32)
+    _, windows, positions = _compute_answer_scores(task, encoded, answer_spans, score_columns, 32)
     question_texts: list[Any] = [question for question, _ in _rows(task, pairs)]
     tokenizer = reader.preprocessor.tokenizer
     start, between, end = reader.special()
@@ -139,10 +141,10 @@ def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str
             (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
         )  # fmt: skip
         indices = [(int(positions[window, part]), part) for part in score_columns]
-        yield _question(reader, read_text, encoded.packed(np.array([window])), 0, answer["text"], *indices)
+        yield _make_question(reader, read_text, encoded.packed(np.array([window])), 0, answer["text"], *indices)
 
 
-def _question(
+def _make_question(
     reader: Reader, read_text: ReadText, encoded: EncodedTexts, i: int, target: str, *indices: tuple[int, ...]
 ) -> Question:
     """Return a score to explain: the sum of the outputs at `indices` for sequence `i` of `encoded`."""
@@ -163,17 +165,17 @@ def compute_drops(
 ) -> list[Attribution]:
     """Return how much the score of each text's prediction drops without each of its words."""
     if isinstance(task, TokenClassifier):
-        return _tags_without(task, texts, target, word, batch_size)
+        return _compute_tag_drops(task, texts, target, word, batch_size)
     if isinstance(task, QuestionAnswerer):
-        return _answers_without(task, texts, target, batch_size)
+        return _compute_answer_drops(task, texts, target, batch_size)
     rows = _rows(task, texts)
     words = [_words(row) for row in rows]
     shortened_rows = [_remove_word(row, word) for row, row_words in zip(rows, words, strict=True) for word in row_words]
     outputs = task.predict(_as_inputs([*rows, *shortened_rows]), batch_size=batch_size, verbose=0)  # (n + w, C)
-    return _class_drops(task, [tuple(map(_join_words, row)) for row in rows], words, outputs, target)
+    return _compute_class_drops(task, [tuple(map(_join_words, row)) for row in rows], words, outputs, target)
 
 
-def _tags_without(
+def _compute_tag_drops(
     task: TokenClassifier, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
 ) -> list[Attribution]:
     full = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
@@ -186,10 +188,10 @@ def _tags_without(
     positions = _columns(encoded, [*target_indices, *shifted_indices])
     logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(positions)), positions]  # (n + w, C)
     words = [[(0, *full.words[i][j]) for j in removed] for i, removed in enumerate(removable)]
-    return _class_drops(task, [(text,) for text in full.texts], words, logits, target)
+    return _compute_class_drops(task, [(text,) for text in full.texts], words, logits, target)
 
 
-def _answers_without(
+def _compute_answer_drops(
     task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
 ) -> list[Attribution]:
     score_columns = _score_columns(target)
@@ -207,12 +209,14 @@ def _answers_without(
             first, last = _find_removed_span(row[1], *word[2:]) if word[0] else (end, end)
             shifted_spans.append(tuple(offset - max(0, min(offset, last) - first) for offset in (start, end)))
     encoded: EncodedWindows = task.encode_inputs(_as_inputs([*rows, *shortened_rows]))
-    scores, *_ = _answer_scores(task, encoded, np.array([*spans, *shifted_spans], "int64"), score_columns, batch_size)
+    scores, *_ = _compute_answer_scores(
+        task, encoded, np.array([*spans, *shifted_spans], "int64"), score_columns, batch_size
+    )
     strings = [tuple(map(_join_words, row)) for row in rows]
     return _score_drops(strings, words, [answer["text"] for answer in answers], scores)
 
 
-def _class_drops(
+def _compute_class_drops(
     task: Any, texts: Sequence[tuple[str, ...]], words: list[list[Word]], outputs: np.ndarray, target: str | int | None
 ) -> list[Attribution]:
     """Return contributions to classes, from outputs (n + w, C) for n texts, then for the w texts without a word."""
@@ -266,7 +270,7 @@ def _score_columns(target: str | int | None) -> tuple[int, ...]:
     return columns_by_target[target]
 
 
-def _answer_scores(
+def _compute_answer_scores(
     task: QuestionAnswerer, encoded: EncodedWindows, spans: np.ndarray, parts: Sequence[int], batch_size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the score of each answer, the window it comes from, and the positions of answers in all windows.

@@ -68,19 +68,19 @@ def _section(name: str, titles: list[str], rows: list[list[Cell]]) -> str:
             "answers": (columns["confidence"], columns["accuracy"]),
             "if they were right as often as expected": ((0.0, 1.0), (0.0, 1.0)),
         }
-        chart = _chart(lines, "probability of the answer", "share of right answers", (0, 1), (0, 1))
+        chart = _draw_chart(lines, "probability of the answer", "share of right answers", (0, 1), (0, 1))
     elif name == CURVE:
-        chart = "".join(_curves(titles, rows))
+        chart = "".join(_draw_curves(titles, rows))
     heading = html.escape(name[:1].upper() + name[1:])
     counts = [cell for row in rows for cell in row[1:] if isinstance(cell, int)] if name == "confusion" else []
     if not rows:
         return f"<section>\n<h2>{heading}</h2>\n<p>None.</p>\n</section>\n"
-    content = table(name, titles, [_cells(row, max(counts, default=0), titles) for row in rows[:_MAX_ROWS]])
+    content = table(name, titles, [_make_cells(row, max(counts, default=0), titles) for row in rows[:_MAX_ROWS]])
     footnote = f"<p>{len(rows) - _MAX_ROWS:,} more rows are not shown.</p>\n" if len(rows) > _MAX_ROWS else ""
     return f"<section>\n<h2>{heading}</h2>\n{chart}{content}{footnote}</section>\n"
 
 
-def _cells(row: Sequence[Cell], max_value: int, titles: Sequence[str]) -> str:
+def _make_cells(row: Sequence[Cell], max_value: int, titles: Sequence[str]) -> str:
     """Return the cells of a row as HTML, shaded by their counts from 0 to `max_value` unless `max_value` is 0."""
     parts = []
     for i, cell in enumerate(row):
@@ -95,7 +95,7 @@ def _cells(row: Sequence[Cell], max_value: int, titles: Sequence[str]) -> str:
     return "".join(parts)
 
 
-def _curves(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
+def _draw_curves(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
     """Return charts of the loss and each metric by epoch, for the training set and any validation set."""
     epochs, *columns = ([float(cell) for cell in column] for column in zip(*rows, strict=True))
     values = dict(zip(titles[1:], columns, strict=True))
@@ -106,7 +106,7 @@ def _curves(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
         finite = finite[np.isfinite(finite)]
         low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
         high = high if high > low else low + 1
-        charts.append(_chart(lines, "epoch", name, (min(epochs), max(max(epochs), 2)), (low, high)))
+        charts.append(_draw_chart(lines, "epoch", name, (min(epochs), max(max(epochs), 2)), (low, high)))
     return charts
 
 
@@ -118,7 +118,7 @@ _BOTTOM_MARGIN = 45
 _DASHES = ("solid", "dashed")
 
 
-def _chart(lines: Lines, x_name: str, y_name: str, x_range: Range, y_range: Range) -> str:
+def _draw_chart(lines: Lines, x_name: str, y_name: str, x_range: Range, y_range: Range) -> str:
     """Return a line chart as SVG; the table next to it gives the same numbers to screen readers."""
 
     def to_pixels(x: float, y: float) -> tuple[float, float]:

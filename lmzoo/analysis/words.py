@@ -165,12 +165,12 @@ def surprisal(
         )
     cleaned = clean_texts(texts)
     if isinstance(model, BidirectionalLM):
-        return _bidirectional_surprisal(model, cleaned, batch_size)
+        return _compute_bidirectional_surprisal(model, cleaned, batch_size)
     text_spans = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned)
     results = []
     for text, spans, scores in zip(cleaned, text_spans, model.score(cleaned, batch_size), strict=True):
         words = place_words(text)
-        token_values = _token_surprisal(spans, scores)
+        token_values = _compute_token_surprisal(spans, scores)
         word_indices, token_indices = tokens_of_words(words, spans)
         word_values = np.zeros(len(words))
         np.add.at(word_values, word_indices, token_values[token_indices])
@@ -179,7 +179,9 @@ def surprisal(
     return results
 
 
-def _bidirectional_surprisal(model: BidirectionalLM, texts: list[str], batch_size: int) -> list[list[WordSurprisal]]:
+def _compute_bidirectional_surprisal(
+    model: BidirectionalLM, texts: list[str], batch_size: int
+) -> list[list[WordSurprisal]]:
     words = [place_words(text) for text in texts]
     nonempty = [i for i, text_words in enumerate(words) if text_words]
     results: list[list[WordSurprisal]] = [[] for _ in texts]
@@ -191,7 +193,7 @@ def _bidirectional_surprisal(model: BidirectionalLM, texts: list[str], batch_siz
     return results
 
 
-def _token_surprisal(spans: Sequence[TokenSpan], scores: Sequence[TokenScore]) -> np.ndarray:
+def _compute_token_surprisal(spans: Sequence[TokenSpan], scores: Sequence[TokenScore]) -> np.ndarray:
     """Return the surprisal of each token, float64 (T,), NaN for tokens without a score, such as GPT's first token."""
     values = np.full(len(spans), np.nan)
     pending = [*scores]

@@ -317,7 +317,7 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
         original = layout.copies.get(canonical)
         if canonical in matched_names:
             continue
-        if reason := _reason_to_ignore(layout, canonical, head, matched_names):
+        if reason := _find_reason_to_ignore(layout, canonical, head, matched_names):
             left_out[name] = reason
         elif original in matched_names:
             _check_tensor(tensors, name, tensors.shape(matched_names[original]), f"a copy of {original}")
@@ -445,7 +445,7 @@ def _check_tensor(tensors: TensorFile, name: str, shape: Shape, purpose: str) ->
         raise PresetError(f"{tensors.file_of(name)}: {name!r} holds {tensors.dtype(name)}, expected floats.")
 
 
-def _reason_to_ignore(layout: Layout, canonical: str, head: str | None, read_names: Collection[str]) -> str | None:
+def _find_reason_to_ignore(layout: Layout, canonical: str, head: str | None, read_names: Collection[str]) -> str | None:
     """Return the reason to ignore a tensor, or None if it belongs to the model.
 
     Args:

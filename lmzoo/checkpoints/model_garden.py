@@ -35,18 +35,20 @@ def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
     Raises:
         PresetError: If a tensor has the wrong number of heads; the message names the file and the tensor.
     """
-    joined = join_heads(checkpoint, num_heads, _heads_axis)
-    return PlacedTensors(checkpoint.path, {_original_name(name): Place(joined, name) for name in checkpoint.names()})
+    joined = join_heads(checkpoint, num_heads, _find_heads_axis)
+    return PlacedTensors(
+        checkpoint.path, {_get_original_name(name): Place(joined, name) for name in checkpoint.names()}
+    )
 
 
-def _heads_axis(name: str) -> int | None:
+def _find_heads_axis(name: str) -> int | None:
     """Return the axis of the attention heads in a tensor, or None if it has no such axis."""
-    if match := re.search(r"/attention/self/(?:query|key|value)/(kernel|bias)$", _original_name(name)):
+    if match := re.search(r"/attention/self/(?:query|key|value)/(kernel|bias)$", _get_original_name(name)):
         return 1 if match[1] == "kernel" else 0
-    return 0 if _original_name(name).endswith("/attention/output/dense/kernel") else None
+    return 0 if _get_original_name(name).endswith("/attention/output/dense/kernel") else None
 
 
-def _original_name(name: str) -> str:
+def _get_original_name(name: str) -> str:
     if not (match := _NAME.fullmatch(name)):
         return name
     layer = int(match[1])

@@ -24,7 +24,7 @@ def read_activation(stored: object, key: str, file: Path) -> str:
     """
     short_names = {name: f"torch.nn.{torch_class}" for name, torch_class in _CLASSES.items()}
     activation = next(
-        (name for name, short_name in short_names.items() if stored in (short_name, _full_name(name))), ""
+        (name for name, short_name in short_names.items() if stored in (short_name, _get_full_name(name))), ""
     )
     require_value(activation, file, key, f"one of {', '.join(short_names.values())}", stored)
     return activation
@@ -40,8 +40,8 @@ def write_activation(name: str) -> str:
         raise PresetError(
             f"The format 'hf' cannot express the activation {name!r} after a head: PyTorch has no class for it."
         )
-    return _full_name(name)
+    return _get_full_name(name)
 
 
-def _full_name(name: str) -> str:
+def _get_full_name(name: str) -> str:
     return f"torch.nn.modules.{'linear' if name == 'linear' else 'activation'}.{_CLASSES[name]}"

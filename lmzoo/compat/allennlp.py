@@ -136,7 +136,7 @@ class Elmo(keras.layers.Layer):
             features = {"character_ids": ids}
         else:
             assert self._cache is not None  # without a cache, `word_inputs` is None here; for mypy
-            features = self._word_features(self._cache, inputs, word_inputs)
+            features = self._make_word_features(self._cache, inputs, word_inputs)
         layers, mask, _ = self.backbone.marked_layers(features, training=training)  # each (B, T + 2, 2P)
         positions = slice(None)
         token_mask = mask
@@ -152,7 +152,7 @@ class Elmo(keras.layers.Layer):
         output_mask = ops.reshape(token_mask, (*leading_shape, ops.shape(token_mask)[1]))
         return {"elmo_representations": representations, "mask": output_mask}
 
-    def _word_features(self, cache: np.ndarray, inputs: Tensor, word_inputs: Tensor) -> Features:
+    def _make_word_features(self, cache: np.ndarray, inputs: Tensor, word_inputs: Tensor) -> Features:
         """Return the backbone's inputs: word vectors from the cache, or from characters for words that it lacks."""
         check_like("inputs", inputs, keras.KerasTensor((*word_inputs.shape, None), "int32"))
         ids = ops.reshape(ops.cast(word_inputs, "int32"), (-1, ops.shape(word_inputs)[-1]))  # (B, T)

@@ -104,9 +104,9 @@ def add_errors(report: Report, texts: Sequence[str]) -> Report:
         if has_probability.any():
             result = calibration(judged.probability[has_probability], judged.error[has_probability] == 0)
             scores["ece"] = result.error
-            tables[CALIBRATION] = _calibration_table(result)
+            tables[CALIBRATION] = _make_calibration_table(result)
     tables[f"by {LENGTH}"] = _slices("characters", [len(text) for text in texts], judged)
-    tables[WORST] = _worst(judged, texts)
+    tables[WORST] = _make_worst_table(judged, texts)
     return replace(report, scores=scores, tables=tables)
 
 
@@ -213,7 +213,7 @@ def _get_judged(report: Report) -> Judged:
     return report.judged
 
 
-def _calibration_table(result: Calibration) -> Cells:
+def _make_calibration_table(result: Calibration) -> Cells:
     """Return a calibration table with a row for each bin that is not empty."""
     names = [f"{low:.2f}-{high:.2f}" for low, high in itertools.pairwise(result.bounds)]
     columns = (array.tolist() for array in (result.counts, result.confidence, result.accuracy))
@@ -221,7 +221,7 @@ def _calibration_table(result: Calibration) -> Cells:
     return ["probability", "count", "confidence", "accuracy"], rows
 
 
-def _worst(judged: Judged, texts: Sequence[str]) -> Cells:
+def _make_worst_table(judged: Judged, texts: Sequence[str]) -> Cells:
     """Return a table of the most confident wrong predictions or, for numeric predictions, of the largest errors."""
     confidence = np.zeros(len(judged.error)) if judged.probability is None else np.nan_to_num(judged.probability)
     order = np.lexsort((-confidence, -judged.error))

@@ -128,7 +128,7 @@ def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequ
         is_constant = len({*actual, *predicted}) < 2
         scores["mcc"] = 0.0 if is_constant else float(metrics.matthews_corrcoef(actual, predicted))
     by_class = metrics.precision_recall_fscore_support(actual, predicted, labels=names, zero_division=0)
-    tables = {"classes": _class_table("class", names, by_class)}
+    tables = {"classes": _make_class_table("class", names, by_class)}
     if len(names) <= _MAX_CONFUSION_CLASSES:
         matrix: list[list[Cell]] = [[name, *counts] for name, counts in zip(names, confusion.tolist(), strict=True)]
         tables["confusion"] = (["actual \\ predicted", *names], matrix)
@@ -159,7 +159,7 @@ def compare_label_sets(
         "macro_f1": float(by_class[2][is_used].mean()) if is_used.any() else 0.0,
         "exact": float(metrics.accuracy_score(*indicators)),
     }
-    return Report(scores, {"classes": _class_table("class", names, by_class)})
+    return Report(scores, {"classes": _make_class_table("class", names, by_class)})
 
 
 def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> Report:
@@ -209,7 +209,7 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
         )
         averages = dict(zip(averages, map(float, (*micro_scores[:3], by_type[2].mean())), strict=True))
     scores |= {name: value for name, value in averages.items() if scheme or name == "macro_f1"}
-    return Report(scores, {"types" if scheme else "labels": _class_table("label", types, by_type)})
+    return Report(scores, {"types" if scheme else "labels": _make_class_table("label", types, by_type)})
 
 
 def shorten(text: str, length: int) -> str:
@@ -228,7 +228,7 @@ def _format_table(rows: Sequence[Sequence[Cell]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
-def _class_table(title: str, names: Sequence[str], columns: Sequence[np.ndarray]) -> Cells:
+def _make_class_table(title: str, names: Sequence[str], columns: Sequence[np.ndarray]) -> Cells:
     """Return a table of precision, recall, F1 and count by class, from scikit-learn's arrays."""
     *scores, counts = (column.tolist() for column in columns)
     rows: list[list[Cell]] = [[*row, int(count)] for *row, count in zip(names, *scores, counts, strict=True)]

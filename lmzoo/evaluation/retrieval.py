@@ -72,14 +72,14 @@ def _score_ranking(gains: np.ndarray, best_gains: np.ndarray, k: int) -> dict[st
     ranks = np.flatnonzero(is_relevant) + 1
     precisions = np.arange(1, len(ranks) + 1) / ranks
     return {
-        "ndcg": _dcg(gains) / _dcg(best_gains[:k]),
+        "ndcg": _compute_dcg(gains) / _compute_dcg(best_gains[:k]),
         "mrr": 1 / float(ranks[0]) if len(ranks) else 0.0,
         "map": float(precisions.sum()) / len(best_gains),
         "recall": len(ranks) / len(best_gains),
     }
 
 
-def _dcg(gains: np.ndarray) -> float:
+def _compute_dcg(gains: np.ndarray) -> float:
     """Return the discounted cumulative gain."""
     return float((gains / np.log2(np.arange(2, len(gains) + 2))).sum())
 

@@ -68,8 +68,8 @@ def word_similarity(
     if len(covered) < 2:
         counts = f"{len(covered)} of {len(triples)}"
         raise ValueError(f"Expected two or more pairs of words in the vocabulary, got {counts}.")
-    firsts = _unit_vectors(embedder, [rows_by_word[first][0] for first, _, _ in covered])
-    seconds = _unit_vectors(embedder, [rows_by_word[second][0] for _, second, _ in covered])
+    firsts = _compute_unit_vectors(embedder, [rows_by_word[first][0] for first, _, _ in covered])
+    seconds = _compute_unit_vectors(embedder, [rows_by_word[second][0] for _, second, _ in covered])
     cosines = (firsts * seconds).sum(axis=1)
     judgments = np.array([score for _, _, score in covered])
     scores = {
@@ -154,7 +154,7 @@ def _answer(
         for start in range(0, len(questions), size):
             part = questions[start : start + size]
             rows = np.array([[rows_by_word[word][0] for word in words[:3]] for words in part])  # (n, 3)
-            vectors = _unit_vectors(embedder, rows.reshape(-1)).reshape(*rows.shape, -1)  # (n, 3, H)
+            vectors = _compute_unit_vectors(embedder, rows.reshape(-1)).reshape(*rows.shape, -1)  # (n, 3, H)
             scores = embedder.score_analogies(vectors, method)[:, :num_words]
             for words, word_scores in zip(part, scores, strict=True):
                 word_scores[list(itertools.chain.from_iterable(rows_by_word[word] for word in words[:3]))] = -np.inf
@@ -172,7 +172,7 @@ def _group_rows_by_word(embedder: WordVectorModel, num_words: int) -> dict[str, 
     return rows_by_word
 
 
-def _unit_vectors(embedder: WordVectorModel, rows: Any) -> np.ndarray:
+def _compute_unit_vectors(embedder: WordVectorModel, rows: Any) -> np.ndarray:
     """Return the vectors in rows, scaled to length 1: float32 (n, H)."""
     vectors = embedder.vectors[rows]
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)

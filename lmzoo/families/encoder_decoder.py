@@ -66,8 +66,8 @@ class EncoderDecoderBackbone(Backbone):
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         encoder_states = cls._run_stack(layers, "encoder", inputs["token_ids"], mask)
         target_mask = ops.cast(inputs["decoder_padding_mask"], "bool")  # (B, S)
-        source = {"source": encoder_states[-1], "source_mask": mask}
-        hidden_states = cls._run_stack(layers, "decoder", inputs["decoder_token_ids"], target_mask, **source)
+        source_arguments = {"source": encoder_states[-1], "source_mask": mask}
+        hidden_states = cls._run_stack(layers, "decoder", inputs["decoder_token_ids"], target_mask, **source_arguments)
         last = ops.maximum(ops.sum(inputs["decoder_padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
         pooled = GatherPositions(dtype=dtype, name="last_token")(hidden_states[-1], last)[:, 0]  # (B, H)
         outputs = {
@@ -83,7 +83,7 @@ class EncoderDecoderBackbone(Backbone):
     def _run_stack(layers: dict[str, Any], stack: str, ids: Tensor, mask: Tensor, **source: Any) -> list[Tensor]:
         """Return all hidden states of the stack `"encoder"` or `"decoder"`; see `compute_states`."""
         parts = (layers.get(f"{stack}_bias"), layers.get(f"{stack}_norm"), layers.get("output_dropout"))
-        return compute_states(layers["embeddings"](ids), mask, layers[f"{stack}_blocks"], *parts, **source)
+        return compute_states(layers["embeddings"](ids), mask, layers[f"{stack}_iterate_blocks"], *parts, **source)
 
     def source_attention_scores(self, inputs: Features) -> list[Tensor]:
         """Return each decoder block's attention probabilities over the source tokens, without dropout.

@@ -80,11 +80,11 @@ class LoraModel(NamedInputsModel):
         again.load_lora_weights("reviews.lora.h5")
         ```
         """
-        path = _lora_path(filepath)
+        path = _check_lora_path(filepath)
         if not self.lora_rank:
             raise ValueError(f"This {type(self).__name__} has no LoRA to save. Call `enable_lora(rank)` first.")
         arrays = [(_RANK, np.array(self.lora_rank))]
-        for layer_path, layer in _lora_layers(self).items():
+        for layer_path, layer in _list_lora_layers(self).items():
             arrays += [(f"lora/{layer_path}/{update.name}", _as_array(update)) for update in get_updates(layer)]
         write_hdf5(path, arrays)
 
@@ -103,7 +103,7 @@ class LoraModel(NamedInputsModel):
                 layers. The model is left unchanged.
             ValueError: If the path has another suffix, or the model has LoRA with another rank or in other layers.
         """
-        path = _lora_path(filepath)
+        path = _check_lora_path(filepath)
         rank, updates = _read_updates(path)
         layers = {layer.path: layer for layer in sublayers(self) if hasattr(layer, "enable_lora")}
         for layer_path, arrays in updates.items():
@@ -120,7 +120,7 @@ class LoraModel(NamedInputsModel):
                 f"{path} holds updates of rank {rank}, but the LoRA of this {type(self).__name__} has rank "
                 f"{self.lora_rank}. Load them into a model without LoRA."
             )
-        elif unmatched_paths := sorted(_lora_layers(self).keys() ^ updates.keys()):
+        elif unmatched_paths := sorted(_list_lora_layers(self).keys() ^ updates.keys()):
             raise ValueError(
                 f"{path} holds updates of other layers than the LoRA of this {type(self).__name__}: only one of them "
                 f"has {unmatched_paths[0]!r}. Load them into a model without LoRA."
@@ -158,7 +158,7 @@ def freeze_others(model: keras.Model, targets: Sequence[keras.layers.Layer]) -> 
                 weight.trainable &= id(weight) in inner_ids
 
 
-def _lora_layers(model: keras.Model) -> dict[str, keras.layers.Layer]:
+def _list_lora_layers(model: keras.Model) -> dict[str, keras.layers.Layer]:
     """Return the layers with low-rank updates, by path."""
     return {layer.path: layer for layer in sublayers(model) if getattr(layer, "lora_enabled", False)}
 
@@ -169,7 +169,7 @@ def _as_array(variable: keras.Variable) -> np.ndarray:
     return keras.ops.convert_to_numpy(value)
 
 
-def _lora_path(filepath: str | Path) -> Path:
+def _check_lora_path(filepath: str | Path) -> Path:
     """Return the path of a LoRA file with `~` expanded, after checking its suffix.
 
     Raises:

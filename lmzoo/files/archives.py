@@ -42,7 +42,7 @@ def unpack(archive: Path, folder: Path) -> None:
         OSError: if the files cannot be written.
     """
     remaining_bytes = _MAX_RATIO * archive.stat().st_size + _ALLOWANCE
-    members = _tar_members(archive) if archive.suffix in (".gz", ".tgz") else _zip_members(archive)
+    members = _iterate_tar_members(archive) if archive.suffix in (".gz", ".tgz") else _iterate_zip_members(archive)
     try:
         for count, (name, size, open_content) in enumerate(members):
             remaining_bytes -= size
@@ -67,7 +67,7 @@ def unpack(archive: Path, folder: Path) -> None:
         raise ValueError(f"{archive.name} is damaged or not an archive ({error}).") from error
 
 
-def _zip_members(path: Path) -> Iterator[_Member]:
+def _iterate_zip_members(path: Path) -> Iterator[_Member]:
     """Yield the members of a zip file."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
@@ -79,7 +79,7 @@ def _zip_members(path: Path) -> Iterator[_Member]:
             yield info.filename, info.file_size, None if info.is_dir() else functools.partial(archive.open, info)
 
 
-def _tar_members(path: Path) -> Iterator[_Member]:
+def _iterate_tar_members(path: Path) -> Iterator[_Member]:
     """Yield the members of a compressed tar file."""
     with _Metered(path) as file:
         with tarfile.open(fileobj=file, mode="r|") as archive:

@@ -51,7 +51,7 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_b
         return None
     if directory is None and jax.config.jax_compilation_cache_dir:
         return Path(jax.config.jax_compilation_cache_dir)
-    path = Path(directory or cache_directory() / "jax" / _machine()).expanduser().resolve()
+    path = Path(directory or cache_directory() / "jax" / _identify_machine()).expanduser().resolve()
     jax.config.update("jax_compilation_cache_dir", os.fspath(path))
     jax.config.update("jax_compilation_cache_max_size", max_bytes)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _MIN_SECONDS)
@@ -61,7 +61,7 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_b
     return path
 
 
-def _machine() -> str:
+def _identify_machine() -> str:
     """Return an identifier of the jaxlib version and the processor's instruction set, on which programs depend."""
     try:
         instructions = re.findall(r"^(?:flags|Features)\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:1]

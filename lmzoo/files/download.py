@@ -51,26 +51,26 @@ def download(path: Path, file: RemoteFile) -> None:
         OSError: if the server fails, is silent or too slow; the downloaded part remains for the next attempt.
     """
     for requests_left in reversed(range(_MAX_REQUESTS)):
-        previous_size = _size_of(path)
+        previous_size = _get_file_size(path)
         try:
-            _request(path, file)
+            _request_file(path, file)
             break
         except ConnectionError:
-            if not requests_left or _size_of(path) == previous_size:
+            if not requests_left or _get_file_size(path) == previous_size:
                 raise
     if problem := mismatch(path, file.size, file.sha256):
         path.unlink()
         raise ValueError(f"{file.url} is not the expected file: {problem}.")
 
 
-def _size_of(path: Path) -> int:
+def _get_file_size(path: Path) -> int:
     """Return the size of a file in bytes, or 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 
-def _request(path: Path, file: RemoteFile) -> None:
+def _request_file(path: Path, file: RemoteFile) -> None:
     """Request a file, or the rest of a partial download, and write the response to `path`."""
-    downloaded_bytes = _size_of(path)
+    downloaded_bytes = _get_file_size(path)
     tag_file = path.with_name(f"{path.name}.etag")
     if downloaded_bytes and downloaded_bytes == file.size:
         return
@@ -92,7 +92,7 @@ def _write_response(response: requests.Response, path: Path, tag_file: Path, fil
         ConnectionError: if the download was cut off, or cannot be resumed.
         ValueError: if the response is not the expected file.
     """
-    downloaded_bytes = _size_of(path)
+    downloaded_bytes = _get_file_size(path)
     partial = response.status_code == http.HTTPStatus.PARTIAL_CONTENT
     has_wrong_range = partial and not response.headers.get("Content-Range", "").startswith(f"bytes {downloaded_bytes}-")
     if has_wrong_range or response.status_code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:

@@ -337,7 +337,9 @@ class SelfAttention(ConfiguredLayer):
         elif cache is None and self.reach is None and bias is None and not has_dropout and _is_fused(query, key):
             context = attention_by_length(query, key, value, padding_mask, self.mask == "causal", "cudnn", self.scale)
         else:
-            probabilities = self._visible_probabilities(query, key, padding_mask, positions, bias)  # (B, N, S, T)
+            probabilities = self._compute_visible_probabilities(
+                query, key, padding_mask, positions, bias
+            )  # (B, N, S, T)
             probabilities = self.dropout(probabilities, training=training)
             context = ops.matmul(probabilities, value)  # (B, N, S, D)
         output = self._join_and_project_heads(context, ops.shape(inputs if queries is None else queries))  # (B, S, H)
@@ -370,7 +372,7 @@ class SelfAttention(ConfiguredLayer):
         key_positions = positions if same else ops.arange(ops.shape(key)[2])  # (T,)
         return rotate(query, positions, self.rotary_wavelength), rotate(key, key_positions, self.rotary_wavelength)
 
-    def _visible_probabilities(
+    def _compute_visible_probabilities(
         self, query: Tensor, key: Tensor, padding_mask: Tensor, positions: Tensor | None, bias: Tensor | None
     ) -> Tensor:
         """Return the attention probabilities, (B, N, S, T), of queries at `positions` over the keys they see."""
@@ -429,7 +431,7 @@ class SelfAttention(ConfiguredLayer):
             (query,), (key,) = self._heads(queries, self.query), self._heads(inputs, self.key)
         positions = self._positions_of(inputs if queries is None else queries, positions, None)  # (S,) or (B, S)
         query, key = self._rotate(query, key, positions, queries is None)
-        return self._visible_probabilities(query, key, padding_mask, positions, bias)
+        return self._compute_visible_probabilities(query, key, padding_mask, positions, bias)
 
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, queries: Any = None, cache: Any = None, *_: Any, **__: Any

@@ -29,7 +29,7 @@ def make_first_row_zero(initializer: keras.initializers.Initializer) -> Callable
     return initialize
 
 
-def _scaled_normal(fan_in: int) -> keras.initializers.Initializer:
+def _make_scaled_normal(fan_in: int) -> keras.initializers.Initializer:
     return keras.initializers.RandomNormal(stddev=fan_in**-0.5)
 
 
@@ -46,7 +46,7 @@ class Highway(keras.layers.Layer):
         self.carry, self.transform = (
             Dense(
                 width,
-                kernel_initializer=_scaled_normal(width),
+                kernel_initializer=_make_scaled_normal(width),
                 bias_initializer=keras.initializers.Constant(bias),
                 dtype=self.dtype_policy,
                 name=name,
@@ -116,7 +116,7 @@ class CharacterEncoder(ConfiguredLayer):
         self.highways = [Highway(dtype=policy, name=f"highway_{i}") for i in range(num_highway)]
         self.projection = None
         if self.num_filters != output_dim:
-            initializer = _scaled_normal(self.num_filters)
+            initializer = _make_scaled_normal(self.num_filters)
             self.projection = Dense(output_dim, kernel_initializer=initializer, dtype=policy, name="projection")
 
     def build(self, input_shape: Shape) -> None:
@@ -131,7 +131,7 @@ class CharacterEncoder(ConfiguredLayer):
         for i, (width, count) in enumerate(self.filters):
             initializer = keras.initializers.RandomUniform(-0.05, 0.05)
             if self.activation == "tanh":
-                initializer = _scaled_normal(width * self.embedding_dim)
+                initializer = _make_scaled_normal(width * self.embedding_dim)
             shape = (width, self.embedding_dim, count)
             self.kernels.append(self.add_weight(shape=shape, initializer=initializer, name=f"kernel_{i}"))
             self.biases.append(self.add_weight(shape=(count,), initializer="zeros", name=f"bias_{i}"))

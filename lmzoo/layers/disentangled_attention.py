@@ -52,7 +52,7 @@ def compute_buckets(bucket_size: int, max_distance: int) -> np.ndarray:
     """
     middle = bucket_size // 2
     scale = np.log(np.float32((max_distance - 1) / middle))
-    longest = _saturation_distance(bucket_size, middle, max_distance)
+    longest = _compute_saturation_distance(bucket_size, middle, max_distance)
     distances = np.arange(longest + 1)
     buckets = distances.copy()
     is_far = distances > middle
@@ -65,7 +65,7 @@ def compute_buckets(bucket_size: int, max_distance: int) -> np.ndarray:
     return np.clip(signed_buckets + bucket_size, 0, 2 * bucket_size - 1).astype("int32")
 
 
-def _saturation_distance(bucket_size: int, middle: int, max_distance: int) -> int:
+def _compute_saturation_distance(bucket_size: int, middle: int, max_distance: int) -> int:
     """Return a distance beyond which all distances share a row."""
     if middle < 2 or max_distance - 1 <= middle:
         return middle + 1

@@ -14,7 +14,7 @@ from lmzoo.common.tensor_types import Shape, Tensor
 _LEVELS = 1 << 16  # values of 16 random bits
 
 
-def _random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
+def _draw_random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
     """Return uniform uint16 values, two from each random 32-bit word, or None on backends that cannot do so cheaply."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -75,7 +75,7 @@ class Dropout(keras.layers.Layer):
         if not training or threshold == 0:
             return inputs
         seed = self.seed_generator.next()
-        bits = _random_bits(self.mask_shape(inputs), seed)
+        bits = _draw_random_bits(self.mask_shape(inputs), seed)
         if bits is None:
             return keras.random.dropout(inputs, self.rate, self.mask_shape(inputs), seed=self.seed_generator)
         scale = ops.cast(_LEVELS / (_LEVELS - threshold), inputs.dtype)

@@ -41,7 +41,7 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
         """Return a tensor of random values, or of arbitrary values inside `skip_initial_values`."""
         if _skipped.get():
-            return _uninitialized(shape, dtype)
+            return _make_uninitialized(shape, dtype)
         if keras.backend.backend() != "jax" or not isinstance(self.seed, int):
             return super().__call__(shape, dtype)
         rng = np.random.default_rng(self.seed)
@@ -65,13 +65,13 @@ class Orthogonal(keras.initializers.Orthogonal):
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
         """Return a tensor of random values, or of arbitrary values inside `skip_initial_values`."""
         if _skipped.get():
-            return _uninitialized(shape, dtype)
+            return _make_uninitialized(shape, dtype)
         dtype = keras.backend.standardize_dtype(dtype)
         wide_dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
         return keras.ops.cast(super().__call__(shape, wide_dtype), dtype)
 
 
-def _uninitialized(shape: Shape, dtype: str | None) -> Tensor:
+def _make_uninitialized(shape: Shape, dtype: str | None) -> Tensor:
     """Return a tensor of arbitrary values.
 
     On TensorFlow, unlike zeros, it takes no memory before it is written to. Elsewhere it comes from NumPy, since JAX

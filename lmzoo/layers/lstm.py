@@ -149,7 +149,7 @@ def lstm_recurrence(
         def gradient(*upstream: Tensors, **_: object) -> tuple[Tensor, ...]:
             # TensorFlow passes the gradients as separate arguments, JAX as one tuple.
             upstream_all = upstream[0] if len(upstream) == 1 else upstream
-            by_stream = _recurrence_gradient(streams, results, upstream_all[:count], cell_clip, projection_clip)
+            by_stream = _compute_recurrence_gradient(streams, results, upstream_all[:count], cell_clip, projection_clip)
             return tuple(gradient for gradients in by_stream for gradient in gradients)
 
         return (*outputs, *memories), gradient
@@ -159,7 +159,7 @@ def lstm_recurrence(
     return ops.custom_gradient(run)
 
 
-def _recurrence_gradient(
+def _compute_recurrence_gradient(
     streams: Tensors,
     results: Tensors,
     upstream: Sequence[Tensor],

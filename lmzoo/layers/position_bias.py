@@ -118,12 +118,12 @@ class RelativePositionBias(ConfiguredLayer):
 
     def _compute_buckets_at(self, distances: Tensor, is_after: Tensor) -> Tensor:
         """Return the buckets of keys at `distances`, int (...), where `is_after`, bool (...), after the query."""
-        is_reached = distances[..., None] >= ops.convert_to_tensor(self._bounds(), "int32")  # (..., bounds)
+        is_reached = distances[..., None] >= ops.convert_to_tensor(self._compute_bounds(), "int32")  # (..., bounds)
         buckets = ops.sum(ops.cast(is_reached, "int32"), axis=-1)  # (...)
         after = 0 if self.causal else buckets + self.num_buckets // 2
         return ops.where(is_after, after, buckets)
 
-    def _bounds(self) -> list[int]:
+    def _compute_bounds(self) -> list[int]:
         """Return the smallest distance in each bucket of one direction, except the first bucket."""
         buckets = self.num_buckets if self.causal else self.num_buckets // 2
         num_exact = buckets // 2  # buckets of one distance each

@@ -74,7 +74,7 @@ class RecurrentLayer(ConfiguredLayer):
         columns = CELLS[self.cell] * width
         self.kernel = self.add_weight((get_width(inputs_shape), columns), "glorot_uniform", name="kernel")
         self.recurrent_kernel = self.add_weight((width, columns), Orthogonal(), name="recurrent_kernel")
-        self.bias = self.add_weight((columns,), _lstm_bias if self.cell == "lstm" else "zeros", name="bias")
+        self.bias = self.add_weight((columns,), _make_lstm_bias if self.cell == "lstm" else "zeros", name="bias")
         if self.cell == "gru":
             self.candidate_bias = self.add_weight((width,), "zeros", name="candidate_bias")
 
@@ -135,7 +135,7 @@ def _run_gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor, *
     return scan(step, start, z, tensor_lists=tensor_lists)[1]
 
 
-def _lstm_bias(shape: tuple[int], dtype: str | None = None) -> Tensor:
+def _make_lstm_bias(shape: tuple[int], dtype: str | None = None) -> Tensor:
     """Return the initial bias of an LSTM: zeros, and ones for the forget gate (Jozefowicz et al., 2015)."""
     zeros, ones = (make((shape[0] // 4,), dtype) for make in (ops.zeros, ops.ones))
     return ops.concatenate([zeros, zeros, ones, zeros])

@@ -123,7 +123,9 @@ class TransformerBlock(ConfiguredLayer):
         rate = dropout if attention_dropout is None else attention_dropout
         self.attention = self.make_attention(rate)
         self.attention_layer_norm = layer_norm("attention_layer_norm") if attention_norm else None
-        self.source_attention = self._self_attention(rate, "padding", "source_attention") if reads_source else None
+        self.source_attention = (
+            self._apply_self_attention(rate, "padding", "source_attention") if reads_source else None
+        )
         self.source_layer_norm = layer_norm("source_layer_norm") if reads_source else None
         self.intermediate_dense = dense(intermediate_dim, "intermediate_dense")
         self.gate_dense = dense(intermediate_dim, "gate_dense") if gated else None
@@ -133,9 +135,9 @@ class TransformerBlock(ConfiguredLayer):
 
     def make_attention(self, dropout: float) -> keras.layers.Layer:
         """Return the block's attention layer."""
-        return self._self_attention(dropout, self.mask, "attention")
+        return self._apply_self_attention(dropout, self.mask, "attention")
 
-    def _self_attention(self, dropout: float, mask: str, name: str) -> SelfAttention:
+    def _apply_self_attention(self, dropout: float, mask: str, name: str) -> SelfAttention:
         return SelfAttention(
             self.num_heads,
             self.hidden_dim,
@@ -226,13 +228,13 @@ class TransformerBlock(ConfiguredLayer):
             x = x + self.dropout(y, training=training)
             x = self.source_layer_norm(x) if self.norm == "post" else x
         y = self.output_layer_norm(x) if self.norm == "pre" else x
-        y = self._intermediate(as_rows(y))  # (B·S, I)
+        y = self._compute_intermediate(as_rows(y))  # (B·S, I)
         y = self.dropout(y, training=training) if self.hidden_dropout else y
         y = ops.reshape(apply_dense(self.output_dense, y), ops.shape(x))  # (B, S, H)
         x = x + self.dropout(y, training=training)
         return self.output_layer_norm(x) if self.norm == "post" else x
 
-    def _intermediate(self, rows: Tensor) -> Tensor:
+    def _compute_intermediate(self, rows: Tensor) -> Tensor:
         """Return the hidden layer of the feed-forward network, (B·S, I), for its inputs, (B·S, H)."""
         x = get_activation(self.activation)(apply_dense(self.intermediate_dense, rows))
         return x if self.gate_dense is None else x * apply_dense(self.gate_dense, rows)

@@ -69,7 +69,7 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
         num_predecessors = np.bincount(longer.suffixes, minlength=len(level.keys))
         np.copyto(level.counts, num_predecessors, where=~level.starts)
     levels[0].counts[START] = 0
-    estimates = [_discounts(level.counts) for level in levels]
+    estimates = [_estimate_discounts(level.counts) for level in levels]
     # No warning for unigrams: a small vocabulary has no rare tokens, and most predictions use longer n-grams.
     if missing_orders := [n for n, amounts in enumerate(estimates, 1) if amounts is None and n >= min(order, 2)]:
         warnings.warn(
@@ -114,7 +114,7 @@ def _count(tokens: np.ndarray, vocabulary_size: int, order: int) -> list[_Counts
     return levels
 
 
-def _discounts(counts: np.ndarray) -> Discounts | None:
+def _estimate_discounts(counts: np.ndarray) -> Discounts | None:
     """Return the discounts D1, D2 and D3 of an order (equation 26), or None if they cannot be estimated."""
     n1, n2, n3, n4 = (int(n) for n in np.bincount(np.minimum(counts, 5), minlength=6)[1:5])
     if not (n1 and n2 and n3 and n4):

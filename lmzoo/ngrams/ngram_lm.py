@@ -120,12 +120,12 @@ class NgramLM:
             words, tokens = _learn(self._sentences(documents, True, "Counting words", verbose), min_frequency)
         else:
             words = self._words
-            tokens = np.concatenate([np.zeros(0, "int32"), *self._encoded(documents, "Tokenizing", verbose)])
+            tokens = np.concatenate([np.zeros(0, "int32"), *self._encode_buffer(documents, "Tokenizing", verbose)])
         if not len(tokens):
             raise ValueError("The documents hold no words.")
         table, discounts = estimate(tokens, len(words), self.order)
         if self._learns_words:
-            self._set_vocabulary(_word_tokenizer(words), words)
+            self._set_vocabulary(_make_word_tokenizer(words), words)
         self._table = table
         self.discounts = discounts
 
@@ -145,7 +145,7 @@ class NgramLM:
         self._check_fitted()
         total_log_probability = 0.0
         count = 0
-        for tokens in self._encoded(documents, "Evaluating", verbose):
+        for tokens in self._encode_buffer(documents, "Evaluating", verbose):
             log_probabilities = self._table.log_probabilities(tokens)[tokens != START]
             total_log_probability += log_probabilities.sum()
             count += len(log_probabilities)
@@ -268,7 +268,7 @@ class NgramLM:
                 yield from itertools.chain.from_iterable(reader)
                 reader.report(reader.count)
 
-    def _encoded(self, documents: Iterable[str | Document], title: str, verbose: bool) -> Iterator[np.ndarray]:
+    def _encode_buffer(self, documents: Iterable[str | Document], title: str, verbose: bool) -> Iterator[np.ndarray]:
         """Yield the tokens of documents, int32 (T,), in groups of sentences."""
         start = len(self._tokens) - 2
         end = len(self._tokens) - 1
@@ -317,7 +317,7 @@ class NgramLM:
         model = cls(table.order, tokenizer)
         if tokenizer is not None and (missing := {*words[len(SPECIAL) :]} - {*tokenizer.vocabulary}):
             raise ValueError(f"The tokenizer lacks {len(missing):,} words of {path}, such as {min(missing)!r}.")
-        model._set_vocabulary(tokenizer or _word_tokenizer(words), words)
+        model._set_vocabulary(tokenizer or _make_word_tokenizer(words), words)
         model._table = table
         return model
 
@@ -345,7 +345,7 @@ def _learn(sentences: Iterable[Sequence[str]], min_frequency: int) -> tuple[list
     return [*SPECIAL, *frequent_words], new_ids[tokens]
 
 
-def _word_tokenizer(words: Sequence[str]) -> WordTokenizer:
+def _make_word_tokenizer(words: Sequence[str]) -> WordTokenizer:
     unknown, start, end = SPECIAL
     return WordTokenizer(words, unk_token=unknown, start_token=start, end_token=end)
 

@@ -77,14 +77,14 @@ def list_presets() -> dict[str, PresetInfo]:
     directories = _find_directories()
     for name in _drop_older_versions(directories):
         directory = directories[name]
-        shipped = directory.is_relative_to(_shipped_root())
+        shipped = directory.is_relative_to(_find_shipped_root())
         try:
             size = sum(entry["size"] for entry in read_manifest(directory).values())
             metadata = {**read_metadata(directory), "size_bytes": size, "handle": name}
             presets[name] = _make_info(name, cast(PublishedPreset, metadata), shipped, read_version(directory))
         except PresetError as error:
             warnings.warn(f"Preset {name!r} is left out of the list. {error}", stacklevel=2)
-    for name, entry in _published().items():
+    for name, entry in _read_published().items():
         presets.setdefault(name, _make_info(name, entry, shipped=False))
     return presets
 
@@ -142,7 +142,7 @@ def _locate(preset: str | os.PathLike[str]) -> Path | tuple[str, PublishedPreset
             return preset, None
         if directory := _find_versions(preset).get(preset):
             return directory
-        if entry := _published().get(preset):
+        if entry := _read_published().get(preset):
             return entry["handle"], entry
     path = Path(preset).expanduser()
     if str(preset) and os.path.isdir(path):
@@ -175,7 +175,7 @@ def open_preset(preset: str | os.PathLike[str]) -> Path:
     ```
     """
     directory = resolve(preset)
-    if not verify_once(directory) and preset not in _published():  # downloads of published presets are checked
+    if not verify_once(directory) and preset not in _read_published():  # downloads of published presets are checked
         _log_unchecked(directory)
     return directory
 
@@ -190,7 +190,7 @@ def _log_unchecked(directory: Path) -> None:
     )
 
 
-def _shipped_root() -> Path:
+def _find_shipped_root() -> Path:
     """Return the directory of shipped presets: inside an installed package, at the top level of a clone."""
     packaged = _PACKAGE / "shipped"
     repository = _PACKAGE.parents[1]
@@ -204,7 +204,7 @@ def _find_directories() -> dict[str, Path]:
         Path(root).expanduser().resolve() for root in os.environ.get("LMZOO_PRESETS", "").split(os.pathsep) if root
     ]
     directories: dict[str, Path] = {}
-    for root in [_shipped_root(), *extra_roots]:
+    for root in [_find_shipped_root(), *extra_roots]:
         for metadata_file in sorted(root.glob(f"*/*/{METADATA_FILE}")):
             if not any(part.startswith(".") for part in metadata_file.relative_to(root).parts):
                 directories.setdefault(metadata_file.parent.name, metadata_file.parent)
@@ -231,7 +231,7 @@ def _find_versions(preset: str) -> dict[str, Path]:
     return versions
 
 
-def _published() -> dict[str, PublishedPreset]:
+def _read_published() -> dict[str, PublishedPreset]:
     """Return the presets in published.json, which can be downloaded by name."""
     return cast(dict[str, PublishedPreset], read_json(_PACKAGE, "published.json"))
 
@@ -253,11 +253,11 @@ def _make_info(name: str, metadata: PublishedPreset, shipped: bool, version: int
 
 def _describe_unknown(preset: str, path: Path) -> str:
     local_names = _drop_older_versions(_find_directories())
-    names = [*local_names, *_published()]
+    names = [*local_names, *_read_published()]
     versions = {name: path for name, path in _find_versions(preset).items() if "@" in name}
     if versions:
         message = f"There is no {preset}. Its versions on this machine are {', '.join(sorted(versions))}."
-        if any(path.is_relative_to(_shipped_root()) for path in versions.values()):
+        if any(path.is_relative_to(_find_shipped_root()) for path in versions.values()):
             message += " The package has the newest version only; older ones are in lmzoo's repository, in presets/."
         return message
     prefix = preset.lower()
@@ -273,6 +273,6 @@ def _describe_unknown(preset: str, path: Path) -> str:
     if similar:
         message += f" Did you mean {' or '.join(map(repr, similar))}?"
     return (
-        f"{message} Expected one of {', '.join(local_names) or '(none)'}, one of the {len(_published())} published "
-        "ones that `lmzoo presets` lists, the path of a directory, hf://org/name, kaggle://... or https://..."
+        f"{message} Expected one of {', '.join(local_names) or '(none)'}, one of the {len(_read_published())} "
+        "published ones that `lmzoo presets` lists, the path of a directory, hf://org/name, kaggle://... or https://..."
     )

@@ -196,7 +196,7 @@ class Recipe:
         Recipe.from_preset("bert_nano_en_uncased", tokens=5_000_000).size  # "6x256"
         ```
         """
-        return cls(**{**_preset_fields(preset), **settings, "init": str(preset)})
+        return cls(**{**_read_preset_fields(preset), **settings, "init": str(preset)})
 
     def __post_init__(self) -> None:
         allowed_values: dict[str, Collection[str]] = {
@@ -208,7 +208,7 @@ class Recipe:
         }
         for name, values in allowed_values.items():
             require(getattr(self, name) in values, name, f"one of {', '.join(values)}", getattr(self, name))
-        for name, value in (_preset_fields(self.init) if self.init is not None else {}).items():
+        for name, value in (_read_preset_fields(self.init) if self.init is not None else {}).items():
             current = getattr(self, name)
             is_valid = current == value or (name == "positions" and is_integer(current, 1, value))
             require(is_valid, name, f"{value!r}, as in the preset {self.init}", current, "Leave out one of both.")
@@ -293,7 +293,7 @@ class Recipe:
         Raises:
             ValueError: if it does not.
         """
-        defaults = _defaults()
+        defaults = _get_defaults()
         unused = [name for name in self.method.unused if getattr(self, name) != defaults[name]]
         if unused:
             names = ", ".join(f"`{name}`" for name in unused)
@@ -374,7 +374,7 @@ class Recipe:
         except ValueError as error:
             message = f"{file} is damaged ({error}). Pass another `work`, or remove {folder}."
             raise ArgumentError(message, "work") from None
-        stored_settings = {**_defaults(), **stored}  # fields that earlier versions lacked had today's defaults
+        stored_settings = {**_get_defaults(), **stored}  # fields that earlier versions lacked had today's defaults
         is_extended = self.schedule == "wsd" and self.tokens > stored_settings["tokens"]
         changed = [
             f"`{name}`{_describe_difference(stored_settings.get(name), value)}"
@@ -390,7 +390,7 @@ class Recipe:
         return is_extended
 
 
-def _preset_fields(preset: str | Path) -> dict[str, Any]:
+def _read_preset_fields(preset: str | Path) -> dict[str, Any]:
     """Return the recipe fields that a preset determines.
 
     Raises:
@@ -445,7 +445,7 @@ def _objectives(family: Family) -> tuple[str, ...]:
     )
 
 
-def _defaults() -> dict[str, Any]:
+def _get_defaults() -> dict[str, Any]:
     """Return the defaults of all recipe fields by name."""
     return {field.name: field.default for field in dataclasses.fields(Recipe)}
 

@@ -110,7 +110,7 @@ def nearest(
     check_similarity(similarity)
     check_top_k(top_k, count)
     prepared_queries = prepare(check_queries(queries, width), similarity)
-    best = _BestScores(len(prepared_queries), top_k)
+    best_scores = _BestScores(len(prepared_queries), top_k)
     for start, block in read_blocks(vectors, "Searching"):
         prepared_block = prepare(block, similarity)
         for first in range(0, len(prepared_queries), _QUERY_GROUP):
@@ -118,8 +118,8 @@ def nearest(
             if not np.isfinite(scores).all():
                 last = start + len(block) - 1
                 raise ValueError(f"A vector among {start} to {last} of the corpus holds NaN or infinity.")
-            best.update(first, scores, start)
-    return best.scores, best.indices
+            best_scores.update(first, scores, start)
+    return best_scores.scores, best_scores.indices
 
 
 def similarities(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> np.ndarray:
@@ -139,12 +139,12 @@ def rescore(
         top_k: int.
         similarity: see `nearest`.
     """
-    best = _BestScores(len(queries), top_k)
+    best_scores = _BestScores(len(queries), top_k)
     for row, indices in enumerate(np.sort(candidates, axis=1)):
         scores = similarities(queries[row : row + 1], np.asarray(vectors[indices], "float32"), similarity)  # (1, c)
-        best.update(row, scores)
-        best.indices[row] = indices[best.indices[row]]
-    return best.scores, best.indices
+        best_scores.update(row, scores)
+        best_scores.indices[row] = indices[best_scores.indices[row]]
+    return best_scores.scores, best_scores.indices
 
 
 def as_hits(scores: np.ndarray, indices: np.ndarray, texts: Sequence[str] | None = None) -> list[list[Hit]]:

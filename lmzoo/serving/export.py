@@ -257,7 +257,7 @@ def _export(model: keras.Model, target: Path, format: str, what: str) -> None:
     with warnings.catch_warnings(), suppress_log_lines("Issue encountered when serializing", "Assets written to"):
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
         model.export(str(target), format=format, verbose=False)
-    if target.is_file() and (unsupported := _unsupported_ops(target)):
+    if target.is_file() and (unsupported := _list_unsupported_ops(target)):
         raise ValueError(
             f"{what} cannot be written as {target.suffix}: the format has nothing for {', '.join(unsupported)}. Export "
             "a SavedModel."
@@ -297,7 +297,7 @@ def is_int8(backbone: keras.Model) -> bool:
     return any(variable.dtype == "int8" for variable in backbone.variables)
 
 
-def _unsupported_ops(file: Path) -> list[str]:
+def _list_unsupported_ops(file: Path) -> list[str]:
     """Return the names of the ops in a file that the runtime of its format does not support."""
     if file_format(file) == "litert":
         return sorted({name.decode() for name in re.findall(rb"Flex(\w+)", file.read_bytes())})

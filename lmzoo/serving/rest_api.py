@@ -100,15 +100,15 @@ class RestApi(Starlette):
         for path in (self._base, f"{self._base}/versions/{{version:version}}"):
             routes += [
                 Route(path, self._state),
-                Route(f"{path}/metadata", self._metadata),
+                Route(f"{path}/metadata", self._answer_metadata),
                 Route(f"{path}:predict", self._predict, methods=["POST"]),
             ]
         handlers: dict[type[Exception], Callable[..., Response | Awaitable[Response]]] = {
-            RequestError: lambda _, error: _json_response({"error": str(error)}, error.status),
+            RequestError: lambda _, error: _make_json_response({"error": str(error)}, error.status),
             HTTPException: self._no_route,
             # nginx's status for a closed connection, only for the metrics.
             ClientDisconnect: lambda *_: Response(status_code=499),
-            Exception: lambda *_: _json_response({"error": "The server failed; its log says why."}, 500),
+            Exception: lambda *_: _make_json_response({"error": "The server failed; its log says why."}, 500),
         }
         super().__init__(routes=routes, exception_handlers=handlers, lifespan=self._watch_folder)
 
@@ -134,7 +134,7 @@ class RestApi(Starlette):
 
     async def _index(self, _: Request) -> Response:
         version = self.versions.get()
-        return _json_response(
+        return _make_json_response(
             {
                 "model": self.versions.name,
                 "versions": sorted(self.versions.loaded, reverse=True),
@@ -169,14 +169,14 @@ class RestApi(Starlette):
         numbers = sorted(self.versions.loaded, reverse=True) if number is None else [number]
         ok_status = {"error_code": "OK", "error_message": ""}
         states: list[Json] = [{"version": str(n), "state": "AVAILABLE", "status": ok_status} for n in numbers]
-        return _json_response({"model_version_status": states})
+        return _make_json_response({"model_version_status": states})
 
-    def _metadata(self, request: Request) -> Response:  # not async, so that Starlette reads the file in a thread
+    def _answer_metadata(self, request: Request) -> Response:  # not async, so that Starlette reads the file in a thread
         number = request.path_params.get("version")
         metadata = self.versions.get(number).metadata()
         number = max(self.versions.loaded) if number is None else number
         spec = {"name": self.versions.name, "signature_name": "", "version": str(number)}
-        return _json_response({"model_spec": spec, "metadata": metadata})
+        return _make_json_response({"model_spec": spec, "metadata": metadata})
 
     async def _predict(self, request: Request) -> Response:
         start = time.perf_counter()
@@ -187,7 +187,7 @@ class RestApi(Starlette):
                 raise RequestError(message, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
             response = await run_in_threadpool(self._answer, request.path_params.get("version"), body)
         except asyncio.CancelledError:  # an exception handler would also be canceled
-            return _json_response({"error": "The server is stopping."}, HTTPStatus.SERVICE_UNAVAILABLE)
+            return _make_json_response({"error": "The server is stopping."}, HTTPStatus.SERVICE_UNAVAILABLE)
         seconds = time.perf_counter() - start
         self._seconds += seconds
         self._predictions[bisect.bisect_left(_BUCKET_SECONDS, seconds)] += 1
@@ -206,7 +206,7 @@ class RestApi(Starlette):
         thread = threading.get_ident()
         self.running.add(thread)
         try:
-            return _json_response(self.versions.get(version).predict(request, self._max_texts))
+            return _make_json_response(self.versions.get(version).predict(request, self._max_texts))
         finally:
             self.running.discard(thread)
 
@@ -239,10 +239,10 @@ class RestApi(Starlette):
             message = f"{path} takes {method}, not {request.method}."
         else:
             message = f"There is nothing at {path}; there is {self._base}[/versions/N][:predict|/metadata]."
-        return _json_response({"error": message}, error.status_code, error.headers)
+        return _make_json_response({"error": message}, error.status_code, error.headers)
 
 
-def _json_response(answer: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def _make_json_response(answer: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a response with a JSON body."""
     body = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
     return Response(body, status, headers, "application/json")

@@ -274,7 +274,7 @@ class StaticEmbedder:
             ValueError: If the word has no vector, or `top_k` is not a positive integer.
         """
         scores = self.cosines(self._look_up_unit_vector(word, "word")[None])[0]
-        return self._best(scores, [word], top_k)
+        return self._rank_best(scores, [word], top_k)
 
     def analogy(self, a: str, b: str, c: str, top_k: int = 10, method: str = "3CosAdd") -> list[Neighbor]:
         """Return the words d for which "a is to b as c is to d" holds best, without a, b and c.
@@ -298,7 +298,7 @@ class StaticEmbedder:
         """
         require(method in ("3CosAdd", "3CosMul"), "method", '"3CosAdd" or "3CosMul"', method)
         vectors = np.stack([self._look_up_unit_vector(word, name) for name, word in (("a", a), ("b", b), ("c", c))])
-        return self._best(self.score_analogies(vectors[None], method)[0], [a, b, c], top_k)
+        return self._rank_best(self.score_analogies(vectors[None], method)[0], [a, b, c], top_k)
 
     def score_analogies(self, vectors: np.ndarray, method: str = "3CosAdd") -> np.ndarray:
         """Return the scores of all words as answers to analogies, float32 (n, V); see `analogy`.
@@ -314,7 +314,7 @@ class StaticEmbedder:
         a, b, c = ((1 + self.cosines(vectors[:, i])) / 2 for i in range(3))  # (n, V)
         return b * c / (a + np.float32(_EPSILON))
 
-    def _best(self, scores: np.ndarray, excluded: Sequence[str], top_k: int) -> list[Neighbor]:
+    def _rank_best(self, scores: np.ndarray, excluded: Sequence[str], top_k: int) -> list[Neighbor]:
         """Return the words with the highest scores, float (V,), without `excluded`, a list of words."""
         require(is_integer(top_k, 1), "top_k", "a positive integer", top_k)
         excluded_rows = {row for word in excluded if (row := self.row_of(word)) is not None}

@@ -195,7 +195,7 @@ class BidirectionalLM(Task):
             raise ValueError("A document has no weight, since a batch holds parts of many.")
         batch_size = options.batch_size or BATCH_SIZE
         if not options.training:
-            return self._test_streams(documents, batch_size, self.unroll_steps, options.verbose), None, None
+            return self._make_test_streams(documents, batch_size, self.unroll_steps, options.verbose), None, None
         self.check_takes_text()
         shuffle = options.order == "shuffle"
         streams = DocumentStreams(
@@ -238,7 +238,7 @@ class BidirectionalLM(Task):
         slices_by_direction = {None: slice(None), "forward": slice(0, 1), "backward": slice(1, 2)}
         require(direction in slices_by_direction, "direction", '"forward", "backward" or None', direction)
         require(is_integer(batch_size, 1), "batch_size", "an integer of at least 1", batch_size)
-        streams = self._test_streams(documents, batch_size, 1, verbose)
+        streams = self._make_test_streams(documents, batch_size, 1, verbose)
         with progress_bar("Evaluating", streams.num_batches, "batches", verbose) as advance:
             progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
             outputs = super().predict(keras_input(streams), verbose=0, callbacks=[progress])
@@ -246,7 +246,7 @@ class BidirectionalLM(Task):
         log_likelihood = log_probabilities.sum(dtype="float64")
         return float(np.exp(-log_likelihood / (streams.num_words * log_probabilities.shape[-1])))
 
-    def _test_streams(
+    def _make_test_streams(
         self, documents: Iterable[Document], batch_size: int, steps: int, verbose: bool
     ) -> DocumentStreams:
         self.check_takes_text()
@@ -276,13 +276,13 @@ class BidirectionalLM(Task):
 
     def features(self, encoded: EncodedDocuments, indices: np.ndarray, width: int) -> FeatureArrays:
         """Return the model's inputs for the documents at `indices`, padded to `width`."""
-        return self._features_of([encoded.documents[index] for index in indices], width, goes_on=False)
+        return self._make_input_features([encoded.documents[index] for index in indices], width, goes_on=False)
 
     def _make_stream_batch(self, steps: list[list[Step]], width: int, goes_on: bool) -> Batch:
-        features = self._features_of(steps, width, goes_on)
+        features = self._make_input_features(steps, width, goes_on)
         return features, features["targets"]
 
-    def _features_of(self, steps: list[list[Step]], width: int, goes_on: bool) -> FeatureArrays:
+    def _make_input_features(self, steps: list[list[Step]], width: int, goes_on: bool) -> FeatureArrays:
         """Return the model's inputs for sequences, padded to a length of t.
 
         Args:

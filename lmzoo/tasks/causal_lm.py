@@ -216,7 +216,7 @@ class CausalLM(Task):
             return self.backbone.token_logits(vectors)
         return _project(self.output_projection, vectors)
 
-    def _symbolic_logits(self, inputs: Features, vectors: Tensor) -> Tensor:
+    def _make_symbolic_logits(self, inputs: Features, vectors: Tensor) -> Tensor:
         """Return the logits (B, M, V) of hidden states (B, M, H) in a model that is built from these inputs."""
         if self.output_projection is None:
             return self.backbone(inputs, vectors=vectors)
@@ -362,7 +362,7 @@ class CausalLM(Task):
         spans = tokenizer.tokenize_with_offsets(cleaned)
         unscored_count = 0 if self.start_ids else 1
         results = []
-        log_probabilities = self._log_probabilities(
+        log_probabilities = self._compute_log_probabilities(
             [[span.id for span in text_spans] for text_spans in spans], batch_size
         )
         for text_spans, row in zip(spans, log_probabilities, strict=True):
@@ -388,7 +388,9 @@ class CausalLM(Task):
         token_count = sum(max(0, len(text_ids) - unscored_count) for text_ids in ids)
         if not token_count:
             raise ValueError("`texts` hold no tokens to predict.")
-        log_likelihood = sum(float(row.sum(dtype="float64")) for row in self._log_probabilities(ids, batch_size))
+        log_likelihood = sum(
+            float(row.sum(dtype="float64")) for row in self._compute_log_probabilities(ids, batch_size)
+        )
         return math.exp(-log_likelihood / token_count)
 
     def classify(
@@ -479,11 +481,13 @@ class CausalLM(Task):
             for name, prompt in prompts.items()
         ]
         if "choices" not in self._compiled_parts:
-            # A partial for the same reason as in `_log_probabilities`.
-            self._compiled_parts["choices"] = partial(score_choices, choice_model(self.backbone, self._symbolic_logits))
-        return self._compiled_parts["choices"](self._stateless(), rows, len(choices), batch_size)
+            # A partial for the same reason as in `_compute_log_probabilities`.
+            self._compiled_parts["choices"] = partial(
+                score_choices, choice_model(self.backbone, self._make_symbolic_logits)
+            )
+        return self._compiled_parts["choices"](self._make_stateless(), rows, len(choices), batch_size)
 
-    def _stateless(self) -> CausalLM:  # not a property, because Keras would save the model as a part of this one
+    def _make_stateless(self) -> CausalLM:  # not a property, because Keras would save the model as a part of this one
         """Return a model with the same weights in which each sequence begins with a state of zeros."""
         if not self.carries_state:
             return self
@@ -504,19 +508,19 @@ class CausalLM(Task):
         packing = replace(preprocessor.packing, start=str(preprocessor.tokenizer.start_token))
         return Preprocessor(preprocessor.tokenizer, packing, preprocessor.sequence_length)
 
-    def _log_probabilities(self, ids: Sequence[Sequence[int]], batch_size: int) -> list[np.ndarray]:
+    def _compute_log_probabilities(self, ids: Sequence[Sequence[int]], batch_size: int) -> list[np.ndarray]:
         """Return the log-probability of each token in each text, 0 for first tokens if there is no start token."""
         check_arguments(batch_size=batch_size)
         self.check_takes_text()
         if "scores" not in self._compiled_parts:
             # The partial hides the scoring model from Keras, which would track it as a part of this model and raise an
             # error once this model is quantized.
-            model = scoring_model(self.backbone, self._symbolic_logits)
+            model = scoring_model(self.backbone, self._make_symbolic_logits)
             self._compiled_parts["scores"] = partial(score_sequences, model)
         start_ids = self.start_ids
         max_length = self.text_preprocessor.sequence_length
         score = self._compiled_parts["scores"]
-        scores = score(self._stateless(), [[*start_ids, *text] for text in ids], max_length, batch_size)
+        scores = score(self._make_stateless(), [[*start_ids, *text] for text in ids], max_length, batch_size)
         return [row[len(start_ids) :] for row in scores]
 
     # === Generate ===
@@ -660,7 +664,7 @@ class CausalLM(Task):
         """
         return {
             "text": generate_in_ops(
-                self._stateless(), without_end(features, self.text_preprocessor), self.max_new_tokens
+                self._make_stateless(), without_end(features, self.text_preprocessor), self.max_new_tokens
             )
         }
 
@@ -671,7 +675,9 @@ class CausalLM(Task):
         `temperature`, float32 (n,). Each text equals the result of `generate` on TensorFlow for its prompt alone. A
         prompt that is too long is truncated to its last tokens, and `truncated` is True for it.
         """
-        return generation_signatures(self._stateless(), self.prompt_preprocessor, self.max_new_tokens, self.start_ids)
+        return generation_signatures(
+            self._make_stateless(), self.prompt_preprocessor, self.max_new_tokens, self.start_ids
+        )
 
 
 def _project(projection: Dense, vectors: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ def _pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
     return np.concatenate([x, np.repeat(x[:1], rows - len(x), axis=0)])
 
 
-def _any_shape_spec(x: tf.Tensor) -> tf.TensorSpec:
+def _make_any_shape_spec(x: tf.Tensor) -> tf.TensorSpec:
     """Return a spec for tensors of any shape with the rank and dtype of `x`."""
     import tensorflow as tf
 
@@ -255,7 +255,7 @@ class TokenGenerator:
                     with expected_retracing():
                         return compiled(tensors).numpy()
                 # The number of stop ids stays fixed, since it determines how many candidates a beam has.
-                specs = {**keras.tree.map_structure(_any_shape_spec, tensors), "stops": tensors["stops"]}
+                specs = {**keras.tree.map_structure(_make_any_shape_spec, tensors), "stops": tensors["stops"]}
                 return compiled.get_concrete_function(specs)(tensors).numpy()
 
             return run

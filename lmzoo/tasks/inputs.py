@@ -255,7 +255,7 @@ class TextDataset(TaskInputs):
         def generate() -> Iterator[Batch]:
             epoch = max(0, next(pass_numbers)) if redraw else 0
             index = -1
-            for index, (x, y, weight) in enumerate(_components(dataset)):
+            for index, (x, y, weight) in enumerate(_iterate_components(dataset)):
                 with warning.only(), add_place_to_errors(f"batch {index} of the dataset"):
                     lengths, make_batch = encode(x, y, weight)
                 width = smallest_bucket(buckets, int(lengths.max(initial=0)))
@@ -268,13 +268,13 @@ class TextDataset(TaskInputs):
 
     def in_memory(self, task: Encoder) -> TextsInMemory:
         """Read all texts, or pairs of texts, of the dataset into memory."""
-        batches = [x for x, _, _ in _components(self._ensure_batched(task, BATCH_SIZE))]
+        batches = [x for x, _, _ in _iterate_components(self._ensure_batched(task, BATCH_SIZE))]
         if batches and isinstance(batches[0], tuple):
             firsts, seconds = (
-                [text for batch in column for text in _as_list(batch)] for column in zip(*batches, strict=True)
+                [text for batch in column for text in _convert_to_list(batch)] for column in zip(*batches, strict=True)
             )
             return TextsInMemory((firsts, seconds))
-        return TextsInMemory([text for batch in batches for text in _as_list(batch)])
+        return TextsInMemory([text for batch in batches for text in _convert_to_list(batch)])
 
     def first_labels(self, batches: int) -> np.ndarray | None:
         """Return the labels in the first `batches` elements as a flat array, or None for a dataset without labels."""
@@ -291,8 +291,8 @@ class TextDataset(TaskInputs):
         _check_components(self.x)
         spec = self.x.element_spec
         labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
-        rank = _leading_spec(self.x).shape.rank
-        if _is_ragged(_leading_spec(self.x)):  # the words of a single text also have a ragged type
+        rank = _get_leading_spec(self.x).shape.rank
+        if _is_ragged(_get_leading_spec(self.x)):  # the words of a single text also have a ragged type
             is_batched = rank > 1
         elif task.labels_words and labels is not None and rank:
             is_batched = labels.shape.rank > 1
@@ -354,7 +354,7 @@ class TokenFeatures(TaskInputs):
         else:
             x = _check_source(x)
         y = task.encode_labels(self.y)
-        return replace(self, x=x, y=y, sample_weight=_token_weights(task, self.sample_weight, y))
+        return replace(self, x=x, y=y, sample_weight=_check_token_weights(task, self.sample_weight, y))
 
     def weigh(self, class_weight: Mapping[int, float]) -> np.ndarray:
         """Return the weights of tokens: their class weights, multiplied by their sample weights if there are any.
@@ -376,7 +376,7 @@ def read_inputs(x: Any, y: Any = None, sample_weight: Any = None) -> TaskInputs:
         x = x["encoder_text"], x["decoder_text"]
     if isinstance(x, ExampleStream):
         return StreamedExamples(x, y, sample_weight)
-    if _is_string(_leading_spec(x)):
+    if _is_string(_get_leading_spec(x)):
         return TextDataset(x, y, sample_weight)
     return TextsInMemory(x, y, sample_weight) if _is_text(x) else TokenFeatures(x, y, sample_weight)
 
@@ -398,7 +398,7 @@ def are_documents(x: object) -> TypeGuard[Iterable[Document]]:
     """Return whether `x` is a collection of documents rather than token features or encoded documents."""
     if x is None or isinstance(x, (Mapping, Encoded, keras.utils.PyDataset)):
         return False
-    return _is_string(_leading_spec(x)) or not hasattr(x, "element_spec")
+    return _is_string(_get_leading_spec(x)) or not hasattr(x, "element_spec")
 
 
 def are_pairs(x: object) -> bool:
@@ -445,7 +445,7 @@ def list_ids(ids: Any) -> tuple[list[list[int]], bool] | None:
             of `token_ids` and, to mark padding, `padding_mask` (n, T).
     """
     if isinstance(ids, Mapping):
-        return (_real_tokens(ids, ""), False) if "token_ids" in ids else None
+        return (_select_real_tokens(ids, ""), False) if "token_ids" in ids else None
     if hasattr(ids, "shape"):
         ids = ids.to_list() if hasattr(ids, "to_list") else np.asarray(ids).tolist()
     if not isinstance(ids, (list, tuple)) or not ids:
@@ -460,10 +460,10 @@ def list_ids(ids: Any) -> tuple[list[list[int]], bool] | None:
 def list_target_ids(ids: Any) -> list[list[int]] | None:
     """Return the targets in a dict with `decoder_token_ids` (n, S) as lists of ids, or None for anything else."""
     has_targets = isinstance(ids, Mapping) and "decoder_token_ids" in ids
-    return _real_tokens(ids, "decoder_") if has_targets else None
+    return _select_real_tokens(ids, "decoder_") if has_targets else None
 
 
-def _real_tokens(features: Mapping[str, Any], prefix: str) -> list[list[int]]:
+def _select_real_tokens(features: Mapping[str, Any], prefix: str) -> list[list[int]]:
     """Return the ids in `token_ids` (n, T) without padding; `prefix` begins the names of the features."""
     ids = keras.ops.convert_to_numpy(features[f"{prefix}token_ids"])  # (n, T)
     mask = keras.ops.convert_to_numpy(features.get(f"{prefix}padding_mask", np.ones_like(ids)))
@@ -504,7 +504,7 @@ def add_place_to_errors(place: str) -> Iterator[None]:
 # === Types ===
 
 
-def _leading_spec(x: object) -> Any:
+def _get_leading_spec(x: object) -> Any:
     """Return the spec, or mapping of specs, of a dataset's first component; None for anything else."""
     spec = getattr(x, "element_spec", None)
     while isinstance(spec, tuple):
@@ -536,21 +536,21 @@ def _is_text(x: object) -> TypeGuard[Texts]:
 # === Datasets ===
 
 
-def _components(dataset: tf.data.Dataset) -> Iterator[tuple[Any, Any, Any]]:
+def _iterate_components(dataset: tf.data.Dataset) -> Iterator[tuple[Any, Any, Any]]:
     """Yield `(texts, labels, weights)` for each batch of a dataset, with ragged tensors as lists."""
     spec = dataset.element_spec
-    has_ragged_texts = _is_ragged(_leading_spec(dataset))
+    has_ragged_texts = _is_ragged(_get_leading_spec(dataset))
     has_ragged_labels = isinstance(spec, tuple) and len(spec) > 1 and _is_ragged(spec[1])
     for element in dataset.as_numpy_iterator():
         x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
         # If all rows of a ragged tensor have the same length, it becomes a rectangular array, which would be taken for
         # a dense tensor; a list is not.
-        x = keras.tree.map_structure(_as_list, x) if has_ragged_texts else x
-        y = _as_list(y) if has_ragged_labels else y
+        x = keras.tree.map_structure(_convert_to_list, x) if has_ragged_texts else x
+        y = _convert_to_list(y) if has_ragged_labels else y
         yield x, y, weight
 
 
-def _as_list(values: Any) -> list[Any]:
+def _convert_to_list(values: Any) -> list[Any]:
     """Convert a component of a batch, which may be a ragged array, to a list."""
     return values.to_list() if hasattr(values, "to_list") else list(values)
 
@@ -588,7 +588,7 @@ def _check_source(x: Any) -> Any:
         raise TypeError(f"Expected a list of texts, a dataset, or a dict of token features; got {x!r:.60}.")
     if hasattr(x, "shape"):
         raise TypeError(f"Expected texts, or a dict of token features, got an array of {x.dtype}.")
-    spec = _leading_spec(x)
+    spec = _get_leading_spec(x)
     if isinstance(spec, Mapping) and any(map(_is_string, spec.values())):
         names = [*spec]
         raise TypeError(
@@ -610,7 +610,7 @@ def _check_generator(x: Generator[Any, None, None]) -> Iterator[Any]:
     return (batch for batches in (first_batches, x) for batch in batches)
 
 
-def _token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
+def _check_token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
     """Check the weights of token features and return them as arrays, repeated for each token if labels are per token.
 
     Raises:

@@ -167,7 +167,7 @@ class MaskedLM(MaskedTokensTask):
                 problem = f"not every {mask_token}" if count else f"no {mask_token}"
                 length = self.text_preprocessor.sequence_length
                 raise ValueError(f"`texts[{i}]` holds {problem} within the {length} tokens that are read.")
-        whole_word_masks = self._whole_word_masks() if whole_words else None
+        whole_word_masks = self._find_whole_words() if whole_words else None
         chunk_size = max(1, _MAX_MASKS // mask_counts.max(initial=1))
         for start in range(0, len(encoded), chunk_size):
             chunk = slice(start, start + chunk_size)
@@ -180,7 +180,7 @@ class MaskedLM(MaskedTokensTask):
 
     answers = fill
 
-    def _whole_word_masks(self) -> tuple[np.ndarray, np.ndarray]:
+    def _find_whole_words(self) -> tuple[np.ndarray, np.ndarray]:
         """Return two bool arrays (V,): whether each token is a whole word after a space, and after anything else."""
         tokenizer = self.text_preprocessor.tokenizer
         token_texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
@@ -275,7 +275,9 @@ class MaskedLM(MaskedTokensTask):
         Raises:
             ValueError: if there is no token to predict, or a text holds a mask token.
         """
-        log_probabilities = [value for _, _, value in self._log_probabilities(self.encode_inputs(texts), batch_size)]
+        log_probabilities = [
+            value for _, _, value in self._compute_log_probabilities(self.encode_inputs(texts), batch_size)
+        ]
         if not log_probabilities:
             raise ValueError("`texts` hold no tokens to predict.")
         return float(np.exp(-np.mean(log_probabilities)))
@@ -302,14 +304,14 @@ class MaskedLM(MaskedTokensTask):
         spans = preprocessor.tokenizer.tokenize_with_offsets(cleaned)
         encoded = preprocessor.pack([[span.id for span in text_spans] for text_spans in spans])
         scores: list[list[TokenScore]] = [[] for _ in cleaned]
-        for i, position, log_probability in self._log_probabilities(encoded, batch_size):
+        for i, position, log_probability in self._compute_log_probabilities(encoded, batch_size):
             span = spans[i][position - bool(preprocessor.packing.start)]
             scores[i].append(
                 TokenScore(token=span.token, start=span.start, end=span.end, log_probability=log_probability)
             )
         return scores
 
-    def _log_probabilities(self, encoded: EncodedTexts, batch_size: int) -> Iterator[tuple[int, int, float]]:
+    def _compute_log_probabilities(self, encoded: EncodedTexts, batch_size: int) -> Iterator[tuple[int, int, float]]:
         """Mask every token in turn, and yield `(index of the sequence, position, log-probability)` for each."""
         tokenizer = self.text_preprocessor.tokenizer
         if len(find_masks(tokenizer, encoded)[0]):

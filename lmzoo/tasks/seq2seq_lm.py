@@ -332,9 +332,9 @@ class Seq2SeqLM(Task):
 
         The decoder's inputs are the targets shifted by one position, with a padding token in front.
         """
-        return self._pair_features(encoded, indices, width, width)[0]
+        return self._make_pair_features(encoded, indices, width, width)[0]
 
-    def _pair_features(
+    def _make_pair_features(
         self, pairs: EncodedPairs, indices: np.ndarray, source_width: int, target_width: int
     ) -> tuple[FeatureArrays, np.ndarray]:
         """Return the model's inputs for the pairs at `indices`, and the padded targets, int32 (b, target_width)."""
@@ -355,14 +355,14 @@ class Seq2SeqLM(Task):
         """
         corruption = self.span_corruption
         if corruption is None:
-            features, ids = self._pair_features(examples.encoded, indices, width, width)
+            features, ids = self._make_pair_features(examples.encoded, indices, width, width)
         else:
             tokenizer = self.text_preprocessor.tokenizer
             sentinel_ids = [tokenizer.token_to_id(sentinel) for sentinel in self._sentinels]
             (end_id,) = self.text_preprocessor.special_ids()[2]
             pairs = corruption.corrupt(examples.encoded.select(indices), sentinel_ids, end_id, rng)
             widths = corruption.source_length(width), corruption.target_length(width)
-            features, ids = self._pair_features(pairs, np.arange(len(indices)), *widths)
+            features, ids = self._make_pair_features(pairs, np.arange(len(indices)), *widths)
         weights = features["decoder_padding_mask"].astype("float32")
         if examples.weights is not None:
             weights = weights * examples.weights[indices][:, None].astype("float32")

@@ -198,13 +198,15 @@ class _ServedSampler:
 
         def body(index: tf.Tensor, prompt: tf.Tensor, cache: Tensors) -> tuple[tf.Tensor, tf.Tensor, Tensors]:
             logits, _, cache = next(prompt, cache, index)  # (B, V + 1)
-            tokens = tf.cast(self._next_tokens(self.sampler.compute_probabilities(logits), index), prompt.dtype)  # (B,)
+            tokens = tf.cast(
+                self._choose_next_tokens(self.sampler.compute_probabilities(logits), index), prompt.dtype
+            )  # (B,)
             prompt = tf.where((positions == index) & ~mask, tokens[:, None], prompt)
             return index + 1, prompt, cache
 
         return tf.while_loop(unfinished, body, (index, prompt, cache))[1]
 
-    def _next_tokens(self, probabilities: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+    def _choose_next_tokens(self, probabilities: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
         """Return the next token of each text, int (B,), from probabilities (B, V + 1)."""
         import tensorflow as tf
 

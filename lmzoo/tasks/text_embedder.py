@@ -388,7 +388,7 @@ class TextEmbedder(LongTextTask):
             for name, values in columns[0].items()
         }
         if labels is None:
-            targets = self._ids_in_batch(groups, features, indices)
+            targets = self._get_ids_in_batch(groups, features, indices)
             if size > 2:
                 targets = np.repeat(targets.reshape(-1, size), size, axis=0)
         else:
@@ -396,7 +396,7 @@ class TextEmbedder(LongTextTask):
         return (features, targets) if weights is None else (features, targets, np.repeat(weights[indices], size))
 
     @staticmethod
-    def _ids_in_batch(groups: EncodedGroups, features: FeatureArrays, indices: np.ndarray) -> np.ndarray:
+    def _get_ids_in_batch(groups: EncodedGroups, features: FeatureArrays, indices: np.ndarray) -> np.ndarray:
         """Return an id for each text of a batch, the same for equal texts: int32 (Kb,)."""
         keys: list[Any]
         if groups.ids is None:
@@ -531,7 +531,7 @@ class TextEmbedder(LongTextTask):
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
-        return self._embed_with_progress(texts, batch_size, self._query_prompt(prompt_name))
+        return self._embed_with_progress(texts, batch_size, self._get_query_prompt(prompt_name))
 
     def embed_documents(self, texts: Texts, batch_size: int = 32, prompt_name: str | None = None) -> np.ndarray:
         """Return the embeddings of texts to search in, with the model's prompt for them before each text.
@@ -552,15 +552,15 @@ class TextEmbedder(LongTextTask):
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
-        return self._embed_with_progress(texts, batch_size, self._document_prompt(prompt_name))
+        return self._embed_with_progress(texts, batch_size, self._get_document_prompt(prompt_name))
 
-    def _query_prompt(self, prompt_name: str | None) -> str:
-        return self._role_prompt(prompt_name, QUERY_PROMPTS, 0)
+    def _get_query_prompt(self, prompt_name: str | None) -> str:
+        return self._get_role_prompt(prompt_name, QUERY_PROMPTS, 0)
 
-    def _document_prompt(self, prompt_name: str | None) -> str:
-        return self._role_prompt(prompt_name, DOCUMENT_PROMPTS, 1)
+    def _get_document_prompt(self, prompt_name: str | None) -> str:
+        return self._get_role_prompt(prompt_name, DOCUMENT_PROMPTS, 1)
 
-    def _role_prompt(self, prompt_name: str | None, usual_names: Sequence[str], side: int) -> str:
+    def _get_role_prompt(self, prompt_name: str | None, usual_names: Sequence[str], side: int) -> str:
         """Return the prompt of a name, by default the one of a side of `pair_prompts`, or of a usual name, or ""."""
         if prompt_name is None and self.pair_prompts is not None:
             return self._pair_prompt_texts()[side]
@@ -629,8 +629,8 @@ class TextEmbedder(LongTextTask):
         embedder.search(["How can I pay?"], vectors, top_k=1, texts=answers)
         ```
         """
-        self._query_prompt(query_prompt_name)  # an unknown name is an error before the first step
-        self._document_prompt(document_prompt_name)
+        self._get_query_prompt(query_prompt_name)  # an unknown name is an error before the first step
+        self._get_document_prompt(document_prompt_name)
         takes_words = self.text_preprocessor.tokenizer.takes_words
         width = self.output_shape[-1]
         index = open_index(corpus)

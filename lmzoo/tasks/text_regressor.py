@@ -112,7 +112,7 @@ class TextRegressor(TextVectorTask):
         """Return the data of `fit` and `evaluate`; in training, set a new head's bias to the mean of the labels."""
         data = super().batches(inputs, options)
         if options.training and self.output_activation == "linear":
-            labels = self.encode_labels(_first_labels(inputs, data[0]))
+            labels = self.encode_labels(_read_first_labels(inputs, data[0]))
             bias = self.head.logits.bias
             if labels is not None and len(labels) and not np.any(keras.ops.convert_to_numpy(bias)):
                 bias.assign([labels.mean()])
@@ -202,7 +202,7 @@ class TextRegressor(TextVectorTask):
         return {"score": self(features, training=False)[:, 0]}
 
 
-def _first_labels(inputs: TaskInputs, batches: Any) -> Any:
+def _read_first_labels(inputs: TaskInputs, batches: Any) -> Any:
     """Return the labels, or None without labels; of a stream or a dataset, return only the first labels.
 
     `batches` are the batches made from `inputs`.

@@ -69,7 +69,7 @@ def check_peer_outputs(family: Family, head: str, variant: int = 0) -> None:
         if "attentions" in expected and not head:
             outputs = {**outputs, "attentions": model.attention_scores(tensors)}
         outputs = keras.tree.map_structure(ops.convert_to_numpy, outputs)
-        for name, (actual, desired) in _pair_outputs(head, outputs, expected, inputs).items():
+        for name, (actual, desired) in _compute_output_pairs(head, outputs, expected, inputs).items():
             assert actual.shape == desired.shape, f"{name} has shape {actual.shape}, in transformers {desired.shape}"
             error = np.abs(actual - desired).max()
             assert error <= TOLERANCE, f"{name} differs by {error:.2g} from {type(peer).__name__}'s"
@@ -197,7 +197,7 @@ def _compute_peer_outputs(peer: Any, inputs: dict[str, np.ndarray], pads_left: b
     return {name: keras.tree.map_structure(align, outputs[name]) for name in _OUTPUTS if name in outputs}
 
 
-def _pair_outputs(
+def _compute_output_pairs(
     head: str, outputs: Tensors, peer_outputs: dict[str, Any], inputs: dict[str, np.ndarray]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return pairs of outputs to compare, of lmzoo and of transformers, by name and without padding."""

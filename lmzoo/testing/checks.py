@@ -46,7 +46,7 @@ def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarra
     return features, is_real
 
 
-def _blank(features: dict[str, np.ndarray], index: int) -> None:
+def _blank_out(features: dict[str, np.ndarray], index: int) -> None:
     """Turn a sequence into padding."""
     masks = [values for name, values in features.items() if name.endswith("padding_mask")]
     for values in masks or features.values():
@@ -102,7 +102,7 @@ def check_padding(family: Family) -> None:
     assert_close(padded["pooled_output"], expected["pooled_output"], "pooled_output depends on padding")
     for narrow_state, wide_state in zip(expected["hidden_states"], padded["hidden_states"], strict=True):
         assert_close(wide_state[:, :width][is_real], narrow_state[is_real], "hidden_states depend on padding")
-    _blank(wide, 0)
+    _blank_out(wide, 0)
     blank = _outputs(backbone, wide)
     assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank)), "an all-padding sequence is not finite"
     assert_close(
@@ -171,7 +171,7 @@ def check_training(family: Family, eager: bool | None = None) -> None:
     """
     features, is_real = _features(family)
     rng = np.random.default_rng(SEED)
-    _blank(features, 0)
+    _blank_out(features, 0)
     shape = (*is_real.shape, family.tiny.hidden_dim)
     targets = [rng.normal(size=shape), rng.normal(size=(shape[0], shape[2]))]
 
@@ -221,7 +221,7 @@ def check_functional_model(family: Family) -> None:
 # === Checks of a task on a family ===
 
 
-def _task_batch(task: Task) -> tuple[Tensors, ...]:
+def _make_task_batch(task: Task) -> tuple[Tensors, ...]:
     examples = task.encode_examples(*tiny_examples(task))
     lengths = examples.encoded.lengths
     return task.make_batch(examples, np.arange(len(lengths)), int(lengths.max()), np.random.default_rng(SEED))
@@ -244,18 +244,18 @@ def check_task_predictions(task_class: type[Task], family: Family) -> None:
 def check_task_input_names(task_class: type[Task], family: Family) -> None:
     """Check that inputs for other models do not change the outputs, and that unknown names raise an error."""
     task = tiny_task(task_class, family)
-    _check_input_names(task, _task_batch(task)[0])
+    _check_input_names(task, _make_task_batch(task)[0])
 
 
 def check_task_functional_model(task_class: type[Task], family: Family) -> None:
     """Check that Keras' copies of a functional model (cloned, from JSON, loaded) have the same outputs."""
     task = tiny_task(task_class, family)
-    assert_copies_agree(task, _task_batch(task)[0])
+    assert_copies_agree(task, _make_task_batch(task)[0])
 
 
 def check_task_training(task_class: type[Task], family: Family) -> None:
     """Check that a training step changes every trainable weight, and that eager and compiled steps agree."""
-    batch = _task_batch(tiny_task(task_class, family))
+    batch = _make_task_batch(tiny_task(task_class, family))
     eager = not compiles_each_operation()
     _check_step(lambda: tiny_task(task_class, family), "auto", *batch, eager=eager)
 
@@ -305,7 +305,7 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
 def check_task_resume(task_class: type[Task], family: Family) -> None:
     """Check that training continues exactly from a `.keras` file, which also restores the optimizer."""
     task = tiny_task(task_class, family)
-    batch = _task_batch(tiny_task(task_class, family))
+    batch = _make_task_batch(tiny_task(task_class, family))
     task.compile(run_eagerly=not compiles_each_operation())  # faster for two steps
     task.train_on_batch(*batch)
     with tempfile.TemporaryDirectory() as folder:
@@ -416,10 +416,12 @@ def _is_unseen(model: keras.Model, weight: keras.Variable, batch: tuple[Tensors,
     return any(not np.allclose(*pair, atol=1e-3) for pair in arrays) and bool(np.isclose(loss, shifted_loss, rtol=1e-5))
 
 
-def _checks(prefix: str) -> Iterator[Callable[..., None]]:
+def _iterate_checks(prefix: str) -> Iterator[Callable[..., None]]:
     """Iterate over the functions of this module whose names begin with `prefix`."""
     return (value for name, value in globals().items() if name.startswith(prefix))
 
 
-TASK_CHECKS: tuple[Callable[[type[Task], Family], None], ...] = tuple(_checks("check_task_"))
-FAMILY_CHECKS: tuple[Callable[[Family], None], ...] = tuple(c for c in _checks("check_") if c not in TASK_CHECKS)
+TASK_CHECKS: tuple[Callable[[type[Task], Family], None], ...] = tuple(_iterate_checks("check_task_"))
+FAMILY_CHECKS: tuple[Callable[[Family], None], ...] = tuple(
+    c for c in _iterate_checks("check_") if c not in TASK_CHECKS
+)

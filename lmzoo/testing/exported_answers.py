@@ -34,7 +34,7 @@ def assert_answers_agree(task: Task, x: Sequence[Any], outputs: dict[str, np.nda
         if name == "probabilities":  # not part of the answers in Python
             continue
         for row, answer in zip(outputs[name], answers, strict=True):
-            entries = [a["text" if name == "answer" else name] for a in _dicts(answer)]
+            entries = [a["text" if name == "answer" else name] for a in _list_dicts(answer)]
             expected = np.array(entries if isinstance(answer, (dict, list)) else answer).ravel()
             values = np.array(row, outputs[name].dtype).ravel()
             assert_same(values[: len(expected)], expected, f"served {name}")
@@ -57,8 +57,8 @@ def assert_close(actual: Tensors, expected: Tensors, description: str, tolerance
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-def _dicts(answer: object) -> list[dict[str, Any]]:
+def _list_dicts(answer: object) -> list[dict[str, Any]]:
     """Return the dicts in a task's answer to one example, which may be in nested lists."""
     if isinstance(answer, dict):
         return [answer]
-    return [item for part in answer for item in _dicts(part)] if isinstance(answer, list) else []
+    return [item for part in answer for item in _list_dicts(part)] if isinstance(answer, list) else []

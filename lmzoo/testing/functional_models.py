@@ -21,7 +21,7 @@ def assert_copies_agree(model: keras.Model, features: Features) -> None:
     Raises:
         AssertionError: If the outputs of a copy differ.
     """
-    functional = keras.Model(model.input, [_on_top(x) for x in keras.tree.flatten(model.output)])
+    functional = keras.Model(model.input, [_apply_on_top(x) for x in keras.tree.flatten(model.output)])
     with tempfile.TemporaryDirectory() as folder:
         functional.save(f"{folder}/functional.keras")
         loaded = keras.saving.load_model(f"{folder}/functional.keras")
@@ -42,7 +42,7 @@ def assert_copies_agree(model: keras.Model, features: Features) -> None:
     assert_close(_predict(clone, features), _predict(model, features), "clone_model")
 
 
-def _on_top(output: Tensor) -> Tensor:
+def _apply_on_top(output: Tensor) -> Tensor:
     """Apply a layer to an output, a `Dense` layer if the output's width is known."""
     layer = keras.layers.Rescaling(0.5) if output.shape[-1] is None else keras.layers.Dense(3)
     return layer(output)

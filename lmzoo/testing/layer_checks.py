@@ -27,7 +27,7 @@ Arguments: TypeAlias = Callable[[int], list[Any]]
 _BATCH_SIZE = 3
 
 
-def _symbolic_inputs(arguments: list[Any], fixed_batch: bool = False) -> list[Any]:
+def _make_symbolic_inputs(arguments: list[Any], fixed_batch: bool = False) -> list[Any]:
     """Return symbolic inputs for the arrays; the size of the first axis is unknown unless `fixed_batch`."""
 
     def make_input(array: np.ndarray) -> keras.KerasTensor:
@@ -41,7 +41,7 @@ def _build_layer(build: Build, arguments: list[Any], policy: str = "float32") ->
     """Build a layer with reproducible initial weights."""
     keras.utils.set_random_seed(SEED)
     layer = build(policy)
-    layer(*_symbolic_inputs(arguments))
+    layer(*_make_symbolic_inputs(arguments))
     return layer
 
 
@@ -61,7 +61,7 @@ def _arrays(tensors: Tensors) -> list[np.ndarray]:
 
 def _make_functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
     """Return a functional model of the layer, with the outputs whose dtypes contain `kinds`, and its input arrays."""
-    inputs = _symbolic_inputs(arguments)
+    inputs = _make_symbolic_inputs(arguments)
     outputs = [x for x in keras.tree.flatten(layer(*inputs)) if kinds in x.dtype]
     model = keras.Model(keras.tree.flatten(inputs), outputs)
     model.run_eagerly = not compiles_each_operation()
@@ -76,7 +76,7 @@ def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[s
         computed = _compute(layer, values)
         assert all(np.isfinite(array).all() for array in _arrays(computed)), f"{policy}: not finite"
         for fixed_batch in (False, True):
-            declared = layer(*_symbolic_inputs(values, fixed_batch))
+            declared = layer(*_make_symbolic_inputs(values, fixed_batch))
             keras.tree.assert_same_structure(declared, computed)
             for spec, tensor in zip(keras.tree.flatten(declared), keras.tree.flatten(computed), strict=True):
                 assert spec.dtype == keras.backend.standardize_dtype(tensor.dtype), policy

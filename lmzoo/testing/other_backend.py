@@ -38,7 +38,7 @@ for line in sys.stdin:
 
 
 @functools.cache
-def _backend_process(backend: str) -> subprocess.Popen[str]:
+def _start_backend_process(backend: str) -> subprocess.Popen[str]:
     """Start a process with another backend, and reuse it in later calls, since starting one is slow."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
@@ -61,7 +61,7 @@ def ask_other_backend(backend: str, request: list[str]) -> None:
     Raises:
         AssertionError: If the process ends or raises an error.
     """
-    process = _backend_process(backend)
+    process = _start_backend_process(backend)
     assert process.stdin is not None
     assert process.stdout is not None
     print(json.dumps(request), file=process.stdin, flush=True)

@@ -95,7 +95,7 @@ def randomize(model: keras.Model) -> None:
         variable.assign(ops.convert_to_numpy(variable) + rng.normal(scale=0.1, size=variable.shape))
 
 
-def _second_word(text: str) -> dict[str, Any]:
+def _take_second_word(text: str) -> dict[str, Any]:
     """Return the second word of a text as an answer in SQuAD's format."""
     words = text.split()
     return {"text": words[1], "answer_start": len(words[0]) + 1}
@@ -107,7 +107,7 @@ def _make_choices(i: int) -> list[str]:
     return [*wrong[: i % 2], "good", *wrong[i % 2 :]]
 
 
-def _halves(words: list[str]) -> tuple[str, str]:
+def _split_in_halves(words: list[str]) -> tuple[str, str]:
     """Return two texts: the words at even indices, and the words at odd indices."""
     return " ".join(words[::2]), " ".join(words[1::2])
 
@@ -121,10 +121,13 @@ _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
         [i % 2 for i in range(len(texts))],
     ),
     # Documents of two sentences to `fit`, pairs to `predict`.
-    Pretrainer: lambda texts: ([_halves(text.split()) for text in texts], None),
-    QuestionAnswerer: lambda texts: ([("the film", text) for text in texts], [_second_word(text) for text in texts]),
+    Pretrainer: lambda texts: ([_split_in_halves(text.split()) for text in texts], None),
+    QuestionAnswerer: lambda texts: (
+        [("the film", text) for text in texts],
+        [_take_second_word(text) for text in texts],
+    ),
     Seq2SeqLM: lambda texts: ([(text, " ".join(reversed(text.split()))) for text in texts], None),
-    TextEmbedder: lambda texts: ([_halves(text.split()) for text in texts], None),
+    TextEmbedder: lambda texts: ([_split_in_halves(text.split()) for text in texts], None),
     TextRegressor: lambda texts: (texts, [len(text) / 10 for text in texts]),
     TokenClassifier: lambda texts: (texts, [[len(word) % 3 for word in text.split()] for text in texts]),
 }

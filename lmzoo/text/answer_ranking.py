@@ -71,12 +71,12 @@ def rank_answers(
     splits = np.searchsorted(example[order], np.arange(len(encoded.contexts) + 1))
     columns = [a[order].tolist() for a in (score, start, end)]
     return [
-        _distinct(context, list(zip(*(c[a:b] for c in columns), strict=True)), n_best)
+        _select_distinct(context, list(zip(*(c[a:b] for c in columns), strict=True)), n_best)
         for context, a, b in zip(encoded.contexts, splits[:-1].tolist(), splits[1:].tolist(), strict=True)
     ]
 
 
-def _distinct(context: str, ranked: list[tuple[float, int, int]], n_best: int) -> list[Answer]:
+def _select_distinct(context: str, ranked: list[tuple[float, int, int]], n_best: int) -> list[Answer]:
     """Return the best answer for each distinct answer text, stripped of whitespace but with all combining marks."""
     answers: dict[str, Answer] = {}
     for score, start, end in ranked:

@@ -349,7 +349,7 @@ class ArrayBatches(LengthBatches):
     def __init__(
         self, arrays: tuple[Any, Any, Any], batch_size: int, order: str = "given", seed: tuple[int, ...] = (0,)
     ) -> None:
-        x, y, weights = (None if values is None else _as_arrays(values) for values in arrays)
+        x, y, weights = (None if values is None else _convert_to_arrays(values) for values in arrays)
         if isinstance(y, dict) and isinstance(weights, np.ndarray) and weights.size == len(weights):
             weights = dict.fromkeys(y, weights)
         if weights is not None and y is not None and _describe_outputs(weights) != _describe_outputs(y):
@@ -381,7 +381,7 @@ def _update_digest(digest: hashlib._Hash, arrays: Tensors) -> None:
         digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
 
 
-def _as_arrays(values: Any) -> Any:
+def _convert_to_arrays(values: Any) -> Any:
     """Convert values to an array, or a mapping of values to a dict of arrays."""
     if isinstance(values, Mapping):
         return {name: np.asarray(array) for name, array in values.items()}

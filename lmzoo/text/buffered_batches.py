@@ -116,7 +116,7 @@ class BufferedBatches(OrderedBatches):
             ValueError: If there are no examples.
         """
         for examples in self.read(0, 0):
-            return self._encoded(examples, 0, 0)
+            return self._encode_buffer(examples, 0, 0)
         raise ValueError("There are no examples: the stream is empty.")
 
     def identity(self) -> dict[str, Any]:
@@ -131,20 +131,20 @@ class BufferedBatches(OrderedBatches):
             buckets = fit_buckets(lengths, self.limit, batch_size=self.batch_size, compiled=self.compiled)
             self._buckets = buckets if buckets[-1] >= self.limit else [*buckets, self.limit]
         for examples in self.read(epoch, example):
-            yield {"example": example, "buffer": number}, self._batches_of(examples, epoch, number)
+            yield {"example": example, "buffer": number}, self._make_buffer_batches(examples, epoch, number)
             example += len(examples)
             number += 1
 
-    def _batches_of(self, examples: Sequence[Any], epoch: int, number: int) -> LengthBatches:
+    def _make_buffer_batches(self, examples: Sequence[Any], epoch: int, number: int) -> LengthBatches:
         """Return the batches of one buffer of examples."""
-        lengths, make_batch = self._encoded(examples, epoch, number)
+        lengths, make_batch = self._encode_buffer(examples, epoch, number)
         # The first buffer has the same seed as a list in memory, so that both give the same batches.
         seed = self.seed if number == 0 else (*self.seed, number)
         buffer_batches = LengthBatches(lengths, make_batch, self.batch_size, self._buckets, self.order, seed)
         buffer_batches.begin_epoch(epoch)
         return buffer_batches
 
-    def _encoded(self, examples: Sequence[Any], epoch: int, number: int) -> Encoded:
+    def _encode_buffer(self, examples: Sequence[Any], epoch: int, number: int) -> Encoded:
         """Return the encoded buffer, reusing the last one encoded if it is the same."""
         if self._latest is None or self._latest[0] != (epoch, number):
             self._latest = None  # free its memory before the next buffer is made

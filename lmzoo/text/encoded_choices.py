@@ -119,13 +119,13 @@ def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
         choices = [example[1] for example in x]
     # Ragged tensors of tf.data and columns of pandas become lists.
     prompts, choices = (column.to_list() if hasattr(column, "to_list") else column for column in (prompts, choices))
-    choices = [_choices_as_list(entry, position) for position, entry in enumerate(choices)]
+    choices = [_list_choices(entry, position) for position, entry in enumerate(choices)]
     if len(prompts) != len(choices):
         raise ValueError(f"Got {len(prompts)} prompts but {len(choices)} lists of choices.")
     return prompts, choices
 
 
-def _choices_as_list(choices: object, position: int) -> list[Text]:
+def _list_choices(choices: object, position: int) -> list[Text]:
     """Return the choices of one example as a list.
 
     Raises:

@@ -104,7 +104,7 @@ class Masking:
         counts = np.maximum(1, rounded.astype("int64"))  # (B,)
         if self.whole_word:
             rows = zip(candidates, word_starts, counts, strict=True)
-            weights = self._length_weights()
+            weights = self._compute_length_weights()
             picked = np.stack([_pick_words(*row, weights, rng) for row in rows])
         else:
             noise = np.full(candidates.shape, 2.0)
@@ -117,7 +117,7 @@ class Masking:
         is_chosen = np.take_along_axis(picked, positions, axis=1)
         return np.where(is_chosen, positions, 0).astype("int32"), is_chosen
 
-    def _length_weights(self) -> np.ndarray:
+    def _compute_length_weights(self) -> np.ndarray:
         """Return weights in proportion to the probabilities of choosing 1, 2, ... words together, float (ngram,)."""
         lengths = np.arange(1, self.ngram + 1)
         return 1 / lengths if self.geometric is None else (1 - self.geometric) ** (lengths - 1)

@@ -280,10 +280,10 @@ class Preprocessor(AdvisesOnNames):
         if any(map(is_symbolic, columns_or_texts)):
             features = features_in_graph(self._pad, columns_or_texts, self.sequence_length)
         else:
-            features = self._features_of(x, [as_single_text(part) for part in columns_or_texts])
-        return keras.utils.pack_x_y_sample_weight(features, _as_column(y), _as_column(sample_weight))
+            features = self._make_input_features(x, [as_single_text(part) for part in columns_or_texts])
+        return keras.utils.pack_x_y_sample_weight(features, _convert_to_column(y), _convert_to_column(sample_weight))
 
-    def _features_of(self, x: Any, single: list[str | bytes | None]) -> dict[str, np.ndarray]:
+    def _make_input_features(self, x: Any, single: list[str | bytes | None]) -> dict[str, np.ndarray]:
         """Return the features of `x`; `single` holds the text for each part of `x` that is a single text, else None."""
         if isinstance(x, tuple) and any(single) and (None in single or len(single) != 2):
             raise ValueError(
@@ -377,7 +377,7 @@ def refuse_settings(call: str, names: Iterable[str]) -> None:
     refuse_arguments(call, names, {**advice, "sequence_length": "Set `preprocessor.sequence_length`, a limit."})
 
 
-def _as_column(values: Any) -> Any:
+def _convert_to_column(values: Any) -> Any:
     """Return a list of numbers as an array, which Keras expects, and anything else unchanged."""
     is_column = isinstance(values, list) and all(isinstance(value, numbers.Number) for value in values)
     return np.asarray(values) if is_column else values

@@ -55,13 +55,13 @@ class TextPieces:
             return ""
         self.tokens += tokens
         text = self.text
-        return self._return_new(text if self.ended else text[: self._final_length(text)])
+        return self._return_new(text if self.ended else text[: self._count_final_characters(text)])
 
     def rest(self) -> str:
         """Return the text still buffered after the last token."""
         return self._return_new(self.text)
 
-    def _final_length(self, text: str) -> int:
+    def _count_final_characters(self, text: str) -> int:
         """Return the number of characters that no later token can change."""
         count = len(text.rstrip(_INCOMPLETE))
         for stop in self.stop:

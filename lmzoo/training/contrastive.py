@@ -32,7 +32,7 @@ def candidate_cosines(vectors: Tensor, group_size: int | Tensor = 2) -> Tensor:
     return ops.matmul(groups[:, 0], ops.transpose(candidates))
 
 
-def _ids_by_group(texts: Tensor) -> Tensor:
+def _group_ids(texts: Tensor) -> Tensor:
     """Return the ids of the texts of each group, (B, K), from the ids of pairs, (2B,), or of larger groups, (KB, K)."""
     if len(texts.shape) == 1:
         return ops.reshape(texts, (-1, 2))
@@ -55,7 +55,7 @@ def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
         Cosines, float32 (2B, (K - 1)B), of first and second texts in turn, with column i for the partner in group i and
         -1e9 for excluded candidates; and whether a candidate is the partner, bool (2B, (K - 1)B).
     """
-    ids = _ids_by_group(texts)  # (B, K)
+    ids = _group_ids(texts)  # (B, K)
     group_size = 2 if len(texts.shape) == 1 else ops.shape(ids)[1]
     cosines = candidate_cosines(vectors, group_size)  # (B, (K - 1)B)
     count, num_candidates = ops.shape(cosines)
@@ -95,7 +95,7 @@ def _for_each_text(values: Tensor, texts: Tensor) -> Tensor:
     if len(texts.shape) == 1:
         return values
     means = ops.mean(ops.reshape(values, (-1, 2)), axis=1, keepdims=True)  # (B, 1)
-    return ops.reshape(means * ops.ones_like(_ids_by_group(texts), "float32"), (-1,))
+    return ops.reshape(means * ops.ones_like(_group_ids(texts), "float32"), (-1,))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

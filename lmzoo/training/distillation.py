@@ -81,16 +81,16 @@ class DistillationLoss(ConfiguredLayer):
         """Add the losses and return the student's logits, float (B, M, V)."""
         if self.soft:
             is_counted = ops.cast(positions > 0, "float32")  # (B, M); the first token is never masked
-            divergence = self._divergence(logits, ops.stop_gradient(teacher_logits))  # (B, M)
-            self.add_loss(self.soft * self.temperature**2 * _weighted_mean(divergence, is_counted))
+            divergence = self._compute_divergence(logits, ops.stop_gradient(teacher_logits))  # (B, M)
+            self.add_loss(self.soft * self.temperature**2 * _compute_weighted_mean(divergence, is_counted))
         if self.cosine:
             states = (ops.cast(x, "float32") for x in (vectors, ops.stop_gradient(teacher_vectors)))
             student_units, teacher_units = (ops.normalize(x, axis=-1) for x in states)  # (B, T, H)
             distance = 1 - ops.sum(student_units * teacher_units, axis=-1)  # (B, T)
-            self.add_loss(self.cosine * _weighted_mean(distance, ops.cast(padding_mask, "float32")))
+            self.add_loss(self.cosine * _compute_weighted_mean(distance, ops.cast(padding_mask, "float32")))
         return logits
 
-    def _divergence(self, logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    def _compute_divergence(self, logits: Tensor, teacher_logits: Tensor) -> Tensor:
         """Return KL(teacher ‖ student) of the softened probabilities, float32 (B, M)."""
         num_shared = min(logits.shape[-1], teacher_logits.shape[-1])
         scaled = [ops.cast(x[..., :num_shared], "float32") / self.temperature for x in (logits, teacher_logits)]
@@ -104,7 +104,7 @@ class DistillationLoss(ConfiguredLayer):
         return keras.KerasTensor(logits.shape, logits.dtype)
 
 
-def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+def _compute_weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     return ops.sum(values * weights) / ops.maximum(ops.sum(weights), 1.0)
 
 

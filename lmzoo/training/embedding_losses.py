@@ -160,7 +160,7 @@ class TripletLoss(keras.losses.Loss):
         self.margin = margin
         self.distance = distance
 
-    def _distances(self, x: Tensor, y: Tensor) -> Tensor:
+    def _compute_distances(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the distances between two batches of vectors, (B,)."""
         if self.distance == "cosine":
             return 1 - ops.sum(unit_vectors(x) * unit_vectors(y), axis=-1)
@@ -169,7 +169,9 @@ class TripletLoss(keras.losses.Loss):
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each text, float32 (3B,), equal for the three texts of a triplet."""
         anchors, positives, negatives = _split_triplets(ops.cast(y_pred, "float32"))
-        margins = self._distances(anchors, positives) - self._distances(anchors, negatives) + self.margin  # (B,)
+        margins = (
+            self._compute_distances(anchors, positives) - self._compute_distances(anchors, negatives) + self.margin
+        )  # (B,)
         return ops.repeat(ops.relu(margins), 3)
 
     def get_config(self) -> dict[str, Any]:

@@ -288,10 +288,10 @@ class AdamW(keras.optimizers.Optimizer):
         # Computed once: they are equal for all variables.
         self._step_sizes = (rate * ops.sqrt(correction_2) / correction_1, rate * self.decay)
         self._layer_factors = self._compute_layer_factors()
-        self._kernel = self._tensorflow_kernel(self._step_sizes[0])
+        self._kernel = self._make_tensorflow_kernel(self._step_sizes[0])
         super().apply(grads, trainable_variables)
 
-    def _tensorflow_kernel(self, scale: Tensor | float) -> partial[None] | None:
+    def _make_tensorflow_kernel(self, scale: Tensor | float) -> partial[None] | None:
         """Return TensorFlow's fused Adam update of a float32 weight, or None where it is unavailable."""
         if keras.backend.backend() != "tensorflow" or type(self).scaled is not AdamW.scaled:
             return None
@@ -301,15 +301,15 @@ class AdamW(keras.optimizers.Optimizer):
             return None
         # The kernel computes 1 - beta in float32, where 1 - 0.999 is 0.00099998713. The moments are smaller by this
         # factor; the learning rate and epsilon compensate for it.
-        rounding_1 = float(1 - np.float32(self.beta_1)) / (1 - self.beta_1)
-        rounding_2 = math.sqrt(float(1 - np.float32(self.beta_2)) / (1 - self.beta_2))
+        first_moment_factor = float(1 - np.float32(self.beta_1)) / (1 - self.beta_1)
+        second_moment_factor = math.sqrt(float(1 - np.float32(self.beta_2)) / (1 - self.beta_2))
         constants = {
-            "lr": scale * rounding_2 / rounding_1,
+            "lr": scale * second_moment_factor / first_moment_factor,
             "beta1": self.beta_1,
             "beta2": self.beta_2,
             "beta1_power": 0.0,  # `scale` holds the bias correction already
             "beta2_power": 0.0,
-            "epsilon": self.epsilon * rounding_2,
+            "epsilon": self.epsilon * second_moment_factor,
         }
         return partial(
             tf.raw_ops.ResourceApplyAdam, **{name: tf.cast(value, tf.float32) for name, value in constants.items()}

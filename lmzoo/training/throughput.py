@@ -67,11 +67,11 @@ class Throughput(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Add `tokens_per_second` to the logs, and report the progress."""
         if logs is not None:
-            logs["tokens_per_second"] = self._tokens_per_second()
+            logs["tokens_per_second"] = self._compute_tokens_per_second()
         if self._has_bar:
             self._update_bar(self._describe(logs))
         elif self.verbose:
-            seconds = (self.steps - self._count_steps()) * self.tokens / max(self._tokens_per_second(), 1e-9)
+            seconds = (self.steps - self._count_steps()) * self.tokens / max(self._compute_tokens_per_second(), 1e-9)
             self.say(
                 f"step {self._count_steps():,} of {self.steps:,}: {self._describe(logs)}, "
                 f"{seconds / 60:.0f} minutes left"
@@ -90,11 +90,11 @@ class Throughput(keras.callbacks.Callback):
     def _count_steps(self) -> int:
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
 
-    def _tokens_per_second(self) -> float:
+    def _compute_tokens_per_second(self) -> float:
         started_at, steps_before = self._epoch
         return self.tokens * (self._count_steps() - steps_before) / max(time.perf_counter() - started_at, 1e-9)
 
     def _describe(self, logs: dict[str, float] | None) -> str:
         name = "perplexity" if "perplexity" in (logs or {}) else "loss"
         loss = f"{name} {float(logs[name]):.3f}, " if logs and name in logs else ""
-        return f"{loss}{self._tokens_per_second():,.0f} tokens/s"
+        return f"{loss}{self._compute_tokens_per_second():,.0f} tokens/s"

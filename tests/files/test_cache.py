@@ -112,7 +112,7 @@ def test_separate_files(web, root, monkeypatch):
             for name, content in files.items()
         },
     }
-    monkeypatch.setattr(catalog, "_published", lambda: {"elmo_small_en": entry})
+    monkeypatch.setattr(catalog, "_read_published", lambda: {"elmo_small_en": entry})
     info = list_presets()["elmo_small_en"]
     assert (info.handle, info.size_bytes, info.shipped) == (f"{web.url}/elmo/small/", 3135, False)
     folder = open_preset("elmo_small_en")
@@ -135,7 +135,7 @@ def test_archives_among_files(web):
 def test_a_published_archive_is_verified(web, root, monkeypatch):
     data = zipped(FILES)
     entry = {"size_bytes": 9, "handle": web.serve("/bert.zip", web.content(zipped(FILES, "x"))), **digest(data)}
-    monkeypatch.setattr(catalog, "_published", lambda: {"bert_big": entry})
+    monkeypatch.setattr(catalog, "_read_published", lambda: {"bert_big": entry})
     with pytest.raises(PresetError, match=rf"(?s)Cannot fetch '{entry['handle']}'.*bytes, not {len(data)}"):
         resolve("bert_big")
     web.serve("/bert.zip", web.content(data[:-1] + b"?"))

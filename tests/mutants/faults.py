@@ -306,8 +306,8 @@ FAULTS = (
     Fault(
         "tensors of a checkpoint that belong to no weight are left out without a word",
         "checkpoints/engine.py",
-        "if reason := _reason_to_ignore(layout, canonical, head, matched_names):",
-        'if reason := _reason_to_ignore(layout, canonical, head, matched_names) or "no part of the model":',
+        "if reason := _find_reason_to_ignore(layout, canonical, head, matched_names):",
+        'if reason := _find_reason_to_ignore(layout, canonical, head, matched_names) or "no part of the model":',
     ),
     Fault(
         "a kernel that a head has of its own is left out, as if it were another head's",
@@ -828,7 +828,7 @@ FAULTS = (
     Fault(
         "exported windows have no prompt of their own",
         "text/graphs/long_texts.py",
-        "lead = tf.where(splits_first, self._prompt_length(first, prompt), 0)",
+        "lead = tf.where(splits_first, self._count_prompt_tokens(first, prompt), 0)",
         "lead = tf.zeros_like(length)",
     ),
     Fault(

@@ -24,7 +24,7 @@ METADATA = {
     "date_saved": "2026-01-01",
 }
 
-SHIPPED_ROOT = catalog._shipped_root  # the fixture below replaces it
+SHIPPED_ROOT = catalog._find_shipped_root  # the fixture below replaces it
 
 
 def make(root: Path, family: str, name: str, version: int | None = None, **metadata) -> Path:
@@ -42,8 +42,8 @@ def shipped(tmp_path, monkeypatch):
     root = tmp_path / "repository" / "presets"
     make(root, "bert", "bert_nano_en_uncased")
     make(root, "albert", "albert_micro_en", parameter_count=1_000_003, languages=["en"])
-    monkeypatch.setattr(catalog, "_shipped_root", lambda: root)
-    monkeypatch.setattr(catalog, "_published", dict)
+    monkeypatch.setattr(catalog, "_find_shipped_root", lambda: root)
+    monkeypatch.setattr(catalog, "_read_published", dict)
     monkeypatch.delenv("LMZOO_PRESETS", raising=False)
     return root
 
@@ -179,7 +179,7 @@ def test_not_a_name(preset):
 def test_published_presets_are_data(shipped, monkeypatch):
     entry = {**METADATA, "size_bytes": 17, "handle": "hf://org/bert_big"}
     taken = {**entry, "handle": "hf://somebody/else"}
-    monkeypatch.setattr(catalog, "_published", lambda: {"bert_big": entry, "bert_nano_en_uncased": taken})
+    monkeypatch.setattr(catalog, "_read_published", lambda: {"bert_big": entry, "bert_nano_en_uncased": taken})
     monkeypatch.setitem(hubs._HUBS, "hf", (lambda name: shipped / "bert" if name == "org/bert_big" else "", "", ""))
     info = list_presets()["bert_big"]
     assert (info.shipped, info.size_bytes, info.handle) == (False, 17, "hf://org/bert_big")
@@ -249,7 +249,7 @@ def test_what_nothing_vouches_for_is_said_once(shipped, tmp_path, monkeypatch, c
     folders = [tmp_path / name for name in ("mine", "downloaded", "known")]
     for folder in folders:
         folder.mkdir()
-    monkeypatch.setattr(catalog, "_published", lambda: {"bert_big": {**METADATA, "handle": "hf://org/known"}})
+    monkeypatch.setattr(catalog, "_read_published", lambda: {"bert_big": {**METADATA, "handle": "hf://org/known"}})
     monkeypatch.setitem(hubs._HUBS, "hf", (lambda name: tmp_path / name.removeprefix("org/"), "", ""))
     with caplog.at_level("INFO", "lmzoo"):
         for preset in (folders[0], str(folders[0]), "hf://org/downloaded", "bert_big", "bert_nano_en_uncased"):

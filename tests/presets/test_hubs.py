@@ -178,7 +178,7 @@ def test_a_published_repository_is_pinned_and_verified(tmp_path, monkeypatch):
     data = b"weights"
     known = {"size": 7, "sha256": hashlib.sha256(data).hexdigest()}
     entry = {"handle": "hf://org/name", "revision": COMMIT, "files": {"config.json": {"size": 2}, "w.bin": known}}
-    monkeypatch.setattr(catalog, "_published", lambda: {"bert_big": entry})
+    monkeypatch.setattr(catalog, "_read_published", lambda: {"bert_big": entry})
     asked = []
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", lambda name, **kwargs: asked.append(kwargs["revision"]) or str(tmp_path)

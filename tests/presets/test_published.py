@@ -10,7 +10,7 @@ import pytest
 from lmzoo.presets import catalog
 from lmzoo.registry.family import families
 
-PUBLISHED = catalog._published()
+PUBLISHED = catalog._read_published()
 
 UNCASED, CASED, MULTI_CASED, MULTI_UNCASED, CHINESE = 30522, 28996, 119547, 105879, 21128
 VOCABULARY_OF_T5 = 32128

@@ -96,7 +96,7 @@ def test_the_mean_length_of_spans() -> None:
     masking = Masking().with_spans()
     apart = np.zeros(30_011, bool)
     apart[0] = True
-    lengths = _draw_lengths(apart, masking._length_weights(), np.random.default_rng(3))
+    lengths = _draw_lengths(apart, masking._compute_length_weights(), np.random.default_rng(3))
     assert lengths.max() == 10
     assert lengths.mean() == pytest.approx(3.8, abs=0.05)
 

@@ -70,7 +70,7 @@ class TensorFlowCheckpoint(TensorFile):
         index = Path(f"{os.fspath(prefix).removesuffix('.index')}.index")
         path = resolve_inside(index.parent, index.name)
         check_is_weights(path)
-        files = list(_data_files(path))
+        files = list(_iterate_data_files(path))
         path_prefix = path.with_suffix("").as_posix()
         if "[" in path_prefix or "\\" in path_prefix:
             raise PresetError(f"{path}: TensorFlow takes brackets and backslashes for a pattern; rename it.")
@@ -109,7 +109,7 @@ class TensorFlowCheckpoint(TensorFile):
         vars(self).pop("_reader", None)  # TensorFlow closes the files when the reader is deleted
 
 
-def _data_files(index: Path) -> Iterator[Path]:
+def _iterate_data_files(index: Path) -> Iterator[Path]:
     """Yield the data files of a checkpoint, after checking each; their names state how many there are.
 
     Raises:

@@ -139,7 +139,7 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
     bases = {name.partition(".")[0] for name in tensors.names()}
     matches = [family for family in matches if names_in_transformers(family).base in bases] or matches
     if len({names_in_transformers(family).model_type for family in matches}) == 1:  # such as a model and its encoder
-        matches = [max(matches, key=lambda family: _completeness(family.checkpoints["hf"], tensors))]
+        matches = [max(matches, key=lambda family: _rate_completeness(family.checkpoints["hf"], tensors))]
     if len(matches) == 1:
         return matches
     fitting = [family for family in matches if holds_tokenizer(directory, family.tokenizer)]
@@ -153,7 +153,7 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
     return fitting or matches
 
 
-def _completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
+def _rate_completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
     """Return the number of tensors that a layout reads, and minus the number of tensors that it misses."""
     names = canonical_names(layout, tensors)
     rows = list_tensors(layout.backbone)

@@ -35,7 +35,7 @@ def find_heads(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject)
     # All that a causal language model holds may be a copy of the token embeddings, which files of other models lack.
     tensor_names = {
         kind: names or {row.name for row in layout.heads[kind].values()}
-        for kind, names in _tensor_names(layout).items()
+        for kind, names in _list_tensor_names(layout).items()
     }
     tensor_names |= {kind: {name} for kind, name in layout.unread_heads.items()}
     candidates = {kind: names for kind, names in tensor_names.items() if names and names <= tensors.keys()}
@@ -67,7 +67,7 @@ def put_named_head_first(
         named_kind: Kind of head of the class that `architectures` names.
         kinds: Kinds that the stored tensors match; see `find_heads`.
     """
-    tensor_names = _tensor_names(layout)
+    tensor_names = _list_tensor_names(layout)
     named_tensors = tensor_names.get(named_kind, set())
     other_kinds = [kind for kind in kinds if not named_tensors & tensor_names.get(kind, named_tensors)]
     is_stored = not named_tensors or bool(named_tensors & tensors.keys())
@@ -79,7 +79,7 @@ def is_regression(config: JsonObject, count: int) -> bool:
     return count == 1 or config.get("problem_type") == "regression"
 
 
-def _tensor_names(layout: Layout) -> dict[str, set[str]]:
+def _list_tensor_names(layout: Layout) -> dict[str, set[str]]:
     """Return the names of the tensors of each kind of head that lmzoo reads; see `list_head_tensors`."""
     return {kind: list_head_tensors(layout, kind) for kind in layout.heads}
 

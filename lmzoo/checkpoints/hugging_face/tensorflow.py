@@ -46,7 +46,7 @@ def open_tensorflow_model(directory: Path) -> TensorFile:
         PresetError: If a file is missing, truncated, not HDF5, links to other files or was not written by
             transformers; or if copies of a weight differ in shape or, when they are read, in value.
     """
-    convert_name = functools.partial(_torch_name, scopes=1)
+    convert_name = functools.partial(_make_torch_name, scopes=1)
     # Close invalid files at once: an open HDF5 file would hide that it was replaced.
     with contextlib.ExitStack() as open_files:
         places = tensors_in_files(directory, TENSORFLOW_FILES, functools.partial(_open_file, open_files), convert_name)
@@ -66,7 +66,7 @@ def _open_file(open_files: contextlib.ExitStack, path: Path) -> dict[str, Place]
     for name in stored_names:
         # Shards have no layer groups, and keep the model's scope only in the names of shared layers.
         scopes = int("model." in name) if is_shard else 2
-        copies = names_by_weight.setdefault(_torch_name(name, scopes), [])
+        copies = names_by_weight.setdefault(_make_torch_name(name, scopes), [])
         copies.append(name)
         if file.shape(name) != file.shape(copies[0]):
             raise PresetError(
@@ -75,7 +75,7 @@ def _open_file(open_files: contextlib.ExitStack, path: Path) -> dict[str, Place]
             )
     return {
         name: Place(
-            file, copies[0], _torch_shape(copies[0], file.shape(copies[0])), functools.partial(_load, file, copies)
+            file, copies[0], _make_torch_shape(copies[0], file.shape(copies[0])), functools.partial(_load, file, copies)
         )
         for name, copies in names_by_weight.items()
     }
@@ -93,10 +93,10 @@ def _load(file: TensorFile, names: Sequence[str], array: np.ndarray) -> np.ndarr
     for copy in copies:
         if not np.array_equal(file.read(copy), array, equal_nan=True):
             raise PresetError(f"{file.path}: {copy!r} and {stored!r} differ, but they are the same weight.")
-    return array.T if _kind(stored) == "kernel" else array.reshape(_torch_shape(stored, array.shape))
+    return array.T if _kind(stored) == "kernel" else array.reshape(_make_torch_shape(stored, array.shape))
 
 
-def _torch_name(stored: str, scopes: int) -> str:
+def _make_torch_name(stored: str, scopes: int) -> str:
     """Convert a tensor name in the file to PyTorch's, without its first `scopes` parts."""
     parts = stored.removesuffix(":0").split("/")
     # `mlm___cls` is the module `cls`, which two layers share; `layer_._0` is an entry of a list.
@@ -110,7 +110,7 @@ def _kind(stored: str) -> str:
     return stored.removesuffix(":0").rpartition("/")[2]
 
 
-def _torch_shape(stored: str, shape: Shape) -> Shape:
+def _make_torch_shape(stored: str, shape: Shape) -> Shape:
     if _kind(stored) == "kernel":
         return shape[::-1]
     if _kind(stored) == "bias" and len(shape) == 2 and shape[0] == 1:  # GPT-2's `Conv1D`

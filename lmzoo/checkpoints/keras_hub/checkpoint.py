@@ -124,7 +124,7 @@ def number_first(block: str) -> dict[str, str]:
     return {rf"^layers/{block}/": f"layers/{block}_0/"}
 
 
-def _heads_axis(name: str) -> int | None:
+def _find_heads_axis(name: str) -> int | None:
     """Return the axis of the attention heads in a tensor, or None if it has no such axis."""
     if re.search(rf"{_ATTENTION}/_?(query|key|value)_dense/vars/[01]$", name):
         return 1 if name.endswith("0") else 0
@@ -170,7 +170,7 @@ def to_keras_hub(tensors: Arrays, layout: KerasHubLayout, config: Arguments) -> 
     """
     group_size = config.get(layout.group_size, 1)
     pattern = re.compile(rf"layers/{layout.block}_(\d+)(?:_(\d+))?/(.*)")
-    for name, array in split_heads(tensors, config["num_heads"], _heads_axis):
+    for name, array in split_heads(tensors, config["num_heads"], _find_heads_axis):
         stored_name = name
         if match := pattern.fullmatch(name):
             number = int(match[1]) * group_size + int(match[2] or 0)
@@ -220,7 +220,7 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
 
     def open_tensors() -> TensorFile:
         file = Hdf5File(directory / MODEL_WEIGHTS_FILE)
-        backbone = join_heads(file, arguments["num_heads"], _heads_axis)
+        backbone = join_heads(file, arguments["num_heads"], _find_heads_axis)
         if layout.group_size:
             backbone = _number_by_group(backbone, layout.block, arguments[layout.group_size])
         has_head_weights = head and layout.heads[head]

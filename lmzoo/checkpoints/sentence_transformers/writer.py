@@ -88,13 +88,13 @@ def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> N
     entries = [_make_entry(0, "", "Transformer"), _make_entry(1, "1_Pooling", "Pooling")]
     modes = [model.pooling] if isinstance(model.pooling, str) else list(model.pooling)
     hidden_dim = model.backbone.config.hidden_dim
-    _write_config(target / "1_Pooling", {"word_embedding_dimension": hidden_dim, **_pooling_config(modes)})
+    _write_config(target / "1_Pooling", {"word_embedding_dimension": hidden_dim, **_make_pooling_config(modes)})
     width = hidden_dim * len(modes)
     for number, layer in enumerate(_list_layers(model)):
         name = LAYER_CLASSES[layer["kind"]]
         folder = target / f"{number + 2}_{name}"
         entries.append(_make_entry(number + 2, folder.name, name))
-        _write_config(folder, _layer_config(layer, width))
+        _write_config(folder, _make_layer_config(layer, width))
         width = layer.get("units", width)
         prefix = f"{_PREFIX}{number}."
         module_weights = [(key.removeprefix(prefix), array) for key, array in weights.items() if key.startswith(prefix)]
@@ -143,14 +143,14 @@ def _make_entry(number: int, path: str, name: str) -> dict[str, object]:
     return {"idx": number, "name": str(number), "path": path, "type": f"{_PACKAGE}.{name}"}
 
 
-def _pooling_config(modes: list[str]) -> dict[str, object]:
+def _make_pooling_config(modes: list[str]) -> dict[str, object]:
     """Return the configuration of Pooling, in the newer form only if the order of the modes requires it."""
     if modes != [mode for mode in POOLING_MODES if mode in modes]:
         return {"pooling_mode": modes, "include_prompt": True}
     return {**{key: mode in modes for mode, key in POOLING_MODES.items()}, "include_prompt": True}
 
 
-def _layer_config(layer: dict[str, Any], width: int) -> dict[str, object]:
+def _make_layer_config(layer: dict[str, Any], width: int) -> dict[str, object]:
     if layer["kind"] == "dense":
         return {
             "in_features": width,

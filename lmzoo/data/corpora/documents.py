@@ -143,7 +143,7 @@ def _read_file_documents(path: str, field: str) -> Iterator[str | Sequence[str]]
     """Yield the documents of a file, each a string or a list of lines."""
     with open_to_read(path) as raw:
         lines = _lines(path, raw)
-        yield from _json_texts(path, lines, field) if get_suffix(path) in _JSON_LINES else _paragraphs(lines)
+        yield from _read_json_texts(path, lines, field) if get_suffix(path) in _JSON_LINES else _group_paragraphs(lines)
 
 
 def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
@@ -171,7 +171,7 @@ def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
         raise ValueError(f"{path} is a damaged archive: {error}") from None
 
 
-def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
+def _group_paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
     """Group the lines between blank lines into documents; a file without text is one empty document."""
     document: list[str] = []
     any_document = False
@@ -186,26 +186,28 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
         yield document
 
 
-def _json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
+def _read_json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
     """Yield the text of each JSON line.
 
     Raises:
         ValueError: If a line is not JSON or has no text.
     """
     for number, row in json_objects(enumerate(lines, 1), str(path)):
-        where = f"{path}, line {number}"
-        text = _get_field(row, field, where)
+        location = f"{path}, line {number}"
+        text = _get_field(row, field, location)
         if not (isinstance(text, str) or (isinstance(text, list) and all(isinstance(part, str) for part in text))):
-            raise ValueError(f"{where}: {field!r} must be a string or a list of strings, got {json.dumps(text)[:60]}.")
+            raise ValueError(
+                f"{location}: {field!r} must be a string or a list of strings, got {json.dumps(text)[:60]}."
+            )
         yield text
 
 
-def _get_field(record: Mapping[str, Any], field: str, where: str) -> Any:
-    """Return the text of a record, or "" if it is null; `where` names the record in messages.
+def _get_field(record: Mapping[str, Any], field: str, location: str) -> Any:
+    """Return the text of a record, or "" if it is null; `location` names the record in messages.
 
     Raises:
         ValueError: If the record lacks the field.
     """
     if field not in record:
-        raise ArgumentError(f"{where} has no {field!r} (`field`).{near_names(field, list(record))}", "field")
+        raise ArgumentError(f"{location} has no {field!r} (`field`).{near_names(field, list(record))}", "field")
     return "" if record[field] is None else record[field]

@@ -133,7 +133,7 @@ def segment_pairs(
             _append_pairs(joined, order, index, budget, objective, short, rng, pairs)
     _truncate(pairs, budget, rng)
     pair_order = rng.permutation(len(pairs)).astype("uint32")
-    flat, splits = join_blocks(_blocks(joined, preprocessor, pairs, pair_order), folder)
+    flat, splits = join_blocks(_iterate_blocks(joined, preprocessor, pairs, pair_order), folder)
     start, between, _ = preprocessor.special_ids()
     boundary = pairs.lengths[pair_order, 0] + np.int32(len(start) + len(between))
     return SegmentPairs(flat, splits, boundary, labels=pairs.labels[pair_order].astype("int32"))
@@ -256,7 +256,7 @@ def _append_pairs(
         second = (splits[cut], splits[end])
         label = 0
         if end - begin == 1 or (objective == "nsp" and rng.random() < 0.5):
-            second = _random_segment(joined, order, index, target - (first[1] - first[0]), rng)
+            second = _draw_segment(joined, order, index, target - (first[1] - first[0]), rng)
             label = 1
             end = cut  # the replaced sentences come next
         elif objective == "sop" and rng.random() < 0.5:
@@ -266,7 +266,7 @@ def _append_pairs(
         begin = end
 
 
-def _random_segment(
+def _draw_segment(
     joined: _JoinedDocuments, order: Sequence[int], index: int, num_tokens: int, rng: np.random.Generator
 ) -> tuple[int, int]:
     """Draw a sentence of another document, and extend it to `num_tokens` tokens or to the end of the document."""
@@ -296,7 +296,7 @@ def _slices(count: int) -> Iterator[slice]:
     return (slice(begin, begin + _BLOCK_PAIRS) for begin in range(0, count, _BLOCK_PAIRS))
 
 
-def _blocks(
+def _iterate_blocks(
     joined: _JoinedDocuments, preprocessor: Preprocessor, pairs: _Pairs, order: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield blocks of the packed sequences and their lengths, for `join_blocks`."""

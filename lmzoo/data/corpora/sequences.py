@@ -247,7 +247,7 @@ def pack_sentences(
     def blocks() -> _Blocks:
         remainder: list[tuple[np.ndarray, np.ndarray]] = []
         for part in _parts(documents, preprocessor):
-            stream, units, document_splits = _units(part, room, end, across_documents)
+            stream, units, document_splits = _divide_into_units(part, room, end, across_documents)
             if across_documents:
                 stream, units = (np.concatenate(pair) for pair in zip(*remainder, (stream, units), strict=True))
             first_units, unit_starts = _fill(units, room, None if across_documents else document_splits)
@@ -262,7 +262,7 @@ def pack_sentences(
     return _join_sequences(blocks(), documents)
 
 
-def _units(
+def _divide_into_units(
     part: TokenizedDocuments, room: int, end: int, across_documents: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Insert end tokens into the tokens of a part, and divide them into units that must stay in one sequence.

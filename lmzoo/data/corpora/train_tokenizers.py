@@ -152,7 +152,7 @@ def train_wordpiece(
     # The trainer numbers the characters in the order of a hash table, and these numbers decide between equally frequent
     # pairs. So it runs twice: without merges, to find the characters, and then with these in a fixed order.
     with (
-        _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts,
+        _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts,
         tempfile.TemporaryFile("w+", encoding="ascii") as file,
     ):
         alphabet = learn(_copy_to_file(valid_texts, file), 0, (), _MAX_CHARACTERS).keys() - special_tokens
@@ -219,7 +219,7 @@ def train_byte_pairs(
         initial_alphabet=list(BYTE_TOKENS),
         show_progress=False,
     )
-    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
+    with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         tokens, merges = _learn_merges(learner, trainer, valid_texts)
     return kind([*tokens, last_token], merges, **special)
 
@@ -271,7 +271,7 @@ def train_character_pairs(
         end_of_word_suffix=END_OF_WORD,
         show_progress=False,
     )
-    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
+    with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         vocabulary, merges = _learn_merges(learner, trainer, valid_texts)
     _check_size(vocabulary_size, len(vocabulary), "characters")
     return CharacterPairTokenizer(vocabulary, merges, **special)
@@ -327,7 +327,7 @@ def train_sentencepiece(
     special_tokens = defaults.special_tokens
     pad = defaults.pad_token
     unknown = str(defaults.unk_token)
-    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
+    with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             (clean(text, characters) for text in valid_texts),
             vocabulary_size,
@@ -350,7 +350,7 @@ def _train_with_fairseq_ids(
 
     The tokenizer converts these ids to fairseq's.
     """
-    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
+    with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         # fairseq adds the padding and mask tokens.
         model = _train_model(valid_texts, vocabulary_size - 2, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
     return XlmRobertaTokenizer(model, **special)
@@ -363,7 +363,7 @@ def _train_with_mask_added(
     defaults = DebertaV3Tokenizer(**special)
     tokens_without_mask = [token for token in defaults.special_tokens if token != defaults.mask_token]
     unknown = str(defaults.unk_token)
-    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
+    with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             valid_texts,
             vocabulary_size - 1,
@@ -389,7 +389,7 @@ def _train_with_sentinels_added(
     _check_size(vocabulary_size, len(plain.special_tokens) + num_sentinels + 1, "sentinels")
     unknown = str(plain.unk_token)
     pad = str(plain.pad_token)
-    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
+    with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             valid_texts,
             vocabulary_size - num_sentinels,
@@ -488,7 +488,7 @@ def _train_model(texts: Iterable[str], size: int, **settings: Any) -> bytes:
 
 def _train_text_words(texts: Iterable[str], vocabulary_size: int, verbose: bool = True) -> Tokenizer:
     """Train a tokenizer of the most frequent words in the texts."""
-    return learn_words(([text] for text in _valid_texts(texts)), vocabulary_size, 1, verbose, TextWordTokenizer)
+    return learn_words(([text] for text in _iterate_valid_texts(texts)), vocabulary_size, 1, verbose, TextWordTokenizer)
 
 
 _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
@@ -505,7 +505,7 @@ _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
 }
 
 
-def _valid_texts(texts: Iterable[str]) -> Iterator[str]:
+def _iterate_valid_texts(texts: Iterable[str]) -> Iterator[str]:
     """Return an iterator over the texts that are not empty, as valid strings.
 
     Raises:
@@ -521,7 +521,7 @@ def _valid_texts(texts: Iterable[str]) -> Iterator[str]:
     return itertools.chain([first], cleaned)
 
 
-def _valid_texts_with_progress(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
+def _track_valid_texts(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
     """Return a context manager for an iterator over the valid texts that shows a progress bar.
 
     Raises:
@@ -529,7 +529,7 @@ def _valid_texts_with_progress(texts: Iterable[str], size: int, verbose: bool) -
         ValueError: If all texts are empty, or `size` is not a positive integer.
     """
     require(is_integer(size, 1), "vocabulary_size", "a positive integer", size)
-    return progress_over(_valid_texts(texts), f"Learning {size:,} tokens", "texts", verbose)
+    return progress_over(_iterate_valid_texts(texts), f"Learning {size:,} tokens", "texts", verbose)
 
 
 def _check_size(vocabulary_size: int, minimum: int, what: str) -> None:

@@ -73,12 +73,12 @@ def read_conll(
     name = get_name(path)
     if conllu is None:
         conllu = get_suffix(path) == ".conllu"
-    label = _column_index(label, "upos" if conllu else -1, conllu)
+    label = _find_column_index(label, "upos" if conllu else -1, conllu)
     lines = [
         (number, _split_cells(line)) for number, line in read_numbered_lines(read_text(path, encoding).split("\n"))
     ]
     width = len(CONLLU) if conllu else _count_columns(lines)
-    is_word = _is_conllu_word if conllu else _word_test(lines, width, label, labels)
+    is_word = _is_conllu_word if conllu else _make_word_test(lines, width, label, labels)
     sentence_rows = _group_rows(lines, is_word, None if conllu else _DOCUMENT)
     if not sentence_rows:
         raise NoExamplesError(f"{name} holds no words.")
@@ -89,7 +89,7 @@ def read_conll(
             raise ValueError(f"{name}, line {number} has {len(cells)} columns, other lines have {width}.")
     if word is None and not conllu and width > 1 + labeled and _is_numbered(sentence_rows):
         word = 1
-    word = _column_index(word, "form" if conllu else 0, conllu)
+    word = _find_column_index(word, "form" if conllu else 0, conllu)
     for column in {word, label} if labeled else {word}:
         if not -width <= column < width:
             raise ValueError(f"{name} has {width} columns, numbered from 0, and no column {column}.")
@@ -109,7 +109,7 @@ def _count_columns(lines: Sequence[_Line]) -> int:
     return counts.get(False, counts.get(True, 0))
 
 
-def _word_test(
+def _make_word_test(
     lines: Sequence[_Line], width: int, label: int, labels: Sequence[str] | None
 ) -> Callable[[list[str], bool], bool]:
     """Return a function that tells words from comments by a line's cells and whether it is inside a sentence."""
@@ -152,7 +152,7 @@ def _is_numbered(rows: Sequence[Sequence[_Line]]) -> bool:
     return is_counted and max(map(len, rows)) > 1
 
 
-def _column_index(column: int | str | None, default: int | str, conllu: bool) -> int:
+def _find_column_index(column: int | str | None, default: int | str, conllu: bool) -> int:
     """Return the index of a column from its index or name; `default` replaces None.
 
     Raises:

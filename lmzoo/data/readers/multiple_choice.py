@@ -70,10 +70,10 @@ def read_choices(
     x = list(zip(prompts, choice_rows, strict=True))
     if label is None:
         return x, None
-    return x, [_choice_index(name, choice_rows[i], table.where(i)) for i, name in enumerate(table.labels(label))]
+    return x, [_find_choice_index(name, choice_rows[i], table.where(i)) for i, name in enumerate(table.labels(label))]
 
 
-def _choice_index(label: str, choices: Sequence[str], where: str) -> int:
+def _find_choice_index(label: str, choices: Sequence[str], where: str) -> int:
     """Return the index of the right choice from its label, an index or a letter.
 
     Raises:

@@ -134,10 +134,10 @@ class Table:
                 if column not in row:
                     raise ValueError(f"{self.where(i)} has no {column!r}.{near_names(str(column), list(row))}")
             return [row[column] for row in self.rows]
-        index = self._column_index(column)
+        index = self._find_column_index(column)
         return [row[index] for row in self.rows]
 
-    def _column_index(self, column: Column) -> int:
+    def _find_column_index(self, column: Column) -> int:
         """Return the index of a column in the rows, from its name or index.
 
         Raises:
@@ -170,7 +170,7 @@ class Table:
         cells = self.column(column)
         for i, cell in enumerate(cells):
             if not isinstance(cell, str):
-                raise ValueError(f"{self.where(i)}: {column!r} must be a string, got {_cell_as_json(cell)}.")
+                raise ValueError(f"{self.where(i)}: {column!r} must be a string, got {_convert_cell_to_json(cell)}.")
         return cells
 
     def labels(
@@ -208,8 +208,8 @@ class Table:
             ValueError: If the label is missing, not allowed, or cannot be converted.
         """
         if isinstance(cell, (dict, list)):
-            raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {_cell_as_json(cell)}.")
-        label = cell if isinstance(cell, str) else "" if cell is None else _cell_as_json(cell)
+            raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {_convert_cell_to_json(cell)}.")
+        label = cell if isinstance(cell, str) else "" if cell is None else _convert_cell_to_json(cell)
         check_label(label, labels, self.where(row))
         try:
             return label_type(label)
@@ -218,7 +218,7 @@ class Table:
             raise ValueError(f"{self.where(row)}: the label {label!r} is not a valid {name}.") from None
 
 
-def _cell_as_json(cell: Any) -> str:
+def _convert_cell_to_json(cell: Any) -> str:
     """Return a cell as JSON."""
     return json.dumps(cell, default=str)  # Parquet has more types than JSON, such as dates and bytes
 

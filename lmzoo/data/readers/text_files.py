@@ -47,7 +47,7 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
             return file.read().removeprefix("\ufeff")
         except UnicodeDecodeError as error:  # `error.object` holds the whole file
             line = error.object.count(b"\n", 0, error.start) + 1
-            raise _encoding_error(f"{get_name(source)}, line {line}", error, encoding) from None
+            raise _make_encoding_error(f"{get_name(source)}, line {line}", error, encoding) from None
 
 
 def decompress(file: io.BufferedReader[Any]) -> BinaryIO:
@@ -91,12 +91,12 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
         try:
             yield file
         except UnicodeDecodeError as error:
-            raise _encoding_error(get_name(source), error, encoding) from None
+            raise _make_encoding_error(get_name(source), error, encoding) from None
         except ARCHIVE_ERRORS as error:
             raise ValueError(f"{get_name(source)} is a damaged archive: {error}") from None
 
 
-def _encoding_error(where: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
+def _make_encoding_error(where: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
     """Return the error for a file in another encoding; `where` names the file and line."""
     return ArgumentError(
         f"{where}: the byte 0x{error.object[error.start]:02x} is not {encoding.removesuffix('-sig')}. If the file is "

@@ -99,15 +99,15 @@ class ElmoBackbone(Backbone):
         }
 
         # === Functional Model ===
-        name = _input_name(config)
+        name = _get_input_name(config)
         inputs = {name: keras.Input((None, None) if name == "character_ids" else (None,), dtype="int32", name=name)}
-        mask = _padding_mask(inputs)
+        mask = _make_mask(inputs)
         marked, marked_mask, _ = layers["bilm"](inputs[name], mask)
         return layers, inputs, _make_outputs(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
 
     def padding_mask(self, inputs: Features) -> Tensor:
         """Return the mask of real tokens, bool (B, T)."""
-        return _padding_mask(inputs)
+        return _make_mask(inputs)
 
     def call_with_state(self, inputs: Features, state: Tensors = None) -> tuple[Features, Tensors]:
         """Call the model with LSTMs that continue from the state of an earlier call.
@@ -139,7 +139,7 @@ class ElmoBackbone(Backbone):
         """
         inputs = inputs if "word_vectors" in inputs else self.select_inputs(inputs)
         marked, marked_mask, state = self.marked_layers(inputs, state)
-        return _make_outputs(self.scalar_mix, self.mean_pooler, marked, marked_mask, _padding_mask(inputs)), state
+        return _make_outputs(self.scalar_mix, self.mean_pooler, marked, marked_mask, _make_mask(inputs)), state
 
     def marked_layers(
         self, inputs: Features, state: Tensors = None, training: bool = False
@@ -158,8 +158,8 @@ class ElmoBackbone(Backbone):
             inputs = self.check_inputs(inputs)
         if state is not None:
             check_like("state", state, self.bilm.state_spec())
-        words = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_input_name(self.config))))
-        return self.bilm(words, _padding_mask(inputs), state, training=training)
+        words = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_get_input_name(self.config))))
+        return self.bilm(words, _make_mask(inputs), state, training=training)
 
     def word_vectors(self, ids: Tensor) -> Tensor:
         """Return context-independent word vectors, float (N, P), which can be cached.
@@ -172,7 +172,7 @@ class ElmoBackbone(Backbone):
     @property
     def id_counts(self) -> dict[str, int]:
         """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
-        return {_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
+        return {_get_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
     def check_inputs(self, inputs: Features) -> Features:
         """Check the names and values of inputs, and that no token follows padding, and return the model's inputs."""
@@ -191,11 +191,11 @@ class ElmoBackbone(Backbone):
         return inputs
 
 
-def _input_name(config: ElmoConfig) -> str:
+def _get_input_name(config: ElmoConfig) -> str:
     return "character_ids" if config.vocabulary_size is None else "token_ids"
 
 
-def _padding_mask(inputs: Features) -> Tensor:
+def _make_mask(inputs: Features) -> Tensor:
     """Return the mask of real tokens, bool (B, T)."""
     if "padding_mask" in inputs:
         return ops.cast(inputs["padding_mask"], "bool")

@@ -116,7 +116,7 @@ _KERAS_BLOCK = "t5_transformer_layer"  # of the encoder, group 0, and of the dec
 _KERAS_ATTENTION = {"query": "query", "key": "key", "value": "value", "output_dense": "output"}
 
 
-def _keras_stack(group: int, block: str, bias: str) -> Table:
+def _make_keras_stack(group: int, block: str, bias: str) -> Table:
     """Return the rows of KerasHub's encoder or decoder.
 
     Args:
@@ -193,8 +193,8 @@ KERAS_HUB = KerasHubLayout(
         **keras_layers({"embeddings/token_embedding": "reversible_embedding"}),
         **keras_layers({"encoder_norm": "t5_layer_norm", "decoder_norm": "t5_layer_norm_1"}),
         "output_projection/kernel": Row("layers/reversible_embedding/vars/1"),
-        **_keras_stack(0, "encoder_block_{i}", "encoder_bias"),
-        **_keras_stack(1, "decoder_block_{j}", "decoder_bias"),
+        **_make_keras_stack(0, "encoder_block_{i}", "encoder_bias"),
+        **_make_keras_stack(1, "decoder_block_{j}", "decoder_bias"),
     },
     block=_KERAS_BLOCK,
     group_size="num_layers",

@@ -57,21 +57,21 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
     if (steps := kwargs.pop("steps", None)) is not None:
         encoded = encoded[: steps * actual_batch_size]
     if not len(encoded):
-        return _empty_outputs(task)
+        return _make_empty_outputs(task)
     return task.predict_encoded(encoded, actual_batch_size, **kwargs)
 
 
 def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, **kwargs: Any) -> Tensors:
     if inputs.is_empty:
-        return _empty_outputs(task)
+        return _make_empty_outputs(task)
     batches = inputs.x
     if isinstance(batches, Mapping):
-        batches = _prediction_input(ArrayBatches((batches, None, None), batch_size))
+        batches = _make_prediction_input(ArrayBatches((batches, None, None), batch_size))
     with expected_retracing():
         return task.predict_batches(batches, **kwargs)
 
 
-def _empty_outputs(task: Predictor) -> Tensors:
+def _make_empty_outputs(task: Predictor) -> Tensors:
     """Return the outputs for an empty input: arrays without rows."""
     return keras.tree.map_structure(
         lambda output: np.zeros((0, *(size or 0 for size in output.shape[1:])), "float32"), task.output
@@ -109,7 +109,7 @@ def predict_encoded(
     with expected_retracing():
         if task.per_token if per_token is None else per_token:
             return _predict_tokens(task, model, encoded, batch_size, buckets, **kwargs)
-        batches = _prediction_batches(task, encoded, batch_size, buckets, extra)
+        batches = _make_prediction_batches(task, encoded, batch_size, buckets, extra)
         outputs = _predict_batches(model, batches, **kwargs)
     order = batches.example_order
 
@@ -129,16 +129,16 @@ def _predict_batches(
     **kwargs: Any,
 ) -> Tensors:
     """Predict all batches and join the outputs; a few batches skip the loop of `keras.Model.predict`."""
-    needs_loop = verbose or callbacks or kwargs or _on_several_devices(model)
+    needs_loop = verbose or callbacks or kwargs or _uses_several_devices(model)
     # A task overrides these methods to take texts, so call the base class.
     if needs_loop or len(batches) > _FEW_BATCHES:
-        dataset = _prediction_input(batches)
+        dataset = _make_prediction_input(batches)
         return SeveralDevicesModel.predict(model, dataset, verbose=verbose, callbacks=callbacks, **kwargs)
     outputs = [SeveralDevicesModel.predict_on_batch(model, features) for (features,) in batches.batches()]
     return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
 
 
-def _on_several_devices(model: SeveralDevicesModel) -> bool:
+def _uses_several_devices(model: SeveralDevicesModel) -> bool:
     """Return whether devices share the batches of a model; TensorFlow's `predict_on_batch` would repeat the outputs."""
     if keras.backend.backend() == "tensorflow":
         return bool(model.distribute_strategy.num_replicas_in_sync > 1)
@@ -167,7 +167,7 @@ def _predict_tokens(
         progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
         all_callbacks = [*(callbacks or []), *([progress] if verbose else [])]
         for width, indices in indices_by_width.items():
-            batches = _prediction_batches(task, encoded.select(indices), batch_size, [width])
+            batches = _make_prediction_batches(task, encoded.select(indices), batch_size, [width])
             outputs = _predict_batches(model, batches, verbose=0, callbacks=all_callbacks, **kwargs)
             results.append((indices[batches.example_order], outputs))
     return keras.tree.map_structure(
@@ -184,13 +184,13 @@ def _merge_padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndar
     return result
 
 
-def _prediction_batches(
+def _make_prediction_batches(
     task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int], extra: FeatureArrays | None = None
 ) -> LengthBatches:
     return LengthBatches(*_sequences(task, encoded, extra), batch_size, buckets, "sorted", round_up=True)
 
 
-def _prediction_input(batches: LengthBatches) -> Any:
+def _make_prediction_input(batches: LengthBatches) -> Any:
     """Return the batches in the form from which Keras predicts fastest."""
     if keras.backend.backend() == "tensorflow" and len(batches.lengths) <= _MAX_IN_MEMORY:
         return in_memory(batches)

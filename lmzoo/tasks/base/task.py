@@ -639,7 +639,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             raise ValueError(_NO_OPTIMIZER)
         inputs = read_inputs(x, y, sample_weight)
         callbacks = callback_list(callbacks)
-        class_weight, word_weight = self._class_weights(class_weight, inputs, callbacks)
+        class_weight, word_weight = self._split_class_weights(class_weight, inputs, callbacks)
         validation_batch_size = kwargs.get("validation_batch_size") or batch_size
         validation_order = "given" if kwargs.get("validation_steps") else "sorted"
         validation_options = BatchOptions(validation_batch_size, validation_order, verbose=verbose != 0)
@@ -671,7 +671,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def merge_weights(self) -> None:
         """Merge weights that a task keeps apart while it is trained; by default, there are none."""
 
-    def _class_weights(
+    def _split_class_weights(
         self, class_weight: Any, inputs: TaskInputs, callbacks: Sequence[keras.callbacks.Callback]
     ) -> tuple[dict[int, float] | None, dict[int, float] | None]:
         """Check class weights and return `(example_weights, word_weights)`, of which at least one is None.
@@ -841,7 +841,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the model on token features or, outside of graphs, on texts."""
-        return super().__call__(self._as_features(inputs), *args, **kwargs)
+        return super().__call__(self._convert_to_features(inputs), *args, **kwargs)
 
     def train_on_batch(
         self,
@@ -857,7 +857,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         self.build_optimizer()
         step = int(keras.ops.convert_to_numpy(self.optimizer.iterations))
         word_weights = class_weight if self.labels_words else None  # Keras applies class weights to examples only
-        batch = self._as_batch(x, y, sample_weight, step, word_weights)
+        batch = self._convert_to_batch(x, y, sample_weight, step, word_weights)
         return super().train_on_batch(*batch, None if self.labels_words else class_weight, **kwargs)
 
     def compute_loss(
@@ -872,13 +872,13 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         self, x: Inputs, y: Labels | None = None, sample_weight: Weights | None = None, **kwargs: Any
     ) -> Any:
         """Evaluate one batch of texts or token features; see `keras.Model.test_on_batch`."""
-        return super().test_on_batch(*self._as_batch(x, y, sample_weight), **kwargs)
+        return super().test_on_batch(*self._convert_to_batch(x, y, sample_weight), **kwargs)
 
     def predict_on_batch(self, x: Inputs) -> Any:
         """Return the outputs for one batch of texts, padded to the longest, or of token features."""
-        return super().predict_on_batch(self._as_features(x))
+        return super().predict_on_batch(self._convert_to_features(x))
 
-    def _as_features(self, x: Any) -> Any:
+    def _convert_to_features(self, x: Any) -> Any:
         """Convert texts to the model's inputs, and return anything else unchanged."""
         check_not_symbolic(x, self)
         if not isinstance(read_inputs(x), TextsInMemory):
@@ -887,7 +887,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         features = self.features(encoded, np.arange(len(encoded)), int(encoded.lengths.max(initial=1)))
         return {**features, **self.extra_features(encoded)}
 
-    def _as_batch(
+    def _convert_to_batch(
         self,
         x: Any,
         y: Labels | None,

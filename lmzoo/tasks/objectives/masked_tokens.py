@@ -158,7 +158,9 @@ class MaskedTokensTask(Task):
             positions, is_chosen, corrupted_ids = self._draw_masks(tokenizer, ids, lengths, rng)
         else:  # seeded by the content of each sequence, so that its masks do not depend on its position in the data
             rows = [row[None, :length] for row, length in zip(ids, lengths, strict=True)]
-            masks = [self._draw_masks(tokenizer, part, np.array([part.size]), _rng_from_ids(part)) for part in rows]
+            masks = [
+                self._draw_masks(tokenizer, part, np.array([part.size]), _make_rng_from_ids(part)) for part in rows
+            ]
             slot_count = self.masking.slots(width)
             positions, is_chosen, corrupted_ids = (
                 np.concatenate([np.pad(part, ((0, 0), (0, slot_count - part.shape[1]))) for part in column])
@@ -223,5 +225,5 @@ def _compute_logits(backbone: Backbone, head: MaskedLMHead, vectors: Tensor) -> 
     return backbone(backbone.input, vectors=vectors, bias=bias)
 
 
-def _rng_from_ids(ids: np.ndarray) -> np.random.Generator:
+def _make_rng_from_ids(ids: np.ndarray) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(np.ascontiguousarray(ids, "<i4").tobytes()))

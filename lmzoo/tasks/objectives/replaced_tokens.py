@@ -103,14 +103,14 @@ class Generator(ConfiguredLayer):
 
     def _hidden_states(self, inputs: Features) -> list[Tensor]:
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        return type(self.backbone).compute_hidden_states(self._parts_by_name(), inputs, mask)
+        return type(self.backbone).compute_hidden_states(self._get_parts_by_name(), inputs, mask)
 
     @property
     def embeddings(self) -> keras.layers.Layer:
         """The embeddings: the backbone's, or the generator's own."""
         return self.parts.get("embeddings", self.backbone.embeddings)
 
-    def _parts_by_name(self) -> dict[str, Any]:
+    def _get_parts_by_name(self) -> dict[str, Any]:
         return {**self.parts, "embeddings": self.embeddings}
 
     def compute_output_spec(self, inputs: Features, positions: Tensor) -> keras.KerasTensor:
@@ -121,7 +121,7 @@ class Generator(ConfiguredLayer):
         """Return a backbone with copies of the generator's weights."""
         policy = keras.dtype_policies.serialize(self.dtype_policy)
         backbone = type(self.backbone)(**dataclasses.asdict(self.config), dtype=policy)
-        for name, layer in self._parts_by_name().items():
+        for name, layer in self._get_parts_by_name().items():
             copies = keras.tree.flatten(getattr(backbone, name))
             for copy, original in zip(copies, keras.tree.flatten(layer), strict=True):
                 copy.set_weights(original.get_weights())

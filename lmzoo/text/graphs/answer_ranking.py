@@ -48,7 +48,7 @@ class AnswerGraph:
         """
         count = tf.size(contexts, tf.int64)
         texts = _Contexts(contexts, self._mark_edges)
-        valid_pairs, best_pairs = self._valid_and_best_pairs(logits, windows)
+        valid_pairs, best_pairs = self._find_valid_and_best_pairs(logits, windows)
         columns = self._read(best_pairs, texts, logits, windows)
         if self._threshold is None:  # there must be an answer
             has_answer = tf.math.unsorted_segment_sum(tf.ones_like(columns[0]), columns[0], count) > 0  # (n,)
@@ -75,7 +75,7 @@ class AnswerGraph:
         }
         return {**answers, "score": tf.cast(probability, tf.float32)}
 
-    def _valid_and_best_pairs(self, logits: tf.Tensor, windows: Windows) -> tuple[tf.Tensor, tf.Tensor]:
+    def _find_valid_and_best_pairs(self, logits: tf.Tensor, windows: Windows) -> tuple[tf.Tensor, tf.Tensor]:
         """Return masks of the valid pairs, and of the valid pairs with the best starts and ends: two bool (w, t, m).
 
         The last two indices are the position of the first token in the sequence, and the number of tokens after it.

@@ -54,16 +54,16 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     ```
     """
     codes = code_points()
-    starts = codes[_word_starts(codes)]  # (P,), runs of one kind each
+    starts = codes[_find_word_starts(codes)]  # (P,), runs of one kind each
     # A letter joins the "a" before it, a number the "1" after it, and another character the "!" after it.
     columns = np.broadcast_arrays(ord("a"), starts, ord("1"), starts, ord("!"))
-    begins_word = _word_starts(np.stack(columns, axis=1).reshape(-1)).reshape(-1, 5)
+    begins_word = _find_word_starts(np.stack(columns, axis=1).reshape(-1)).reshape(-1, 5)
     kinds = np.select([~begins_word[:, 1], ~begins_word[:, 2], ~begins_word[:, 4]], [LETTER, NUMBER, OTHER], WHITESPACE)
     is_run_start = np.diff(kinds, prepend=-1) != 0
     return starts[is_run_start].astype("int32"), kinds[is_run_start].astype("int32")
 
 
-def _word_starts(codes: np.ndarray) -> np.ndarray:
+def _find_word_starts(codes: np.ndarray) -> np.ndarray:
     """Return whether the splitter begins a word at each code point, with spaces separate from words: bool (c,)."""
     from tokenizers import pre_tokenizers
 
@@ -138,7 +138,7 @@ class BytePairGraph(CutTextsGraph):
         row = compute_row_indices(rows)  # (c,)
         if self._adds_space:
             codes, kinds, index, row = _prepend_spaces(codes, kinds, index, row)
-        begins = _word_begins(codes, kinds)
+        begins = _find_word_begins(codes, kinds)
         in_word = kinds != OUTSIDE
         words, letters = join_letters(codes, row, begins, in_word, rows.nrows())
         return words, letters.values, tf.boolean_mask(index, in_word)
@@ -172,7 +172,7 @@ def _prepend_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> l
     return [codes, kinds, *(tf.gather(values, source) for values in others)]
 
 
-def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
+def _find_word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     r"""Return whether a word begins at each character, by the rules of GPT-2: bool (c,).
 
     Words are `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, whichever matches first.
@@ -204,10 +204,10 @@ class NormalizedBytePairGraph(BytePairGraph):
         return self._composition(codes)
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        return super().plain_ids(self._normal_form(texts)[0])
+        return super().plain_ids(self._compute_normal_form(texts)[0])
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        texts, codes, source = self._normal_form(texts)
+        texts, codes, source = self._compute_normal_form(texts)
         ids, spans = super().plain_spans(texts)
         begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,), in the normalized text of the part
         start = tf.gather(codes.row_starts(), compute_row_indices(spans))  # (p,)
@@ -215,7 +215,7 @@ class NormalizedBytePairGraph(BytePairGraph):
         begin, last = (tf.gather(source, start + tf.cast(x, tf.int64)) for x in (begin, end - 1))
         return ids, spans.with_values(tf.stack([begin, last + 1], axis=1))
 
-    def _normal_form(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor, tf.Tensor]:
+    def _compute_normal_form(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor, tf.Tensor]:
         """Return the normalized texts, their code points, and the index of each one's origin in its text, int32."""
         original_codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
         codes, source = self.normalize(original_codes)

@@ -78,7 +78,7 @@ class LongTextGraph(PackingGraph):
         splits_first = length > second_length  # (n,)
         shorter = tf.minimum(length, second_length)
         shorter_length = tf.minimum(shorter, budget // 2)
-        lead = tf.where(splits_first, self._prompt_length(first, prompt), 0)
+        lead = tf.where(splits_first, self._count_prompt_tokens(first, prompt), 0)
         lead = tf.minimum(lead, budget - shorter_length - 1)
         room = budget - shorter_length - lead
         stride = room if self._stride is None else tf.minimum(room, self._stride)
@@ -99,7 +99,7 @@ class LongTextGraph(PackingGraph):
         truncated = placed.truncated | (tf.minimum(shorter, budget // 2) < shorter)
         return {**self._features(rows, boundary), "text": text, "length": rows.row_lengths(), "truncated": truncated}
 
-    def _prompt_length(self, tokens: tf.RaggedTensor, prompt: str) -> tf.Tensor:
+    def _count_prompt_tokens(self, tokens: tf.RaggedTensor, prompt: str) -> tf.Tensor:
         """Return the number of tokens at the beginning of each text that are tokens of the prompt, int64 (n,)."""
         ids = self._python_tokenizer.tokenize([prompt])[0] if prompt else []
         if not ids:

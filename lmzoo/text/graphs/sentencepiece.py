@@ -50,7 +50,7 @@ class SentencePieceGraph(CutTextsGraph):
         self._replaces_quotes = tokenizer.replaces_quotes
         if self.is_normalized:
             self._exact_characters = Expansion(
-                {code: [(ord(c),) for c in replacement] for code, replacement in self._exact_changes(tokenizer)}
+                {code: [(ord(c),) for c in replacement] for code, replacement in self._list_exact_changes(tokenizer)}
             )
             charsmap = read_model(tokenizer.model).normalizer_spec.precompiled_charsmap
             self._rules = PrecompiledRulesGraph(precompiled_rules(charsmap), whitespace=False) if charsmap else None
@@ -60,7 +60,7 @@ class SentencePieceGraph(CutTextsGraph):
         """Return the code points that change before the model's own cleaning, with their replacements."""
         return character_map(tokenizer.lowercase, tokenizer.keep_accents).changes().items()
 
-    def _exact_changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
+    def _list_exact_changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
         """Return the code points that change before the model's own rules in `SentencePieceTokenizer.normalizer`."""
         return character_map(tokenizer.lowercase, tokenizer.keep_accents).changes(whitespace=False).items()
 
@@ -83,13 +83,13 @@ class SentencePieceGraph(CutTextsGraph):
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
         """Clean texts, `tf.string` (n,), by the rules of `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
-        return tf.strings.unicode_encode(self._letters(texts)[0], "UTF-8")
+        return tf.strings.unicode_encode(self._clean_to_letters(texts)[0], "UTF-8")
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return self.plain_spans(texts)[0]
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        letters, origins = self._letters(texts)
+        letters, origins = self._clean_to_letters(texts)
         pieces, start, end = self._pieces.tokenize_with_offsets(tf.strings.unicode_encode(letters, "UTF-8"))
         part = compute_row_indices(pieces)  # (q,)
         is_visible = ~tf.reduce_any(letters.values[:, None] == self._blanks, axis=1)  # (l,)
@@ -115,7 +115,7 @@ class SentencePieceGraph(CutTextsGraph):
         ragged_ids = tf.RaggedTensor.from_value_rowids(ids, part, letters.nrows(), validate=False)
         return ragged_ids, ragged_ids.with_values(tf.stack([first, last], axis=1))
 
-    def _letters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    def _clean_to_letters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Return the cleaned characters of texts, int32 (n, None), and the offsets of each, int32 (l, 2)."""
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         offsets = indices_in_rows(codes)

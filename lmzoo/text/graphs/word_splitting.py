@@ -62,29 +62,33 @@ def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     # Beginnings of clitics of two and of three characters.
     apostrophe = is_in_set(APOSTROPHES)
     dot = is_in_set(".")
-    not_t = is_in_set("nN") & _at(1, apostrophe) & _at(2, is_in_set("tT")) & ~_at(3, in_word)
+    not_t = is_in_set("nN") & _shift_to(1, apostrophe) & _shift_to(2, is_in_set("tT")) & ~_shift_to(3, in_word)
     endings = ((1, is_in_set("rRvV")), (2, is_in_set("eE"))), ((1, is_in_set("lL")), (2, is_in_set("lL")))
-    pairs = tf.reduce_any([_at(*first) & _at(*second) for first, second in endings], axis=0)
-    opens_clitic = apostrophe & (_at(-1, codes) != codes)  # Two apostrophes are a quotation mark.
-    short_clitic = opens_clitic & _at(1, is_in_set("sSmMdD")) & ~_at(2, in_word)
-    long_clitic = not_t | (opens_clitic & pairs & ~_at(3, in_word))
-    in_clitic = _at(-1, short_clitic) | _at(-1, long_clitic) | _at(-2, long_clitic)
-    after_clitic = _at(-2, short_clitic) | _at(-3, long_clitic)
+    pairs = tf.reduce_any([_shift_to(*first) & _shift_to(*second) for first, second in endings], axis=0)
+    opens_clitic = apostrophe & (_shift_to(-1, codes) != codes)  # Two apostrophes are a quotation mark.
+    short_clitic = opens_clitic & _shift_to(1, is_in_set("sSmMdD")) & ~_shift_to(2, in_word)
+    long_clitic = not_t | (opens_clitic & pairs & ~_shift_to(3, in_word))
+    in_clitic = _shift_to(-1, short_clitic) | _shift_to(-1, long_clitic) | _shift_to(-2, long_clitic)
+    after_clitic = _shift_to(-2, short_clitic) | _shift_to(-3, long_clitic)
 
     # Characters that join their neighbors on both sides.
-    initial = letter & ~_at(-1, in_word) & ~_at(1, in_word)
-    joiner = is_in_set(HYPHENS + APOSTROPHES) & _at(-1, is_word_so_far) & _at(1, letter_or_digit)
-    joiner |= is_in_set(".,") & _at(-1, kinds == DIGIT) & _at(1, kinds == DIGIT)
-    joiner |= dot & _at(-1, initial) & _at(1, initial)
-    joiner &= ~(short_clitic | long_clitic | after_clitic | _at(1, not_t))
-    final_point = dot & _at(-1, initial) & _at(-2, dot) & _at(-3, initial) & ~_at(1, dot | attached)
+    initial = letter & ~_shift_to(-1, in_word) & ~_shift_to(1, in_word)
+    joiner = is_in_set(HYPHENS + APOSTROPHES) & _shift_to(-1, is_word_so_far) & _shift_to(1, letter_or_digit)
+    joiner |= is_in_set(".,") & _shift_to(-1, kinds == DIGIT) & _shift_to(1, kinds == DIGIT)
+    joiner |= dot & _shift_to(-1, initial) & _shift_to(1, initial)
+    joiner &= ~(short_clitic | long_clitic | after_clitic | _shift_to(1, not_t))
+    final_point = (
+        dot & _shift_to(-1, initial) & _shift_to(-2, dot) & _shift_to(-3, initial) & ~_shift_to(1, dot | attached)
+    )
 
-    repeated = (kinds == PUNCTUATION) & (_at(-1, codes) == codes)
-    joins_emoji = (kinds == OTHER) & (_at(-1, codes) == ord(JOINER)) & (_at(-1, base) == OTHER)
-    continues_word = (attached & ~_at(-1, kinds == SPACE)) | (letter_or_digit & _at(-1, is_word_so_far) & ~not_t)
-    return continues_word | joiner | _at(-1, joiner) | final_point | in_clitic | repeated | joins_emoji
+    repeated = (kinds == PUNCTUATION) & (_shift_to(-1, codes) == codes)
+    joins_emoji = (kinds == OTHER) & (_shift_to(-1, codes) == ord(JOINER)) & (_shift_to(-1, base) == OTHER)
+    continues_word = (attached & ~_shift_to(-1, kinds == SPACE)) | (
+        letter_or_digit & _shift_to(-1, is_word_so_far) & ~not_t
+    )
+    return continues_word | joiner | _shift_to(-1, joiner) | final_point | in_clitic | repeated | joins_emoji
 
 
-def _at(offset: int, values: tf.Tensor) -> tf.Tensor:
+def _shift_to(offset: int, values: tf.Tensor) -> tf.Tensor:
     """Return, for each index, the value that is `offset` positions further on."""
     return tf.roll(values, -offset, axis=0)

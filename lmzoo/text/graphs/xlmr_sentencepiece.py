@@ -24,7 +24,7 @@ class XlmRobertaGraph(SentencePieceGraph):
     def _changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
         return ()
 
-    def _exact_changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
+    def _list_exact_changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
         return ()
 
     def whitespace(self) -> list[int]:

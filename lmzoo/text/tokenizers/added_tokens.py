@@ -87,14 +87,14 @@ def read_added_tokens(
     by_content: dict[str, AddedToken] = {}
     for token in tokens:
         if isinstance(token, Mapping):
-            token = _from_fields(token)
+            token = _make_from_fields(token)
         elif not isinstance(token, AddedToken):
             token = AddedToken(token, normalized=not special, special=special)
         by_content[token.content] = token
     return list(by_content.values())
 
 
-def _from_fields(fields: Mapping[str, Any]) -> AddedToken:
+def _make_from_fields(fields: Mapping[str, Any]) -> AddedToken:
     """Create a token from a dict of its fields."""
     try:
         return AddedToken(**fields)
@@ -172,7 +172,9 @@ class TextCutter:
             encodings = self._backend.encode_batch(texts, add_special_tokens=False)
             return [self._parts(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
         backend = self._characters if with_offsets else self._backend
-        return [self._normalized_parts(encoding) for encoding in backend.encode_batch(texts, add_special_tokens=False)]
+        return [
+            self._find_normalized_parts(encoding) for encoding in backend.encode_batch(texts, add_special_tokens=False)
+        ]
 
     def _parts(self, text: str, encoding: tokenizers.Encoding) -> list[TextPart]:
         """Return the parts of one text from its encoding by the library."""
@@ -186,7 +188,7 @@ class TextCutter:
                 end = span[1]
         return [*parts, TextPart(None, end, len(text), text[end:])] if end < len(text) else parts
 
-    def _normalized_parts(self, encoding: tokenizers.Encoding) -> list[TextPart]:
+    def _find_normalized_parts(self, encoding: tokenizers.Encoding) -> list[TextPart]:
         """Return the parts of one text from its encoding, whose words are parts or single characters."""
         parts: list[TextPart] = []
         words = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)

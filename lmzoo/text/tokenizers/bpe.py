@@ -168,7 +168,7 @@ class BytePairTokenizer(MergesTokenizer):
         backend.post_processor = processors.ByteLevel(add_prefix_space=self.add_prefix_space, trim_offsets=True)
         return backend
 
-    def _default_added_token(self, token: str) -> AddedToken | None:
+    def _make_default_added_token(self, token: str) -> AddedToken | None:
         roles = [role for role in self.roles if getattr(self, role) == token]
         if roles == ["pad_token"] and token not in self.other_tokens:
             return None  # a literal token that is only used for padding is plain text
@@ -183,7 +183,7 @@ class BytePairTokenizer(MergesTokenizer):
     def _crosses_words(self, token: AddedToken) -> bool:
         return token.rstrip or super()._crosses_words(token)
 
-    def _cacheable_parts(self, text: str) -> list[str]:
+    def _split_in_cacheable_parts(self, text: str) -> list[str]:
         if "\0" not in text and text.split(" ") == text.split():
             return text.replace(" ", "\0 ").split("\0")  # the same parts as below, several times faster
         return _BETWEEN_WORDS.split(text)
@@ -214,7 +214,7 @@ class BytePairTokenizer(MergesTokenizer):
             if len(prefixes_by_word[0]) > room - len(merges):
                 break
             merges |= {token: (token[:-1], token[-1]) for token in prefixes_by_word.pop(0)}
-        fillers = ((token[:-1], token[-1]) for token in _unused_tokens())
+        fillers = ((token[:-1], token[-1]) for token in _iterate_unused_tokens())
         pairs = [*merges.values(), *itertools.islice(fillers, room - len(merges))]
         vocabulary = [*tokens[:-1], *BYTE_TOKENS, *("".join(pair) for pair in pairs), *tokens[-1:]]
         return cls(vocabulary, pairs, **special)
@@ -303,7 +303,7 @@ def as_bytes(token: str) -> bytes:
     return token.encode()
 
 
-def _unused_tokens() -> Iterator[str]:
+def _iterate_unused_tokens() -> Iterator[str]:
     """Yield tokens that cannot occur in text, each one byte longer than an earlier one."""
-    for earlier in itertools.chain([_UNUSED_BYTE], _unused_tokens()):
+    for earlier in itertools.chain([_UNUSED_BYTE], _iterate_unused_tokens()):
         yield from (earlier + byte for byte in BYTE_TOKENS)

@@ -79,7 +79,7 @@ class CharacterTokenizer(WordLevelTokenizer):
         """Return `id` unchanged: words take the place of ids."""
         return id
 
-    def _lookup(self) -> Callable[[str], str]:
+    def _make_lookup(self) -> Callable[[str], str]:
         return str
 
     def word_starts(self) -> np.ndarray:

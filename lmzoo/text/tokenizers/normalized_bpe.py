@@ -49,7 +49,7 @@ class NormalizedBytePairTokenizer(BytePairTokenizer):
     start_token, pad_token, end_token, unk_token, mask_token = "[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"
     roles = ("unk_token", "start_token", "end_token", "pad_token", "mask_token")
 
-    def _default_added_token(self, token: str) -> AddedToken:
+    def _make_default_added_token(self, token: str) -> AddedToken:
         return special_token(token, lstrip=token == self.mask_token)
 
     @classmethod

@@ -96,7 +96,7 @@ class PrecompiledRules:
     def align(self, text: str, begin: int = 0) -> Aligned:
         """Clean a text, and return it with the original offsets of its characters, counted from `begin`."""
         replacements = [self.singles.get(character, character) for character in text]
-        for match in _cluster_pattern().finditer(text):
+        for match in _make_cluster_pattern().finditer(text):
             cluster = match[0]
             size = len(cluster)
             replacement = self.singles[cluster[0]] if cluster[0] in self.sources else self.pairs.get(cluster[:2])
@@ -160,7 +160,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=1)
-def _cluster_pattern() -> re.Pattern[str]:
+def _make_cluster_pattern() -> re.Pattern[str]:
     """Return a pattern that matches clusters of several characters."""
     starts, kinds = character_kinds()
     ends = np.append(starts[1:], 0x110000) - 1

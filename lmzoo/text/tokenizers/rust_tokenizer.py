@@ -79,10 +79,10 @@ class RustTokenizer(Tokenizer):
         if self._can_cache and (
             _count_threads() <= _MAX_CACHED_THREADS or sum(map(len, cleaned)) < _LONG_TEXTS_CHARACTERS
         ):
-            return self._word_ids.of(map(self._cacheable_parts, cleaned))
+            return self._word_ids.of(map(self._split_in_cacheable_parts, cleaned))
         return _encode_batch(self._backend, cleaned)
 
-    def _cacheable_parts(self, text: str) -> list[str]:
+    def _split_in_cacheable_parts(self, text: str) -> list[str]:
         """Split a text into parts whose ids, concatenated, are the ids of the text.
 
         This holds if no special token contains whitespace.

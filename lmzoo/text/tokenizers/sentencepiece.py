@@ -106,7 +106,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
             # A file that was cut between two of these parts, which come in this order, can still be parsed.
             if not (proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
                 raise ValueError("it ends too early.")
-            splitting_model = self._splitting_model(model)
+            splitting_model = self._make_splitting_model(model)
             backend = SentencePieceProcessor(model_proto=splitting_model)
         except Exception as error:  # the library raises errors of several types, none of its own
             raise ValueError(f"{name} is not a complete SentencePiece model ({len(model):,} bytes): {error}") from error
@@ -150,19 +150,19 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         quotes = [normalizers.Replace(quote, '"') for quote in QUOTES if self.replaces_quotes]
         return [*quotes, character_map(self.lowercase, self.keep_accents).steps]
 
-    def _splitting_model(self, model: bytes) -> bytes:
+    def _make_splitting_model(self, model: bytes) -> bytes:
         """Convert the stored SentencePiece model to the model that splits cleaned texts."""
         return model
 
     def _clean(self, text: str) -> str:
         """Clean a text without special tokens, so that the model can split it."""
-        return clean(text, self._character_map(), self.replaces_quotes and not self._cutter.normalizes)
+        return clean(text, self._make_character_map(), self.replaces_quotes and not self._cutter.normalizes)
 
     def _align(self, text: str, begin: int) -> Aligned:
         """Clean a text, and return it with the original offsets of its characters, counted from `begin`."""
-        return align(text, self._character_map(), begin, self.replaces_quotes and not self._cutter.normalizes)
+        return align(text, self._make_character_map(), begin, self.replaces_quotes and not self._cutter.normalizes)
 
-    def _character_map(self) -> CharacterMap:
+    def _make_character_map(self) -> CharacterMap:
         """Return the map of the characters of plain text: of whitespace alone if the text is normalized already."""
         if self._cutter.normalizes:
             return character_map(lowercase=False, keep_accents=True)
@@ -294,13 +294,13 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
                     ids.append(part.id)
                     spans.append(np.array([[part.start, part.end]]))
                 else:
-                    part_ids, part_spans = self._plain_spans(self._align_part(part))
+                    part_ids, part_spans = self._tokenize_plain(self._align_part(part))
                     ids += part_ids
                     spans.append(part_spans)
             id_lists.append(ids)
         return id_lists, np.concatenate(spans)
 
-    def _plain_spans(self, aligned: Aligned) -> tuple[list[int], np.ndarray]:
+    def _tokenize_plain(self, aligned: Aligned) -> tuple[list[int], np.ndarray]:
         """Return the ids (t,) of a text without special tokens, and their spans, int64 (t, 2)."""
         ids = self._backend.encode(aligned.text, out_type=int)
         surfaces = self._backend.encode(aligned.text, out_type=str)
@@ -391,11 +391,11 @@ class ModelRulesTokenizer(SentencePieceTokenizer):
 
 @functools.lru_cache(maxsize=8)
 def _make_aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
-    """Return normalizers that apply a model's rules, with the right offsets.
+    """Return normalizers that apply a model's rules and keep offsets correct.
 
-    The library assigns a removed character to the one before it. It loses those at the beginning of a text, and shifts
-    all offsets by them; and behind a character that becomes several, it shifts the last of these. So another normalizer
-    removes control characters, which the rules see as other ones, equally at the boundary of grapheme clusters.
+    If a rule removes a character, `tokenizers` gets offsets wrong at the beginning of a text, and after a character
+    that a rule replaces by several. Control characters that the rules remove are therefore replaced by another control
+    character first, and removed by a normalizer of its own at the end. Grapheme clusters have the same boundaries.
     """
     from tokenizers import Regex, normalizers
 

@@ -108,7 +108,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "special_tokens" not in vars(cls):
-            cls.special_tokens = _all_special_tokens(cls)
+            cls.special_tokens = _list_all_special_tokens(cls)
 
     def _set_special_tokens(self, tokens: SpecialTokens) -> None:
         """Set the special tokens that differ from the class's defaults.
@@ -131,7 +131,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
             self._check_takes_added_tokens()
         if self.needs_unknown and self.unk_token is None:
             raise ValueError(f"A {type(self).__name__} needs an `unk_token`.")
-        self.special_tokens = _all_special_tokens(self)
+        self.special_tokens = _list_all_special_tokens(self)
 
     def _set_tokens(self, tokens: Sequence[str]) -> None:
         """Store the vocabulary, and assign the next ids to added tokens that it lacks.
@@ -242,10 +242,10 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     @property
     def text_tokens(self) -> tuple[AddedToken, ...]:
         """The special and added tokens that are matched in a text before it is split into words."""
-        special = filter(None, map(self._default_added_token, self.special_tokens))
+        special = filter(None, map(self._make_default_added_token, self.special_tokens))
         return tuple({token.content: token for token in (*special, *self.added_tokens)}.values())
 
-    def _default_added_token(self, token: str) -> AddedToken | None:
+    def _make_default_added_token(self, token: str) -> AddedToken | None:
         """Return the `AddedToken` by which a special token is matched, or None to treat it as plain text."""
         return special_token(token)
 
@@ -272,7 +272,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         new_tokens = read_added_tokens(tokens, special_tokens)
         self._check_normalized(new_tokens)
         self.added_tokens = tuple(read_added_tokens([*self.added_tokens, *new_tokens]))
-        self.special_tokens = _all_special_tokens(self)
+        self.special_tokens = _list_all_special_tokens(self)
         self._set_tokens(base_vocabulary)
         self._set_text_tokens()
         return self.vocabulary_size - old_size
@@ -419,7 +419,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return cls(**config)
 
 
-def _all_special_tokens(tokenizer: Tokenizer | type[Tokenizer]) -> tuple[str, ...]:
+def _list_all_special_tokens(tokenizer: Tokenizer | type[Tokenizer]) -> tuple[str, ...]:
     """Return the special tokens of a tokenizer or its class, without duplicates."""
     added = (token.content for token in tokenizer.added_tokens if token.special)
     tokens = (*(getattr(tokenizer, role) for role in tokenizer.roles), *tokenizer.other_tokens, *added)

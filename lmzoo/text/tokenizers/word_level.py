@@ -42,7 +42,7 @@ class WordLevelTokenizer(Tokenizer):
             TypeError: If a text or a word is not a string; the message names its position.
         """
         cleaned = clean_columns({"texts": texts}, words=True)[0]
-        id_of = self._lookup()
+        id_of = self._make_lookup()
         return [list(map(id_of, split_into_words(text) if isinstance(text, str) else text)) for text in cleaned]
 
     @pause_collection()
@@ -54,7 +54,7 @@ class WordLevelTokenizer(Tokenizer):
             `tokenize`. Offsets count characters of the string as it was passed, or of the words joined by spaces.
         """
         cleaned = clean_columns({"texts": texts}, words=True)[0]
-        id_of = self._lookup()
+        id_of = self._make_lookup()
         return [
             [TokenSpan(id_of(word), word, start, end) for word, start, end in place_words(text)] for text in cleaned
         ]
@@ -68,7 +68,7 @@ class WordLevelTokenizer(Tokenizer):
         return [[span._replace(start=0, end=len(span.token))] for span in spans]
 
     @abstractmethod
-    def _lookup(self) -> Callable[[str], Token]:
+    def _make_lookup(self) -> Callable[[str], Token]:
         """Return a function that maps a word to its token."""
 
     @property
@@ -158,7 +158,7 @@ class WordTokenizer(WordLevelTokenizer):
         """Return the words, joined by spaces, without padding."""
         return " ".join(self.id_to_token(i) for i in ids if i >= self.first_id)
 
-    def _lookup(self) -> Callable[[str], int]:
+    def _make_lookup(self) -> Callable[[str], int]:
         unknown_id = self.token_to_id(self.unk_token)
         ids = self._ids
         if self.lowercase:

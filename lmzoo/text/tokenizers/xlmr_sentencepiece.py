@@ -70,7 +70,7 @@ class XlmRobertaTokenizer(ModelRulesTokenizer):
     def _steps(self) -> list[Normalizer]:
         return []
 
-    def _splitting_model(self, model: bytes) -> bytes:
+    def _make_splitting_model(self, model: bytes) -> bytes:
         proto = read_model(model)
         self._rules = precompiled_rules(proto.normalizer_spec.precompiled_charsmap)
         proto.normalizer_spec.precompiled_charsmap = b""
