@@ -178,12 +178,8 @@ def test_frozen_vectors_next_to_word_vectors(tmp_path):
         tmp_path / "it", labels=["O", "B-X"], encoder="bilstm", encoder_dim=3, word_vectors=glove
     )
     tagger.backbone.trainable = False
-    tagger.compile()
-    tagger.run_eagerly = True
-    before = [keras.ops.convert_to_numpy(weight) for weight in tagger.trainable_weights]
-    tagger.fit([["the", "film"], ["a", "dull", "plot"]], [["O", "B-X"], ["O", "O", "B-X"]], verbose=0)
-    for weight, old in zip(tagger.trainable_weights, before, strict=True):
-        assert np.abs(keras.ops.convert_to_numpy(weight) - old).max() > 0, weight.path
+    trained = {weight.path for weight in tagger.trainable_weights}
+    assert trained == {weight.path for part in ("encoder", "classifier") for weight in tagger.get_layer(part).weights}
     for weight, own in zip(tagger.backbone.weights, task.backbone.make_encoder().weights, strict=True):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), keras.ops.convert_to_numpy(own))
     cove = keras.Model(tagger.input, tagger.get_layer("word_features").input[0])
