@@ -20,7 +20,7 @@ from tests.faults.watched_process import Outcome, WatchedProcess
 
 SECONDS, MEGABYTES = 20, 120  # for files of kilobytes, on a busy machine
 COUNT = 40  # mutations of each kind, 1,880 in all
-# A damaged training goes on, which takes seconds, and its states are those of "state"; lmzoo does not read the last two.
+# A damaged training goes on, which takes seconds; its states are also "state". lmzoo does not read the last two.
 SLOW = {"saved model": 30, "training": 10, "onnx": 0, "litert": 0}
 # Mutations of each kind in `make test`: one of each container, and what is read in no time.
 SHORT = {
