@@ -397,7 +397,8 @@ def in_a_window(encoded, example, answer):
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_every_family_answers_with_parts_of_the_text(family):
     task, rng = tiny_task(QuestionAnswerer, family, doc_stride=5), random.Random(7)
-    task.preprocessor.sequence_length = 23
+    # Marian's tokenizer makes one token of several unknown characters, so the texts have fewer tokens.
+    task.preprocessor.sequence_length = 15 if family.name == "marian_encoder" else 23
     words = [
         "Café",
         "naïve",
