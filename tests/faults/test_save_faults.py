@@ -20,6 +20,8 @@ KILLS = {
     "prepared corpus": 5, "saved model": 1, "onnx": 1, "litert": 1, "arpa": 3, "arpa.gz": 2,
     "sentence transformers": 3,
 }  # fmt: skip
+# How many calls of the system lie between two faults: a run of training writes six states, and an export takes seconds.
+EVERY = {"training": 50, "saved model": 50}
 SHORT = ["keras", "preset", "state", "corpus"]
 THEIRS = {"NOTES.md": "mine", ".git/HEAD": "ref"}  # what users keep in a preset's or a checkpoint's folder
 # HDF5 ends the process, at once or later, if a disk that had room is full by the time when Keras closes the weights.
@@ -138,8 +140,7 @@ def faults(saving: Saving, every: int, kills: int) -> Iterator[Fault]:
     ("name", "every", "kills"),
     [
         *((name, 80, 1) for name in SHORT),
-        # A run of training writes six states.
-        *(pytest.param(n, 50 if n == "training" else 10, kills, marks=pytest.mark.slow) for n, kills in KILLS.items()),
+        *(pytest.param(n, EVERY.get(n, 10), kills, marks=pytest.mark.slow) for n, kills in KILLS.items()),
     ],
 )
 def test_saving(name: str, every: int, kills: int, process: WatchedProcess) -> None:
