@@ -48,7 +48,7 @@ def main() -> None:
     embedder.save_to_preset(options.output, weights_dtype="int8")
     embedder = StaticEmbedder.from_preset(options.output)
     for name in ("wordsim353.tsv", "simlex999.txt"):
-        scores = word_similarity(embedder, datapath(name), verbose=False).scores
+        scores = word_similarity(embedder, datapath(name)).scores
         Console().print(f"{name}: Spearman {scores['spearman']:.3f}, {scores['left_out']:.0%} left out")
     scores = word_analogies(embedder, datapath("questions-words.txt"), verbose=False).scores
     Console().print(f"analogies: {scores['accuracy']:.3f} of {scores['questions']}, {scores['left_out']} left out")

@@ -59,7 +59,12 @@ def save_table(
     rows = np.array([row_by_word.get(word, -1) for word in tokenizer.vocabulary])
     vectors[1:][rows >= 0] = table.vectors[rows[rows >= 0]]
     with skip_initial_values():
-        backbone = StaticBackbone(vocabulary_size=len(vectors), hidden_dim=vectors.shape[1], dtype="float32")
+        backbone = StaticBackbone(
+            vocabulary_size=len(vectors),
+            hidden_dim=vectors.shape[1],
+            dtype="float32",
+            fine_tuning=StaticBackbone.usual_recipes,
+        )
     backbone.token_embedding.embeddings.assign(vectors)
     preprocessor = Preprocessor(tokenizer, family.packing)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
@@ -14,6 +15,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import require_positive
 from lmzoo.layers import Dropout, Embedding, MeanPooler
 from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.training import FineTuningRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,11 @@ class StaticBackbone(Backbone):
     """
 
     config_class = StaticConfig
+    # A table is trained at a higher rate than a network.
+    usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {
+        **dict.fromkeys(("classification", "regression", "multiple_choice"), FineTuningRecipe(3e-3, 6, pooling="mean")),
+        **dict.fromkeys(("token_classification", "question_answering", "embedding"), FineTuningRecipe(3e-3, 6)),
+    }
 
     @classmethod
     def assemble(cls, config: StaticConfig, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
