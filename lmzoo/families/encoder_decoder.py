@@ -83,7 +83,7 @@ class EncoderDecoderBackbone(Backbone):
     def _run_stack(layers: dict[str, Any], stack: str, ids: Tensor, mask: Tensor, **source: Any) -> list[Tensor]:
         """Return all hidden states of the stack `"encoder"` or `"decoder"`; see `compute_states`."""
         parts = (layers.get(f"{stack}_bias"), layers.get(f"{stack}_norm"), layers.get("output_dropout"))
-        return compute_states(layers["embeddings"](ids), mask, layers[f"{stack}_iterate_blocks"], *parts, **source)
+        return compute_states(layers["embeddings"](ids), mask, layers[f"{stack}_blocks"], *parts, **source)
 
     def source_attention_scores(self, inputs: Features) -> list[Tensor]:
         """Return each decoder block's attention probabilities over the source tokens, without dropout.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 
-def factorization_order(
-    is_known: np.ndarray, lengths: np.ndarray, rng: np.random.Generator, parts: int = 2
-) -> np.ndarray:
+def factorization_order(known: np.ndarray, lengths: np.ndarray, rng: np.random.Generator, parts: int = 2) -> np.ndarray:
     """Draw a random prediction order for each sequence, for permutation language modeling (Yang et al., 2019).
 
     As in XLNet's code and section 2.2 of the paper, a token is predicted from the tokens of lower order. A sequence is
@@ -17,7 +15,7 @@ def factorization_order(
     otherwise show where a text ends.
 
     Args:
-        is_known: bool (B, T), tokens that all other tokens of their part may see.
+        known: bool (B, T), tokens that all other tokens of their part may see.
         lengths: int (B,), tokens of each sequence.
         rng: numpy generator, source of randomness.
         parts: int, number of parts.
@@ -36,10 +34,10 @@ def factorization_order(
     ```
     """
     lengths = np.asarray(lengths)[:, None]  # (B, 1)
-    index = np.arange(is_known.shape[1])  # (T,)
+    index = np.arange(known.shape[1])  # (T,)
     is_token = index < lengths  # (B, T)
     part = np.minimum(index * parts // np.maximum(lengths, 1), parts - 1)  # (B, T)
-    noise = np.full(is_known.shape, 2.0)
+    noise = np.full(known.shape, 2.0)
     noise[is_token] = rng.random(np.count_nonzero(is_token))
     rank = noise.argsort(axis=1, kind="stable").argsort(axis=1)  # (B, T), padding last
-    return (part * (lengths + 1) + np.where(is_known, 0, 1 + rank)).astype("int32")
+    return (part * (lengths + 1) + np.where(known, 0, 1 + rank)).astype("int32")
