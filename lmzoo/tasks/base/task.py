@@ -934,7 +934,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         if Path(filepath).expanduser().exists() and not overwrite:
             raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
         self._warn_about_merged_lora()
-        # Keras creates a second optimizer for comparison, which without `alone` would wait for all processes.
+        # Keras creates a second optimizer for comparison, which would otherwise wait for all processes.
         with atomic_file(filepath) as temporary, without_distribution():
             super().save(temporary, **kwargs)
 
