@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,8 +12,8 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from lmzoo.models import QuestionAnswerer
-from lmzoo.registry.family import Family
-from lmzoo.testing import tiny_texts
+from lmzoo.registry.family import Family, families
+from lmzoo.testing import tiny_task, tiny_texts
 from tests.serving.varied import ask, on_families, varied_task, varied_text
 
 pytestmark = [
@@ -27,7 +28,10 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize(("family", "settings"), list(on_families(SETTINGS)))
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [case for case in on_families(SETTINGS) if case.values[0].tokenizer.has_offsets_in_graphs],
+)
 def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any]) -> None:
     task = varied_task(QuestionAnswerer, family, doc_stride=3, max_question_length=5, **settings)
     task.preprocessor.sequence_length = 17
@@ -46,3 +50,10 @@ def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any])
     assert ties < (12 if family.name == "static_words" else 3)  # whose equal words have equal vectors
     given = np.array([ranked[0]["end"] > 0 for ranked in expected])
     assert 0.1 < given.mean() < 1  # some questions have no answer
+
+
+def test_a_tokenizer_without_offsets_in_graphs(tmp_path: Path) -> None:
+    task = tiny_task(QuestionAnswerer, families()["marian_encoder"])
+    with pytest.raises(ValueError, match="MarianTokenizer has no offsets in TensorFlow graphs, so a SavedModel cannot"):
+        task.export(tmp_path / "1", verbose=False)
+    assert not (tmp_path / "1").exists()

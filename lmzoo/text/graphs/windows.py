@@ -46,11 +46,17 @@ class WindowGraph(PackingGraph):
         max_question_length: int, maximum number of tokens of a question.
 
     Raises:
-        ValueError: If the longest question leaves no room for a context.
+        ValueError: If the longest question leaves no room for a context, or the tokenizer has no offsets in graphs.
     """
 
     def __init__(self, preprocessor: Preprocessor, doc_stride: int, max_question_length: int) -> None:
         super().__init__(preprocessor)
+        tokenizer = preprocessor.tokenizer
+        if not tokenizer.has_offsets_in_graphs:
+            raise ValueError(
+                f"{type(tokenizer).__name__} has no offsets in TensorFlow graphs, so a SavedModel cannot find answers. "
+                "Export an ONNX or LiteRT file, or use `answer` in Python."
+            )
         self._room = self._sequence_length - self._packing.overhead(True)
         self._stride = doc_stride
         self._longest = max_question_length

@@ -58,6 +58,7 @@ class MarianTokenizer(Tokenizer):
     end_token = "</s>"
     vocabulary_argument = "source"
     needs_unknown = True
+    has_offsets_in_graphs = False
 
     def __init__(
         self,

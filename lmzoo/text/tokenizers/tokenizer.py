@@ -101,6 +101,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     takes_added_tokens: ClassVar[bool] = False
     takes_words: ClassVar[bool] = False  # whether a text may also be a list of words
     space_of_words: ClassVar[str] = ""  # prefix of a word that is tokenized separately
+    has_offsets_in_graphs: ClassVar[bool] = True  # whether the tokenizer as TensorFlow ops computes offsets
 
     _tokens: Sequence[str] = ()
     _base_size = 0
