@@ -14,7 +14,7 @@ import lmzoo
 from benchmarks.evidence.claim import Setting
 from benchmarks.quality import DATASETS, linear, some
 from lmzoo.data.corpora import read_documents
-from lmzoo.text.word_splitting import split_into_words
+from lmzoo.text.word_splitting import list_words
 
 # Each pair is one made-up word of two senses. None is a name or has a plural of the same form.
 PSEUDO_WORDS = (
@@ -99,7 +99,7 @@ def sentences_with(setting: Setting) -> dict[str, list[tuple[list[str], int]]]:
     pattern, count = re.compile("|".join(wanted)), setting.size(200, 10)
     for document in read_documents(str(setting.data / "pretrain_modern/wikipedia-train-03.txt.xz")):
         for sentence in document:
-            words = split_into_words(sentence) if pattern.search(sentence) else []
+            words = list_words(sentence) if pattern.search(sentence) else []
             for word in wanted.keys() & set(words):
                 full = len(found[word]) == count or not 5 <= len(words) <= 40
                 if full or words.count(word) > 1 or wanted[word] in words:

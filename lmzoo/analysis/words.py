@@ -15,7 +15,7 @@ from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.token_scores import TokenScore
 from lmzoo.text.tokenizers.tokenizer import TokenSpan
 from lmzoo.text.validate_text import Text, clean_texts
-from lmzoo.text.word_splitting import place_words, split_into_words
+from lmzoo.text.word_splitting import list_words, place_words
 
 
 class Sense(NamedTuple):
@@ -104,7 +104,7 @@ def senses(
     lowercase_word = word.lower()
     if not cleaned:
         raise ValueError("`texts` is empty: pass at least one text.")
-    indices = [i for i, text in enumerate(cleaned) if lowercase_word in map(str.lower, split_into_words(text))]
+    indices = [i for i, text in enumerate(cleaned) if lowercase_word in map(str.lower, list_words(text))]
     occurrences = []
     vectors = []
     embeddings = embedder.embed([cleaned[i] for i in indices], batch_size, level="word", layers=layers)
@@ -114,7 +114,7 @@ def senses(
                 occurrences.append((i, int(start), int(end)))
                 vectors.append(vector / max(float(np.linalg.norm(vector)), 1e-12))
     if not occurrences:
-        parts = split_into_words(word)
+        parts = list_words(word)
         require(len(parts) == 1, "word", "one word", word, f"It is read as {parts}.")
         raise ValueError(f"The word {word!r} occurs in none of the {len(cleaned)} texts as a whole word.")
     clusters = np.zeros(len(occurrences), "int64")

@@ -16,7 +16,7 @@ from lmzoo.data.corpora.documents import read_documents, split_documents, text_f
 from lmzoo.data.corpora.tokenized_documents import check_documents
 from lmzoo.errors import ArgumentError
 from lmzoo.files.urls import absolute, get_size, open_to_read
-from lmzoo.text.word_splitting import split_into_words
+from lmzoo.text.word_splitting import list_words
 
 Text: TypeAlias = str | Path | Iterable[str | Path] | Iterable[Sequence[str]] | Mapping[str, float]
 
@@ -223,7 +223,7 @@ def split_held_out(
             held_out.append(TrainingDocuments(text, count, is_held_out=True))
     for documents, name in ((train, "corpus"), (held_out, "text to evaluate on (`validation`)")):
         for part in documents:
-            if not any(split_into_words(sentence) for document in part for sentence in document):
+            if not any(list_words(sentence) for document in part for sentence in document):
                 raise ValueError(f"There are no words in {_describe_text(part.text, f'the {name}')}.")
     return train, held_out
 

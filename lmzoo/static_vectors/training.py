@@ -13,7 +13,7 @@ from lmzoo.static_vectors.glove import train_glove
 from lmzoo.static_vectors.subwords import Subwords
 from lmzoo.static_vectors.vector_table import VectorTable
 from lmzoo.text.validate_text import Text, clean_columns
-from lmzoo.text.word_splitting import split_into_words
+from lmzoo.text.word_splitting import list_words
 
 ALGORITHMS = ("skipgram", "cbow", "fasttext", "glove")
 
@@ -36,7 +36,7 @@ def train_table(
         require(is_integer(size, 1), name, "a positive integer", size)
     require(is_integer(seed, 0), "seed", "an integer of at least 0", seed)
     (cleaned,) = clean_columns({"texts": texts}, words=True)
-    texts_of_words = (split_into_words(text) if isinstance(text, str) else text for text in cleaned)
+    texts_of_words = (list_words(text) if isinstance(text, str) else text for text in cleaned)
     strings: dict[str, str] = {}  # holds each word in memory once, however often it occurs
     sentences = [[strings.setdefault(word, word) for word in words] for words in texts_of_words]
     counts = Counter(word for sentence in sentences for word in sentence)

@@ -119,7 +119,7 @@ def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
     return [(word, end - len(word), end) for word, end in zip(text, ends.tolist(), strict=True)]
 
 
-def split_into_words(text: str) -> list[str]:
+def list_words(text: str) -> list[str]:
     """Return the words of `split_words` without their offsets, which is faster."""
     return [match[0] for match in _match_words(text)]
 

@@ -73,7 +73,7 @@ def shards(folder):
     return {name: content for name, content in sorted(files(folder).items()) if name.endswith(".bin")}
 
 
-def split_into_words(corpus):
+def list_words(corpus):
     return [
         [corpus.tokenizer.detokenize(shard.token_ids[a:b]) for a, b in itertools.pairwise(at)]
         for shard in corpus.shards
@@ -84,7 +84,7 @@ def split_into_words(corpus):
 def test_each_file_becomes_shards_of_its_own(source, tmp_path):
     counts = prepare_corpus(source, TOKENIZER, tmp_path / "out", Preparation(shard_tokens=LEAST))
     corpus = TokenCorpus(tmp_path / "out")
-    assert split_into_words(corpus) == [document for number, n in enumerate((5, 1, 3)) for document in texts(n, number)]
+    assert list_words(corpus) == [document for number, n in enumerate((5, 1, 3)) for document in texts(n, number)]
     assert counts == {"documents": 9, "tokens": corpus.num_tokens}
     for number, count in enumerate((5, 1, 3)):
         write_corpus(texts(count, number), TOKENIZER, tmp_path / str(number), LEAST)
@@ -158,9 +158,7 @@ def kept(source, tmp_path, **options):
     tokenizer = WordPieceTokenizer.of_words(sorted(set(NOTE.split())), 97)
     out = tmp_path / uuid.uuid4().hex
     counts = prepare_corpus(source, tokenizer, out, Preparation(split=False, **options))
-    return split_into_words(TokenCorpus(out)), {
-        name: n for name, n in counts.items() if name not in ("documents", "tokens")
-    }
+    return list_words(TokenCorpus(out)), {name: n for name, n in counts.items() if name not in ("documents", "tokens")}
 
 
 def test_duplicates_are_left_out_where_they_occur_again(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.models import NgramLM
-from lmzoo.text.word_splitting import split_into_words
+from lmzoo.text.word_splitting import list_words
 
 REVIEWS = Path(__file__).resolve().parents[2] / "examples/data/reviews.csv"
 
@@ -19,7 +19,7 @@ def reviews() -> dict[str, list[list[str]]]:
     found: dict[str, list[list[str]]] = {"train": [], "test": []}
     with REVIEWS.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            found[row["split"]].append(split_into_words(row["text"]))
+            found[row["split"]].append(list_words(row["text"]))
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.text.word_splitting import _pattern, character_kinds, split_into_words, split_words
+from lmzoo.text.word_splitting import _pattern, character_kinds, list_words, split_words
 
 SPLITS = {
     "": [],
@@ -71,7 +71,7 @@ PARTS = [*"nN'’tTsdm.,-‐1a_é \u0301\u200d👩🏽`。\0", "re", "n't", "\u3
 @pytest.mark.parametrize(("text", "words"), SPLITS.items(), ids=map(ascii, SPLITS))
 def test_words(text: str, words: list[str]) -> None:
     assert [word for word, _, _ in split_words(text)] == words
-    assert split_into_words(text) == words
+    assert list_words(text) == words
 
 
 def test_offsets() -> None:
@@ -97,7 +97,7 @@ def test_nothing_but_whitespace_is_lost() -> None:
             assert not text[end:start].strip()
             end = stop
         assert not text[end:].strip()
-        assert "".join(split_into_words(text)) == "".join(text.split())
+        assert "".join(list_words(text)) == "".join(text.split())
 
 
 def test_all_patterns_agree() -> None:
@@ -107,7 +107,7 @@ def test_all_patterns_agree() -> None:
     texts += ["".join(c for c in text if c.isascii()) for text in texts]
     assert sum(map(str.isascii, texts)) > 20_000
     for text in texts:
-        assert split_into_words(text) == [match[0] for match in full.finditer(text)], ascii(text)
+        assert list_words(text) == [match[0] for match in full.finditer(text)], ascii(text)
 
 
 def test_kinds_are_those_of_python() -> None:
@@ -125,6 +125,6 @@ def test_published_models_read_such_words(shared: Callable[[str], Path]) -> None
     # The sentences are split already. Only "Ms.", "Dr." and the like come apart, and 't of "don 't".
     lists = json.loads(shared("fixtures/bilm_tf/lm_embeddings_sentences.json").read_text("utf-8"))
     sentences = [sentence for sentences in lists for sentence in sentences]
-    assert sum(split_into_words(sentence) == sentence.split() for sentence in sentences) >= 25
-    apart = {word for sentence in sentences for word in set(sentence.split()) - set(split_into_words(sentence))}
+    assert sum(list_words(sentence) == sentence.split() for sentence in sentences) >= 25
+    apart = {word for sentence in sentences for word in set(sentence.split()) - set(list_words(sentence))}
     assert apart <= {"Ms.", "Mr.", "Dr.", "'t"}

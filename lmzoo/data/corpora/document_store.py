@@ -11,7 +11,7 @@ import numpy as np
 
 from lmzoo.common.progress import progress_over
 from lmzoo.files.atomic import atomic_file
-from lmzoo.text.word_splitting import split_into_words
+from lmzoo.text.word_splitting import list_words
 
 _BLOCK_BYTES = 1 << 24  # number of bytes searched at once
 
@@ -45,7 +45,7 @@ class StoredDocuments(Sequence[list[list[str]]]):
             with atomic_file(path) as temporary, open(temporary, "w", encoding="ascii") as file:
                 with progress_over(documents, "Splitting words", "documents", verbose) as progress:
                     for document in progress:
-                        file.write(json.dumps([split_into_words(sentence) for sentence in document]) + "\n")
+                        file.write(json.dumps([list_words(sentence) for sentence in document]) + "\n")
                 if not file.tell():
                     raise ValueError("The text holds no documents.")
         return cls(path)

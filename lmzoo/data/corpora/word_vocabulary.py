@@ -10,7 +10,7 @@ from lmzoo.common.progress import progress_over
 from lmzoo.data.corpora.tokenized_documents import check_documents, check_not_record
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.validate_text import FirstWarning, clean_columns, warn
-from lmzoo.text.word_splitting import split_into_words
+from lmzoo.text.word_splitting import list_words
 
 Document = Sequence[str | Sequence[str]]
 
@@ -113,5 +113,5 @@ def sentences_of(
         with warning.only():
             sentences = clean_columns({f"documents[{i}]": check_not_record(document, i)}, words=True)[0]
         for sentence in sentences:
-            if words := split_into_words(sentence) if isinstance(sentence, str) else sentence:
+            if words := list_words(sentence) if isinstance(sentence, str) else sentence:
                 yield words

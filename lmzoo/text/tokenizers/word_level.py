@@ -16,7 +16,7 @@ from lmzoo.text.tokenizers.garbage_collection import pause_collection
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary, read_lines, write_lines
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Token, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_columns
-from lmzoo.text.word_splitting import place_words, split_into_words
+from lmzoo.text.word_splitting import list_words, place_words
 
 SENTENCE_START = "<S>"
 SENTENCE_END = "</S>"
@@ -43,7 +43,7 @@ class WordLevelTokenizer(Tokenizer):
         """
         cleaned = clean_columns({"texts": texts}, words=True)[0]
         id_of = self._make_lookup()
-        return [list(map(id_of, split_into_words(text) if isinstance(text, str) else text)) for text in cleaned]
+        return [list(map(id_of, list_words(text) if isinstance(text, str) else text)) for text in cleaned]
 
     @pause_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[TokenSpan]]:

@@ -67,7 +67,7 @@ def texts(request: pytest.FixtureRequest) -> list[str | bytes]:
     return varied_texts(request.param, 1301, [*SPECIAL, *BROKEN], around_the_longest_word, marks_in_any_order)
 
 
-def split_into_words(tokenizer: WordPieceTokenizer, text: str) -> list[str]:
+def list_words(tokenizer: WordPieceTokenizer, text: str) -> list[str]:
     normal = tokenizer.backend.normalizer.normalize_str(text)
     return [word for word, _ in tokenizer.backend.pre_tokenizer.pre_tokenize_str(normal)]
 

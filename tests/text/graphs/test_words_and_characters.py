@@ -20,7 +20,7 @@ tf = pytest.importorskip("tensorflow")
 from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
 from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, WordTokenizer  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
-from lmzoo.text.word_splitting import split_into_words  # noqa: E402
+from lmzoo.text.word_splitting import list_words  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT, phrase, sizes, varied_texts  # noqa: E402
 
 PACKING = Packing(start="", end="", between=("</S>", "<S>"), segments=False)
@@ -53,7 +53,7 @@ def compare_words(graph: tf.Module, texts: list[str]) -> None:
     for start in range(0, len(texts), 20_000):
         part = texts[start : start + 20_000]
         found = [[word.decode() for word in row] for row in graph.words(tf.constant(part)).to_list()]
-        expected = [split_into_words(text) for text in part]
+        expected = [list_words(text) for text in part]
         assert [(ascii(t), a, b) for t, a, b in zip(part, expected, found, strict=True) if a != b] == []
 
 
