@@ -125,9 +125,9 @@ class CutTextsGraph(tf.Module):
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids, int32 (n, None), of texts without added tokens, `tf.string` (n,)."""
 
-    @abstractmethod
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the same ids as `plain_ids`, and their spans, int32 (n, None, 2)."""
+        """Return the same ids as `plain_ids`, and their spans, int32 (n, None, 2), if the tokenizer has offsets."""
+        raise NotImplementedError(f"{type(self).__name__} computes no offsets.")
 
     def count_spaces(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the number of spaces at both ends of each token of plain text: int32 (n, None, 2)."""
