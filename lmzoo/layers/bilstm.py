@@ -93,18 +93,8 @@ class BiLSTMEncoder(ConfiguredLayer):
         if embedding_dim:
             self.word_embedding = HashedWordEmbedding(buckets, embedding_dim, dtype=policy, name="word_embedding")
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
-        # `use_cudnn=True` would switch XLA off, even on CPUs. Without `name`, names of weights would depend on how many
-        # LSTMs were created before.
-        lstm = keras.layers.LSTM(
-            units,
-            recurrent_initializer=Orthogonal(),
-            return_sequences=True,
-            use_cudnn=False,
-            dtype=policy,
-            name="lstm",
-        )
-        self.lstm = keras.layers.Bidirectional(lstm, dtype=policy, name="lstm")
-        self.tensor_lists = True  # see `scan`; Keras' own loop needs them
+        self.lstm = _LSTMs(units, dtype=policy, name="lstm")
+        self.tensor_lists = True  # see `scan`
 
     def build(
         self,
@@ -127,46 +117,14 @@ class BiLSTMEncoder(ConfiguredLayer):
         training: bool = False,
     ) -> Tensor:
         """Return the LSTMs' outputs in both directions, zeros at padding."""
-        if sequence.shape[0] == 0:  # in eager code, Keras' LSTM mistakes matrices without rows for biases
-            return ops.zeros((*sequence.shape[:2], 2 * self.units), self.compute_dtype)
         x = sequence
         if self.embedding_dim:
             x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
         mask = ops.cast(padding_mask, "bool")
-        x = self.dropout(x, training=training)
-        if segment_ids is None and self.tensor_lists:
-            x = self.lstm(x, mask=mask, training=training)  # (B, T, 2U)
-        else:
-            x = self._run_own_loop(x, mask, segment_ids, training)  # (B, T, 2U)
-        # The product also removes Keras' own mask, which the next layers do not support.
+        x = self.lstm(
+            self.dropout(x, training=training), mask, segment_ids, tensor_lists=self.tensor_lists, training=training
+        )  # (B, T, 2U)
         return self.dropout(x * ops.expand_dims(ops.cast(mask, x.dtype), 2), training=training)
-
-    def _run_own_loop(self, x: Tensor, mask: Tensor, segment_ids: Tensor | None, training: bool) -> Tensor:
-        """Return the same as `lstm`, but with states that start anew in each segment.
-
-        States do not change at padding. Without `tensor_lists`, the loop has no lists of tensors.
-        """
-        segments = ops.zeros(ops.shape(mask), "int32") if segment_ids is None else ops.cast(segment_ids, "int32")
-        differs = ops.not_equal(segments[:, 1:], segments[:, :-1])  # (B, T - 1)
-        start = tuple(ops.zeros((ops.shape(x)[0], self.units), x.dtype) for _ in range(2))
-        outputs = []
-        for layer, reverse in ((self.lstm.forward_layer, False), (self.lstm.backward_layer, True)):
-            is_first = ops.pad(differs, ((0, 0), (0, 1) if reverse else (1, 0)))  # (B, T), in reading order
-            steps = [ops.transpose(x, (1, 0, 2))]  # (T, B, H + E)
-            steps += [ops.expand_dims(ops.transpose(flags), 2) for flags in (mask, is_first)]  # (T, B, 1)
-
-            def step(state: Tensors, inputs: Tensors, cell: keras.layers.Layer = layer.cell) -> tuple[Tensors, Tensor]:
-                x, is_token, is_first = inputs
-                state = tuple(ops.where(is_first, ops.zeros_like(old), old) for old in state)  # (B, U)
-                new_state = cell(x, state, training=training)[1]
-                state = tuple(
-                    ops.where(is_token, new, old) for new, old in zip(new_state, state, strict=True)
-                )  # (B, U)
-                return state, state[0]
-
-            results = scan(step, start, steps, reverse=reverse, tensor_lists=self.tensor_lists)[1]  # (T, B, U)
-            outputs.append(results)
-        return ops.transpose(ops.concatenate(outputs, axis=-1), (1, 0, 2))  # (B, T, 2U)
 
     def compute_output_shape(
         self,
@@ -177,3 +135,55 @@ class BiLSTMEncoder(ConfiguredLayer):
     ) -> Shape:
         """Return the output shape (B, T, 2U), which JAX cannot infer while W is unknown."""
         return (*sequence_shape[:-1], 2 * self.units)
+
+
+class _LSTMs(keras.layers.Layer):
+    """LSTMs that read in both directions, with states that start anew in each segment and stay at padding.
+
+    Its weights have the names that they have in Keras' `Bidirectional`, which cannot be built while a model is loaded:
+    Keras then takes an LSTM for a deleted one whose address in memory it got.
+    """
+
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # `use_cudnn=True` would switch XLA off, even on CPUs.
+        self.forward_layer, self.backward_layer = (
+            keras.layers.LSTM(
+                units,
+                recurrent_initializer=Orthogonal(),
+                use_cudnn=False,
+                dtype=self.dtype_policy,
+                name=f"{direction}_lstm",
+            )
+            for direction in ("forward", "backward")
+        )
+
+    def build(self, x_shape: Shape) -> None:
+        """Create the weights of both LSTMs."""
+        for layer in (self.forward_layer, self.backward_layer):
+            layer.build(x_shape)
+
+    def call(
+        self, x: Tensor, is_token: Tensor, segment_ids: Tensor | None, tensor_lists: bool, training: bool = False
+    ) -> Tensor:
+        """Return the states after each token, those of the first LSTM before those of the second."""
+        segments = ops.zeros_like(is_token, "int32") if segment_ids is None else ops.cast(segment_ids, "int32")
+        differs = ops.not_equal(segments[:, 1:], segments[:, :-1])  # (B, T - 1)
+        outputs = []
+        for layer, reverse in ((self.forward_layer, False), (self.backward_layer, True)):
+            start = tuple(ops.zeros((ops.shape(x)[0], layer.units), x.dtype) for _ in range(2))
+            is_first = ops.pad(differs, ((0, 0), (0, 1) if reverse else (1, 0)))  # (B, T), in reading order
+            steps = [ops.transpose(x, (1, 0, 2))]  # (T, B, D)
+            steps += [ops.expand_dims(ops.transpose(flags), 2) for flags in (is_token, is_first)]  # (T, B, 1)
+
+            def step(state: Tensors, inputs: Tensors, cell: keras.layers.Layer = layer.cell) -> tuple[Tensors, Tensor]:
+                x, is_token, is_first = inputs
+                state = tuple(ops.where(is_first, ops.zeros_like(old), old) for old in state)  # (B, U)
+                new_state = cell(x, state, training=training)[1]
+                state = tuple(
+                    ops.where(is_token, new, old) for new, old in zip(new_state, state, strict=True)
+                )  # (B, U)
+                return state, state[0]
+
+            outputs.append(scan(step, start, steps, reverse=reverse, tensor_lists=tensor_lists)[1])  # (T, B, U)
+        return ops.transpose(ops.concatenate(outputs, axis=-1), (1, 0, 2))  # (B, T, 2U)
