@@ -131,7 +131,7 @@ REASONS = {
     "another type of model": "models of type '[a-z_-]+(-v2)?' are not supported",
     "custom code, position_embedding_type alibi": r"`(auto_map|position_embedding_type)` must be|names 'JinaBert",
     "custom architecture with more embeddings": "`architectures` names 'ChineseBertForMaskedLM', a class of another",
-    "position_embedding_type relative_key": "`position_embedding_type` must be 'absolute', got 'relative_key'",
+    "position_embedding_type relative_key": "`position_embedding_type` must be 'absolute' or None, got 'relative_key'",
     "hidden_act silu": "`hidden_act` must be one of gelu, .*, got 'silu'",
     "quantization_config": "`quantization_config` must be None or {}, got {",
     "another library's ELMo": "options.json lacks the key 'lstm.dim'",

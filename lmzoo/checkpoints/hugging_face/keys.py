@@ -39,7 +39,7 @@ RESTRICTED_KEYS: dict[str, tuple[object, ...]] = {
     "is_encoder_decoder": (False, None),
     "ln_type": ("postln",),
     "per_layer_config": (None, {}),
-    "position_embedding_type": ("absolute",),
+    "position_embedding_type": ("absolute", None),
     "pruned_heads": ({}, None),
     "quantization_config": (None, {}),
 }
