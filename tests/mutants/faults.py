@@ -151,6 +151,30 @@ FAULTS = (
         "return ops.where(is_present, ops.reshape(scores, ops.shape(is_present)), ABSENT)",
         "return ops.reshape(scores, ops.shape(is_present))",
     ),
+    Fault(
+        "words of a text that come second are aligned with that text itself",
+        "layers/esim.py",
+        "second_to_first = ops.expand_dims(is_second, 2) & ops.expand_dims(is_first, 1)",
+        "second_to_first = ops.expand_dims(is_second, 2) & ops.expand_dims(is_second, 1)",
+    ),
+    Fault(
+        "the question attends to all tokens of a context, also to padding",
+        "layers/bidaf.py",
+        "to_context = ops.expand_dims(masked_softmax(greatest, of_context), 1)",
+        "to_context = ops.expand_dims(ops.softmax(greatest), 1)",
+    ),
+    Fault(
+        "LSTMs that read backwards go on from the text after",
+        "layers/bilstm.py",
+        "is_first = ops.pad(differs, ((0, 0), (0, 1) if reverse else (1, 0)))",
+        "is_first = ops.pad(differs, ((0, 0), (1, 0)))",
+    ),
+    Fault(
+        "recurrent kernels lose elements outside of training, too",
+        "layers/recurrent.py",
+        "recurrent = self.weight_dropout(recurrent, training=training)",
+        "recurrent = self.weight_dropout(recurrent, training=True)",
+    ),
     # === Models ===
     Fault(
         "groups of ALBERT are applied in reverse order",
@@ -251,6 +275,12 @@ FAULTS = (
         'if roles == ["pad_token"] and',
         "if not roles and",
     ),
+    Fault(
+        "long windows count as much as short ones in means",
+        "text/long_texts.py",
+        'weights = np.maximum(self.flat().lengths, 1).astype("float32")',
+        'weights = np.ones(len(self.flat().lengths), "float32")',
+    ),
     # === Training ===
     Fault(
         "weights of words are at the first tokens of a text instead of at those of its words",
@@ -289,6 +319,30 @@ FAULTS = (
         "training/lm_losses.py",
         "return ops.exp(-self.total / ops.maximum(self.count, 1))",
         "return ops.power(2.0, -self.total / ops.maximum(self.count, 1))",
+    ),
+    Fault(
+        "a high temperature favors large tasks",
+        "training/together.py",
+        "(counts ** (1 / temperature)).tolist()",
+        "(counts**temperature).tolist()",
+    ),
+    Fault(
+        "gradual unfreezing begins with the embeddings",
+        "training/unfreezing.py",
+        "for index in reversed(range(len(layers)))]",
+        "for index in range(len(layers))]",
+    ),
+    Fault(
+        "the lowest layer has the highest learning rate",
+        "training/optimizers.py",
+        "self.layer_decay ** (self._num_layers - 1 - index) for index",
+        "self.layer_decay**index for index",
+    ),
+    Fault(
+        "every mini-batch of a large batch has the same dropout",
+        "training/gradient_cache.py",
+        "return [scope.get_current_value(v) for v in seeds], result",
+        "return values, result",
     ),
     # === Checkpoints ===
     Fault(
@@ -642,6 +696,24 @@ FAULTS = (
         "if len(body) + len(part) > max_bytes:",
         "if False:",
     ),
+    Fault(
+        "3CosMul does not divide by the similarity to the first word",
+        "static_vectors/static_embedder.py",
+        "return b * c / (a + np.float32(_EPSILON))",
+        "return b * c",
+    ),
+    Fault(
+        "vectors in int8 stand for the lower ends of their steps",
+        "search/quantized.py",
+        "return self.ranges[0] + middle + (",
+        "return self.ranges[0] + (",
+    ),
+    Fault(
+        "words with the fewest equal bits are nearest",
+        "search/quantized.py",
+        "candidates = np.flatnonzero(differences <= threshold)",
+        "candidates = np.flatnonzero(differences >= threshold)[:top_k]",
+    ),
     # === Readers ===
     Fault(
         "the columns of a pair are mixed up",
@@ -660,6 +732,12 @@ FAULTS = (
         "data/corpora/token_corpus.py",
         "if expected != actual:",
         "if len(expected) != len(actual):",
+    ),
+    Fault(
+        "a role of one word goes on to the next",
+        "data/readers/semantic_roles.py",
+        "        if match[2]:",
+        "        if match[2] and not opened:",
     ),
     # === Pretraining, compatibility, command line ===
     Fault(
