@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,20 @@ PAIRS = [*itertools.pairwise(TEXTS)]
 
 def transformer(folder: Path, name: str = "bert", length: int = 23) -> Path:
     """Writes a tiny Transformer with random weights for transformers, with its tokenizer."""
-    family = families()[name]
-    tokenizer = tiny_preprocessor(family).tokenizer
-    save_checkpoint(tiny_backbone(family), folder, "hf", preprocessor=Preprocessor(tokenizer, family.packing, length))
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in make_files(name, length).items():
+        (folder / file).write_bytes(content)
     return folder
+
+
+@functools.cache
+def make_files(name: str, length: int) -> dict[str, bytes]:
+    """The files of `transformer`, which tests would take half their time to make again and again."""
+    family = families()[name]
+    preprocessor = Preprocessor(tiny_preprocessor(family).tokenizer, family.packing, length)
+    with tempfile.TemporaryDirectory() as folder:
+        save_checkpoint(tiny_backbone(family), folder, "hf", preprocessor=preprocessor, overwrite=True)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def peer(folder: Path, *modules: Any, name: str = "bert", length: int = 23, **settings: Any) -> Any:
