@@ -66,6 +66,76 @@ class HashedWordEmbedding(ConfiguredLayer):
         return (*ids_shape[:2], self.embedding_dim)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
+class LSTMPair(ConfiguredLayer):
+    """LSTMs that read in both directions; their states start anew in each segment, and stay the same at padding.
+
+    Its weights have the names that they have in Keras' `Bidirectional`. That layer copies an LSTM when it is built;
+    while a model is loaded, Keras may take the LSTM for an earlier one at the same address, and return that one's copy.
+
+    Args:
+        units: int, U, width of each direction.
+
+    Call arguments: `x` float (B, T, D), `is_token` bool (B, T), `segment_ids` int (B, T) or None. Returns the states
+    after each token, those of the first direction before those of the second, float (B, T, 2U).
+    """
+
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.units = units
+        self.tensor_lists = True  # see `scan`
+        # `use_cudnn=True` would switch XLA off, even on CPUs.
+        self.forward_layer, self.backward_layer = (
+            keras.layers.LSTM(
+                units,
+                recurrent_initializer=Orthogonal(),
+                use_cudnn=False,
+                dtype=self.dtype_policy,
+                name=f"{direction}_lstm",
+            )
+            for direction in ("forward", "backward")
+        )
+
+    def build(
+        self, x_shape: Shape, is_token_shape: Shape | None = None, segment_ids_shape: Shape | None = None
+    ) -> None:
+        """Create the weights of both LSTMs."""
+        for layer in (self.forward_layer, self.backward_layer):
+            layer.build(x_shape)
+
+    def call(self, x: Tensor, is_token: Tensor, segment_ids: Tensor | None = None, training: bool = False) -> Tensor:
+        """Return the states after each token."""
+        if x.shape[0] == 0:  # in eager code, Keras' LSTM mistakes matrices without rows for biases
+            return ops.zeros((*x.shape[:2], 2 * self.units), self.compute_dtype)
+        is_token = ops.cast(is_token, "bool")
+        segments = ops.zeros_like(is_token, "int32") if segment_ids is None else ops.cast(segment_ids, "int32")
+        differs = ops.not_equal(segments[:, 1:], segments[:, :-1])  # (B, T - 1)
+        start = tuple(ops.zeros((ops.shape(x)[0], self.units), x.dtype) for _ in range(2))
+        outputs = []
+        for layer, reverse in ((self.forward_layer, False), (self.backward_layer, True)):
+            is_first = ops.pad(differs, ((0, 0), (0, 1) if reverse else (1, 0)))  # (B, T), in reading order
+            steps = [ops.transpose(x, (1, 0, 2))]  # (T, B, D)
+            steps += [ops.expand_dims(ops.transpose(flags), 2) for flags in (is_token, is_first)]  # (T, B, 1)
+
+            def step(state: Tensors, inputs: Tensors, cell: keras.layers.Layer = layer.cell) -> tuple[Tensors, Tensor]:
+                x, is_token, is_first = inputs
+                state = tuple(ops.where(is_first, ops.zeros_like(old), old) for old in state)  # (B, U)
+                new_state = cell(x, state, training=training)[1]
+                state = tuple(
+                    ops.where(is_token, new, old) for new, old in zip(new_state, state, strict=True)
+                )  # (B, U)
+                return state, state[0]
+
+            outputs.append(scan(step, start, steps, reverse=reverse, tensor_lists=self.tensor_lists)[1])  # (T, B, U)
+        return ops.transpose(ops.concatenate(outputs, axis=-1), (1, 0, 2))  # (B, T, 2U)
+
+    def compute_output_shape(
+        self, x_shape: Shape, is_token_shape: Shape | None = None, segment_ids_shape: Shape | None = None
+    ) -> Shape:
+        """Return the output shape (B, T, 2U)."""
+        return (*x_shape[:-1], 2 * self.units)
+
+
 @register_encoder("bilstm", returns="tokens")
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BiLSTMEncoder(ConfiguredLayer):
@@ -93,8 +163,7 @@ class BiLSTMEncoder(ConfiguredLayer):
         if embedding_dim:
             self.word_embedding = HashedWordEmbedding(buckets, embedding_dim, dtype=policy, name="word_embedding")
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
-        self.lstm = _LSTMs(units, dtype=policy, name="lstm")
-        self.tensor_lists = True  # see `scan`
+        self.lstm = LSTMPair(units, dtype=policy, name="lstm")
 
     def build(
         self,
@@ -121,9 +190,7 @@ class BiLSTMEncoder(ConfiguredLayer):
         if self.embedding_dim:
             x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
         mask = ops.cast(padding_mask, "bool")
-        x = self.lstm(
-            self.dropout(x, training=training), mask, segment_ids, tensor_lists=self.tensor_lists, training=training
-        )  # (B, T, 2U)
+        x = self.lstm(self.dropout(x, training=training), mask, segment_ids, training=training)  # (B, T, 2U)
         return self.dropout(x * ops.expand_dims(ops.cast(mask, x.dtype), 2), training=training)
 
     def compute_output_shape(
@@ -135,55 +202,3 @@ class BiLSTMEncoder(ConfiguredLayer):
     ) -> Shape:
         """Return the output shape (B, T, 2U), which JAX cannot infer while W is unknown."""
         return (*sequence_shape[:-1], 2 * self.units)
-
-
-class _LSTMs(keras.layers.Layer):
-    """LSTMs that read in both directions, with states that start anew in each segment and stay at padding.
-
-    Its weights have the names that they have in Keras' `Bidirectional`, which cannot be built while a model is loaded:
-    Keras then takes an LSTM for a deleted one whose address in memory it got.
-    """
-
-    def __init__(self, units: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        # `use_cudnn=True` would switch XLA off, even on CPUs.
-        self.forward_layer, self.backward_layer = (
-            keras.layers.LSTM(
-                units,
-                recurrent_initializer=Orthogonal(),
-                use_cudnn=False,
-                dtype=self.dtype_policy,
-                name=f"{direction}_lstm",
-            )
-            for direction in ("forward", "backward")
-        )
-
-    def build(self, x_shape: Shape) -> None:
-        """Create the weights of both LSTMs."""
-        for layer in (self.forward_layer, self.backward_layer):
-            layer.build(x_shape)
-
-    def call(
-        self, x: Tensor, is_token: Tensor, segment_ids: Tensor | None, tensor_lists: bool, training: bool = False
-    ) -> Tensor:
-        """Return the states after each token, those of the first LSTM before those of the second."""
-        segments = ops.zeros_like(is_token, "int32") if segment_ids is None else ops.cast(segment_ids, "int32")
-        differs = ops.not_equal(segments[:, 1:], segments[:, :-1])  # (B, T - 1)
-        outputs = []
-        for layer, reverse in ((self.forward_layer, False), (self.backward_layer, True)):
-            start = tuple(ops.zeros((ops.shape(x)[0], layer.units), x.dtype) for _ in range(2))
-            is_first = ops.pad(differs, ((0, 0), (0, 1) if reverse else (1, 0)))  # (B, T), in reading order
-            steps = [ops.transpose(x, (1, 0, 2))]  # (T, B, D)
-            steps += [ops.expand_dims(ops.transpose(flags), 2) for flags in (is_token, is_first)]  # (T, B, 1)
-
-            def step(state: Tensors, inputs: Tensors, cell: keras.layers.Layer = layer.cell) -> tuple[Tensors, Tensor]:
-                x, is_token, is_first = inputs
-                state = tuple(ops.where(is_first, ops.zeros_like(old), old) for old in state)  # (B, U)
-                new_state = cell(x, state, training=training)[1]
-                state = tuple(
-                    ops.where(is_token, new, old) for new, old in zip(new_state, state, strict=True)
-                )  # (B, U)
-                return state, state[0]
-
-            outputs.append(scan(step, start, steps, reverse=reverse, tensor_lists=tensor_lists)[1])  # (T, B, U)
-        return ops.transpose(ops.concatenate(outputs, axis=-1), (1, 0, 2))  # (B, T, 2U)

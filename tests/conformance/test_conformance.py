@@ -8,17 +8,17 @@ import pytest
 import lmzoo.models  # noqa: F401 - registers the families
 from lmzoo import tasks
 from lmzoo.registry.family import families
-from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, check_seed, check_training
+from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, check_seed, check_task_fit, check_training
 from lmzoo.testing.tiny import public_tasks
 from tests.conformance.enrolled import subclasses
 
 FAMILIES = list(families().values())
 TASKS = public_tasks()
-# These start other processes, compile training steps or make many models: each task on one family sees everything that
-# they look for.
+# These start other processes, train or make many models: each task on one family sees everything that they look for.
 EXPENSIVE = {
     "check_task_backends",
     "check_task_export",
+    "check_task_fit",
     "check_task_functional_model",
     "check_task_resume",
     "check_task_training",
@@ -90,16 +90,15 @@ def is_slow(task, family, check, own):
         shared = get_name(check) in ("check_task_resume", "check_task_training") and get_name(task) not in OWN_WAYS
         return shared or (get_name(check) == "check_task_export" and get_name(task) in SERVED_ELSEWHERE)
     # That each family can be trained `check_training` sees.
-    fits = get_name(check) == "check_task_fit"
-    return task is not tasks.TextClassifier or family.name in SIMILAR or get_name(check) in EXPENSIVE or fits
+    return task is not tasks.TextClassifier or family.name in SIMILAR or get_name(check) in EXPENSIVE
 
 
 def parameters():
     """Every task with every check on one family, and in turn with some of them on each other family that it supports.
 
     Of the checks that are not expensive those are a third, for the classifier all; half of the expensive ones are there
-    for one more task of each family. On JAX they are others. `make test` runs pairs in which every task occurs, and the
-    classifier on families that are not similar to others.
+    for one more task of each family, and the classifier is fitted on all. On JAX they are others. `make test` runs
+    pairs in which every task occurs, and the classifier on families that are not similar to others.
     """
     on_jax = keras.backend.backend() == "jax"
     for family in FAMILIES:
@@ -115,6 +114,7 @@ def parameters():
                 turn = number + FAMILIES.index(family) + on_jax
                 if get_name(check) in EXPENSIVE:
                     chosen = turn % 2 == 0 and task is of_family[turn // 2 % len(of_family)]
+                    chosen |= check is check_task_fit and task is tasks.TextClassifier
                 else:
                     chosen = task is tasks.TextClassifier or (turn + index) % 3 == 0
                 if not own and ((on_jax and get_name(check) in ENOUGH_ON_TENSORFLOW) or not chosen):

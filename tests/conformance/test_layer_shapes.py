@@ -19,7 +19,7 @@ from lmzoo.families.lstm_lm import FAMILY as LSTM_LM
 from lmzoo.families.xlnet import FAMILY as XLNET
 from lmzoo.layers.adapted import AdaptedLayer, Dense, EinsumDense, Embedding, ReversibleEmbedding
 from lmzoo.layers.bidaf import AttentionFlow
-from lmzoo.layers.bilstm import HashedWordEmbedding
+from lmzoo.layers.bilstm import HashedWordEmbedding, LSTMPair
 from lmzoo.layers.carried_state import CarriesState, StreamedBackbone
 from lmzoo.layers.character_encoder import CharacterEncoder, Highway
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
@@ -161,6 +161,7 @@ CASES = {
     layers.MaxPooler: (lambda p: layers.MaxPooler(dtype=p), lambda b: [floats(b, T, H), mask(b, T)]),
     layers.GatherPositions: (lambda p: layers.GatherPositions(dtype=p), lambda b: [floats(b, T, H), ids(T, b, S)]),
     HashedWordEmbedding: (lambda p: HashedWordEmbedding(V, H, dtype=p), lambda b: [ids(262, b, T, W)]),
+    LSTMPair: (lambda p: LSTMPair(D, dtype=p), lambda b: [floats(b, T, H), mask(b, T), ids(2, b, T)]),
     layers.BiLSTMEncoder: (
         lambda p: layers.BiLSTMEncoder(D, P, V, dtype=p),
         lambda b: [floats(b, T, H), ids(262, b, T, W), mask(b, T)],

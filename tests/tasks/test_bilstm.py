@@ -87,7 +87,7 @@ def test_lstms_equal_those_of_keras(tensor_lists):
     x = rng.normal(size=(3, 7, 2)).astype("float32")
     mask = np.array([[1] * 7, [1] * 4 + [0] * 3, [0, 1, 1, 0, 1, 0, 0]], "int32")
     layer.build(x.shape)
-    layer.tensor_lists = tensor_lists
+    layer.lstm.tensor_lists = tensor_lists
     lstm = keras.layers.Bidirectional(keras.layers.LSTM(5, return_sequences=True))
     lstm.build(x.shape)
     lstm.set_weights([rng.normal(size=weight.shape) for weight in lstm.weights])
