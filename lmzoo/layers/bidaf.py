@@ -53,9 +53,10 @@ class AttentionFlow(ConfiguredLayer):
     def call(self, states: Tensor, is_question: Tensor, is_context: Tensor) -> Tensor:
         """Return the vectors of the context's tokens, aware of the question."""
         keys = ops.transpose(states, (0, 2, 1))  # (B, D, T)
-        scores = ops.matmul(states * ops.transpose(self.product_weight), keys)  # (B, T, T)
+        product_weight, question_weight = (ops.transpose(w) for w in (self.product_weight, self.question_weight))
+        # (w_p · h + w_u) · u. With w_u · u apart, (B, T, 1), tf2onnx would write wrong shapes for its transpose.
+        scores = ops.matmul(states * product_weight + question_weight, keys)  # (B, T, T)
         scores += ops.matmul(states, ops.convert_to_tensor(self.context_weight))
-        scores += ops.transpose(ops.matmul(states, ops.convert_to_tensor(self.question_weight)), (0, 2, 1))
         of_question = ops.expand_dims(ops.cast(is_question, "bool"), 1)  # (B, 1, T)
         of_context = ops.cast(is_context, "bool")  # (B, T)
         to_question = masked_softmax(scores, of_question)  # (B, T, T)

@@ -117,13 +117,15 @@ def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse:
     def body(i: Tensor, carry: Tensors, results: Tensors) -> tuple[Tensor, Tensors, Tensors]:
         index = length - 1 - i if reverse else i
         carry, y = step(carry, _map(lambda array: array.read(index), inputs))
-        return i + 1, carry, [array.write(index, value) for array, value in zip(results, _leaves(y), strict=True)]
+        # Results are written in the order of the steps, since tf2onnx ignores the index.
+        return i + 1, carry, [array.write(i, value) for array, value in zip(results, _leaves(y), strict=True)]
 
     _, carry, results = tf.while_loop(
         lambda i, *_: i < length, body, (tf.constant(0), init, results), maximum_iterations=length
     )
-    arrays = iter(results)
-    return carry, _map(lambda _: next(arrays).stack(), specs)
+    stacked = [array.stack() for array in results]  # (n, ...) each
+    leaves = iter([tf.reverse(ys, [0]) for ys in stacked] if reverse else stacked)
+    return carry, _map(lambda _: next(leaves), specs)
 
 
 def _tf_scan_without_lists(

@@ -130,6 +130,24 @@ def test_without_lists_of_tensors(reverse):
 
 
 @pytest.mark.tf_only
+def test_reversed_in_onnx():
+    """A loop in ONNX returns its results in the order of its steps, whatever index they are written to."""
+    import tensorflow as tf
+
+    convert = pytest.importorskip("tf2onnx").convert.from_function
+    session = pytest.importorskip("onnxruntime").InferenceSession
+    specs = [tf.TensorSpec([None] * x.ndim, x.dtype, name=name) for name, x in zip("wstab", arguments(), strict=True)]
+
+    @tf.function
+    def run(*inputs):
+        return keras.tree.flatten(scanned(*inputs, reverse=True))
+
+    model, _ = convert(run, input_signature=specs)
+    found = session(model.SerializeToString()).run(None, dict(zip("wstab", arguments(), strict=True)))
+    close(found, keras.tree.flatten(looped(*arguments(), reverse=True)))
+
+
+@pytest.mark.tf_only
 def test_length_known_at_run_time_only():
     import tensorflow as tf
 

@@ -15,6 +15,7 @@ from lmzoo.registry.family import families
 from lmzoo.tasks import Task
 from lmzoo.testing import tiny_task
 from lmzoo.testing.tiny import randomize
+from tests.serving.exported_files import outputs_of
 from tests.serving.varied import ask
 
 pytestmark = [
@@ -51,10 +52,18 @@ def test_questions() -> None:
     np.testing.assert_allclose(found["score"], [answer["score"] for answer in expected], atol=1e-5)
 
 
-def test_onnx_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="compares two texts with an encoder, which ONNX files compute wrongly"):
-        build("static_words").export(tmp_path / "model.onnx", verbose=False)
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.slow
+@pytest.mark.parametrize(("cls", "x"), [(TextClassifier, PAIRS), (QuestionAnswerer, QUESTIONS)])
+def test_onnx(cls: type[Task], x: list[tuple[str, str]], tmp_path: Path) -> None:
+    pytest.importorskip("tf2onnx")
+    task = build("static_words", cls)
+    task.export(tmp_path / "model.onnx", verbose=False)
+    for part in (x, x[1:2]):
+        features = task.preprocessor(part)
+        (found,) = outputs_of(tmp_path / "model.onnx", features).values()
+        expected = task.predict(features, verbose=0)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert np.ptp(expected) > 1e-3
 
 
 @pytest.mark.slow
