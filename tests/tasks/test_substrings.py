@@ -38,7 +38,10 @@ def random_outputs(task, monkeypatch):
     monkeypatch.setattr(task, "predict", predict)
 
 
-FAMILIES = [family for family in families().values() if TokenClassifier.supports(family)]
+# One for each tokenizer: neither test looks at what a network computes.
+FAMILIES = {
+    family.tokenizer: family for family in reversed(families().values()) if TokenClassifier.supports(family)
+}.values()
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
