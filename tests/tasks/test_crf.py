@@ -65,7 +65,7 @@ def test_neighbors_and_padding_change_nothing(task, tiny):
 def test_many_texts_are_tagged_a_part_at_a_time(task, tiny, monkeypatch):
     texts = tiny.texts(7, longest=25)
     whole = task.tag(texts, aggregation="none")
-    monkeypatch.setattr("lmzoo.tasks.token_classifier._TEXTS_PER_PREDICTION", 3)
+    monkeypatch.setattr("lmzoo.tasks.token_classifier._WINDOWS_PER_PREDICTION", 3)
     predict, counts = task.predict, []
     monkeypatch.setattr(
         task, "predict", lambda x, *args, **kwargs: counts.append(len(x)) or predict(x, *args, **kwargs)

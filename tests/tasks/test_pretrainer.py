@@ -250,7 +250,7 @@ def test_a_dataset_has_no_documents(tiny, strings_dataset):
 
 
 def test_objectives_that_do_not_fit(tiny):
-    with pytest.raises(ValueError, match='`objective` must be "nsp", "sop", "plm", "rtd" or None, got \'mlm\''):
+    with pytest.raises(ValueError, match='`objective` must be "nsp", "sop", "plm", "rtd", "sbo" or None, got \'mlm\''):
         build(tiny, objective="mlm")
     for name in ("roberta", "distilbert"):
         with pytest.raises(ValueError, match=r"no segment ids.* choose None"):
