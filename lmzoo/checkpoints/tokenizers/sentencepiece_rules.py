@@ -10,6 +10,7 @@ from typing import Any
 
 from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer
+from lmzoo.text.tokenizers.precompiled_rules import compile_rules
 from lmzoo.text.tokenizers.sentencepiece import read_model
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map, list_cleaned_characters
 
@@ -102,8 +103,7 @@ def make_composition_rules() -> bytes:
         decomposed = unicodedata.normalize("NFD", character)
         for end in range(1, len(decomposed)):
             rules[unicodedata.normalize("NFC", decomposed[:end]) + decomposed[end:]] = character
-    serialized_spec = _make_normalizer(norm_map=list(rules.items())).serialized_normalizer_spec()
-    return bytes(type(read_model(b"").normalizer_spec).FromString(serialized_spec).precompiled_charsmap)
+    return compile_rules(list(rules.items()))
 
 
 def _make_normalizer(**source: Any) -> Any:

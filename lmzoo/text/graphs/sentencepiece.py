@@ -5,23 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
 from lmzoo.text.graphs.precompiled_rules import Expansion, PrecompiledRulesGraph
-from lmzoo.text.graphs.token_ops import (
-    EDGE,
-    compute_row_indices,
-    ends_in_bytes,
-    find_first_from,
-    indices_in_rows,
-    shift,
+from lmzoo.text.graphs.sentencepiece_normalizer import (
+    SentencePieceNormalizer,
+    make_model_ops,
+    remove_normalization,
 )
+from lmzoo.text.graphs.token_ops import EDGE, compute_row_indices, indices_in_rows, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.precompiled_rules import precompiled_rules
-from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer, read_model
+from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer, read_model
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, WHITE_SPACE, character_map
 
 _SPACE_CODE = ord(" ")
@@ -36,17 +32,14 @@ class SentencePieceGraph(CutTextsGraph):
         self._characters = Expansion(
             {code: [(ord(c),) for c in replacement] for code, replacement in self._changes(tokenizer)}
         )
-        # For each token, its id and the numbers of visible characters of its piece before it and up to its end; for the
-        # last token -1, since it ends with the piece.
+        # For each token, its id and the bytes of its piece at which it begins and ends.
         splits = {}
         for piece, tokens in tokenizer.splits.items():
-            sizes = [len(text.lstrip(SPACE)) for text in tokenizer.split_tokens[piece]]
-            ends = [*itertools.accumulate(sizes)]
-            splits[piece] = list(zip(tokens, [0, *ends], [*ends[:-1], -1], strict=False))
+            ends = [*itertools.accumulate(len(text.encode()) for text in tokenizer.split_tokens[piece])]
+            splits[piece] = list(zip(tokens, [0, *ends], ends, strict=False))
         self._tokens = Expansion(splits)
-        self._blanks = np.array([ord(c) for c in tokenizer.blanks()], "int32")
-        self._space = tokenizer.vocabulary.index(SPACE) if SPACE in tokenizer.vocabulary else -1
         self._empty_spaces = tokenizer.empty_spaces
+        self._last_part_counts = tokenizer.last_part_counts
         self._replaces_quotes = tokenizer.replaces_quotes
         if self.is_normalized:
             self._exact_characters = Expansion(
@@ -54,7 +47,8 @@ class SentencePieceGraph(CutTextsGraph):
             )
             charsmap = read_model(tokenizer.model).normalizer_spec.precompiled_charsmap
             self._rules = PrecompiledRulesGraph(precompiled_rules(charsmap), whitespace=False) if charsmap else None
-        self._pieces = tf_text.SentencepieceTokenizer(tokenizer.splitting_model, out_type=tf.int32)
+        self._normalizer = SentencePieceNormalizer(tokenizer.splitting_model)
+        self._pieces = make_model_ops(remove_normalization(tokenizer.splitting_model))
 
     def _changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
         """Return the code points that change before the model's own cleaning, with their replacements."""
@@ -89,31 +83,26 @@ class SentencePieceGraph(CutTextsGraph):
         return self.plain_spans(texts)[0]
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        letters, origins = self._clean_to_letters(texts)
-        pieces, start, end = self._pieces.tokenize_with_offsets(tf.strings.unicode_encode(letters, "UTF-8"))
-        part = compute_row_indices(pieces)  # (q,)
-        is_visible = ~tf.reduce_any(letters.values[:, None] == self._blanks, axis=1)  # (l,)
-        # Indices of `letters.values`, (q,).
-        start, end = self._locate_characters(letters, is_visible, pieces, start.values, end.values)
+        letters, places = self._clean_to_letters(texts)
+        normalized = self._normalizer(letters)
+        pieces, begin, end = self._pieces.tokenize_with_offsets(normalized.texts)
         source, entry = self._tokens(pieces.values)  # (t,)
         is_split = entry >= 0
-        entry = tf.maximum(entry, 0)
-        ids, before, upto = (column[:, 0] for column in tf.split(tf.gather(self._tokens.values, entry), 3, axis=1))
-        part, start, end = (tf.gather(values, source) for values in (part, start, end))
+        ids, before, upto = tf.unstack(tf.gather(self._tokens.values, tf.maximum(entry, 0)), num=3, axis=1)
+        row, begin, end = (tf.gather(x, source) for x in (compute_row_indices(pieces), begin.values, end.values))
         ids = tf.where(is_split, ids, tf.gather(pieces.values, source))
-        piece_start = start
-        start = tf.where(is_split, tf.minimum(find_first_from(is_visible, piece_start, before), end), start)
-        inner_end = tf.minimum(find_first_from(is_visible, piece_start, tf.maximum(upto, 0)), end)
-        end = tf.where(is_split & (upto >= 0), inner_end, end)
-        # An empty token has the place of the next character.
-        at_end = start == tf.gather(letters.row_limits(), part)
-        origin_starts = origins[:, 0]
-        origin_ends = origins[:, 1]
-        length = tf.strings.length(texts, "UTF8_CHAR")
-        first = tf.where(at_end, tf.gather(length, part), tf.gather(_append_zero(origin_starts), start))
-        last = tf.where(start == end, first, tf.gather(_append_zero(origin_ends), tf.maximum(end - 1, 0)))
-        ragged_ids = tf.RaggedTensor.from_value_rowids(ids, part, letters.nrows(), validate=False)
-        return ragged_ids, ragged_ids.with_values(tf.stack([first, last], axis=1))
+        end = tf.where(is_split, begin + tf.cast(upto, begin.dtype), end)
+        begin = tf.where(is_split, begin + tf.cast(before, begin.dtype), begin)
+        start, stop, is_space = normalized.find_letters(row, begin, end, self._last_part_counts)
+        # A token at the end of a text, after all letters, is only a space.
+        length = tf.gather(tf.strings.length(texts, "UTF8_CHAR"), row)
+        at_end = start == tf.gather(letters.row_limits(), row)
+        start = tf.where(at_end, length, tf.gather(_append_zero(places[:, 0]), start))
+        stop = tf.gather(_append_zero(places[:, 1]), tf.maximum(stop - 1, 0))
+        if self._empty_spaces:
+            stop = tf.where(is_space, start, stop)
+        ragged_ids = tf.RaggedTensor.from_value_rowids(ids, row, letters.nrows(), validate=False)
+        return ragged_ids, ragged_ids.with_values(tf.stack([start, stop], axis=1))
 
     def _clean_to_letters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Return the cleaned characters of texts, int32 (n, None), and the offsets of each, int32 (l, 2)."""
@@ -149,30 +138,6 @@ class SentencePieceGraph(CutTextsGraph):
         is_extra = is_space & (shift(is_space, 1, True) | (shift(part, 1, -1) != part))
         codes, offsets, part = without(is_extra, codes, offsets, part)
         return without((codes == _SPACE_CODE) & (shift(part, -1, -1) != part), codes, offsets, part)
-
-    def _locate_characters(
-        self,
-        letters: tf.RaggedTensor,
-        is_visible: tf.Tensor,
-        pieces: tf.RaggedTensor,
-        start: tf.Tensor,
-        end: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Convert byte offsets in parts to indices of `letters.values`, int64 (q,), without leading spaces."""
-        codes = letters.values  # (l,)
-        letter_ends = ends_in_bytes(codes)  # (l,)
-        base = tf.gather(
-            tf.concat([[0], letter_ends], axis=0), tf.gather(letters.row_starts(), compute_row_indices(pieces))
-        )
-        first = tf.searchsorted(letter_ends, base + tf.cast(start, tf.int64), side="right", out_type=tf.int64)
-        last = tf.searchsorted(letter_ends, base + tf.cast(end, tf.int64) - 1, side="right", out_type=tf.int64) + 1
-        first = find_first_from(is_visible, first)
-        # If a character becomes several, SentencePiece assigns it to the last of their pieces.
-        last = tf.maximum(last, first + 1)
-        if self._empty_spaces:
-            last = tf.where(pieces.values == self._space, first, last)
-        limit = tf.gather(letters.row_limits(), compute_row_indices(pieces))
-        return tf.minimum(first, limit), tf.minimum(last, limit)
 
 
 def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:

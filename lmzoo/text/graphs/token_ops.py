@@ -43,6 +43,20 @@ def size_in_bytes(codes: tf.Tensor) -> tf.Tensor:
     return sum(tf.cast(codes >= minimum, tf.int64) for minimum in (0, 0x80, 0x800, 0x10000))
 
 
+def find_bytes(sizes: tf.RaggedTensor, rows: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Return the flat index of the value that holds each byte; for a byte after a row, of the next row's first value.
+
+    Args:
+        sizes: int64 (n, None), sizes of the values in bytes.
+        rows: int64 (p,), row of each byte.
+        places: int (p,), index of each byte in its row.
+    """
+    ends = tf.cumsum(sizes.values)  # (c,)
+    row_begins = tf.gather(tf.pad(ends, [[1, 0]]), sizes.row_starts())  # (n,)
+    places = tf.gather(row_begins, rows) + tf.cast(places, tf.int64)
+    return tf.searchsorted(ends, places, side="right", out_type=tf.int64)
+
+
 def find_first_from(mask: tf.Tensor, places: tf.Tensor, skipped: tf.Tensor | int = 0) -> tf.Tensor:
     """Return the first index where a mask is true at or after each place, or h if there is no such index.
 

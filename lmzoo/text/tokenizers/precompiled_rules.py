@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -112,6 +112,28 @@ class PrecompiledRules:
 precompiled_rules = functools.lru_cache(maxsize=8)(PrecompiledRules)
 
 
+def compile_rules(rules: Sequence[tuple[str, str]]) -> bytes:
+    """Return rules, pairs of a source and its result, as the `precompiled_charsmap` of a SentencePiece model.
+
+    Example:
+
+    ```python
+    from lmzoo.text.tokenizers.precompiled_rules import PrecompiledRules, compile_rules
+
+    PrecompiledRules(compile_rules([("½", "1/2")])).clean("½ cup")  # '1/2 cup'
+    ```
+    """
+    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2, set_min_log_level
+
+    set_min_log_level(1)  # it would log the number of rules
+    try:
+        normalizer = SentencePieceNormalizer(norm_map=list(rules))
+    finally:
+        set_min_log_level(0)
+    spec = sentencepiece_model_pb2.NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
+    return bytes(spec.precompiled_charsmap)
+
+
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     """Return the role of each code point in grapheme clusters; the first call takes two seconds.
@@ -123,16 +145,10 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
         `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and `kinds` int32 (R,):
         `EXTEND`, `CONTROL`, `PREPEND`, else `PLAIN`.
     """
-    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2, set_min_log_level
     from tokenizers import normalizers
 
-    set_min_log_level(1)  # it would log the number of rules
-    try:
-        rules = SentencePieceNormalizer(norm_map=[("½", "x"), ("A\u0300", "B"), ("\u0301\u0301", "z")])
-    finally:
-        set_min_log_level(0)
-    spec = sentencepiece_model_pb2.NormalizerSpec.FromString(rules.serialized_normalizer_spec())
-    normalizer = normalizers.Precompiled(spec.precompiled_charsmap)
+    charsmap = compile_rules([("½", "x"), ("A\u0300", "B"), ("\u0301\u0301", "z")])
+    normalizer = normalizers.Precompiled(charsmap)
     characters = [character for character in list_cleaned_characters() if character not in "\r\n½"]
     kinds = np.zeros(0x110000, "int32")
 

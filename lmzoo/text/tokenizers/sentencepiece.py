@@ -78,7 +78,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     splits_commas: ClassVar[bool] = True  # whether a comma after a digit is a separate token
     replaces_quotes: ClassVar[bool] = True  # whether PTB quotes become '"'
     # Whether a character that the model's rules expand into several belongs to the token with the last of them, as in
-    # TensorFlow's ops, and to other tokens only if they begin with it.
+    # SentencePiece's own spans, and to other tokens only if they begin with it.
     last_part_counts: ClassVar[bool] = False
     empty_spaces: ClassVar[bool] = True  # whether the span of a token that is only a space is empty
 
@@ -213,12 +213,6 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         """Content of the SentencePiece model that splits cleaned text."""
         self._require_vocabulary()
         return self._splitting_bytes
-
-    def blanks(self) -> list[str]:
-        """Return the characters that the model's own cleaning turns into spaces or removes."""
-        characters = list_cleaned_characters()
-        cleaned = self.backend.normalize(characters)
-        return [c for c, text in zip(characters, cleaned, strict=True) if not text.strip(SPACE)]
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:

@@ -75,7 +75,7 @@ def test_offsets_are_those_of_the_library(
 
 @pytest.mark.parametrize(
     ("name", "normalized"),
-    [("albert", False), ("deberta", False), ("xlm-roberta", False), ("albert with accents", True)],
+    [*((name, False) for name in NAMES), ("albert with accents", True)],
 )
 def test_graphs_have_the_same_offsets(
     name: str, normalized: bool, tokenizers: dict[str, SentencePieceTokenizer]
@@ -92,6 +92,9 @@ def test_graphs_have_the_same_offsets(
         "\x01\x029,\x03",
         "9\x01,",
         "\r\n\n",
+        "⑫,9",
+        "a ▁b▁",
+        "\0½\0ﷺ ¨x¨",
     ]
     ids, places = graph_tokenizer(tokenizer).with_offsets(tf.constant([text.encode() for text in texts]))
     rows = zip(ids.to_list(), places.to_list(), strict=True)
