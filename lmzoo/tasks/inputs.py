@@ -38,7 +38,7 @@ from lmzoo.text import Encoded, LengthBatches, Preprocessor
 from lmzoo.text.batching import ArrayBatches, Batches, fit_buckets, ladder_buckets, smallest_bucket
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.text.keras_input import stream
-from lmzoo.text.validate_text import FirstWarning, Text, collect_warnings, is_text
+from lmzoo.text.validate_text import FirstWarning, Text, as_single_text, collect_warnings
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -376,7 +376,11 @@ def read_inputs(x: Any, y: Any = None, sample_weight: Any = None) -> TaskInputs:
         x = x["encoder_text"], x["decoder_text"]
     if isinstance(x, ExampleStream):
         return StreamedExamples(x, y, sample_weight)
-    if _is_string(_get_leading_spec(x)):
+    spec = _get_leading_spec(x)
+    if isinstance(spec, Mapping) and spec.keys() == _KERAS_HUB_PAIRS:
+        x = x.map(lambda pair, *rest: ((pair["encoder_text"], pair["decoder_text"]), *rest))
+        return TextDataset(x, y, sample_weight)
+    if _is_string(spec):
         return TextDataset(x, y, sample_weight)
     return TextsInMemory(x, y, sample_weight) if _is_text(x) else TokenFeatures(x, y, sample_weight)
 
@@ -430,11 +434,13 @@ def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
     if isinstance(texts, Mapping):
         raise TypeError(
             f"`generate` takes strings or token ids, got a dict of {', '.join(map(repr, texts))}. Pass a list of "
-            "strings, or a dict of `token_ids` and `padding_mask`."
+            "strings, or a dict of `token_ids` and `padding_mask`. For a Seq2SeqLM it may also have "
+            "`decoder_token_ids`, beginnings of the targets."
         )
     if hasattr(texts, "element_spec"):
         raise TypeError(f"`generate` takes a list of strings, got a {type(texts).__name__}. Pass its texts as a list.")
-    return ([texts], True) if is_text(texts) else (texts, False)
+    text = as_single_text(texts)
+    return (texts, False) if text is None else ([text], True)
 
 
 def list_ids(ids: Any) -> tuple[list[list[int]], bool] | None:

@@ -386,3 +386,13 @@ def test_a_state_in_bfloat16(batch):
     memory, output = state["forward"][0]
     assert keras.backend.standardize_dtype(memory.dtype) == "float32"
     assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
+
+
+@pytest.mark.tf_only
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
+def test_int8(backbone, batch, outputs, monkeypatch):
+    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
+    quantized = tiny_elmo()
+    quantized.set_weights(backbone.get_weights())
+    quantized.quantize("int8")
+    assert 0 < difference(run(quantized, batch)["sequence_output"], outputs["sequence_output"]) < 0.05

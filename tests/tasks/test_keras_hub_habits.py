@@ -38,7 +38,7 @@ def test_one_string_gives_one_string(model):
     texts = model.generate(PROMPTS)
     assert texts[0] != texts[1]
     assert model.generate(PROMPTS[0]) == texts[0]
-    assert model.generate(PROMPTS[1].encode()) == texts[1]
+    assert model.generate(PROMPTS[1].encode()) == model.generate(np.array(PROMPTS[1])) == texts[1]
     assert "".join(model.generate(PROMPTS[0], stream=True)) == texts[0]
 
 
@@ -372,12 +372,17 @@ def test_backbones_take_no_text(method):
 
 
 def test_pairs_with_keras_hubs_names(eager):
+    datasets = pytest.importorskip("tensorflow").data.Dataset
     task = tiny_task(Seq2SeqLM, MARIAN)
     sources, targets = ["the film", "a plot"], ["a", "the the film"]
     named = {"encoder_text": sources, "decoder_text": targets}
-    np.testing.assert_allclose(task.predict(named, verbose=0), task.predict((sources, targets), verbose=0))
+    expected = task.predict((sources, targets), verbose=0)
+    for x in (named, datasets.from_tensor_slices((named,)).batch(2)):
+        np.testing.assert_allclose(task.predict(x, verbose=0), expected, atol=1e-6)
     assert task.evaluate(named, verbose=0) == task.evaluate((sources, targets), verbose=0)
     assert task.generate({"encoder_text": sources}, 3) == task.generate(sources, 3)
+    with pytest.raises(TypeError, match=r"may also have `decoder_token_ids`, beginnings of the targets\."):
+        task.generate(named)
 
 
 # === Constructors ===

@@ -66,6 +66,7 @@ class BiLM(ConfiguredLayer):
         self.encoder.build((None, None))
         for lstm in self.lstms:
             lstm.build((None, None))
+        self.gather.build((None, None, None))  # Keras quantizes only layers that are built
 
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False
