@@ -186,8 +186,6 @@ class BiLSTMEncoder(ConfiguredLayer):
         training: bool = False,
     ) -> Tensor:
         """Return the LSTMs' outputs in both directions, zeros at padding."""
-        if sequence.shape[0] == 0:  # in eager code, Keras' LSTM mistakes matrices without rows for biases
-            return ops.zeros((*sequence.shape[:2], 2 * self.units), self.compute_dtype)
         x = sequence
         if self.embedding_dim:
             x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
