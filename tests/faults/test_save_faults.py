@@ -20,8 +20,9 @@ KILLS = {
     "prepared corpus": 5, "saved model": 1, "onnx": 1, "litert": 1, "arpa": 3, "arpa.gz": 2,
     "sentence transformers": 3,
 }  # fmt: skip
-# How many calls of the system lie between two faults: a run of training writes six states, and an export takes seconds.
-EVERY = {"training": 50, "saved model": 50}
+# How many calls of the system lie between two faults: a run of training writes six states, an export takes seconds, a
+# preset has many small files.
+EVERY = {"training": 100, "saved model": 100, "preset": 30, "onnx": 20, "litert": 20}
 SHORT = ["keras", "preset", "state", "corpus"]
 THEIRS = {"NOTES.md": "mine", ".git/HEAD": "ref"}  # what users keep in a preset's or a checkpoint's folder
 # HDF5 ends the process, at once or later, if a disk that had room is full by the time when Keras closes the weights.

@@ -64,9 +64,8 @@ class BiLM(ConfiguredLayer):
     def build(self, inputs_shape: Shape, padding_mask_shape: Shape | None = None, state_shape: Tensors = None) -> None:
         """Create the weights of the word encoder and the LSTMs."""
         self.encoder.build((None, None))
-        for lstm in self.lstms:
-            lstm.build((None, None))
-        self.gather.build((None, None, None))  # Keras quantizes only layers that are built
+        for layer in (*self.lstms, self.gather):  # Keras quantizes only layers that are built
+            layer.build((None, None))
 
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False
