@@ -6,11 +6,10 @@ import functools
 import re
 import unicodedata
 from collections import defaultdict
-from typing import Any
 
 from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer
-from lmzoo.text.tokenizers.precompiled_rules import compile_rules
+from lmzoo.text.tokenizers.precompiled_rules import compile_rules, make_normalizer
 from lmzoo.text.tokenizers.sentencepiece import read_model
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map, list_cleaned_characters
 
@@ -42,13 +41,13 @@ def add_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     proto = read_model(tokenizer.model)
     spec = proto.normalizer_spec
     characters = character_map(**settings)
-    normalizer = _make_normalizer(normalizer_spec=spec)
+    normalizer = make_normalizer(normalizer_spec=spec)
     sources = [source for source, _ in normalizer.decompile()] if spec.precompiled_charsmap else []
     sources += _find_uncleaned(sources, characters)
     sources = list(dict.fromkeys([*sources, *map(chr, characters.changes()), *QUOTES]))
     results = normalizer.normalize(['"' if source in QUOTES else source.translate(characters) for source in sources])
     rules = [(source, result) for source, result in zip(sources, results, strict=True) if source != result]
-    combined = _make_normalizer(norm_map=rules)
+    combined = make_normalizer(norm_map=rules)
     if combined.normalize(sources) != results:
         raise PresetError(f"SentencePiece cannot add rules for {settings} to those of the model, {spec.name!r}.")
     spec.precompiled_charsmap = type(spec).FromString(combined.serialized_normalizer_spec()).precompiled_charsmap
@@ -104,19 +103,6 @@ def make_composition_rules() -> bytes:
         for end in range(1, len(decomposed)):
             rules[unicodedata.normalize("NFC", decomposed[:end]) + decomposed[end:]] = character
     return compile_rules(list(rules.items()))
-
-
-def _make_normalizer(**source: Any) -> Any:
-    """Return a SentencePiece normalizer that applies its rules and leaves spaces unchanged."""
-    import sentencepiece
-
-    sentencepiece.set_min_log_level(1)  # suppress a log line about the number of rules
-    try:
-        return sentencepiece.SentencePieceNormalizer(
-            **source, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
-        )
-    finally:
-        sentencepiece.set_min_log_level(0)
 
 
 def read_clean_up(model: bytes) -> dict[str, bool] | None:

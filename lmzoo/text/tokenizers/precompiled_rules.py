@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -123,15 +123,23 @@ def compile_rules(rules: Sequence[tuple[str, str]]) -> bytes:
     PrecompiledRules(compile_rules([("½", "1/2")])).clean("½ cup")  # '1/2 cup'
     ```
     """
-    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2, set_min_log_level
+    from sentencepiece import sentencepiece_model_pb2
 
-    set_min_log_level(1)  # it would log the number of rules
+    serialized_spec = make_normalizer(norm_map=list(rules)).serialized_normalizer_spec()
+    return bytes(sentencepiece_model_pb2.NormalizerSpec.FromString(serialized_spec).precompiled_charsmap)
+
+
+def make_normalizer(**source: Any) -> Any:
+    """Return a SentencePiece normalizer that applies its rules and leaves spaces unchanged."""
+    import sentencepiece
+
+    sentencepiece.set_min_log_level(1)  # suppress a log line about the number of rules
     try:
-        normalizer = SentencePieceNormalizer(norm_map=list(rules))
+        return sentencepiece.SentencePieceNormalizer(
+            **source, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
+        )
     finally:
-        set_min_log_level(0)
-    spec = sentencepiece_model_pb2.NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
-    return bytes(spec.precompiled_charsmap)
+        sentencepiece.set_min_log_level(0)
 
 
 @functools.lru_cache(maxsize=1)
