@@ -46,7 +46,6 @@ BACKEND = keras.backend.backend()
 # Data sets that are not part of the repository. Tests that use them are skipped if they are absent.
 SHARED = Path(os.environ.get("LMZOO_SHARED", ROOT.parent / "shared"))
 REAL_WEIGHTS = {"minilm": ROOT / "real_weights/all-minilm-l6-v2", "mpnet": ROOT / "real_weights/all-mpnet-base-v2"}
-LONG = {line for line in (ROOT / "tests/long.txt").read_text().splitlines() if not line.startswith("#")}
 
 
 def pytest_report_header() -> str:
@@ -74,9 +73,29 @@ def _is_about(item: pytest.Item, name: str) -> bool:
     return name in words or item.path.stem == "test_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _is_slow_case(item: pytest.Item) -> bool:
+    """Return whether a mark of a parametrized test leaves this case to `make test-all`."""
+    case = item.callspec.id if hasattr(item, "callspec") else ""
+    named = [mark.args for mark in item.iter_markers("slow_cases")]
+    others = [mark.args for mark in item.iter_markers("quick_cases")]
+    return any(case in cases for cases in named) or any(case not in cases for cases in others)
+
+
+def _check_marked_cases(items: list[pytest.Item]) -> None:
+    """Refuse marks that name a case that there is not: one that was renamed would run at another time than it says."""
+    collected = {item.nodeid for item in items}
     for item in items:
-        if item.nodeid in LONG:
+        for mark in (*item.iter_markers("slow_cases"), *item.iter_markers("quick_cases")):
+            function = item.nodeid.partition("[")[0]
+            if missing := [case for case in mark.args if f"{function}[{case}]" not in collected]:
+                raise pytest.UsageError(f"{function} has no case {missing[0]!r}, which its mark `{mark.name}` names")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not any("::" in argument for argument in config.args):  # a test that is asked for alone lacks its other cases
+        _check_marked_cases(items)
+    for item in items:
+        if _is_slow_case(item):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and str(zlib.crc32(item.nodeid.encode()) % 10) == os.environ.get("TENTH"):
             item.add_marker(pytest.mark.tenth)

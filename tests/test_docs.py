@@ -102,11 +102,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def takes_long(text: str) -> bool:
+    """Return whether an example trains, exports or loads a model, which is left to `make test-all`."""
+    return any(call in text for call in (".fit(", ".export(", ".from_preset("))
+
+
 def page_parameters() -> Iterator[object]:
-    """All pages. Those that train or export are slow, except for README, which does what most of them begin with."""
+    """All pages. README is never left out: it does what most of them begin with."""
     for page in PAGES:
-        slow = page.name != "README.md" and any(call in page.read_text("utf-8") for call in (".fit(", ".export("))
+        slow = page != ROOT / "README.md" and takes_long(page.read_text("utf-8"))
         yield pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[pytest.mark.slow] * slow)
+
+
+def docstring_parameters() -> Iterator[object]:
+    for name, text, line in docstrings():
+        yield pytest.param(name, text, line, id=name, marks=[pytest.mark.slow] * takes_long(text))
 
 
 # Pages may show what these warnings are about; everywhere else a warning is an error.
@@ -122,7 +132,7 @@ def test_page(page: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder", "eager")
-@pytest.mark.parametrize(("name", "text", "line"), [pytest.param(*d, id=d[0]) for d in docstrings()])
+@pytest.mark.parametrize(("name", "text", "line"), list(docstring_parameters()))
 def test_docstring(name: str, text: str, line: int) -> None:
     run(list(blocks_of(text, line)), name)
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG
-
 pytest_plugins = ["pytester"]
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -66,13 +64,6 @@ def test_a_tenth_is_a_digit(checkout: Path) -> None:
         assert f'TENTH must be a digit from 0 to 9, got "{tenth}"' in done.stderr
     for arguments in (["TENTH=9"], []):
         assert make(checkout, "help", *arguments).returncode == 0
-
-
-def test_long_tests_are_there(root: Path) -> None:
-    """Those that are left to `make test-all`; a test that was renamed would run in `make test` again."""
-    for line in sorted(LONG):
-        file, function = line.split("[")[0].split("::")
-        assert f"def {function}(" in (root / file).read_text("utf-8"), line
 
 
 def test_the_tenths_are_what_make_test_leaves_out(

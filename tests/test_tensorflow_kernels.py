@@ -85,6 +85,7 @@ def test_fit_warns(monkeypatch, eager):
     assert calls == ["fit"]
 
 
+@pytest.mark.slow
 def test_import_sets_one_variable(root):
     code = """
 import os, platform, sys

@@ -31,6 +31,7 @@ def of_kind(notebook: nbformat.NotebookNode, kind: str) -> list[nbformat.Noteboo
     return [cell for cell in notebook.cells if cell.cell_type == kind]
 
 
+@pytest.mark.slow_cases("answers")
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem not in QUICK)) for path in NOTEBOOKS],

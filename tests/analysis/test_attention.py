@@ -31,6 +31,7 @@ def random_attention(texts, tokens, offsets, segments, seed=3):
     return Attention(texts, tokens, np.array(offsets), np.array(segments), scores / scores.sum(axis=-1, keepdims=True))
 
 
+@pytest.mark.quick_cases("t5_encoder")
 @pytest.mark.parametrize("family", WITH_ATTENTION, ids=lambda family: family.name)
 def test_scores_are_those_of_the_backbone(family):
     """Of each text alone, and rows sum to 1."""

@@ -25,6 +25,7 @@ def get_task_class(kind, family):
 
 
 # The classifier of DistilBERT has a kink.
+@pytest.mark.quick_cases("bert")
 @pytest.mark.parametrize("family", [FAMILY, ALBERT, GPT2, DISTILBERT], ids=lambda family: family.name)
 def test_contributions_add_up(family):
     """To one per cent of the difference."""
@@ -39,6 +40,7 @@ def test_contributions_add_up(family):
     assert (one.target, one.score) == (task.class_names[2], pytest.approx(logits[0, 2], abs=1e-5))
 
 
+@pytest.mark.slow
 def test_points_on_the_way(monkeypatch):
     """With too few, there is a warning."""
     task, texts = get_task_class(TextRegressor, FAMILY), ["the film was good"]
@@ -55,6 +57,7 @@ def test_points_on_the_way(monkeypatch):
         integrated_gradients(task, texts, steps=1)
 
 
+@pytest.mark.slow
 def test_words_are_left_out():
     task = get_task_class(TextClassifier, FAMILY)
     (first, second) = leave_out(task, PAIRS, target="B-PER")
@@ -90,6 +93,7 @@ def test_a_space_goes_with_its_word(text, word, left):
     assert [_remove_word((text,), part) for part in _words((text,)) if part[1] == word] == [(left,)]
 
 
+@pytest.mark.slow
 def test_lists_of_words_are_texts():
     """For families that take them, as a string of the same words."""
     task, words, text = get_task_class(TextClassifier, ELMO), ["a", "good", "film"], "a good film"
@@ -114,6 +118,7 @@ def completes(found):
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [FAMILY, GPT2], ids=lambda family: family.name)
 def test_a_label_of_a_word(family):
     """The score is the logit at the word's first token, and every other word is left out in turn."""
@@ -140,6 +145,7 @@ def answer_of(context, text):
     return {"text": text, "start": start, "end": start + len(text), "score": 0.5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("null", [False, True], ids=["answer", "no answer"])
 def test_an_answer_to_a_question(null, monkeypatch):
     """The score is the sum of the logits of its start and end, in the best of several windows."""
@@ -176,6 +182,7 @@ def test_an_answer_to_a_question(null, monkeypatch):
     assert left.values[0] == pytest.approx(left.score - row[start, 0] - row[end, 1], abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("context", "text"), [("a plot was dull and bad", "was dull"), ("the plot a film", "a")])
 def test_words_before_an_answer_move_it(context, text, monkeypatch):
     task = get_task_class(QuestionAnswerer, FAMILY)
@@ -195,6 +202,7 @@ def test_words_before_an_answer_move_it(context, text, monkeypatch):
             assert found.values[k] == pytest.approx(found.score - expected, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_errors():
     task = tiny_task(TextClassifier, FAMILY)
     for function in (integrated_gradients, leave_out):

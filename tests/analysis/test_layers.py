@@ -35,6 +35,7 @@ def bert():
     return tiny_task(TextEmbedder, FAMILY)
 
 
+@pytest.mark.slow
 def test_states_are_those_of_each_text_alone(task):
     read, states = hidden_states(task, TEXTS, batch_size=3)
     for text, ours, values in zip(TEXTS, read, states, strict=True):
@@ -43,6 +44,7 @@ def test_states_are_those_of_each_text_alone(task):
         assert len(ours.tokens) == values.shape[1]
 
 
+@pytest.mark.slow
 def test_a_cleared_session_changes_nothing():
     """Keras names operations again from the start then, and those of one model must differ."""
     model = tiny_task(TextEmbedder, ALBERT)
@@ -58,6 +60,7 @@ def test_means_leave_special_tokens_out(bert):
     assert np.isfinite(empty).all()
 
 
+@pytest.mark.quick_cases("bert")
 def test_distances_and_angles(task):
     _, states = hidden_states(task, TEXTS)
     vectors = [np.concatenate([values[layer] for values in states]) for layer in range(len(states[0]))]
@@ -70,6 +73,7 @@ def test_distances_and_angles(task):
         assert found.degrees[layer] == pytest.approx(np.degrees(np.arccos(angles)).mean(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_random_pairs_of_different_tokens(bert):
     _read, states = hidden_states(bert, TEXTS)
     tokens = np.concatenate([values[2, 1:-1] for values in states])
@@ -101,6 +105,7 @@ def test_cka_is_that_of_gram_matrices():
         linear_cka(x, np.ones((13, 2)))
 
 
+@pytest.mark.slow
 def test_similarity_of_layers_and_models(bert):
     other = tiny_task(TextEmbedder, ALBERT)
     own, both = layer_similarity(bert, TEXTS), layer_similarity(bert, iter(TEXTS), other)
@@ -135,6 +140,7 @@ def test_probes(bert):
         probe(bert, texts, [["O", "B"], *labels[1:]])
 
 
+@pytest.mark.slow
 def test_a_backbone_needs_a_preprocessor(bert):
     preprocessor = tiny_preprocessor(FAMILY)
     ours = layer_changes(bert.backbone, TEXTS, preprocessor=preprocessor)

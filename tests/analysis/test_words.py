@@ -25,6 +25,7 @@ def embedder():
     return tiny_task(TextEmbedder, FAMILY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "family"), [(CausalLM, GPT2), (MaskedLM, FAMILY)])
 def test_surprisals_of_words_add_up_to_those_of_tokens(kind, family):
     model = tiny_task(kind, family)
@@ -36,6 +37,7 @@ def test_surprisals_of_words_add_up_to_those_of_tokens(kind, family):
         surprisal(tiny_task(TextEmbedder, FAMILY), TEXTS)
 
 
+@pytest.mark.slow
 def test_both_directions_of_elmo():
     """The forward direction predicts a word from those before it, the backward one from those after it."""
     model = tiny_task(BidirectionalLM, ELMO)
@@ -75,6 +77,7 @@ def test_one_string_is_not_a_list(embedder):
             function(*arguments, "a film")
 
 
+@pytest.mark.slow
 def test_scores_of_masked_tokens_are_those_of_fill():
     model = tiny_task(MaskedLM, FAMILY)
     (tokens,) = model.score(["the film was good"])

@@ -142,6 +142,9 @@ def test_files_of_transformers(name, texts, tmp_path):
     check_equal(again, transformers.AutoTokenizer.from_pretrained(tmp_path / "again"), texts[:997], TIES.get(name, 0))
 
 
+@pytest.mark.slow_cases(
+    "some-bytes", "some-cased", "some-characters", "some-gpt2", "some-sentencepiece", "some-wordpiece"
+)
 @pytest.mark.tf_only
 @pytest.mark.parametrize("name", NAMES)
 def test_equal_in_graphs(name, texts):
@@ -232,6 +235,7 @@ def test_rules_of_a_model(cls):
     assert [span.token for span in tokenizer.tokenize_with_offsets(["ﬁ"])[0]] == ["f", "▁i"]
 
 
+@pytest.mark.slow
 @pytest.mark.tf_only
 def test_characters_that_are_several_tokens():
     """A ligature is normalized to two letters, each of which is a token."""
@@ -357,6 +361,7 @@ def test_resized_embeddings(size):
         assert 0.003 < rows[31:].std() < 0.03
 
 
+@pytest.mark.slow
 def test_a_resized_task_keeps_its_head():
     """The logits of old tokens stay, those of new ones get embeddings and biases of their own."""
     tokenizer = make("wordpiece")
@@ -377,6 +382,7 @@ def test_a_resized_task_keeps_its_head():
         task.resize_token_embeddings(27)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_original_of_a_resized_model_can_be_trained():
     """A compiled step on JAX deletes the arrays that it replaces, so a copy must not share any."""
@@ -432,6 +438,7 @@ print(json.dumps(outputs["probabilities"].numpy().tolist()))
 """
 
 
+@pytest.mark.slow_cases("some-wordpiece")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("name", ["wordpiece", pytest.param("bytes", marks=pytest.mark.slow)])
 def test_an_export_has_the_tokens(name, texts, tmp_path):

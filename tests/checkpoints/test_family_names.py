@@ -42,6 +42,7 @@ def renamed(monkeypatch):
     return rename
 
 
+@pytest.mark.slow
 def test_hugging_face(renamed, tmp_path):
     renamed("hf", names=NAMES)
     task = tiny_task(TextClassifier, FAMILY)

@@ -44,6 +44,7 @@ def get_head_arguments(scope: str, outputs: int) -> dict[str, np.ndarray]:
     return {f"{scope}output_weights": kernel.astype("float32"), f"{scope}output_bias": bias.astype("float32")}
 
 
+@pytest.mark.quick_cases("TextRegressor-1")
 @pytest.mark.parametrize(("cls", "outputs"), [(TextClassifier, 5), (TextClassifier, 2), (TextRegressor, 1)])
 def test_run_classifier(cls, outputs, backbone, vectors, tmp_path):
     head = get_head_arguments("", outputs)

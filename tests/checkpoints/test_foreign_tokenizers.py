@@ -90,6 +90,7 @@ def assert_same_rows(preprocessor: Preprocessor, theirs: Any, texts: list[str] =
         assert [row.tolist() for row in encoded.by_sequence(encoded.token_ids)] == theirs(*arguments)["input_ids"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [model_alone, saved, pipeline_alone, generic, older])
 def test_xlm_robertas_tokenizer_on_a_bert(published: bytes, tmp_path: Path, write: Callable[[Path], None]) -> None:
     model, theirs = bert(tmp_path, published, write)
@@ -117,6 +118,7 @@ def test_it_is_written_as_it_was_published(published: bytes, tmp_path: Path) -> 
     assert_same_rows(again.preprocessor, theirs)
 
 
+@pytest.mark.slow
 def test_a_task_with_it_everywhere(published: bytes, tmp_path: Path) -> None:
     bert(tmp_path / "theirs", published, saved)
     task = TextClassifier.from_preset(tmp_path / "theirs", sequence_length=23)
@@ -136,6 +138,7 @@ def test_a_task_with_it_everywhere(published: bytes, tmp_path: Path) -> None:
         assert max(scores) == pytest.approx(answer["score"], abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
 def test_chinese_gpt2(tmp_path: Path, named: bool) -> None:
     model = peer("gpt2", "LMHeadModel", tmp_path, vocab_size=11)
@@ -260,6 +263,7 @@ def assert_same_spans(tokenizer: Any, theirs: Any, texts: list[str], graph: bool
         assert [[tuple(span) for span in row] for row in places.to_list()] == encoded["offset_mapping"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adds_space", [True, False])
 def test_a_space_in_front_and_gaps_in_the_ids(root: Path, tmp_path: Path, texts: list[str], adds_space: bool) -> None:
     trained = train_byte_pairs(root, texts)

@@ -88,6 +88,7 @@ def test_transposed_matrices_have_every_value(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(TRANSPOSED.store(loaded), matrix)
 
 
+@pytest.mark.slow_cases("marian-hf", "t5-hf", "t5-keras_hub", "t5_encoder-hf")
 @pytest.mark.parametrize(("name", "to"), FORMATS)
 def test_backbone_round_trip(name, to, backbone_of, tmp_path):
     if to == "tf1":
@@ -209,6 +210,7 @@ XLNET_SIZES = {"num_layers": 3, "num_heads": 3, "hidden_dim": 42, "intermediate_
 
 
 # An encoder and a decoder have other inputs; tests/families compares them.
+@pytest.mark.quick_cases("deberta_v3")
 @pytest.mark.parametrize(
     "name", [family.name for family in find_families_by_format("keras_hub") if not family.backbone.reads_source]
 )
@@ -419,6 +421,7 @@ def test_how_new_weights_are_drawn_is_not_worth_an_error(backbone_of, tmp_path):
     assert_same(Backbone.from_preset(tmp_path / "it"), backbone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "albert"])
 def test_the_exact_gelu_is_approximated_with_a_warning_of_the_difference(name, tmp_path):
     only = {**SAYABLE[name, "keras_hub"], "activation": "gelu"}

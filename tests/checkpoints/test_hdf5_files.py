@@ -133,6 +133,7 @@ def test_truncated(path, place):
     refused(path, "is not a whole HDF5 file.*truncated")
 
 
+@pytest.mark.slow
 def test_flipped_bits(path):
     """An error that names the file, or tensors no larger than it: nothing else comes out."""
     write_hdf5(path, [("layer/weight", some("float32", 7, 11)), ("layer/bias", some("float16", 13))])

@@ -70,6 +70,7 @@ def outputs(theirs, ours, batch):
     return run(ours, {name: batch[name] for name in ours.input}), expected
 
 
+@pytest.mark.quick_cases("albert", "deberta_v3")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_text_classifier(name, saved, tmp_path):
     theirs = saved(name, "TextClassifier", **CLASSIFIER)
@@ -80,6 +81,7 @@ def test_text_classifier(name, saved, tmp_path):
     assert ours.head.dropout.rate == 0.3
 
 
+@pytest.mark.quick_cases("albert")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_masked_lm(name, saved, tmp_path):
     """Its head's LayerNorm adds 1e-5 where the backbone's adds 1e-12, and its GELU may be another."""
@@ -113,6 +115,7 @@ def embedders(keras_hub, tmp_path_factory):
     return make
 
 
+@pytest.mark.quick_cases("{}")
 @pytest.mark.tf_only  # KerasHub's tokenizer
 @pytest.mark.parametrize(
     "arguments", [{}, {"pooling_mode": "cls"}, {"pooling_mode": "max", "normalize": False}], ids=str
@@ -136,6 +139,7 @@ def test_an_embedder_without_a_preprocessor(saved, tmp_path):
     assert load(tmp_path, TextEmbedder, normalize=True).normalize
 
 
+@pytest.mark.quick_cases("{}")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("arguments", [{}, {"pooling": "cls", "normalize": False}], ids=str)
 def test_an_embedder_written_for_it(arguments, keras_hub, tmp_path):
@@ -186,6 +190,7 @@ def test_refused_embedders(file, key, value, message, embedders, tmp_path):
         TextEmbedder.from_preset(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_head_of_its_own_is_kept_and_not_written_elsewhere(saved, tmp_path):
     saved("bert", "MaskedLM")
     ours = load(tmp_path, MaskedLM)
@@ -199,6 +204,7 @@ def test_a_head_of_its_own_is_kept_and_not_written_elsewhere(saved, tmp_path):
         save_checkpoint(ours, tmp_path / "hub", to="keras_hub")
 
 
+@pytest.mark.slow
 def test_other_tasks_and_backbones(saved, tmp_path):
     saved("bert", "TextClassifier", **CLASSIFIER)
     assert isinstance(load(tmp_path, Backbone), Backbone)

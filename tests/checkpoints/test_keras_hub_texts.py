@@ -86,6 +86,7 @@ def causal_lm(made, tmp_path):
     return theirs, CausalLM.from_preset(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_gpt2(causal_lm):
     theirs, ours = causal_lm

@@ -88,6 +88,7 @@ def ids_of(peer: Any, texts: list[str]) -> list[list[int]]:
     return [[int(id) for id in row] for row in peer(texts)]
 
 
+@pytest.mark.slow_cases("albert False True", "albert True False", "bert True None", "roberta")
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=() if case in SOME else pytest.mark.slow) for case in CASES],

@@ -27,6 +27,7 @@ HEADS = {
 }
 
 
+@pytest.mark.quick_cases("distilbert-ForSequenceClassification")
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("case", FAMILIES)
 def test_the_loss(case, head, tmp_path):
@@ -130,6 +131,7 @@ def test_means_are_not_written(tmp_path):
         assert not (tmp_path / "it").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_texts(tmp_path):
     """The tokenizer goes along: the same texts, the same answers."""

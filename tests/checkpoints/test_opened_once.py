@@ -97,6 +97,7 @@ def files_in_use(folder: Path) -> set[str]:
     return {Path(path).name for path in paths if path.startswith(f"{folder}/")}
 
 
+@pytest.mark.slow_cases("keras", "keras_hub")
 @pytest.mark.parametrize("format", FORMATS)
 def test_each_file_is_opened_once(format, tmp_path):
     expected = OPENED_BY_KERAS if format == "keras" else {}

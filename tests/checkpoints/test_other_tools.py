@@ -46,6 +46,7 @@ def add_to_checkpoint(directory: Path, **more: Any) -> None:
     write_tensorflow_checkpoint(index.with_suffix(""), {**tensors, **slots, **run, **more}.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "activation"), [("bert", "gelu"), ("albert", "gelu_tanh"), ("xlnet", "gelu_tanh")])
 def test_states_of_training(name: str, activation: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
@@ -75,6 +76,15 @@ def warnings_of(build: Any) -> tuple[Any, list[str]]:
     return result, [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
 
 
+@pytest.mark.slow_cases(
+    "ForSequenceClassification-False-module.module.",
+    "ForSequenceClassification-True-_orig_mod.",
+    "ForSequenceClassification-True-module.",
+    "ForSequenceClassification-True-module.module.",
+    "Model-False-module.",
+    "Model-True-_orig_mod.module.",
+    "Model-True-module.module.",
+)
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("head", ["Model", "ForSequenceClassification"])
@@ -109,6 +119,7 @@ def test_prefix_of_some_names(tmp_path: Path) -> None:
         Backbone.from_preset(tmp_path)
 
 
+@pytest.mark.quick_cases("albert")
 @pytest.mark.parametrize("case", ["bert", "roberta", "albert"])
 def test_buffers(case: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
@@ -176,6 +187,7 @@ def test_lines_out_of_order(case: str, end: str, tmp_path: Path) -> None:
     assert copy.tokenize(TEXTS) == expected
 
 
+@pytest.mark.slow_cases("blank lines")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("case", LINES)
 def test_lines_out_of_order_in_graphs(case: str, tmp_path: Path) -> None:
@@ -196,6 +208,7 @@ def test_a_byte_order_mark(end: str, tmp_path: Path) -> None:
     assert read(tmp_path)[1] == []
 
 
+@pytest.mark.slow
 def test_a_vocabulary_without_a_mask(tmp_path: Path) -> None:
     lines = [token for token in TOKENS if token != "[MASK]"]
     file = write_lines(tmp_path, lines, start="\ufeff")

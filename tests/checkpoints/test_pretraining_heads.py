@@ -38,6 +38,7 @@ def of_theirs(model, batch):
     return {"masked_lm": masked, "sentence": sentence.numpy()}
 
 
+@pytest.mark.quick_cases("albert")
 @pytest.mark.parametrize("case", ["bert", "albert"])
 def test_masked_lm_of_both(case, tmp_path):
     """Without the head of sentences, and without a warning."""
@@ -64,6 +65,7 @@ def test_both_heads_called_masked_lm(tmp_path):
     assert verify(tmp_path)["head"] == "MaskedLM"
 
 
+@pytest.mark.quick_cases("albert", "distilbert")
 @pytest.mark.parametrize("case", ["bert", "albert", "roberta", "distilbert"])
 def test_heads_that_the_configuration_does_not_name(case, tmp_path):
     """As in Google's small BERTs at Hugging Face."""
@@ -93,6 +95,7 @@ def test_half_a_head(end, tmp_path):
         load(tmp_path, Pretrainer)
 
 
+@pytest.mark.quick_cases("distilbert")
 @pytest.mark.parametrize("case", ["roberta", "distilbert"])
 def test_without_an_objective(case, tmp_path):
     theirs = peer(case, "ForMaskedLM", tmp_path / "theirs")
@@ -106,6 +109,7 @@ def test_without_an_objective(case, tmp_path):
     assert_same_state(tmp_path / "ours", tmp_path / "theirs")
 
 
+@pytest.mark.quick_cases("bert")
 @pytest.mark.parametrize("name", ["bert", "albert"])
 def test_google(name, tmp_path):
     tf = pytest.importorskip("tensorflow")
@@ -156,6 +160,7 @@ DISCRIMINATOR = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stated", [True, False])
 def test_googles_discriminators(stated, tmp_path):
     """Both models are in one file, and its code writes no configuration: heads have 64 dimensions."""
@@ -180,6 +185,7 @@ def test_googles_discriminators(stated, tmp_path):
         MaskedLM.from_preset(tmp_path, preprocessor=task.preprocessor)
 
 
+@pytest.mark.slow
 def test_a_discriminator_of_transformers(tmp_path):
     """Its generator is a model of its own, of which its files hold nothing."""
     task = tiny_task(Pretrainer, families()["electra"])
@@ -200,6 +206,7 @@ def test_an_activation_that_heads_do_not_share():
     check_peer_outputs(changed, "masked_lm")
 
 
+@pytest.mark.slow
 def test_to_transformers_and_back(tmp_path):
     """From one format to the next, a preset last, of which a masked language model takes its part."""
     theirs = peer("bert", "ForPreTraining", tmp_path / "0")
@@ -219,6 +226,7 @@ def test_to_transformers_and_back(tmp_path):
     assert re.fullmatch(r"masked_lm(_\d+)?", masked.name)
 
 
+@pytest.mark.slow
 def test_an_objective_that_no_file_names(tmp_path):
     task = tiny_task(Pretrainer, families()["bert"], objective="sop")
     with pytest.raises(PresetError, match=r"'hf' cannot express `objective='sop'` of a Pretrainer: .* always 'nsp'"):

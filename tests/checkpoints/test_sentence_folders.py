@@ -266,6 +266,7 @@ def test_modules_without_files_of_their_own(folder):
     assert task.normalize
 
 
+@pytest.mark.quick_cases("5_Normalize/config.json", "config_sentence_transformers.json")
 @pytest.mark.parametrize("file", ["1_Pooling/config.json", "2_Dense/config.json", "5_Normalize/config.json", SETTINGS])
 def test_unknown_keys_are_ignored_with_a_warning(file, folder):
     """As the rule for configurations says; a published folder has this one."""
@@ -319,6 +320,7 @@ def test_other_tasks_start_from_the_transformer_without_a_warning(folder):
     assert len(task.weights) == len(embedder.backbone.weights) + 2
 
 
+@pytest.mark.slow
 def test_a_head_of_the_transformer_is_still_there(tmp_path):
     """Some folders' Transformer is a masked language model."""
     folder = by_hand(tmp_path / "it", pooling())
@@ -359,6 +361,7 @@ def test_presets_and_keras_files_keep_it(folder, tmp_path):
         assert again.preprocessor.sequence_length == 23
 
 
+@pytest.mark.slow
 def test_converted_to_itself(folder, tmp_path):
     lmzoo.convert(folder, tmp_path / "again", "hf")
     again = TextEmbedder.from_preset(tmp_path / "again")
@@ -422,6 +425,7 @@ WRITTEN = [
 ]
 
 
+@pytest.mark.quick_cases("arguments0-only at the end of a `projection`")
 @pytest.mark.parametrize(("arguments", "message"), WRITTEN)
 def test_what_cannot_be_written(arguments, message, tmp_path):
     with pytest.raises(PresetError, match=message):

@@ -61,6 +61,7 @@ def check(task, model, limit, texts=TEXTS, **prompt) -> None:
 # === Read ===
 
 
+@pytest.mark.quick_cases("lasttoken", "['mean', 'cls']", "['lasttoken', 'max', 'weightedmean']")
 @pytest.mark.parametrize("mode", [*MODES, ["mean", "cls"], ["lasttoken", "max", "weightedmean"], MODES], ids=str)
 def test_each_pooling(mode, tmp_path):
     normalize = isinstance(mode, list)
@@ -80,6 +81,7 @@ ACTIVATIONS = {
 }
 
 
+@pytest.mark.slow
 def test_each_activation(tmp_path):
     layers = [Dense(WIDTH, WIDTH, ours != "gelu", getattr(torch.nn, name)()) for ours, name in ACTIVATIONS.items()]
     model = peer(tmp_path / "it", Pooling(WIDTH), *layers)
@@ -105,6 +107,7 @@ def many():
     ]
 
 
+@pytest.mark.slow
 def test_many_modules(tmp_path):
     model = peer(tmp_path / "it", *many())
     task = TextEmbedder.from_preset(tmp_path / "it")
@@ -123,6 +126,7 @@ def test_many_modules(tmp_path):
 SLOW = pytest.mark.slow  # the files of all families are read by the same code
 
 
+@pytest.mark.slow_cases("gpt")
 @pytest.mark.parametrize(
     "name", ["roberta", "gpt", *(pytest.param(n, marks=SLOW) for n in ("albert", "distilbert", "xlnet"))]
 )
@@ -137,6 +141,7 @@ def test_other_families(name, tmp_path):
     check(task, read_there(tmp_path / "ours"), UNIT, texts)
 
 
+@pytest.mark.slow
 def test_a_decoder_reads_texts_without_an_end(tmp_path):
     model = peer(tmp_path / "it", Pooling(families()["gpt2"].tiny.hidden_dim, "lasttoken"), name="gpt2")
     task = TextEmbedder.from_preset(tmp_path / "it")
@@ -177,6 +182,7 @@ def old_folder(tmp_path, **settings):
     return old
 
 
+@pytest.mark.slow
 def test_a_folder_of_2020(tmp_path):
     folder = old_folder(tmp_path, max_seq_length=7, do_lower_case=False)
     task = TextEmbedder.from_preset(folder)
@@ -187,6 +193,7 @@ def test_a_folder_of_2020(tmp_path):
     Backbone.from_preset(folder)
 
 
+@pytest.mark.slow
 def test_text_may_be_lowercased_before_a_cased_tokenizer(tmp_path):
     folder = old_folder(tmp_path, max_seq_length=None, do_lower_case=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -226,6 +233,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRITTEN)
 def test_written_for_it(case, tmp_path):
     task = embedder(**WRITTEN[case])
@@ -247,6 +255,7 @@ def test_written_for_it(case, tmp_path):
 # === Prompts ===
 
 
+@pytest.mark.slow
 def test_prompts(tmp_path):
     prompts = {"query": "good film ", "passage": "the plot", "none": ""}
     model = peer(tmp_path / "it", Pooling(WIDTH), Normalize(), prompts=prompts, default_prompt_name="query")
@@ -260,6 +269,7 @@ def test_prompts(tmp_path):
     assert lmzoo.verify(tmp_path / "it")["prompts"] == "passage, query; by default query"
 
 
+@pytest.mark.slow
 def test_truncated_vectors(tmp_path):
     model = peer(tmp_path / "it", Pooling(WIDTH), Normalize(), truncate_dim=5, similarity_fn_name="dot")
     task = TextEmbedder.from_preset(tmp_path / "it")
@@ -334,6 +344,7 @@ def check_scores(folder, model, activation) -> TextRegressor:
     return task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["sigmoid", "linear", "tanh"])
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_a_cross_encoder_as_it_saves_one(name, activation, tmp_path):
@@ -345,6 +356,7 @@ def test_a_cross_encoder_as_it_saves_one(name, activation, tmp_path):
     check_scores(tmp_path / "ours", read_cross_encoder(tmp_path / "ours"), activation)
 
 
+@pytest.mark.quick_cases("sigmoid-sentence_transformers")
 @pytest.mark.parametrize("key", ["sentence_transformers", "sbert_ce_default_activation_function"])
 @pytest.mark.parametrize("activation", ["sigmoid", "linear"])
 def test_a_cross_encoder_of_earlier_versions(key, activation, tmp_path):

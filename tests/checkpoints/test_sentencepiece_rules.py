@@ -53,6 +53,7 @@ def joined(models: dict[str, bytes]) -> Callable[..., SentencePieceTokenizer]:
     return functools.cache(lambda rules, *settings: add_clean_up(SentencePieceTokenizer(models[rules], *settings)))
 
 
+@pytest.mark.slow_cases("identity-False-False", "identity-True-True", "nmt_nfkc-True-False")
 @pytest.mark.parametrize(("rules", "lowercase", "keep_accents"), CASES)
 def test_the_model_alone(
     models: dict[str, bytes], joined: Callable, rules: str, lowercase: bool, keep_accents: bool
@@ -68,6 +69,7 @@ def test_the_model_alone(
     assert add_clean_up(found).model == found.model
 
 
+@pytest.mark.slow
 def test_other_settings_than_those_in_the_model(joined: Callable) -> None:
     cased = joined("identity", False, False)
     lowered = add_clean_up(SentencePieceTokenizer(cased.model))

@@ -45,6 +45,7 @@ def check_logits(theirs, task, *shape) -> None:
     assert difference(ours[real], expected[real]) <= 1e-5
 
 
+@pytest.mark.quick_cases("albert-missing", "albert-null", "albert-a user's")
 @pytest.mark.parametrize("architectures", ARCHITECTURES)
 @pytest.mark.parametrize("case", ["bert", "roberta", "albert", "distilbert"])
 def test_a_classifier(case, architectures, tmp_path):
@@ -147,6 +148,7 @@ def test_other_heads(head, kind, cls, tmp_path):
             assert difference(to_numpy(ours.value), to_numpy(theirs.value)) == 0
 
 
+@pytest.mark.slow
 def test_one_output(tmp_path):
     """It is a number or a choice, whatever the file says of labels."""
     theirs = peer("bert", "ForSequenceClassification", tmp_path, num_labels=1)
@@ -210,6 +212,7 @@ LABELS_THAT_DO_NOT_FIT = {
 }
 
 
+@pytest.mark.quick_cases("null")
 @pytest.mark.parametrize("case", LABELS_THAT_DO_NOT_FIT)
 def test_names_that_do_not_fit(case, tmp_path):
     """A backbone does not read them; a task warns, and the caller can name the classes."""
@@ -234,6 +237,7 @@ def test_names_that_are_numbers(tmp_path):
     assert load(tmp_path, TextClassifier).class_names == ["-2", "-1", "0", "1", "2.5"]
 
 
+@pytest.mark.quick_cases("architectures0")
 @pytest.mark.parametrize("architectures", [["GPT2ForSequenceClassification"], None])
 def test_a_head_that_cannot_be_read(architectures, tmp_path):
     peer("gpt2", "ForSequenceClassification", tmp_path)

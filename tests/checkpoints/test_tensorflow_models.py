@@ -397,6 +397,7 @@ def classifier_folder(unpacked) -> Path:
 TEXTS = ["a good film", "bad", "good", "a bad bad film"]
 
 
+@pytest.mark.slow
 def test_verified_and_converted(classifier_folder, tmp_path):
     report = lmzoo.verify(classifier_folder)
     assert report["tensors"] == "39 of the backbone, 2 of the head, in tf_model.h5"

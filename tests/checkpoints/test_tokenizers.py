@@ -243,6 +243,7 @@ def test_padding_in_texts(tokenizers: dict, tmp_path: Path) -> None:
     assert tokenizer.detokenize(ours) == "a <pad>"
 
 
+@pytest.mark.slow_cases("bert")
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
 def test_what_is_written_can_be_read(tokenizers: dict, tmp_path: Path, family: str) -> None:
     texts, given = files.all_texts(SOME), tokenizers[families()[family].tokenizer]
@@ -278,6 +279,7 @@ def test_elmos_files(tmp_path: Path) -> None:
 # === Real vocabularies, on real text ===
 
 
+@pytest.mark.quick_cases("all")
 def test_real_vocabularies(shared: Callable[[str], Path], count: int, tmp_path: Path) -> None:
     folder = shared("data/tokenizers")
     with lzma.open(shared("data/pretrain/books-dev.txt.xz"), "rt", encoding="utf-8") as file:

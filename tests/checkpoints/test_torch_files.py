@@ -104,6 +104,7 @@ def resident(path: Path) -> int:
     return sum(int(size.split()[1]) * 1024 for size in sizes)
 
 
+@pytest.mark.slow
 def test_what_was_read_does_not_stay_in_memory(tmp_path, monkeypatch):
     size, count, limit = 1 << 20, 23, 5 << 20
     monkeypatch.setattr(torch_files, "_MOST_MAPPED", limit)
@@ -261,6 +262,7 @@ def test_truncated(tmp_path, container, place):
         TorchFile(path)
 
 
+@pytest.mark.quick_cases("legacy")
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_flipped_bits(tmp_path, container):
     """An error that names the file, or the same values; from an older file, which has no checksums, tensors no larger

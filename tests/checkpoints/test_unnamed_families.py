@@ -37,6 +37,7 @@ def save(family, directory, tokenizer=False) -> None:
     edit(directory, "model_type", "architectures")
 
 
+@pytest.mark.slow_cases("marian")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_named_by_its_class(name, directory):
     save(name, directory)
@@ -51,6 +52,7 @@ def test_known_by_its_tensors(name, directory):
     assert type(Backbone.from_preset(directory)) is FAMILIES[name].backbone
 
 
+@pytest.mark.slow_cases("roberta")
 @pytest.mark.parametrize("name", SHARED_NAMES)
 def test_tensors_that_two_families_share(name, directory):
     """The tokenizer tells them apart, or the prefix of the names next to a head; and otherwise the caller does."""

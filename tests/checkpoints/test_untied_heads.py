@@ -109,6 +109,7 @@ def test_causal_models(case, tmp_path):
         load(tmp_path / "ours", CausalLM)
 
 
+@pytest.mark.slow
 def test_answers_of_causal_models(tmp_path):
     """Scores, choices and generated tokens have a path of their own to the logits."""
     task = tiny_task(CausalLM, families()["gpt2"], tie_embeddings=False, add_start_token=True)

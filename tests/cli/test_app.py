@@ -141,6 +141,7 @@ def test_tensorflow_is_quiet_unless_the_user_wants_its_lines(
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == expected
 
 
+@pytest.mark.slow
 def test_a_command_says_that_keras_is_loaded() -> None:
     """Nothing else is written but the lines that TensorFlow writes before it reads TF_CPP_MIN_LOG_LEVEL."""
     done = run("from lmzoo_cli.main import main; main()", "presets", TF_CPP_MIN_LOG_LEVEL="3")
@@ -177,6 +178,7 @@ def test_presets_on_a_terminal_keep_their_names(monkeypatch: pytest.MonkeyPatch,
     assert max(map(len, table.splitlines())) <= columns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "message"),
     [("uvicorn", "Serving needs uvicorn: pip install 'lmzoo[serve]'."), ("", "There is no folder /nowhere.")],

@@ -39,6 +39,7 @@ def plain(result):
     return " ".join(re.sub("[│╭╮╰╯─]", " ", result.output).split())
 
 
+@pytest.mark.slow
 def test_text_and_json(model):
     settings = ["--max-new-tokens", 5, "--sampler", "beam"]
     result = run(model, *settings, "--json", input="\n".join(PROMPTS))
@@ -51,6 +52,7 @@ def test_text_and_json(model):
     assert plain.stdout == f"{PROMPTS[0]}{texts[0]}\n"
 
 
+@pytest.mark.slow
 def test_errors(model, tmp_path):
     assert get_args(Sampler) == tuple(sorted(SAMPLERS, key=get_args(Sampler).index))
     for option, value, message in (

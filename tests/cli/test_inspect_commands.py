@@ -31,6 +31,7 @@ def run(*arguments, **options):
     return result.exit_code, result.output
 
 
+@pytest.mark.slow
 def test_pages_tables_and_lines(model, tmp_path):
     task = keras.saving.load_model(model)
     code, output = run("attention", model, "--output", tmp_path / "it.html", input="\n".join(TEXTS))
@@ -57,6 +58,7 @@ def test_pages_tables_and_lines(model, tmp_path):
     assert rows[2]["degrees"] == pytest.approx(analysis.layer_changes(task, TEXTS).degrees[1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_words_that_are_not_predicted_are_null(tmp_path):
     tiny_task(CausalLM, GPT).save(tmp_path / "it.keras")
     code, output = run("surprisal", tmp_path / "it.keras", TEXTS[0], "--json")
@@ -66,6 +68,7 @@ def test_words_that_are_not_predicted_are_null(tmp_path):
     assert row["words"][1]["surprisal"] > 0
 
 
+@pytest.mark.slow
 def test_reasons(tmp_path):
     task = tiny_task(TextClassifier, FAMILY)
     task.save(tmp_path / "it.keras")
@@ -79,6 +82,7 @@ def test_reasons(tmp_path):
             assert values == pytest.approx(expected.values.tolist(), rel=0.01, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_reasons_for_labels_and_answers(tmp_path):
     tagger, answerer = tiny_task(TokenClassifier, FAMILY), tiny_task(QuestionAnswerer, FAMILY)
     tagger.save(tmp_path / "tagger.keras")
@@ -97,6 +101,7 @@ def test_reasons_for_labels_and_answers(tmp_path):
     assert "Name the word whose label is to be explained" in output
 
 
+@pytest.mark.slow
 def test_errors_in_one_line(model):
     code, output = run("senses", model, "river", *TEXTS)
     assert code == 1
@@ -115,6 +120,7 @@ def test_errors_in_one_line(model):
         assert output.count("Error: ") == 1
 
 
+@pytest.mark.slow
 def test_reports(tmp_path):
     task = tiny_task(TextClassifier, FAMILY)
     task.save(tmp_path / "it.keras")

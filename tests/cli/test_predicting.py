@@ -91,6 +91,7 @@ def test_empty_files_of_a_folder_have_no_answers(model, tmp_path):
     assert [parquet.read_table(path).num_rows for path in sorted(as_tables.glob("part-*"))] == [0, 1, 0, 0]
 
 
+@pytest.mark.slow
 def test_many_files_become_as_many(model, data, tmp_path):
     out = tmp_path / "out"
     result = run("predict", model, data, "--output", out, "--id", "key")
@@ -107,6 +108,7 @@ def test_many_files_become_as_many(model, data, tmp_path):
     assert sorted(contents(tmp_path / "some")) == ["_predict.json", "a.csv", "b.csv"]
 
 
+@pytest.mark.slow
 def test_parquet(model, data, tmp_path):
     rest = {"when": [datetime.date(2026, 11, 25)] * 13, "text": TEXTS, "number": list(range(13))}
     parquet.write_table(pyarrow.table(rest), tmp_path / "dates.parquet")
@@ -132,6 +134,7 @@ def test_what_comes_from_the_examples_is_not_rounded():
     assert file.getvalue().decode() == "id,actual,score\n12345678.0,0.123456789,0.123457\n"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on(model, data, tmp_path, monkeypatch):
     out = tmp_path / "out"
     common = ["predict", model, data, "--output", out]
@@ -157,6 +160,7 @@ def test_a_run_that_was_stopped_goes_on(model, data, tmp_path, monkeypatch):
     assert (out / "a.jsonl").read_bytes() == begun["a.jsonl"]
 
 
+@pytest.mark.slow
 def test_files_that_have_changed_are_answered_again(model, data, tmp_path):
     out = tmp_path / "out"
     common = ["predict", model, data, "--output", out]
@@ -172,6 +176,7 @@ def test_files_that_have_changed_are_answered_again(model, data, tmp_path):
     assert after["b.jsonl"] == before["b.jsonl"]
 
 
+@pytest.mark.slow
 def test_urls(model, data, tmp_path):
     place = f"memory://{uuid.uuid4().hex}"
     with whole_file(f"{place}/in/a.jsonl") as file:
@@ -214,6 +219,7 @@ def test_what_is_wrong_is_told_before_the_work(model, data, tmp_path, monkeypatc
     assert "Workers need Ray: pip install 'lmzoo[scale]'" in message
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_is_named(model, data, tmp_path):
     (data / "b.tsv").write_bytes(b"text\n\xff\n")
     result = run("predict", model, data, "--output", tmp_path / "out", code=1)

@@ -33,6 +33,7 @@ def call(tmp_path, monkeypatch):
     return call
 
 
+@pytest.mark.slow
 def test_bfloat16(call, tmp_path):
     task, found, path, result = call("--dtype", "bfloat16")
     assert result.exit_code == 0, result.output
@@ -45,6 +46,7 @@ def test_bfloat16(call, tmp_path):
     assert ours["score"] == pytest.approx(theirs["score"], abs=0.02)
 
 
+@pytest.mark.slow
 def test_int8(call, tmp_path):
     _, found, _, result = call("--dtype", "int8")
     assert result.exit_code == 0, result.output

@@ -207,6 +207,7 @@ def test_every_task_is_there():
     assert {kind.name for kind in KINDS} == CASES.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_fit(fitted, kind):
     output, result = fitted(kind.name)
@@ -217,6 +218,7 @@ def test_fit(fitted, kind):
     assert "loss:" in result.stdout
 
 
+@pytest.mark.slow_cases("masked-lm", "tagger")
 @pytest.mark.parametrize("kind", some_kinds("classifier", "tagger", "masked-lm"))
 def test_evaluate(folder, fitted, kind):
     case, (model, _) = CASES[kind.name], fitted(kind.name)
@@ -236,6 +238,7 @@ def test_evaluate(folder, fitted, kind):
         assert written["scores"]["perplexity"] == float(f"{math.exp(loss):.6g}")
 
 
+@pytest.mark.slow_cases("embedder", "multi-label", "qa")
 @pytest.mark.parametrize("kind", some_kinds("multi-label", "qa", "embedder"))
 def test_predict(folder, fitted, kind):
     case, (model, _) = CASES[kind.name], fitted(kind.name)
@@ -316,6 +319,7 @@ def test_several_labels_in_a_cell(folder, fitted):
     assert "No example of" in run("fit", *arguments, code=1).stderr
 
 
+@pytest.mark.slow
 def test_numbers_are_in_their_order(folder, fitted):
     path = folder / "stars.csv"
     path.write_text("text,label\n" + _csv(TEXTS[:4], [10, 9, 2, 10]))
@@ -363,11 +367,13 @@ def test_labels_on_another_scale(folder):
     assert read_numbers(folder / "stsb.csv", columns, labeled=True)[1] == [len(text) / 10 for text in TEXTS]
 
 
+@pytest.mark.slow
 def test_a_threshold_for_null_answers_is_found(folder, fitted):
     task = keras.saving.load_model(fitted("qa")[0])
     assert task.null_score_threshold not in (None, 0.0)  # found on the validation examples
 
 
+@pytest.mark.slow
 def test_pairs_without_labels(folder):
     model, data = folder / "contrastive.keras", folder / "pairs.tsv"
     common = ["--task", "embedder", "--preset", folder / "preset", "--output", model, "--validation", data]
@@ -388,12 +394,14 @@ def test_lines_from_the_input(fitted):
     assert len(result.stdout.splitlines()) == len(TEXTS)
 
 
+@pytest.mark.slow
 def test_a_tagger_takes_lines(fitted):
     (line,) = run("predict", fitted("tagger")[0], "-", stdin="the film was good.\n").stdout.splitlines()
     for span in json.loads(line)["answers"]:
         assert "the film was good."[span["start"] : span["end"]] == span["text"]
 
 
+@pytest.mark.slow
 def test_predictions_into_a_file(folder, fitted):
     model, data = fitted("classifier")[0], folder / CASES["classifier"].name
     path = folder / "new" / "answers.jsonl"
@@ -411,6 +419,7 @@ def csv_of(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_answers_in_csv(folder, fitted):
     """A row for each example, with its text or id, and its label."""
     model, data, path = fitted("classifier")[0], folder / "with_ids.csv", folder / "answers.csv"
@@ -511,6 +520,7 @@ def test_texts_that_end_like_a_label_are_texts(tmp_path):
         assert read_words(path, Columns(), labeled=False)[0] == lines
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default::lmzoo.text.TextWarning")
 def test_text_that_is_not_ascii(folder, fitted):
     path = folder / "foreign.jsonl"
@@ -532,6 +542,7 @@ def test_presets_of_tasks(folder, fitted):
         assert scores == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_the_masked_lm_of_a_pretrainer(folder, fitted):
     case = CASES["masked-lm"]
     tiny_task(models.Pretrainer, FAMILY).save_to_preset(folder / "pretrained")
@@ -541,6 +552,7 @@ def test_the_masked_lm_of_a_pretrainer(folder, fitted):
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_classes_without_names(folder):
     path = folder / "numbers.keras"
     tiny_task(models.TextClassifier, FAMILY, num_classes=3).save(path)
@@ -560,6 +572,7 @@ def test_scores_of_training_where_nothing_is_held_out(folder):
     assert scores_of(result.stdout).keys() == {"training loss", "training accuracy"}
 
 
+@pytest.mark.slow
 def test_tables_on_a_terminal(folder, fitted, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")

@@ -40,6 +40,12 @@ def error_of(*arguments, **options):
     return message
 
 
+@pytest.mark.slow_cases(
+    "options0-There is no task 'clasifier'. Did you mean classifier? Choose one of causal-lm, choice, classifier, ",
+    "options1-must end in .keras, got model.h5",
+    "options2-classifier.keras exists: pass --overwrite to replace it",
+    "options3-has no column 'reviews'. Did you mean 'review'",
+)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -98,6 +104,7 @@ def test_an_unknown_tag(folder):
     assert "dev.conll, line 3: the label 'B-Z' is unknown" in message
 
 
+@pytest.mark.slow_cases("backbone.keras-holds a BertBackbone, which is not a task")
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -114,6 +121,7 @@ def test_errors_of_models(folder, monkeypatch, model, message):
         assert message in error_of(command, model, "reviews.csv")
 
 
+@pytest.mark.slow
 def test_errors_of_evaluate_and_predict(folder):
     model, data = folder / "classifier.keras", folder / "reviews.csv"
     columns = ["--text", "review", "--label", "sentiment"]

@@ -118,6 +118,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow_cases("Generate 0", "Generate 4")
 @pytest.mark.tf_only  # KerasHub's tokenizers
 @pytest.mark.usefixtures("eager")
 @pytest.mark.filterwarnings(

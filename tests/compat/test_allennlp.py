@@ -88,6 +88,7 @@ def counted(backbone, monkeypatch):
     return layer, encoded
 
 
+@pytest.mark.slow_cases("-2147483648")
 @pytest.mark.parametrize("unknown", [4, 9, 2**31 - 1, -1, -(2**31)])
 def test_words_that_are_not_cached_are_read_from_their_characters(backbone, counted, unknown):
     layer, encoded = counted
@@ -103,6 +104,7 @@ def test_words_that_are_not_cached_are_read_from_their_characters(backbone, coun
     assert len(encoded) == 2  # not for words that are all cached
 
 
+@pytest.mark.slow
 def test_words_that_are_not_cached_in_a_graph(backbone):
     (expected,), _ = representations(elmo(backbone), IDS)
     layer = elmo(backbone, vocab_to_cache=WORDS)

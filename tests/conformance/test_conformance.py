@@ -23,18 +23,8 @@ EXPENSIVE = {
     "check_task_resume",
     "check_task_training",
 }
-# Compiling and resuming are the business of what tasks share: those that train in ways of their own are enough.
-OWN_WAYS = {"BidirectionalLM", "CausalLM", "MaskedLM", "TextClassifier"}
-# What these export tests/serving compares with their answers in Python.
-SERVED_ELSEWHERE = {
-    "CausalLM",
-    "MaskedLM",
-    "MultipleChoice",
-    "QuestionAnswerer",
-    "TextClassifier",
-    "TextEmbedder",
-    "TokenClassifier",
-}
+# Compiling, resuming and files are the business of what tasks share: one that masks and one that has labels are enough.
+TASKS_IN_FULL = {"MaskedLM", "TextClassifier"}
 # What depends on the pair of a task and a family in these, TensorFlow sees: on JAX a process with TensorFlow exports,
 # and graphs and the states of runs are Keras' own.
 ENOUGH_ON_TENSORFLOW = {"check_task_export", "check_task_functional_model", "check_task_resume"}
@@ -49,22 +39,29 @@ def get_name(item):
 # `make test` does for these what takes no time; that they compute the right numbers other tests see.
 SIMILAR = {family.name for family in FAMILIES if family.like}
 QUICK = {"check_config", "check_shapes", "check_padding"}
+# These take longest: a Transformer and an LSTM are enough for a day.
+EXPENSIVE_OF_FAMILIES = {"check_backbone_files", "check_functional_model", "check_seed", "check_training"}
+FAMILIES_IN_FULL = {"bert", "lstm_lm"}
+# Dropout outside of compiled code takes seconds on JAX, and so do new models; inputs and configurations are the same.
 SLOW_ON_JAX = {"check_batches", "check_config", "check_functional_model", "check_input_names", "check_seed"}
-TRAINED = {"albert", "bert", "elmo"}  # on TensorFlow, too: one block in a loop, many blocks, LSTMs
+
+
+def is_slow_for_a_family(family, check):
+    """Return whether a check of a family is left to `make test-all`."""
+    name = get_name(check)
+    if name in EXPENSIVE_OF_FAMILIES and family.name not in FAMILIES_IN_FULL:
+        return True
+    if keras.backend.backend() == "tensorflow":
+        return family.name in SIMILAR and name not in QUICK
+    return family.name in SIMILAR or (name in SLOW_ON_JAX and (family.name != "bert" or check is check_seed))
 
 
 def family_parameters():
     """Every check of every family."""
     for family in FAMILIES:
         for check in FAMILY_CHECKS:
-            # On JAX all that are not similar to others are trained.
-            on_jax = keras.backend.backend() == "jax"
-            slow = family.name in SIMILAR and (on_jax or get_name(check) not in QUICK)
-            slow |= get_name(check) == "check_training" and not on_jax and family.name not in TRAINED
-            # On JAX dropout outside of compiled code takes seconds, and so do new models; inputs and configurations are
-            # the same.
-            slow |= on_jax and get_name(check) in SLOW_ON_JAX and (family.name != "bert" or check is check_seed)
-            yield pytest.param(family, check, marks=[pytest.mark.slow] * slow, id=f"{family.name}-{get_name(check)}")
+            marks = [pytest.mark.slow] * is_slow_for_a_family(family, check)
+            yield pytest.param(family, check, marks=marks, id=f"{family.name}-{get_name(check)}")
 
 
 @pytest.mark.parametrize(("family", "check"), list(family_parameters()))
@@ -74,24 +71,25 @@ def test_family(family, check):
 
 @pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="`check_training` says so there")
-@pytest.mark.parametrize("family", sorted(TRAINED | {"lstm_lm"}))
+@pytest.mark.parametrize("family", ["albert", "bert", "elmo", "lstm_lm"])
 def test_an_eager_step_equals_a_compiled_one(family):
     """One block in a loop, many blocks, LSTMs with and without a projection: JAX compiles each operation for a step."""
     check_training(families()[family], eager=True)
 
 
-def is_slow(task, family, check, own):
-    """Whether a check of a task is left to `make test-all`; `own` says whether the family is the task's.
+def is_slow_for_a_task(task, family, check, own):
+    """Return whether a check of a task is left to `make test-all`; `own` says whether the family is the task's.
 
-    What other tasks do on JAX `check_task_backends` sees from TensorFlow, and test_toy_task.py exports there.
+    What other tasks do on JAX `check_task_backends` sees from TensorFlow, and test_toy_task.py exports there. That each
+    family can be trained `check_training` sees.
     """
+    name = get_name(check)
     if keras.backend.backend() != "tensorflow":
-        return not own or task is not tasks.TextClassifier or get_name(check) == "check_task_export"
+        return not own or task is not tasks.TextClassifier or name == "check_task_export"
     if own:
-        shared = get_name(check) in ("check_task_resume", "check_task_training") and get_name(task) not in OWN_WAYS
-        return shared or (get_name(check) == "check_task_export" and get_name(task) in SERVED_ELSEWHERE)
-    # That each family can be trained `check_training` sees.
-    return task is not tasks.TextClassifier or family.name in SIMILAR or get_name(check) in EXPENSIVE
+        in_full = get_name(task) in TASKS_IN_FULL or name == "check_task_backends"
+        return name == "check_task_export" or (name in EXPENSIVE and not in_full)
+    return task is not tasks.TextClassifier or family.name in SIMILAR or name in {*EXPENSIVE, "check_task_files"}
 
 
 def parameters():
@@ -123,7 +121,7 @@ def parameters():
                 needs_offsets = task is tasks.QuestionAnswerer and get_name(check) == "check_task_export"
                 if needs_offsets and not family.tokenizer.has_offsets_in_graphs:
                     continue  # refused, says tests/serving/test_answers.py
-                marks = [pytest.mark.slow] * is_slow(task, family, check, own)
+                marks = [pytest.mark.slow] * is_slow_for_a_task(task, family, check, own)
                 if get_name(check) == "check_task_backends":
                     marks.append(pytest.mark.tf_only)  # the same comparison from the other side
                 yield pytest.param(

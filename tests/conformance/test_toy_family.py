@@ -31,11 +31,13 @@ def toy():
 SLOW = [pytest.mark.slow] * (keras.backend.backend() == "jax")
 
 
+@pytest.mark.slow_cases("check_backbone_files", "check_functional_model", "check_seed", "check_training")
 @pytest.mark.parametrize("check", [pytest.param(check, marks=SLOW, id=check.__name__) for check in FAMILY_CHECKS])
 def test_family(check, toy):
     check(toy)
 
 
+@pytest.mark.slow_cases("check_task_files", "check_task_fit", "check_task_functional_model")
 @pytest.mark.parametrize(
     "check",
     [

@@ -80,6 +80,7 @@ def parameters():
             yield pytest.param(family, check, marks=marks, id=f"{family.name}-{check.__name__}")
 
 
+@pytest.mark.quick_cases("bert-check_task_input_names", "elmo-check_task_files")
 @pytest.mark.parametrize(("family", "check"), list(parameters()))
 def test_task(family, check, request):
     if check.__name__ in EAGER:

@@ -144,6 +144,7 @@ def test_undecodable_bytes(tmp_path):
         read_conll(tmp_path / "a.conll")
 
 
+@pytest.mark.slow_cases("pos_ewt/en_ewt-ud-train.conllu.gz-12544-17")
 @pytest.mark.parametrize(
     ("file", "count", "classes"),
     [

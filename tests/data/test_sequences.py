@@ -196,6 +196,7 @@ def test_padding_of_full_sentences(tmp_path):
     assert set(full.lengths) == {512}
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tmp_path):
     """Four times the documents, hardly more memory at the peak: neither texts, tokens nor rows are held."""
     text = [" ".join(WORDS * 20)] * 7

@@ -174,6 +174,7 @@ def test_scores_are_those_of_the_reference():
     assert 5 < found["exact_match"] < found["f1"] < 95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dev-v1.1.open", "dev-v2.0.open"])
 def test_real_scores_are_those_of_the_reference(shared, name):
     (_, contexts), answers = read_squad(shared(f"data/squad/{name}.json.gz"))

@@ -40,6 +40,7 @@ def build(**overrides):
     return backbone
 
 
+@pytest.mark.quick_cases("float32")
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_loop_equals_unrolled(dtype):
     outputs = [run(build(unroll=unroll, dtype=dtype), padded_batch()) for unroll in (False, True)]
@@ -54,6 +55,7 @@ def test_every_application_is_another_one():
 
 
 # TensorFlow traces sooner than it compiles; JAX compiles operation by operation what it does not compile as a whole.
+@pytest.mark.quick_cases("True")
 @pytest.mark.parametrize(
     "jit_compile",
     [

@@ -102,6 +102,7 @@ def test_lora_takes_other_targets():
     }
 
 
+@pytest.mark.slow
 @quantizes
 def test_int8_backbone_is_saved_and_loaded(tmp_path):
     backbone, batch = tiny_backbone(num_layers=1), padded_batch()
@@ -122,6 +123,7 @@ def test_int8_backbone_is_saved_and_loaded(tmp_path):
     assert difference(run(keras.saving.load_model(tmp_path / "again.keras"), batch), got) == 0.0
 
 
+@pytest.mark.slow
 @quantizes
 def test_classifier_with_an_int8_backbone_is_saved_and_loaded(tmp_path):
     model, batch = classifier(tiny_backbone(num_layers=1)), padded_batch()
@@ -135,6 +137,7 @@ def test_classifier_with_an_int8_backbone_is_saved_and_loaded(tmp_path):
     assert difference(run(keras.saving.load_model(tmp_path / "int8.keras"), batch), got) == 0.0
 
 
+@pytest.mark.quick_cases("True")
 @quantizes
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=[pytest.mark.compiled, pytest.mark.slow])])
 def test_int8_task_is_saved_and_loaded(tmp_path, compiled):
@@ -165,6 +168,7 @@ def test_lora_task_is_saved_with_its_updates_merged(tmp_path):
             train(batch, LABELS)
 
 
+@pytest.mark.slow
 @quantizes
 @pytest.mark.parametrize("int8_first", [True, False])
 def test_int8_task_with_lora_is_saved_with_its_updates(tmp_path, int8_first):
@@ -195,6 +199,7 @@ def test_int8_task_with_lora_is_saved_with_its_updates(tmp_path, int8_first):
     np.testing.assert_allclose(loaded.predict(batch, verbose=0), model.predict(batch, verbose=0), atol=1e-6)
 
 
+@pytest.mark.slow
 @quantizes
 def test_a_file_of_merged_int8_weights_is_read(tmp_path):
     """Earlier versions wrote such files."""

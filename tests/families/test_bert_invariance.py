@@ -98,6 +98,7 @@ def test_batch_of_nothing_but_padding_is_finite():
     assert all(np.isfinite(g).all() for g in found.values())
 
 
+@pytest.mark.quick_cases("bfloat16")
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16"])
 def test_bfloat16_points_the_same_way(dtype):
     batch = {**padded_batch(), "mask_positions": MASK_POSITIONS}

@@ -205,6 +205,7 @@ def test_a_table_of_segments(transformers: Any, root: Path, tmp_path: Path) -> N
     detector.fit([["a b", "b"], ["a"]], epochs=1, verbose=0)
 
 
+@pytest.mark.quick_cases("False")
 @pytest.mark.parametrize("legacy", [False, True])
 def test_both_heads_of_masked_tokens(legacy: bool, transformers: Any, tmp_path: Path) -> None:
     theirs = ask(peer_of(transformers, "ForMaskedLM", tmp_path, legacy=legacy), batch())
@@ -370,6 +371,7 @@ def test_a_model_without_long_distances() -> None:
 # === KerasHub ===
 
 
+@pytest.mark.slow
 @pytest.mark.tf_only  # KerasHub's tokenizer
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
 def test_keras_hubs_presets(root: Path, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_order_of_rows(backbone, batch, outputs):
     assert difference(turned["hidden_states"], tuple(h[::-1] for h in outputs["hidden_states"])) <= TOLERANCE
 
 
+@pytest.mark.quick_cases("100")
 @pytest.mark.parametrize("calls", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_repeated_calls_are_bit_identical(backbone, batch, calls):
     other, call = tiny_batch(backbone, (2, 3), seed=31), backbone
@@ -88,6 +89,7 @@ MODES = ("jit", "graph", "unknown shapes")
 QUICK = {("tokens", "jit"), ("clips", "graph"), ("as released", "unknown shapes")}
 
 
+@pytest.mark.slow_cases("as released-unknown shapes", "clips-graph", "tokens-jit")
 @pytest.mark.tf_only
 @pytest.mark.parametrize(
     ("variant", "mode"),
@@ -167,6 +169,7 @@ def test_gradients_are_those_that_the_backend_derives(variant, monkeypatch):
     assert not found[table][0].any()  # no token stays zero
 
 
+@pytest.mark.slow
 def test_gradients_of_nothing_but_padding_are_finite():
     for norm in (None, "allennlp", "bilm_tf"):
         backbone = tiny_elmo(layer_norm=norm)
@@ -225,6 +228,7 @@ def test_what_is_no_longer_frozen_stays_so(tmp_path):
         assert len(copy.trainable_weights) == len(backbone.trainable_weights) == len(backbone.weights)
 
 
+@pytest.mark.quick_cases("variant2")
 @pytest.mark.parametrize(
     "variant", [{"freeze_bilm": True, "layer_norm": "allennlp"}, {"cell_clip": None, "name": "mine"}, TOKENS]
 )

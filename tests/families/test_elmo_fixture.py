@@ -84,6 +84,7 @@ def test_equals_the_original(folder, reference, sentences):
             assert difference(output, reference[f"final_m_dir{d}_layer{layer}"]) <= TOLERANCE
 
 
+@pytest.mark.quick_cases("batches1")
 @pytest.mark.parametrize("batches", [(3, 5, 9), pytest.param(range(BATCHES), marks=pytest.mark.slow)])
 def test_a_call_without_state_starts_anew(folder, reference, sentences, batches):
     results, _ = run_all(load(folder), {i: sentences[i] for i in batches}, stateful=False)
@@ -94,6 +95,7 @@ def test_a_call_without_state_starts_anew(folder, reference, sentences, batches)
     assert error_to_original(folder, results) > 0.1
 
 
+@pytest.mark.quick_cases("10")
 @pytest.mark.parametrize("count", [2, pytest.param(BATCHES, marks=pytest.mark.slow)])
 def test_the_tolerance_shows_a_missing_cell_clip(folder, sentences, count):
     results, _ = run_all(load(folder, cell_clip=None), {i: sentences[i] for i in range(count)}, stateful=True)

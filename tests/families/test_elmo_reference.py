@@ -45,6 +45,7 @@ def by_rows(marked):
     return [np.stack([layer[row, : n + 2] for layer in marked]) for row, n in enumerate(LENGTHS)]
 
 
+@pytest.mark.slow_cases("full width", "no skip connections", "tanh", "three highways", "three layers")
 @pytest.mark.parametrize("name", VARIANTS)
 def test_equals_numpy(name):
     backbone = tiny_elmo(**VARIANTS[name])
@@ -107,6 +108,7 @@ def test_mixes(norm):
     assert not outputs["sequence_output"][1, LENGTHS[1] :].any()
 
 
+@pytest.mark.quick_cases("left1")
 @pytest.mark.parametrize("left", [(8, 13, WIDTH - 1), pytest.param(range(8, WIDTH), marks=pytest.mark.slow)])
 def test_columns_of_padding_may_be_left_out(left):
     # Words of 3 to 8 symbols; the widest filter sees 3.
@@ -141,6 +143,7 @@ def test_vectors_of_words_in_place_of_words():
         assert difference(arrays(found), run(backbone, batch)) <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_batches_of_changing_size_keep_rows():
     backbone = tiny_elmo()
     reference, states = reference_of(backbone), {}

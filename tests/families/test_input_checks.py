@@ -58,6 +58,7 @@ def calls_of(backbone):
     return {**calls, "vectors_at": lambda inputs: backbone.vectors_at(inputs, np.zeros((7, 1), "int32"))}
 
 
+@pytest.mark.slow_cases("albert--1-False", "albert-high-True")
 @pytest.mark.parametrize(
     ("value", "as_tensor"),
     [
@@ -135,6 +136,7 @@ def test_elmo_is_told_where_padding_is_by_the_characters_alone(backbones):
         backbones["elmo"].call_with_state({**features, "padding_mask": mask})
 
 
+@pytest.mark.slow_cases("marian", "t5", "t5_encoder")
 @pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
 def test_a_batch_of_no_texts(family):
     backbone = tiny_backbone(family)
@@ -179,6 +181,7 @@ def values_unread(monkeypatch):
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "elmo"])
 def test_nothing_is_read_while_a_graph_is_made(backbones, name, monkeypatch):
     backbone = backbones[name]
@@ -229,6 +232,7 @@ def test_tasks_check_features_before_the_first_step(task, verb, value):
     assert int(keras.ops.convert_to_numpy(task.optimizer.iterations)) == 0
 
 
+@pytest.mark.slow
 def test_a_generator_of_batches_is_for_keras(task):
     features = features_of("roberta")
     parts = ({name: values[rows] for name, values in features.items()} for rows in (slice(4), slice(4, 7)))
@@ -249,6 +253,7 @@ def test_tasks_check_the_names_of_features():
     assert task.predict(features, verbose=0).shape == (7, 3)
 
 
+@pytest.mark.slow
 def test_names_of_all_inputs_are_known():
     """Whoever passes the features of one model to another one gets the other one's outputs, not an error."""
     names = {name for family in families().values() for name in tiny_backbone(family).input}

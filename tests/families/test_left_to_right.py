@@ -56,6 +56,7 @@ def test_the_formulas_of_bengio(direct):
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.quick_cases("rnn")
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_state_goes_on(cell):
     """Texts in two parts, of which the first ends at another position in each sequence."""
@@ -111,6 +112,7 @@ def test_a_state_of_another_model():
         backbone.call_with_state(make_inputs((1, 2)), state)
 
 
+@pytest.mark.slow_cases("lstm_lm-lstm")
 @pytest.mark.parametrize(("family", "changes"), MODELS, ids=named)
 def test_a_cache(family, changes):
     """Padded prompts are read at once, and continued from any position, as `TokenGenerator` does."""
@@ -148,6 +150,7 @@ def without_cache(model, prompt):
     return "".join(f"{i} " for i in ids[count:])
 
 
+@pytest.mark.slow_cases("ffnn_lm-True", "lstm_lm-lstm")
 @pytest.mark.parametrize(
     ("family", "changes"),
     [

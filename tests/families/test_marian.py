@@ -49,6 +49,7 @@ def their_model(**options):
     return model
 
 
+@pytest.mark.quick_cases("relu-False")
 @pytest.mark.parametrize(("activation", "scale"), [("swish", True), ("relu", False)])
 def test_states_and_logits(tmp_path, activation, scale):
     theirs = their_model(activation_function=activation, scale_embedding=scale)
@@ -56,6 +57,7 @@ def test_states_and_logits(tmp_path, activation, scale):
     check_states_and_logits(theirs, tmp_path, FAMILY, padded_batch(131))
 
 
+@pytest.mark.slow
 def test_beams_tokens_and_files(tmp_path):
     """A saved task is transformers' model with the same tokens and, for texts of various lengths, the same beams."""
     task, texts = tiny_task(Seq2SeqLM, FAMILY, max_new_tokens=None), tiny_texts(40)
@@ -86,6 +88,7 @@ def test_beams_tokens_and_files(tmp_path):
     assert again.translate(texts[:3], max_new_tokens=17) == task.translate(texts[:3], max_new_tokens=17)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
 def test_the_search_of_a_checkpoint(tmp_path, name):
     """Newer checkpoints have a file for it."""
@@ -104,6 +107,7 @@ def test_the_search_of_a_checkpoint(tmp_path, name):
         Seq2SeqLM.from_preset(tmp_path / "it")
 
 
+@pytest.mark.slow
 def test_beams_alone_and_in_a_batch():
     task, texts = tiny_task(Seq2SeqLM, FAMILY, max_new_tokens=None), tiny_texts(9)
     bias = np.zeros(131, "float32")
@@ -114,6 +118,7 @@ def test_beams_alone_and_in_a_batch():
     assert task.translate(texts[::-1], batch_size=4) == together[::-1]
 
 
+@pytest.mark.slow
 def test_step_by_step_is_at_once():
     backbone, batch = tiny_backbone(FAMILY), padded_batch(131)
     expected = backbone.predict(batch, verbose=0)["sequence_output"]
@@ -127,6 +132,7 @@ def test_step_by_step_is_at_once():
     np.testing.assert_allclose(np.concatenate(parts, axis=1)[real], expected[real], atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_attention_to_the_source():
     batch = padded_batch(131)
     scores = tiny_backbone(FAMILY).source_attention_scores(batch)

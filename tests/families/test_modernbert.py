@@ -121,6 +121,7 @@ def edit(directory, *removed, **changes):
     file.write_text(json.dumps({**config, **changes}))
 
 
+@pytest.mark.quick_cases("5")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("version", [4, 5])
 def test_keys_of_both_versions(version, tmp_path):
@@ -239,6 +240,7 @@ def test_another_pooling_is_an_error(tmp_path):
 # === Adapting ===
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
 def test_lora_and_int8_find_the_projections():
     backbone = tiny_backbone(FAMILY)

@@ -46,6 +46,7 @@ def trained(backbone, mode, steps=2):
     return losses, [to_numpy(v.value) for v in backbone.variables]
 
 
+@pytest.mark.slow_cases("AlbertBackbone-graph", "BertBackbone-eager")
 @pytest.mark.parametrize(
     ("family", "mode"),
     [
@@ -63,6 +64,7 @@ def test_training_is_the_same(family, mode):
     assert difference(plain[1], [to_numpy(v.value) for v in build(family).variables]) > 0.01
 
 
+@pytest.mark.slow
 def test_a_frozen_block_in_mixed_precision():
     results = []
     for remat in (False, True):
@@ -96,6 +98,7 @@ def test_blocks_run_again_in_the_backward_pass(monkeypatch):
         assert len(calls) == 3 + again
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA's own account of its memory, read from JAX")
 def test_less_is_kept():
     import jax
@@ -114,6 +117,7 @@ def test_less_is_kept():
     assert memory(True) < 0.5 * memory(False)
 
 
+@pytest.mark.slow
 def test_an_option_of_backbones():
     backbone = build(BertBackbone, remat=True)
     assert "remat" not in build(BertBackbone).get_config()

@@ -62,6 +62,7 @@ def save(model, directory, version):
         (directory / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
 
 
+@pytest.mark.quick_cases("1.1")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_states_and_logits(tmp_path, version):
     """Sequences are longer than the last bucket."""
@@ -70,6 +71,7 @@ def test_states_and_logits(tmp_path, version):
     check_states_and_logits(theirs, tmp_path, FAMILY, padded_batch(149, (41, 29)))
 
 
+@pytest.mark.quick_cases("1.0")
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_beams_tokens_and_files(tmp_path, version):
     """A saved task is transformers' model with the same tokens and, for texts of various lengths, the same texts."""
@@ -103,6 +105,7 @@ def test_beams_tokens_and_files(tmp_path, version):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), keras.ops.convert_to_numpy(other))
 
 
+@pytest.mark.quick_cases("False")
 @pytest.mark.parametrize("tied", [True, False])
 def test_step_by_step_is_at_once(tied):
     backbone, batch = tiny_backbone(FAMILY, tie_embeddings=tied), padded_batch(149, (17, 23))
@@ -117,6 +120,7 @@ def test_step_by_step_is_at_once(tied):
     np.testing.assert_allclose(np.concatenate(parts, axis=1)[real], expected[real], atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_attention_to_the_source(tmp_path):
     theirs, batch = their_model("1.0", attn_implementation="eager"), padded_batch(149)
     save(theirs, tmp_path, "1.0")
@@ -130,6 +134,7 @@ def test_attention_to_the_source(tmp_path):
         np.testing.assert_allclose(ours, other, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer '(self|cross)_attention':UserWarning")  # KerasHub's own
 @pytest.mark.parametrize(
     "options",
@@ -170,6 +175,7 @@ def test_keras_hub(tmp_path, options):
         np.testing.assert_array_equal(kernel, keras.ops.convert_to_numpy(ours.output_projection.kernel))
 
 
+@pytest.mark.quick_cases("4")
 @pytest.mark.parametrize("version", [5, 4])
 def test_tied_logits_of_version_1_1(tmp_path, version):
     """transformers 5 ties the kernel of new models, and omits it from files; version 4 tied it only if it said so."""
@@ -214,6 +220,7 @@ def test_encoders_that_are_no_models(monkeypatch):
         backbone.make_encoder()
 
 
+@pytest.mark.quick_cases("1.1")
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_encoders_in_files(tmp_path, version):
     theirs, batch = their_model(version, transformers.T5EncoderModel), padded_batch(149, (29, 7))
@@ -229,6 +236,7 @@ def test_encoders_in_files(tmp_path, version):
         np.testing.assert_allclose(a[real], b.numpy()[real], atol=TOLERANCE, rtol=TOLERANCE)
 
 
+@pytest.mark.quick_cases("hf")
 @pytest.mark.parametrize("stored", ["hf", "keras"])
 def test_tasks_of_one_text_take_the_encoder(tmp_path, stored):
     task = tiny_task(Seq2SeqLM, FAMILY)

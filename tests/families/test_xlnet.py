@@ -168,6 +168,7 @@ def test_memories():
         assert difference(to_numpy(state[1]), tuple(x.numpy().transpose(1, 0, 2) for x in mems)) <= TOLERANCE
 
 
+@pytest.mark.quick_cases("True")
 @pytest.mark.parametrize("remembers", [False, True])
 def test_both_streams_in_a_permuted_order(remembers):
     torch = pytest.importorskip("torch")
@@ -219,6 +220,7 @@ def answers_of(model, batch, order):
     return to_numpy(model.predict_on_batch({**batch, "mask_positions": POSITIONS, "order": order}))["masked_lm"]
 
 
+@pytest.mark.slow
 def test_a_prediction_depends_only_on_tokens_of_a_lower_order():
     model, batch = Pretrainer(backbone_of()), batch_of()
     randomise(model)
@@ -234,6 +236,7 @@ def test_a_prediction_depends_only_on_tokens_of_a_lower_order():
         assert (moved[~sees & CHOSEN] == 0).all(), "a prediction depends on a token that it must not see"
 
 
+@pytest.mark.slow
 def test_padding_and_batches_do_not_matter_to_either_stream():
     model, batch = Pretrainer(backbone_of()), batch_of()
     randomise(model)
@@ -250,6 +253,7 @@ def test_padding_and_batches_do_not_matter_to_either_stream():
         assert difference(found[CHOSEN[i]], expected[i][CHOSEN[i]]) <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_masks_in_texts_are_predicted_from_all_other_tokens():
     task = tiny_task(Pretrainer, families()["xlnet"])
     texts = ["good <mask> film", "bad <mask> film", "good <mask> <mask>"]
@@ -262,6 +266,7 @@ def test_masks_in_texts_are_predicted_from_all_other_tokens():
     assert difference(task.predict(inputs, verbose=0)["masked_lm"], logits) <= TOLERANCE, "what a mask reads matters"
 
 
+@pytest.mark.slow
 def test_a_memory_of_padded_texts_is_that_of_each_alone():
     backbone, first, second = backbone_of(), batch_of(), batch_of(LENGTHS[::-1], seed=29)
     _, state = backbone.call_with_state(first, memory_length=9)
@@ -299,6 +304,7 @@ def test_errors_of_objectives(objective, family):
 # === Options of every backbone ===
 
 
+@pytest.mark.slow
 def test_blocks_that_are_computed_again_train_alike():
     found = []
     for remat in (False, True):
@@ -323,6 +329,7 @@ def test_low_rank_updates_leave_everything_else_alone():
     assert {weight.path.split("/")[2] for weight in backbone.trainable_weights} == {"query", "value"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
 def test_int8_is_saved_and_loaded(tmp_path):
     backbone, batch = backbone_of(num_layers=1), batch_of()

@@ -47,6 +47,7 @@ def problem(name: str, outcome: Outcome) -> str:
     return "" if named else "an error that does not name the file"
 
 
+@pytest.mark.slow_cases("bilm-4", "hf-4", "keras-4", "preset-4", "torch-5")
 @pytest.mark.parametrize(
     ("name", "count"),
     [

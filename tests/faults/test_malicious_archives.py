@@ -119,6 +119,7 @@ def test_bombs(ground: Ground) -> None:
 # === Pickles ===
 
 
+@pytest.mark.slow
 def test_pickles_are_live(tmp_path: Path) -> None:
     """Read by pickle itself, in another process, every one does its work."""
     pytest.importorskip("torch")

@@ -105,6 +105,7 @@ def test_weights_for_tensorflow(attack: str, kind: str, ground: Ground) -> None:
     ground.refused("tf_model", folder, file.name)
 
 
+@pytest.mark.quick_cases("tokenizer")
 @pytest.mark.parametrize(
     ("file", "place"),
     [

@@ -120,6 +120,7 @@ def assert_agree(
                 assert place == [[span.start, span.end] for span in row], text
 
 
+@pytest.mark.slow_cases("8-BPE", "8-SentencePiece", "8-WordPiece, cased", "8-WordPiece")
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("examples", [8, pytest.param(200, marks=pytest.mark.slow)])  # of 8 texts
 def test_tokenizers_agree_on_odd_texts(name: str, examples: int, root: Path) -> None:

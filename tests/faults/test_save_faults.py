@@ -137,6 +137,7 @@ def faults(saving: Saving, every: int, kills: int) -> Iterator[Fault]:
     yield from (killed(draw.randrange(calls)) for _ in range(kills))
 
 
+@pytest.mark.slow_cases("corpus-80-1", "keras-80-1", "preset-80-1")
 @pytest.mark.parametrize(
     ("name", "every", "kills"),
     [

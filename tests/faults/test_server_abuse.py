@@ -113,6 +113,7 @@ def status_of(url: str, request: bytes) -> str:
     return ""
 
 
+@pytest.mark.quick_cases("700")
 @pytest.mark.parametrize("count", [60, pytest.param(700, marks=pytest.mark.slow)])
 def test_odd_requests(url: str, count: int, caplog: pytest.LogCaptureFixture) -> None:
     draw, statuses = random.Random(count), Counter[str]()

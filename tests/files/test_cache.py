@@ -249,6 +249,7 @@ def test_two_threads_at_once(web, root):
     assert visible(root) == [first.name]
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(web, root):
     """The answer comes late enough for the other one to have asked, too."""
     handle = web.serve("/p.zip", lambda request: (web.closing.wait(1), web.content(zipped(FILES))(request)))

@@ -277,6 +277,7 @@ def silent_after(web, *parts: bytes, pause: float = 10):
 HEAD = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n" % len(BODY)
 
 
+@pytest.mark.slow_cases("at the end")
 @pytest.mark.parametrize(
     ("parts", "pause"),
     [

@@ -44,6 +44,7 @@ def test_probabilities_sum_to_one_over_real_tokens_and_are_zero_elsewhere(mask):
     np.testing.assert_allclose(got[~some], 1 / T, atol=1e-7)  # nothing to attend to: uniform and finite
 
 
+@pytest.mark.slow
 def test_scores_of_a_backbone_are_of_its_real_tokens():
     batch = padded_batch()
     scores = tiny_backbone().attention_scores(batch)
@@ -279,6 +280,7 @@ def run_with_cache(call, cache, x, mask, sizes):
 
 
 # On JAX each operation would be compiled by itself, for every shape.
+@pytest.mark.quick_cases("one by one-eager", "in chunks-eager", "at once-eager")
 @pytest.mark.parametrize("how", [compiled, pytest.param(lambda layer: layer, marks=pytest.mark.tf_only, id="eager")])
 @pytest.mark.parametrize("sizes", STEPS.values(), ids=STEPS)
 def test_with_a_cache_the_results_are_the_same(sizes, how):

@@ -120,6 +120,7 @@ def value_and_gradients(function, *arrays):
     return float(value), [gradient.numpy() for gradient in gradients]
 
 
+@pytest.mark.quick_cases("spans")
 def test_gradients_are_finite_differences(layer, logits):
     """In compiled code."""
     labels, allowed = np.where(WORDS, np.array([[3, 1, 2, 0, 2, 0, 0]]), IGNORED), layer.allowed

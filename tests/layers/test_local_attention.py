@@ -233,6 +233,7 @@ def test_where_blocks_are_used():
     assert [prefers_blocks(length, 3) for length in (1, 9, 10)] == [False, False, True]
 
 
+@pytest.mark.quick_cases("23")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("length", [1, 2, 9, LONG])
 def test_graphs_for_any_length(length):

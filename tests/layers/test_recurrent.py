@@ -131,6 +131,7 @@ def test_an_unknown_cell():
         RecurrentLayer("LSTM", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_recurrent_models_are_built_and_loaded_in_half_precision(dtype, tmp_path):
     backbone = tiny_backbone(LSTM_LM)

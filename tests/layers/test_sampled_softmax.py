@@ -71,6 +71,7 @@ def test_every_call_draws_anew():
     assert (first[targets >= 0] < 0).all()
 
 
+@pytest.mark.slow
 def test_draws_are_those_without_replacement():
     size, draws, generator = 7, 700, keras.random.SeedGenerator(5)
     found = [[*map(ops.convert_to_numpy, draw_words(V, size, generator))] for _ in range(draws)]

@@ -80,6 +80,7 @@ def close(actual, expected):
         np.testing.assert_allclose(a, b, atol=TOLERANCE, rtol=TOLERANCE)
 
 
+@pytest.mark.quick_cases("eager-False", "eager-True")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("mode", ["eager", "graph", "unknown shapes", "jit"])
 def test_equals_a_python_loop(mode, reverse):

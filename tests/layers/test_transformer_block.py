@@ -58,6 +58,7 @@ def test_attention_scores_are_those_of_what_attention_gets(norm):
     assert difference(to_numpy(block.attention_scores(x, RIGHT_PADDED)), expected) <= 1e-5
 
 
+@pytest.mark.quick_cases("pre")
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_with_a_cache_the_results_are_the_same(norm):
     block, x = block_and_input(norm=norm, mask="causal")

@@ -32,6 +32,7 @@ def test_weights_that_the_devices_cannot_split_evenly_are_not_split():
     }
 
 
+@pytest.mark.slow_cases("distilbert", "gpt", "roberta", "xlm_roberta")
 @pytest.mark.parametrize("name", families())
 def test_layouts_name_each_axis_of_a_weight(name):
     family = families()[name]

@@ -39,6 +39,7 @@ def cases(devices: str, names: Iterable[str]):
     return [case(devices, *names[part::parts]) for part in range(parts)]
 
 
+@pytest.mark.slow_cases("1x2-token_features")
 @pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
 @pytest.mark.parametrize(
     ("devices", "names"),

@@ -49,6 +49,7 @@ def wait_for_end(process):
             time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_all_run_at_the_same_time(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert run_together(PROBE, ["finish", str(tmp_path)], 2) == 0
@@ -60,6 +61,7 @@ def test_all_run_at_the_same_time(tmp_path, capsys, monkeypatch):
     assert sorted((tmp_path / f"GPU {index}").read_text() for index in range(2)) == ["0", "1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "death"),
     [
@@ -99,12 +101,14 @@ def test_a_process_that_is_killed_each_time(tmp_path):
     assert begun(tmp_path, "die always") == [4, 4]
 
 
+@pytest.mark.slow
 def test_an_error_of_one_is_shown_once(tmp_path, capfd):
     assert run_together(PROBE, ["fail", str(tmp_path)], 2) == 3
     assert capfd.readouterr().err.splitlines() == ["0 ends because of another", "1 has failed"]
     assert begun(tmp_path, "fail") == [1, 1]
 
 
+@pytest.mark.slow
 def test_the_same_error_of_all_is_shown_once(tmp_path, capfd):
     assert run_together(PROBE, ["fail together", str(tmp_path)], 2) == 3
     assert capfd.readouterr().err.splitlines() == ["all say"]

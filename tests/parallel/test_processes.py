@@ -55,6 +55,7 @@ def results(ended: list[Ended]) -> list[Any]:
     return [process.results for process in ended]
 
 
+@pytest.mark.quick_cases("4")
 @on_jax
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_several_processes_compute_what_one_computes(root, tmp_path, count):
@@ -81,6 +82,7 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on(root, tmp_path):
     assert (found["written"], other["written"]) == ([6, 8, 9], [])
 
 
+@pytest.mark.quick_cases("during-0-words1")
 @on_jax
 @pytest.mark.parametrize(
     ("when", "code", "words"),
@@ -119,6 +121,7 @@ def test_other_versions_are_refused(root, tmp_path):
         )
 
 
+@pytest.mark.slow
 @on_jax
 def test_processes_that_do_not_come_are_not_waited_for(root, tmp_path):
     (first,) = run_processes(root, tmp_path, 1, "fit", KERAS_DISTRIBUTION_NUM_PROCESSES="2", LMZOO_TEST_TIMEOUT="2")

@@ -55,6 +55,7 @@ def test_in_this_process(tmp_path):
         list(run_jobs(["a"], starter(tmp_path), address="auto"))
 
 
+@pytest.mark.slow
 def test_every_job_is_done_once(tmp_path, monkeypatch):
     """One start of Ray for all: it takes seconds."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")

@@ -17,6 +17,7 @@ from lmzoo_cli.main import app
 pytestmark = pytest.mark.usefixtures("eager")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert"])
 def test_there_and_back(family, tmp_path):
     """Head, labels and tokenizer survive a round through Hugging Face's files: the same texts, the same scores."""
@@ -48,12 +49,14 @@ def test_no_tokenizer_is_said(tmp_path):
     assert verify(tmp_path / "bare")["tokenizer"] == "none"
 
 
+@pytest.mark.slow
 def test_an_existing_directory_is_kept(tmp_path):
     save_checkpoint(tiny_backbone(families()["bert"]), tmp_path / "it", to="hf")
     with pytest.raises(FileExistsError, match="exists already"):
         convert("bert_nano_en_uncased", tmp_path / "it", to="hf")
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path):
     def command(*arguments):
         return CliRunner().invoke(app, arguments)

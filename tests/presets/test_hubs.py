@@ -59,6 +59,7 @@ def resolve_in_child(handles: list[str], cache: Path, **environment: str) -> lis
     return done.stdout.split("\0")[:-1]
 
 
+@pytest.mark.quick_cases("offline")
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

@@ -43,6 +43,7 @@ def test_what_it_tells(tmp_path):
         verify(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_preset_of_ours(classifier, tmp_path):
     found = verify("bert_nano_en_uncased")
     assert (found["format"], found["manifest"], found["head"]) == ("lmzoo", "matches", "Pretrainer")

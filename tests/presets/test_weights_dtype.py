@@ -129,6 +129,7 @@ def test_arrays():
     assert convert_to_float16(np.array([1, 2])).dtype == "int64"
 
 
+@pytest.mark.quick_cases("albert_nano_en_uncased")
 @pytest.mark.parametrize(
     "preset", ["bert_nano_en_uncased@1", pytest.param("albert_nano_en_uncased", marks=pytest.mark.slow)]
 )

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("eager")
 GPT2 = {**TINY, "family": "gpt2", "vocabulary_size": 270}
 
 
+@pytest.mark.slow
 def test_a_preset_and_its_continuation(text, tmp_path):
     said = []
     recipe = Recipe(**{**GPT2, "tokens": 6_000, "learning_rate": 0.01})
@@ -49,6 +50,7 @@ def test_a_preset_and_its_continuation(text, tmp_path):
     assert longer["perplexity"] < scores["perplexity"] * 1.2
 
 
+@pytest.mark.slow
 def test_batches_are_not_padded(text, tmp_path, monkeypatch):
     """Sequences of one more token than a multiple of eight fill their batches."""
     widths = set()
@@ -63,6 +65,7 @@ def test_batches_are_not_padded(text, tmp_path, monkeypatch):
     assert widths == {18, 24}  # for 17 and 23 tokens to predict
 
 
+@pytest.mark.slow
 def test_a_mixture(text, tmp_path):
     """The perplexity of all texts is the mean of their logarithms."""
     other = tmp_path / "other.txt"
@@ -85,6 +88,7 @@ def test_recipes_for_wide_models_read_the_last_token():
     assert recipes_by_size(model)["classification"].pooling == "first"
 
 
+@pytest.mark.slow
 def test_gpt(text, tmp_path):
     """Whose documents have no borders."""
     scores = pretrain(text, tmp_path / "it", Recipe(**{**GPT2, "family": "gpt", "vocabulary_size": 90}), verbose=False)
@@ -94,6 +98,7 @@ def test_gpt(text, tmp_path):
     assert model.generate(["The ship"], max_new_tokens=4)[0].startswith(" ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["lstm_lm", "ffnn_lm"])
 def test_models_without_attention(text, tmp_path, family):
     recipe = Recipe(**{**GPT2, "family": family, "size": "3x128"})

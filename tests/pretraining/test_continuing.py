@@ -34,6 +34,7 @@ def presets(folder):
     return found
 
 
+@pytest.mark.quick_cases("MaskedLM-nsp-nsp-no sentence head")
 @pytest.mark.parametrize(
     ("preset", "objective", "found", "same"),
     [
@@ -60,6 +61,7 @@ def test_it_begins_with_all_weights(tmp_path, preset, objective, found, same):
     assert missing == ({"sentence_head"} if same != "all" else set())
 
 
+@pytest.mark.slow
 def test_a_preset_on_other_text(tmp_path):
     """Its vocabulary and its recipes for fine-tuning stay; the card says where it began."""
     stored = presets(tmp_path)["MaskedLM"]
@@ -88,6 +90,7 @@ def test_a_preset_on_other_text(tmp_path):
     assert 0 < max(moved) < 0.1
 
 
+@pytest.mark.slow
 def test_what_contradicts_the_preset(tmp_path):
     stored = presets(tmp_path)["MaskedLM"]
     config = lmzoo.models.Backbone.from_preset(stored).config
@@ -109,6 +112,7 @@ def test_what_contradicts_the_preset(tmp_path):
     assert Recipe.from_preset("bert_nano_en_uncased").size == "6x256"
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path, monkeypatch):
     stored, found = presets(tmp_path)["MaskedLM"], []
     monkeypatch.setattr(
@@ -124,6 +128,7 @@ def test_the_command_line(tmp_path, monkeypatch):
     assert result.stderr.endswith(" Option: --size.\n")
 
 
+@pytest.mark.slow
 def test_folders_in_the_home_directory(text, tmp_path, monkeypatch):
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -33,6 +33,7 @@ class Rates(keras.callbacks.Callback):
         self.found[int(optimizer.iterations)] = float(optimizer.learning_rate)
 
 
+@pytest.mark.slow_cases("finished")
 @pytest.mark.parametrize(
     ("objective", "stop", "first"),
     [

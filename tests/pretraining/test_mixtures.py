@@ -99,6 +99,7 @@ def test_documents_for_the_vocabulary(films):
     assert list(MixedDocuments(parts[:1])) == list(parts[0])
 
 
+@pytest.mark.quick_cases("elmo")
 @pytest.mark.parametrize(
     ("recipe", "metric"),
     [

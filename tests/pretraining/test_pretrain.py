@@ -40,6 +40,7 @@ from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
 pytestmark = pytest.mark.usefixtures("eager")
 
 
+@pytest.mark.slow
 def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     """The same weights; in the middle of the second part, and of an epoch."""
     said = []
@@ -88,6 +89,7 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
 ELMO = Recipe("elmo", tokens=84, vocabulary_size=13, sequence_length=3, batch_size=4)
 
 
+@pytest.mark.slow
 def test_elmo(text, tmp_path, capsys):
     said = []
     scores = pretrain(text, tmp_path / "elmo", ELMO, say=said.append, weights_dtype="float32")
@@ -119,6 +121,9 @@ OTHERS = sorted(
 VOCABULARY = {"roberta": 263, "modernbert": 263, "albert": 40}  # of that text; 61 in the others
 
 
+@pytest.mark.slow_cases(
+    "albert", "deberta_v3", "distilbert, compiled", "electra", "mpnet", "roberta", "xlm_roberta", "xlnet"
+)
 @pytest.mark.parametrize(
     "family",
     [
@@ -207,6 +212,7 @@ def test_stored_documents(tmp_path, monkeypatch):
     assert not (tmp_path / "nothing").exists()
 
 
+@pytest.mark.slow
 def test_mixed_precision_ends_in_float32_and_pairs_follow_the_seed(text, tmp_path, monkeypatch):
     pairs, states = encoders.segment_pairs, []
 
@@ -339,6 +345,7 @@ def test_what_ends_before_the_card_is_written_goes_on(text, tmp_path, monkeypatc
     verify_manifest(tmp_path / "it")
 
 
+@pytest.mark.slow
 def test_what_fails_leaves_the_state_of_the_last_minutes_and_no_progress_bar(text, tmp_path, monkeypatch):
     closed = []
     monkeypatch.setattr(Throughput, "on_train_end", lambda *_, **__: closed.append(True))
@@ -408,6 +415,7 @@ def test_sequences_to_evaluate_on_come_from_all_of_them():
     assert len(sample_sequences(sequences, 101)) == 100
 
 
+@pytest.mark.quick_cases("elmo")
 @pytest.mark.parametrize(
     ("recipe", "times", "step"),
     [
@@ -469,6 +477,7 @@ def test_long_trainings_are_confirmed_on_a_terminal(
         assert "takes about" not in CliRunner().invoke(app, arguments).output
 
 
+@pytest.mark.slow
 def test_command_line(text, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.import_module("lmzoo.pretraining.pretrain"), "training_seconds", lambda recipe: 60.0)
 

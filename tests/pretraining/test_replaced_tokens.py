@@ -40,6 +40,7 @@ def test_a_preset_and_its_continuation(family, objective, text, tmp_path):
     assert again["loss"] < 1.1 * scores["loss"]
 
 
+@pytest.mark.slow
 def test_a_generator_continues_to_fill_masks(tmp_path):
     """Files of transformers hold one of both: what fills masks is trained as such, a discriminator with a generator."""
     discriminator = tiny_task(Pretrainer, families()["electra"])

@@ -25,6 +25,7 @@ DOCUMENTS = [LINES[i % 4 :] + LINES[: i % 4] for i in range(103)]
 EXACT = {"verbose": False, "weights_dtype": "float32"}
 
 
+@pytest.mark.slow
 def test_a_preset_and_its_fine_tuning(text, tmp_path):
     scores = pretrain(text, tmp_path / "it", Recipe(**{**T5, "tokens": 2_000, "learning_rate": 0.01}), **EXACT)
     assert scores.keys() == {f"{name}{at}" for name in ("loss", "accuracy") for at in ("", "_at_23")}
@@ -50,6 +51,7 @@ def test_a_preset_and_its_fine_tuning(text, tmp_path):
     assert "| Seq2SeqLM | 0.001 |" in card
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_has_the_same_weights(tmp_path):
     """In the middle of an epoch, twice; then it is done."""
     recipe = Recipe(**T5, accumulate=2, remat=True)
@@ -64,6 +66,7 @@ def test_an_interrupted_run_has_the_same_weights(tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_a_preset(tmp_path):
     tiny_task(Seq2SeqLM, FAMILY).save_to_preset(tmp_path / "it")
     recipe = Recipe.from_preset(tmp_path / "it", mask_probability=0.3)
@@ -112,6 +115,7 @@ def test_sentinels_that_run_out(tmp_path):
         pretrain(DOCUMENTS, tmp_path / "small", Recipe(**{**T5, "vocabulary_size": 61}), verbose=False)
 
 
+@pytest.mark.slow
 def test_the_estimate_counts_text(monkeypatch):
     """Per step, the model reads sources and targets that stand for a longer text."""
     shapes, step = {}, 0.5

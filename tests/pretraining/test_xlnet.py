@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("eager")
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_preset_and_its_continuation(text, tmp_path):
     recipe = Recipe(**{**TINY, "family": "xlnet", "tokens": 4_000, "learning_rate": 0.01})
     scores = pretrain(text, tmp_path / "it", recipe, verbose=False)

@@ -45,6 +45,7 @@ def test_requests_to_warm_up_with_are_short_and_long(reviews: Exported, fill: Ex
     assert all(b"[MASK]" in text for inputs in masks for texts in inputs.values() for text in texts)
 
 
+@pytest.mark.slow
 def test_the_readme_says_what_is_served(artifacts: list[Path], served: list[ModelVersions]) -> None:
     for folder, versions in zip(artifacts, served, strict=True):
         text = (folder / "README.md").read_text()
@@ -62,6 +63,7 @@ def test_the_readme_says_what_is_served(artifacts: list[Path], served: list[Mode
             assert table.strip().splitlines()[2:] == rows
 
 
+@pytest.mark.slow
 def test_kernels_are_joined_before_they_are_written(reviews: Exported) -> None:
     folder = reviews.path(9)
     (graph,) = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
@@ -77,12 +79,14 @@ def test_kernels_are_joined_before_they_are_written(reviews: Exported) -> None:
     assert sum(int(np.prod(shape)) for shape in shapes if shape) == reviews.models[9].count_params() + projections
 
 
+@pytest.mark.slow
 def test_labels_are_lines(reviews: Exported, artifacts: list[Path]) -> None:
     assert (reviews.path(9) / "labels.txt").read_text() == "no\nyes\n"
     assert (reviews.path(10) / "labels.txt").read_text() == "no\nmay be\nyes\n"
     assert [(path / "labels.txt").exists() for path in artifacts] == [True, False, False]
 
 
+@pytest.mark.slow
 def test_an_export_over_another_leaves_nothing_of_it(reviews: Exported, choose: Exported) -> None:
     assert {name for name, _ in read_warmup(reviews.path(10))} == {"pair", "serving_default"}
     assert {name for name, _ in read_warmup(choose.path(1))} == {"serving_default"}
@@ -92,6 +96,7 @@ def test_an_export_over_another_leaves_nothing_of_it(reviews: Exported, choose: 
     assert "# MultipleChoice" in (choose.path(1) / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_no_path_is_written(reviews: Exported, fill: Exported, choose: Exported, artifacts: list[Path]) -> None:
     written_at = [exported.origin.parent for exported in (reviews, fill, choose)]
     there = [*written_at, Path(lmzoo.__file__).parents[1], Path.cwd(), Path.home()]
@@ -103,6 +108,7 @@ def test_no_path_is_written(reviews: Exported, fill: Exported, choose: Exported,
             assert [p for p in names if p in path.read_bytes()] == [], name
 
 
+@pytest.mark.slow
 def test_ops_that_servers_lack_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = classifier(labels=["no", "yes"])
     serve = model.serve
@@ -130,6 +136,7 @@ def test_two_versions_in_a_moved_folder_and_nothing_written(reviews: Exported, a
     assert times_of(reviews.folder) == reviews.times
 
 
+@pytest.mark.quick_cases("32-16")
 @pytest.mark.parametrize(("threads", "each"), [(8, 8), pytest.param(32, 16, marks=pytest.mark.slow)])
 def test_threads_get_the_serial_answers(api: RestApi, threads: int, each: int) -> None:
     from tensorflow.python.eager import context  # nothing public lists functions

@@ -36,6 +36,7 @@ def features_of(family):
     return features
 
 
+@pytest.mark.slow_cases("albert-model.tflite", "elmo-model.onnx", "lstm_lm-model.tflite", "marian-saved")
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 @pytest.mark.parametrize(("family", "name"), list(parameters()))
 def test_every_output_has_a_name_and_its_numbers(family, name, tmp_path):

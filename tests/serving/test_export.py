@@ -27,6 +27,7 @@ def check(model, served, *texts):
     np.testing.assert_allclose(np.sum(served["probabilities"], axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_strings_are_served_without_lmzoo(reviews: Exported, bare: BareProcess) -> None:
     served = bare.ask(reviews.path(10), "serving_default", text=TEXTS)
     with pytest.warns(TextWarning, match="1 of 6"):
@@ -34,12 +35,14 @@ def test_strings_are_served_without_lmzoo(reviews: Exported, bare: BareProcess) 
     assert served["truncated"] == [False, False, False, True, False, False]
 
 
+@pytest.mark.slow
 def test_invalid_utf8_is_served_as_it_is_classified(reviews: Exported, bare: BareProcess) -> None:
     texts = [b"good \xff film", b"\xc3", "bad film"]
     with pytest.warns(TextWarning):
         check(reviews.models[10], bare.ask(reviews.path(10), "serving_default", text=texts), texts)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_odd_texts_are_served_as_they_are_classified(reviews: Exported, bare: BareProcess) -> None:
     """One, some and many at a time; `test_presets.py` does it with every task."""
@@ -51,6 +54,7 @@ def test_odd_texts_are_served_as_they_are_classified(reviews: Exported, bare: Ba
         assert_answers_agree(reviews.models[10], part, found)
 
 
+@pytest.mark.slow
 def test_pairs_are_served(reviews: Exported, bare: BareProcess) -> None:
     firsts, seconds = ["good", "bad film", ""], ["film", "", "good good"]
     served = bare.ask(reviews.path(10), "pair", text=firsts, text_pair=seconds)
@@ -63,6 +67,7 @@ def test_token_ids_are_served(reviews: Exported, bare: BareProcess) -> None:
     check(reviews.models[10], bare.ask(reviews.path(10), "tokens", **features), texts)
 
 
+@pytest.mark.slow
 def test_masks_are_filled_as_in_memory(fill: Exported, bare: BareProcess) -> None:
     texts = ["good [MASK]", "no mask", "[MASK] film [MASK] !"]
     served = bare.ask(fill.path(1), "serving_default", text=texts)
@@ -78,6 +83,7 @@ def test_masks_are_filled_as_in_memory(fill: Exported, bare: BareProcess) -> Non
         )
 
 
+@pytest.mark.quick_cases("True")
 @pytest.mark.tf_only
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("exported", [False, pytest.param(True, marks=pytest.mark.slow)])

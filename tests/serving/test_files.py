@@ -54,6 +54,7 @@ def test_onnx(task_class: type, family: str, arguments: dict[str, Any], tmp_path
         np.testing.assert_allclose(found, task.predict(features, verbose=0), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_onnx_in_int8(tmp_path: Path) -> None:
     onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     pytest.importorskip("tf2onnx")
@@ -82,6 +83,7 @@ def test_int8_that_cannot_be_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.quick_cases("TextClassifier-bert-arguments0")
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 @pytest.mark.parametrize(("task_class", "family", "arguments"), SECOND)
 def test_litert(task_class: type, family: str, arguments: dict[str, Any], tmp_path: Path) -> None:
@@ -187,6 +189,7 @@ def test_quantized_weights_have_no_place_in_litert(tmp_path: Path, monkeypatch: 
         task.export(tmp_path / "model.tflite", verbose=False)
 
 
+@pytest.mark.slow_cases("model.keras")
 @pytest.mark.parametrize("name", ["model.ONNX", "model.onnx.gz", "model.keras"])
 def test_other_files_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"must end in \.onnx or \.tflite, and a SavedModel is a folder"):

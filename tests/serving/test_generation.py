@@ -42,6 +42,7 @@ def served(folder):
     return ModelVersions(folder).get()
 
 
+@pytest.mark.slow
 def test_texts_are_those_of_generate(model, folder, bare):
     found = bare.ask(folder / "1", "serving_default", text=PROMPTS)
     assert found == {"text": model.generate(PROMPTS), "truncated": [False] * len(PROMPTS)}
@@ -70,6 +71,7 @@ def test_samples_are_those_of_generate(model, served):
             served.predict({"signature_name": "random", "instances": [{**rows[0], **wrong}]})
 
 
+@pytest.mark.slow
 def test_long_prompts_keep_their_end(model, served):
     long = "a very " * 80 + "good film"
     tokenizer = model.preprocessor.tokenizer
@@ -114,6 +116,7 @@ def test_a_family_without_start_and_end_tokens(model, tmp_path):
     assert [row["text"] for row in answer] == [*model.generate(PROMPTS[:3], stop=None), ""]
 
 
+@pytest.mark.slow
 def test_the_readme_names_signatures_and_room(folder):
     text = (folder / "1" / "README.md").read_text()
     assert "They are truncated to 64 tokens" in text

@@ -39,6 +39,7 @@ def ask(url):
     return ask
 
 
+@pytest.mark.slow_cases("/versions/9-9")
 @pytest.mark.parametrize(("path", "version"), [("", 10), ("/versions/10", 10), ("/versions/9", 9)])
 def test_rows_and_columns(reviews, ask, path, version):
     expected = reviews.models[version].classify(TEXTS)
@@ -56,6 +57,7 @@ def test_rows_and_columns(reviews, ask, path, version):
         assert columns["label"] == [row["label"] for row in expected]
 
 
+@pytest.mark.slow
 def test_pairs_bytes_and_ids(reviews, ask):
     model = reviews.models[10]
     url = "/v1/models/reviews:predict"
@@ -147,6 +149,7 @@ def test_errors(ask, path, body, status, message):
     assert message in answer["error"]
 
 
+@pytest.mark.slow
 def test_bodies_come_whole_or_in_chunks(url):
     body = json.dumps({"instances": TEXTS}).encode()
     whole, chunked = (
@@ -190,6 +193,7 @@ def test_a_folder_of_versions_is_no_version(reviews):
     assert sorted(reviews.folder.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_choices(served):
     version = served[2].get()
     (row,) = version.example()["instances"]

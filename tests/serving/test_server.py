@@ -335,6 +335,7 @@ def test_no_answer_waits_for_an_acknowledgement(api: RestApi, monkeypatch: pytes
     assert all(options)
 
 
+@pytest.mark.slow
 def test_the_command(echo: Path) -> None:
     command = [sys.executable, "-m", "lmzoo_cli", "serve", str(echo), "--port", "0", "--max-texts", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

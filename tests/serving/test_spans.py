@@ -22,6 +22,22 @@ LABELS = ("O", "B-PER", "I-PER", "E-PER", "S-PER", "B-LOC", "I-LOC")
 OTHERS = ("O", "PER_B", "PER_I", "LOC_L", "LOC_U", "X", "LOC_B")
 
 
+@pytest.mark.slow_cases(
+    "albert-1",
+    "bert-0",
+    "bert-2",
+    "deberta_v3-0",
+    "deberta_v3-1",
+    "elmo-0",
+    "elmo-1",
+    "ffnn_lm-1",
+    "gpt-1",
+    "gpt-2",
+    "modernbert-0",
+    "xlm_roberta-0",
+    "xlnet-0",
+    "xlnet-1",
+)
 @pytest.mark.parametrize(("family", "labels"), list(on_families([LABELS, OTHERS, ("NOUN", "VERB", "DET")])))
 def test_spans_equal_those_of_python(family: Family, labels: tuple[str, ...]) -> None:
     task = varied_task(TokenClassifier, family, num_classes=len(labels), labels=labels)

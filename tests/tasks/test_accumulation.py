@@ -10,6 +10,7 @@ from lmzoo.training import LAMB
 from tests.reference.weights import to_numpy
 
 
+@pytest.mark.slow
 def test_small_batches_train_as_a_large_one(tiny, weights_of):
     texts, labels = tiny.data()
     results = []

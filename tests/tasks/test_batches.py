@@ -59,6 +59,7 @@ def test_every_row_once_and_a_new_order_each_epoch(tiny, watched):
     assert [compute_row_indices(epoch) for epoch in given] == [list(range(18))] * 2
 
 
+@pytest.mark.slow
 def test_steps_per_epoch_goes_through_all_rows(tiny, watched):
     data = tiny.data(16)
     task, given = watched
@@ -99,6 +100,7 @@ def test_a_shape_is_only_compiled_where_it_saves_padding(tiny, count, fewest, mo
     assert fewest <= len(widths) <= most
 
 
+@pytest.mark.quick_cases("1")
 @pytest.mark.parametrize("count", [1, 7, 33])
 def test_predictions_in_the_order_given(tiny, count):
     task = tiny.classifier()
@@ -109,6 +111,7 @@ def test_predictions_in_the_order_given(tiny, count):
         np.testing.assert_allclose(together[i], task.predict([texts[i]], verbose=0)[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.tf_only
 def test_few_sequences_need_no_generator(tiny, monkeypatch):
     """A dataset of a generator takes longer to make than a small model takes to predict."""

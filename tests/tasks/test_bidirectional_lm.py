@@ -88,6 +88,7 @@ def expected(task, rows):
     return np.array(sums) / COUNT
 
 
+@pytest.mark.quick_cases("overrides1-37")
 @pytest.mark.compiled
 @pytest.mark.parametrize(("overrides", "rows"), [({"num_layers": 3}, 2), ({"vocabulary_size": 9}, 37)])
 def test_perplexity(overrides, rows):
@@ -101,6 +102,7 @@ def test_perplexity(overrides, rows):
     assert np.log(task.perplexity(strings, rows, verbose=False)) == pytest.approx(found[None], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_state_is_carried_on():
     """However a stream is cut."""
     task = build()
@@ -195,6 +197,7 @@ def test_an_interrupted_run_reads_on(tmp_path, steps):
         fit(task, -1, "()", DOCUMENTS[1:] * 2)
 
 
+@pytest.mark.slow
 def test_documents_by_themselves():
     task, documents = build(), DOCUMENTS[::2]
     task.perplexity(DOCUMENTS, 2, verbose=False)  # leaves a state behind
@@ -245,6 +248,7 @@ def test_it_learns():
     assert {w.path for w in task.backbone.weights} - moved == {w.path for w in task.backbone.scalar_mix.weights}
 
 
+@pytest.mark.slow
 def test_dropout():
     """On the inputs of the LSTMs and on their last outputs; anew each time."""
     task = build(dropout=0.4)
@@ -267,6 +271,7 @@ def assert_same(models):
             np.testing.assert_array_equal(to_numpy(one), to_numpy(two), err_msg=one.path)
 
 
+@pytest.mark.slow
 def test_files(tmp_path):
     task = build(num_sampled=7)
     for training in (False, True):

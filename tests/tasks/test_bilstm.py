@@ -104,6 +104,7 @@ def test_constructors_copy_no_layer(monkeypatch):
     BiLSTMEncoder(5)
 
 
+@pytest.mark.slow
 def test_words_are_encoded_once_where_xla_does_not_compile():
     task = build("elmo")
     assert task.backbone.bilm.encoder.dedupe is not task.jit_compile  # as exported, without a prediction before
@@ -118,6 +119,7 @@ def test_unknown_encoder():
         tiny_task(TextClassifier, families()["bert"], encoder="gru")
 
 
+@pytest.mark.slow
 def test_presets_load_whatever_was_built_before(tmp_path):
     """Layers that Keras names are numbered anew in every process."""
     texts = tiny_texts(5)

@@ -36,6 +36,7 @@ def test_reduce_lr_on_plateau(task, fit):
     task.optimizer.learning_rate = rate
 
 
+@pytest.mark.slow
 def test_learning_rate_scheduler(task, fit, weights_of):
     rates = [0.0, 0.0, 3e-4, 1e-4]
     seen = []
@@ -49,6 +50,7 @@ def test_learning_rate_scheduler(task, fit, weights_of):
     assert moved[2] > 0
 
 
+@pytest.mark.slow
 def test_model_checkpoint(tiny, task, fit, tmp_path):
     texts = tiny.texts()
     path = tmp_path / "best.keras"
@@ -70,6 +72,7 @@ def test_model_checkpoint(tiny, task, fit, tmp_path):
     np.testing.assert_array_equal(task.predict(texts, verbose=0), expected)
 
 
+@pytest.mark.slow
 def test_early_stopping_restores_the_best_weights(tiny, task, fit, weights_of):
     seen = []
     spy = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(weights_of(task)))
@@ -80,6 +83,7 @@ def test_early_stopping_restores_the_best_weights(tiny, task, fit, weights_of):
         np.testing.assert_array_equal(now, best)
 
 
+@pytest.mark.slow
 def test_csv_logger(fit, tmp_path):
     history = fit(keras.callbacks.CSVLogger(tmp_path / "log.csv"), epochs=2)
     with (tmp_path / "log.csv").open() as file:

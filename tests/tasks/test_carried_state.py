@@ -64,6 +64,7 @@ def test_rows_go_on_in_the_next_batch():
     assert len(batches) == 3
 
 
+@pytest.mark.quick_cases("lstm")
 def test_the_loss_is_that_of_whole_streams(model):
     expected = loss_of_streams(model)
     compile_with_mean(model)
@@ -76,6 +77,7 @@ def test_the_loss_is_that_of_whole_streams(model):
     assert abs(evaluated(alone) - expected) > 1e-4
 
 
+@pytest.mark.quick_cases("gru")
 def test_validation_goes_on_too(model):
     """In `fit` as in `evaluate`."""
     compile_with_mean(model)
@@ -85,6 +87,7 @@ def test_validation_goes_on_too(model):
     assert np.isfinite(history["val_mean"]).all()
 
 
+@pytest.mark.slow
 def test_texts_are_scored_and_continued_from_zeros(model):
     model.fit(TEXTS, batch_size=ROWS, verbose=0)
     alone = CausalLM(model.backbone, model.preprocessor)
@@ -95,6 +98,7 @@ def test_texts_are_scored_and_continued_from_zeros(model):
     )
 
 
+@pytest.mark.quick_cases("gru")
 def test_it_is_saved_without_the_states(model, tmp_path):
     model.fit(TEXTS, batch_size=ROWS, verbose=0)
     model.save(tmp_path / "model.keras")
@@ -103,6 +107,7 @@ def test_it_is_saved_without_the_states(model, tmp_path):
     assert loaded.evaluate(TEXTS, verbose=0) == pytest.approx(model.evaluate(TEXTS, verbose=0), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(model, tmp_path):
     model.compile(keras.optimizers.SGD(0.5))
     model.fit(TEXTS, batch_size=ROWS, verbose=0)  # makes room for states
@@ -120,6 +125,7 @@ def test_an_interrupted_run_goes_on(model, tmp_path):
     assert_same(rest.states, whole.states)
 
 
+@pytest.mark.quick_cases("gru")
 def test_an_evaluation_between_two_runs_does_not_matter(model, tmp_path):
     """It has a state of its own, which the saved one lacks."""
     model.compile(keras.optimizers.SGD(0.5))
@@ -134,6 +140,7 @@ def test_others_have_no_state():
         CausalLM(tiny_backbone(GPT2), tiny_preprocessor(GPT2), carries_state=True)
 
 
+@pytest.mark.quick_cases("gru")
 def test_larger_batches_start_from_zeros(model):
     """Beyond the rows of the batches before."""
     compile_with_mean(model)
@@ -143,6 +150,7 @@ def test_larger_batches_start_from_zeros(model):
     np.testing.assert_allclose(model.predict(texts, verbose=0), alone.predict(texts, verbose=0), atol=1e-6)
 
 
+@pytest.mark.quick_cases("gru")
 def test_token_features_go_on_as_they_say(model):
     encoded = model.encode_examples(TEXTS)
     features, y, weights = model.make_batch(encoded, np.arange(2), LENGTH + 1, None)

@@ -111,6 +111,7 @@ def test_the_weight_of_a_sequence_counts_for_its_tokens(model):
     )
 
 
+@pytest.mark.slow
 def test_it_learns():
     model = tiny_task(CausalLM, FAMILY)
     model.compile(keras.optimizers.Adam(0.01))
@@ -119,6 +120,7 @@ def test_it_learns():
     assert model.perplexity(["the film was good"]) < before / 5
 
 
+@pytest.mark.slow
 def test_validation_and_features(model):
     model = tiny_task(CausalLM, FAMILY)
     history = model.fit(TEXTS * 20, validation_data=TEXTS, verbose=0).history
@@ -127,6 +129,7 @@ def test_validation_and_features(model):
     model.fit(features, following, sample_weight=weights, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.tf_only
 def test_datasets_of_texts():
     """Also where they fill whole sequences."""
@@ -139,6 +142,7 @@ def test_datasets_of_texts():
     assert np.isfinite(history["val_loss"][0])
 
 
+@pytest.mark.slow
 @pytest.mark.tf_only
 def test_datasets_with_batches_without_tokens():
     """The last batch of a file's lines may be a blank line."""
@@ -154,6 +158,7 @@ def test_datasets_with_batches_without_tokens():
     assert found == model.evaluate(dataset.take(1), verbose=0)
 
 
+@pytest.mark.slow
 def test_tables_whose_later_texts_are_longer(tmp_path):
     model = tiny_task(CausalLM, FAMILY)
     texts = ["a film"] * 8 + ["the film was good and bad"] * 40
@@ -172,6 +177,7 @@ def by_hand(model, ids):
     return logits[np.arange(len(ids) - 1), ids[1:]]
 
 
+@pytest.mark.slow
 def test_scores(model):
     tokenizer = model.preprocessor.tokenizer
     end = tokenizer.token_to_id(tokenizer.end_token)
@@ -188,6 +194,7 @@ def test_scores(model):
     assert model.score([]) == []
 
 
+@pytest.mark.slow
 def test_scores_of_a_quantized_model():
     model = tiny_task(CausalLM, FAMILY)
     before = model.perplexity(TEXTS)
@@ -195,6 +202,7 @@ def test_scores_of_a_quantized_model():
     assert model.perplexity(TEXTS) == pytest.approx(before, rel=0.1)
 
 
+@pytest.mark.slow
 def test_long_texts_are_read_in_windows():
     """Each token after at least half a window, or the whole text before it."""
     model = CausalLM(tiny_backbone(FAMILY), preprocessor_of(11))
@@ -236,6 +244,7 @@ def test_errors(model, call, error, message):
 # === GPT, without start and end tokens ===
 
 
+@pytest.mark.slow
 def test_documents_without_borders():
     """Each token but the first is predicted, and a text's first token has no score."""
     model = tiny_task(CausalLM, GPT)
@@ -253,6 +262,7 @@ def test_documents_without_borders():
     assert len(tokenizer.tokenize([text])[0]) >= 1
 
 
+@pytest.mark.slow
 def test_gpt_through_the_files_of_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
     model = tiny_task(CausalLM, GPT)
@@ -278,6 +288,7 @@ def test_gpt_through_the_files_of_transformers(tmp_path):
 # === Files ===
 
 
+@pytest.mark.slow
 def test_through_the_files_of_transformers(model, tmp_path, recwarn):
     """Weights, tokenizer and texts survive, and transformers' tokenizer gives the same ids."""
     transformers = pytest.importorskip("transformers")

@@ -126,6 +126,7 @@ def by_score(model, prompt, choices):
     return np.array([sums])
 
 
+@pytest.mark.slow
 def test_with_a_start_token(model):
     started = CausalLM(model.backbone, model.preprocessor, add_start_token=True)
     for prompt in ("the film was", ""):
@@ -143,6 +144,7 @@ def test_a_recurrent_model(carries_state):
     np.testing.assert_allclose(answers, softmax(expected), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_quantized_model_and_new_weights():
     model = tiny_task(CausalLM, FAMILY)
     before = in_order(model.classify(PROMPTS, CHOICES, top_k=4))

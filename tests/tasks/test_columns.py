@@ -49,6 +49,7 @@ TASKS = [task for task in public_tasks() if task.supports(FAMILY)]
 QUICK = {models.TextClassifier, models.TokenClassifier, models.QuestionAnswerer}
 
 
+@pytest.mark.slow_cases("QuestionAnswerer", "TextClassifier", "TokenClassifier")
 @pytest.mark.parametrize(
     "task_class", [pytest.param(task, marks=[pytest.mark.slow] * (task not in QUICK)) for task in TASKS]
 )
@@ -65,6 +66,7 @@ def test_columns_are_as_good_as_lists(task_class):
     np.testing.assert_array_equal(again.encode_inputs(columns).lengths, task.encode_inputs(x).lengths)
 
 
+@pytest.mark.slow
 def test_names_of_classes_and_pairs():
     task = tiny_task(models.TextClassifier, FAMILY, num_classes=None, labels=["a", "b"])
     task.compile(run_eagerly=True)
@@ -97,6 +99,7 @@ def task(eager):
     return tiny_task(models.TextClassifier, FAMILY, num_classes=None, labels=["a", "b"])
 
 
+@pytest.mark.quick_cases("Dataset")
 @pytest.mark.parametrize("kind", [Frame, Dataset])
 def test_columns_of_a_table_are_named(task, kind):
     table, validation = (kind(review=t, title=t[::-1], stars=n) for t, n in ((TEXTS, NAMES), (TEXTS[:2], NAMES[:2])))

@@ -36,6 +36,7 @@ def test_rows_in_files(tiny, tmp_path):
         assert found.dtype == expected.dtype
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_its_own_rows_only(tiny, tmp_path, monkeypatch):
     """Rows of the same lengths are told by their ids and labels; a run from before these were noted goes on."""
     texts = tiny.texts(40)

@@ -41,6 +41,7 @@ def test_fit_learns_spans(task):
     assert task.report(TEXTS, TAGS, verbose=0).scores["span_f1"] == measured["span_f1"] == 1
 
 
+@pytest.mark.slow
 def test_answers_are_well_formed(task, tiny):
     """With any weights; and those of the same model without transitions are not."""
     randomize(task)
@@ -53,6 +54,7 @@ def test_answers_are_well_formed(task, tiny):
     assert not all(allowed[step] for row in logits for step in itertools.pairwise(row.tolist()))
 
 
+@pytest.mark.slow
 def test_neighbors_and_padding_change_nothing(task, tiny):
     randomize(task)
     texts = tiny.texts(4, longest=25)
@@ -62,6 +64,7 @@ def test_neighbors_and_padding_change_nothing(task, tiny):
         np.testing.assert_allclose([s["score"] for s in some], [s["score"] for s in others], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_many_texts_are_tagged_a_part_at_a_time(task, tiny, monkeypatch):
     texts = tiny.texts(7, longest=25)
     whole = task.tag(texts, aggregation="none")
@@ -77,6 +80,7 @@ def test_many_texts_are_tagged_a_part_at_a_time(task, tiny, monkeypatch):
         assert [word["score"] for word in found] == pytest.approx([word["score"] for word in expected], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_files(task, tmp_path):
     randomize(task)
     task.save(tmp_path / "task.keras")
@@ -140,6 +144,7 @@ def test_labels_that_mark_no_spans(tiny):
         task.tag(["a"], aggregation="simple")
 
 
+@pytest.mark.slow
 def test_a_head_without_transitions_is_not_used(task, tiny, tmp_path):
     plain = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
     plain.save_to_preset(tmp_path / "plain")

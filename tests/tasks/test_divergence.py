@@ -41,12 +41,14 @@ def test_fit_stops_at_the_step_whose_loss_is_not_finite(tiny):
     assert not ends.ended
 
 
+@pytest.mark.slow
 def test_fit_stops_without_other_callbacks(tiny):
     texts, labels = tiny.data(16)
     with pytest.raises(NotFiniteError, match="in step 2 of epoch 2"):
         diverging(tiny).fit(texts, labels, batch_size=4, epochs=3, verbose=0)
 
 
+@pytest.mark.slow
 def test_keras_own_callback_stops_without_an_error(tiny):
     texts, labels = tiny.data(16)
     ends, task = Ends(), diverging(tiny)
@@ -69,6 +71,7 @@ class Ruin(keras.callbacks.Callback):
             spoil(self.model.head.weights[0])
 
 
+@pytest.mark.quick_cases("6")
 @pytest.mark.parametrize("step", [4, pytest.param(6, marks=pytest.mark.slow)])  # the last of an epoch, and within
 def test_a_ruined_state_is_not_saved(tiny, tmp_path, step):
     texts, labels = tiny.data(16)
@@ -107,6 +110,7 @@ def warned(message, call):
     return result
 
 
+@pytest.mark.slow
 def test_saving_and_loading_name_the_weight(spoiled, tmp_path):
     task, message = spoiled
     file, preset, weights = tmp_path / "task.keras", tmp_path / "preset", tmp_path / "task.weights.h5"

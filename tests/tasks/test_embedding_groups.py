@@ -87,6 +87,7 @@ def test_triples():
         task.fit((FIRSTS, SECONDS, NEGATIVES), LABELS, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [{}, {"objective": "triplet"}, {"matryoshka_widths": [5]}])
 def test_training_lowers_the_loss(arguments):
     task = make(**arguments)
@@ -98,6 +99,7 @@ def test_training_lowers_the_loss(arguments):
 # === Graded pairs ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "loss"), [("cosent", CosentLoss), ("angle", AngleLoss)])
 def test_graded_pairs(objective, loss):
     task = make(objective=objective, temperature=0.2)
@@ -165,6 +167,7 @@ def test_exports_have_a_signature_for_each_side(tmp_path):
 # === Widths ===
 
 
+@pytest.mark.slow
 def test_widths():
     task = make(matryoshka_widths=[5, 3])
     full = task.output.shape[-1]
@@ -185,6 +188,7 @@ def test_widths():
 # === Mini-batches ===
 
 
+@pytest.mark.quick_cases("15")
 @pytest.mark.parametrize("size", [3, pytest.param(15, marks=pytest.mark.slow)])
 def test_mini_batches_train_as_the_whole_batch(size, weights_of):
     results = []

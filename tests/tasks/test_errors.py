@@ -311,6 +311,7 @@ def test_weights_are_numbers(task):
         task.fit(TEXTS, [0, 1, 2], sample_weight=["1", "2", "3"], verbose=0)
 
 
+@pytest.mark.quick_cases("nan")
 @pytest.mark.parametrize("weight", [np.nan, -1.0])
 def test_wrong_weights_in_a_dataset_stop_before_their_step(task, tiny, strings_dataset, weight):
     texts, labels = TEXTS * 4, [0, 1, 2] * 4

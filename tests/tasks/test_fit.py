@@ -81,6 +81,7 @@ def test_dataset_without_labels(tiny, strings_dataset):
         np.testing.assert_allclose(task.predict(dataset, verbose=0), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_second_fit_goes_on(tiny, weights_of):
     texts, labels = tiny.data()
     task = tiny.classifier()
@@ -147,6 +148,7 @@ def test_compiled_training_equals_uncompiled(tiny, longest):
     assert losses[0][-1] < losses[0][0]
 
 
+@pytest.mark.slow
 def test_class_weight_of_some_classes_leaves_the_others_at_one(tiny):
     texts, labels = tiny.data()
     losses = [
@@ -172,6 +174,7 @@ def test_some_steps_take_the_first_texts_not_the_shortest(tiny):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_schedule_counts_updates_not_batches(tiny):
     texts, labels = tiny.data()
@@ -180,6 +183,7 @@ def test_schedule_counts_updates_not_batches(tiny):
     assert keras.ops.convert_to_numpy(task.optimizer._schedule).tolist() == [0, 1, 10]
 
 
+@pytest.mark.slow
 def test_a_schedule_of_keras_is_left_alone(tiny):
     texts, labels = tiny.data()
     task = tiny.classifier(optimizer=AdamW(keras.optimizers.schedules.CosineDecay(0.01, 100)))

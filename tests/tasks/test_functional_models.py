@@ -29,6 +29,7 @@ def batch_of(task):
     return task.make_batch(examples, np.arange(len(lengths)), int(lengths.max()), np.random.default_rng(0))
 
 
+@pytest.mark.quick_cases("mean")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.tf_only  # the kit's check compares one task on JAX
 def test_copies_compute_the_same(case):
@@ -51,6 +52,7 @@ def test_parts_that_share_weights_are_one_layer(task):
         assert sum(w.shape == (task.backbone.vocabulary_size, task.backbone.hidden_dim) for w in copy.weights) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.tf_only
 def test_a_trained_model_goes_on_after_loading(task, tmp_path):
     task.backbone.pooler.trainable = False  # the loss does not reach it, and Keras would warn

@@ -46,6 +46,7 @@ def without_cache(model, prompt):
     return "".join(f"{i} " for i in ids[count:])
 
 
+@pytest.mark.slow
 def test_greedy_search_is_that_without_a_cache(model, tokens):
     found = model.generate(PROMPTS, NEW, stop=None)
     assert found == [without_cache(model, prompt) for prompt in PROMPTS]
@@ -77,6 +78,7 @@ def test_no_column_is_joined_to_a_matrix(model, sampler):
     assert not [found for found in shapes if found[0][-1] > 9 and found[-1][-1] == 1]
 
 
+@pytest.mark.quick_cases("contrastive-others2", "beam-others3")
 @pytest.mark.parametrize(
     ("sampler", "others"),
     [
@@ -94,6 +96,7 @@ def test_alone_and_in_a_batch(model, tokens, sampler, others):
         assert model.generate(PROMPTS[::-1], NEW, sampler, stop=None, batch_size=2) == found[::-1]
 
 
+@pytest.mark.slow_cases("top_k")
 @pytest.mark.parametrize(
     "sampler", ["top_k", *(pytest.param(name, marks=pytest.mark.slow) for name in ("top_p", "random"))]
 )
@@ -105,6 +108,7 @@ def test_samples(model, tokens, sampler):
     assert cold == model.generate(PROMPTS, NEW, stop=None)
 
 
+@pytest.mark.slow
 def test_a_temperature_next_to_zero(model, tokens, monkeypatch):
     """GPT-2's logits are below -30: divided by it, they are lower than what keeps other tokens from being chosen."""
     from keras_hub.samplers import RandomSampler
@@ -114,6 +118,7 @@ def test_a_temperature_next_to_zero(model, tokens, monkeypatch):
     assert model.generate(PROMPTS, NEW, RandomSampler(), temperature=1e-9, stop=None) == greedy
 
 
+@pytest.mark.slow
 def test_a_sampler_of_keras_hub(model, tokens):
     from keras_hub.samplers import TopKSampler
 
@@ -124,6 +129,7 @@ def test_a_sampler_of_keras_hub(model, tokens):
     assert model.generate(PROMPTS[:1], NEW, sampler, stop=None, seed=3) == expected
 
 
+@pytest.mark.slow_cases("greedy")
 @pytest.mark.parametrize(
     "sampler", ["greedy", *(pytest.param(name, marks=pytest.mark.slow) for name in ("beam", "contrastive"))]
 )
@@ -137,6 +143,7 @@ def test_a_stream_is_the_text_in_pieces(model, tokens, sampler):
     assert model.generate(PROMPTS, 20, sampler, stop=None) == whole
 
 
+@pytest.mark.slow
 def test_streams_of_one_sampler_do_not_disturb_each_other(model, tokens):
     def streams():
         arguments = {"max_new_tokens": 20, "sampler": "top_k", "temperature": 3.0, "stop": None, "stream": True}
@@ -148,6 +155,7 @@ def test_streams_of_one_sampler_do_not_disturb_each_other(model, tokens):
     assert len(in_turns) > 3
 
 
+@pytest.mark.slow
 def test_settings_that_are_changed_later_are_those_of_one_sampler(model):
     """The compiled search is shared by equal samplers, and is traced again for other shapes."""
     sampler = BeamSampler(num_beams=3)
@@ -161,6 +169,7 @@ def test_settings_that_are_changed_later_are_those_of_one_sampler(model):
     assert found == expected != single
 
 
+@pytest.mark.slow
 def test_seeds_of_any_size(model, tokens):
     arguments = {"max_new_tokens": 3, "sampler": "top_k", "stop": None}
     assert model.generate(["a"], seed=2**32 + 5, **arguments) == model.generate(["a"], seed=5, **arguments)
@@ -184,6 +193,7 @@ def test_stops(model, tokens, monkeypatch):
     assert (made[0][0, after : len(prompts[0]) + NEW] == tokenizer.vocabulary_size).any()
 
 
+@pytest.mark.slow
 def test_as_many_as_there_is_room_for(model, tokens):
     long = "the film " * 20
     (text,) = model.generate([long], stop=None)
@@ -196,6 +206,7 @@ def test_as_many_as_there_is_room_for(model, tokens):
         few.max_new_tokens = 73
 
 
+@pytest.mark.slow
 def test_a_stop_string(model):
     tokenizer = model.preprocessor.tokenizer
     (whole,) = model.generate(["the plot"], 30, stop=None)
@@ -205,6 +216,7 @@ def test_a_stop_string(model):
     assert tokenizer.end_token not in model.generate(["the plot"], 30)[0]
 
 
+@pytest.mark.slow
 def test_few_shapes_are_compiled(model, monkeypatch):
     """For any mix of lengths: one, open shape on TensorFlow; elsewhere four widths, and powers of two as batches."""
     assert {prompt_width(length, 1024) for length in range(1, 1025)} == {16, 64, 256, 1024}
@@ -254,6 +266,7 @@ def test_errors_before_the_first_step(model, arguments, error, message, monkeypa
         model.generate(**{"prompts": ["a"], "stream": True, **arguments})
 
 
+@pytest.mark.slow
 def test_a_family_without_a_start_token(model):
     special = {**FAMILY.special_tokens, "start_token": None}
     other = CausalLM(model.backbone, model.preprocessor)
@@ -297,6 +310,7 @@ def pair(tmp_path_factory):
     return theirs, load(folder, CausalLM)
 
 
+@pytest.mark.slow_cases("11-beam")
 @pytest.mark.parametrize("sampler", ["greedy", "beam"])
 @pytest.mark.parametrize("count", [11, pytest.param(200, marks=pytest.mark.slow)])
 def test_transformers(pair, sampler, count):
@@ -352,6 +366,7 @@ def test_beams_go_on_beside_more_tokens_that_end_a_text():
     assert ops.convert_to_numpy(found).tolist() == [[0, 5, 6, 1, 0]]
 
 
+@pytest.mark.slow
 def test_log_probabilities(pair):
     import torch
 
@@ -374,6 +389,7 @@ def test_log_probabilities(pair):
     assert not found[:, 0].any()
 
 
+@pytest.mark.slow
 def test_all_samplers_are_there():
     import keras_hub
 

@@ -97,6 +97,7 @@ def test_a_task_from_outside(tmp_path):
         lmzoo.save_checkpoint(task, tmp_path / "hf", to="hf")
 
 
+@pytest.mark.quick_cases("Sentiment-TextClassifier")
 @pytest.mark.parametrize(("saved", "loaded"), [(TextClassifier, Sentiment), (Sentiment, TextClassifier)])
 def test_another_class_with_such_a_head(saved, loaded, tmp_path):
     task = tiny_task(saved, FAMILY)

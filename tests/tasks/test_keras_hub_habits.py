@@ -34,6 +34,7 @@ def model():
 # === generate ===
 
 
+@pytest.mark.slow
 def test_one_string_gives_one_string(model):
     texts = model.generate(PROMPTS)
     assert texts[0] != texts[1]
@@ -42,6 +43,7 @@ def test_one_string_gives_one_string(model):
     assert "".join(model.generate(PROMPTS[0], stream=True)) == texts[0]
 
 
+@pytest.mark.slow
 def test_one_source_gives_one_text(eager):
     task = tiny_task(Seq2SeqLM, MARIAN)
     sources = ["the film", "a plot was dull"]
@@ -65,6 +67,7 @@ def test_arguments_of_generate(model, arguments, advice):
             generate(PROMPTS, **arguments)
 
 
+@pytest.mark.slow
 def test_prompts_by_keras_hubs_name(model, eager):
     assert model.generate(inputs=PROMPTS, max_new_tokens=3) == model.generate(PROMPTS, max_new_tokens=3)
     task = tiny_task(Seq2SeqLM, MARIAN)
@@ -100,6 +103,7 @@ def ids_of(model, prompts):
     return model.preprocessor.tokenizer.tokenize(prompts)
 
 
+@pytest.mark.slow
 def test_token_ids_are_continued(model):
     """With a preprocessor or without, in each form, alone and next to others."""
     tokenizer = model.preprocessor.tokenizer
@@ -168,6 +172,7 @@ def test_token_ids_that_cannot_be(model):
         model.generate([[1, "a"]])
 
 
+@pytest.mark.slow
 def test_sources_of_token_ids(eager):
     task = tiny_task(Seq2SeqLM, MARIAN)
     randomize(task)
@@ -240,6 +245,7 @@ def test_texts_are_those_of_keras_hub(model, tmp_path):
         assert model.generate(prompt, max_new_tokens=11) != expected
 
 
+@pytest.mark.slow
 @pytest.mark.tf_only
 def test_the_exported_model_adds_the_start_token(model, tmp_path):
     import tensorflow as tf
@@ -371,6 +377,7 @@ def test_backbones_take_no_text(method):
             getattr(backbone, method)(np.ones((2, 3), "int32"))
 
 
+@pytest.mark.slow
 def test_pairs_with_keras_hubs_names(eager):
     datasets = pytest.importorskip("tensorflow").data.Dataset
     task = tiny_task(Seq2SeqLM, MARIAN)

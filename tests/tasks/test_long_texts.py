@@ -105,6 +105,7 @@ def test_tags_come_from_the_window_with_most_context(family):
     assert simple == model.tag(texts(), aggregation="first")
 
 
+@pytest.mark.quick_cases("False")
 @pytest.mark.parametrize("crf", [False, True])
 def test_training_counts_each_word_once(crf):
     model = make(TokenClassifier, windows="auto", stride=4, crf=crf)
@@ -152,6 +153,7 @@ def test_windows_that_decide_are_trained(pooling):
     assert set(np.flatnonzero(change > 0).tolist()) == (winners if pooling == "max" else {0, 1, 2, 3, 4})
 
 
+@pytest.mark.slow
 def test_embedders_are_trained_on_windows():
     model = make(TextEmbedder, windows=2, mini_batch_size=2)
     pairs = (texts(1)[:4], texts(2)[:4])

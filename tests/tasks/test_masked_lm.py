@@ -29,6 +29,7 @@ def record_batches(task, monkeypatch):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_fit_needs_no_labels_and_learns(tiny, weights_of):
     task = tiny.masked_lm(rate=0.01)
@@ -45,6 +46,7 @@ def test_fit_needs_no_labels_and_learns(tiny, weights_of):
     assert len(task.weights) == len(before)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["list", "dataset"])
 def test_masking_is_drawn_anew_each_epoch_by_the_seed(tiny, task, strings_dataset, monkeypatch, kind):
@@ -98,6 +100,7 @@ def test_fill_one_mask(task):
     assert sum(candidate["score"] for candidate in everything) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.quick_cases("roberta")
 @pytest.mark.parametrize("family", ["albert", "roberta"])
 def test_a_filled_text_begins_as_it_was_written(family):
     """Their pieces bring the space in front of a word."""
@@ -142,6 +145,7 @@ def test_whole_words_of_wordpiece(task):
     assert (one, two) == (words[0][:3], [words[1][0][:3], words[1][1][:3]])
 
 
+@pytest.mark.quick_cases("roberta")
 @pytest.mark.parametrize("family", ["albert", "roberta"])
 def test_whole_words_begin_with_a_space_where_one_stands(family):
     task = tiny_task(MaskedLM, families()[family])
@@ -226,6 +230,7 @@ def test_predict_on_a_dataset_sees_the_masks_of_the_texts(task, strings_dataset)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_masking_travels_with_the_task(tiny, tmp_path):
     task = tiny.masked_lm(masking={"probability": 0.3, "whole_word": True})
     task.save(tmp_path / "task.keras")
@@ -243,6 +248,7 @@ def test_the_loss_does_not_depend_on_padding(task):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_validation_on_a_dataset_keeps_its_masks(tiny, strings_dataset):
     task = tiny.masked_lm(optimizer=keras.optimizers.SGD(0.0))
     texts = tiny.texts(longest=31)
@@ -264,6 +270,7 @@ def test_fill_in_parts_is_fill(task, monkeypatch):
     assert [str(p)[:30] for p in parts] == [str(e)[:30] for e in expected]
 
 
+@pytest.mark.slow
 def test_texts_take_no_labels_but_token_features_do(tiny):
     task = tiny.masked_lm()
     for call in (

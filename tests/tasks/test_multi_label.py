@@ -71,6 +71,7 @@ def test_nothing_but_empty_sets(task):
     assert task.encode_labels([]).shape == (0, 5)
 
 
+@pytest.mark.quick_cases("features")
 @pytest.mark.parametrize("kind", ["texts", "features"])
 def test_loss_and_f1_are_those_of_numpy(tiny, task, kind):
     logits = task.predict(TEXTS, verbose=0)
@@ -153,6 +154,7 @@ def test_errors_come_before_the_first_step(task, steps, y, error, message):
     assert steps.count == 0
 
 
+@pytest.mark.slow
 def test_rows_of_zeros_and_ones_of_two_classes(tiny):
     task = TextClassifier(tiny.backbone(), tiny.preprocessor(), num_classes=2, multi_label=True)
     with pytest.raises(ValueError, match=r"All 2 examples have both classes, 0 and 1\. Rows of 0s and 1s"):
@@ -173,6 +175,7 @@ def test_options_of_the_other_kind(tiny, task, steps):
     assert steps.count == 0
 
 
+@pytest.mark.slow
 def test_it_is_kept_in_files(tiny, tmp_path):
     task = build(tiny, wide=0.7)
     task.fit(TEXTS, SETS, verbose=0)
@@ -195,6 +198,7 @@ def test_it_is_kept_in_files(tiny, tmp_path):
     assert not single.multi_label  # a file from before there was the option
 
 
+@pytest.mark.slow
 def test_datasets(task, strings_dataset):
     tf = pytest.importorskip("tensorflow")
     expected = task.evaluate(TEXTS, SETS, batch_size=3, verbose=0)

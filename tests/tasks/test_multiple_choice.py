@@ -35,6 +35,7 @@ def task(tiny):
     return build(tiny)
 
 
+@pytest.mark.quick_cases("bert")
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_logits_are_scores_of_pairs(family):
     """A regressor with the same weights scores the pairs one by one."""
@@ -52,6 +53,7 @@ def test_logits_are_scores_of_pairs(family):
         assert (row[len(choices) :] == ABSENT).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_neighbors_and_order_do_not_matter(family):
     task = tiny_task(MultipleChoice, families()[family])
@@ -65,6 +67,7 @@ def test_neighbors_and_order_do_not_matter(family):
     np.testing.assert_array_equal(task.predict(columns, verbose=0), together)
 
 
+@pytest.mark.slow
 def test_loss_and_accuracy_are_over_the_examples_own_choices(task):
     logits, weights = task.predict(EXAMPLES, verbose=0), np.array([2.0, 0.5, 1.0])
     own = [row[: len(choices)] for row, (_, choices) in zip(logits, EXAMPLES, strict=True)]
@@ -156,12 +159,14 @@ def test_wrong_examples_come_before_the_first_step(task, steps):
     assert steps.count == 0
 
 
+@pytest.mark.slow
 def test_forms_of_labels(task):
     expected = task.evaluate(EXAMPLES, LABELS, verbose=0)
     for labels in (np.array(LABELS), np.array(LABELS, object), np.array(LABELS)[:, None], np.array(LABELS, float)):
         assert task.evaluate(EXAMPLES, labels, verbose=0) == expected
 
 
+@pytest.mark.slow
 def test_token_features(task):
     encoded = task.encode_inputs(EXAMPLES)
     features = task.features(encoded, np.arange(3), int(encoded.lengths.max()) + 3)
@@ -172,6 +177,7 @@ def test_token_features(task):
     assert np.isfinite(task.fit(features, np.array(LABELS), verbose=0).history["loss"]).all()
 
 
+@pytest.mark.quick_cases("bert")
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_token_features_are_checked(family, steps):
     task = tiny_task(MultipleChoice, families()[family])
@@ -199,6 +205,7 @@ def test_token_features_are_checked(family, steps):
     assert steps.count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_an_example_without_choices_has_no_part_in_the_step(family, weights_of):
     """All padding gives a finite output, and gradients of zero."""
@@ -219,6 +226,7 @@ def test_an_example_without_choices_has_no_part_in_the_step(family, weights_of):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_datasets(task, strings_dataset):
     prompts, choices, labels = ["a", "the film is", "dull"], [["bad", "fine"], ["good .", "!"], ["a", "the"]], [0, 1, 0]
     rows = list(zip(prompts, choices, strict=True))
@@ -231,6 +239,7 @@ def test_datasets(task, strings_dataset):
         task.fit(strings_dataset(((prompts, choices), [0, 2, 0])).batch(3), verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.tf_only
 def test_datasets_of_different_numbers_of_choices(task):
     import tensorflow as tf
@@ -260,6 +269,7 @@ def test_with_an_encoder(family, tmp_path):
     assert clone.get_config() == task.get_config()
 
 
+@pytest.mark.slow
 def test_half_precision_hides_choices(tiny):
     backbone = type(tiny.backbone())(**{**tiny.backbone().get_config(), "dtype": "mixed_float16"})
     task = MultipleChoice(backbone, tiny.preprocessor())
@@ -269,6 +279,7 @@ def test_half_precision_hides_choices(tiny):
     assert np.isfinite(task.fit(EXAMPLES, LABELS, epochs=2, verbose=0).history["loss"]).all()
 
 
+@pytest.mark.slow
 def test_validation_split_and_options(tiny, task):
     history = task.fit(EXAMPLES * 3, LABELS * 3, validation_split=0.34, verbose=0).history
     expected = task.evaluate((EXAMPLES * 3)[5:], (LABELS * 3)[5:], verbose=0)[0]

@@ -48,6 +48,7 @@ USES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_cases("distillation", "losses")
 @pytest.mark.parametrize("use", USES)
 def test_one_segment_of_two(use):
     cls, settings, results_of = USES[use]

@@ -19,6 +19,7 @@ def test_mean_is_over_the_real_tokens():
     np.testing.assert_array_equal(pooled[2], 0)
 
 
+@pytest.mark.slow
 def test_mean_pooled_classifier_trains_without_its_pooler_and_comes_back(tmp_path):
     model = TextClassifier(tiny_backbone(FAMILY), tiny_preprocessor(FAMILY), num_classes=3, pooling="mean")
     before = [keras.ops.convert_to_numpy(v).copy() for v in model.backbone.pooler.weights]

@@ -51,6 +51,7 @@ def test_round_trip_with_head_and_labels(classifier, preset):
     np.testing.assert_array_equal(predict(task), predict(classifier))
 
 
+@pytest.mark.slow
 def test_copies_of_a_preset_in_one_model(classifier, preset):
     backbones = [Backbone.from_preset(preset), Backbone.from_preset(preset), Backbone.from_preset(preset, name="third")]
     tasks = [TextClassifier.from_preset(preset), TextClassifier.from_preset(preset, name="teacher")]
@@ -71,6 +72,7 @@ def test_copies_of_a_preset_in_one_model(classifier, preset):
     assert again.get_layer("third").get_config()["name"] == "third"
 
 
+@pytest.mark.slow
 def test_other_classes_start_anew_with_a_notice(classifier, preset):
     for arguments in ({"num_classes": 3}, {"num_classes": 5}, {"labels": ["no", "yes"]}, {"labels": ["a", "b", "c"]}):
         with pytest.warns(UserWarning, match="starts from scratch") as notices:
@@ -99,6 +101,7 @@ def test_a_task_that_a_family_cannot_have_is_an_error_without_a_notice():
         MaskedLM.from_preset("elmo_nano_en")
 
 
+@pytest.mark.slow
 def test_masked_lm_head_travels(tiny, tmp_path):
     task = tiny.masked_lm(masking={"probability": 0.3})
     task.head.output_bias.assign(np.random.default_rng(3).normal(size=20))
@@ -117,6 +120,7 @@ def test_without_weights(classifier, preset):
     assert np.abs(predict(task) - predict(classifier)).max() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.half_precision
 def test_overrides(tiny, classifier, preset):
     task = TextClassifier.from_preset(preset, dtype="mixed_bfloat16", dropout=0.3, sequence_length=13)
@@ -150,6 +154,7 @@ class FilmClassifier(TextClassifier):
     """A task of a user."""
 
 
+@pytest.mark.slow
 def test_the_base_class_loads_the_stored_task(tiny, classifier, preset, tmp_path):
     task = Task.from_preset(preset)
     assert type(task) is TextClassifier
@@ -171,6 +176,7 @@ def test_the_base_class_says_which_class_to_take(tiny, copy, tmp_path):
         Task.from_preset(copy)
 
 
+@pytest.mark.slow
 def test_backbone_alone_needs_a_preprocessor(tiny, tmp_path):
     tiny.backbone().save_to_preset(tmp_path / "bare")
     with pytest.raises(ValueError, match="Pass `preprocessor=`"):

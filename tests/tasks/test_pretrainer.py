@@ -49,6 +49,7 @@ def batch_of(task, pairs, sample_weight=None):
     return task.make_batch(Examples(pairs, None, sample_weight), rows, int(pairs.lengths.max()), rng)
 
 
+@pytest.mark.quick_cases("False")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_loss_is_the_sum_of_both_means(tiny, weighted):
     task = build(tiny)
@@ -80,6 +81,7 @@ def test_labels_are_those_of_the_pairs(tiny):
     assert {0, 1} <= set(pairs.labels)
 
 
+@pytest.mark.slow
 def test_documents_are_paired_once_and_masked_anew(tiny, monkeypatch):
     task = build(tiny)
     seen = []
@@ -122,6 +124,7 @@ def test_evaluation_is_the_same_twice(tiny):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_validation(tiny):
     task, documents = build(tiny), documents_of(tiny)
     expected = task.evaluate(documents, verbose=0, return_dict=True)["loss"]
@@ -142,6 +145,7 @@ def test_the_backbone_runs_once(tiny, monkeypatch):
     assert calls == [1]
 
 
+@pytest.mark.slow
 def test_masked_tokens_as_in_masked_lm(tiny):
     task = build(tiny)
     masked = MaskedLM(task.backbone, task.preprocessor)
@@ -168,6 +172,7 @@ def test_predictions_on_a_dataset(tiny, strings_dataset):
         np.testing.assert_allclose(logits, expected[name], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_without_an_objective(tiny):
     task, documents = build(tiny, objective=None), documents_of(tiny)
     assert task.predict(["a [MASK]"], verbose=0).keys() == {"masked_lm"}
@@ -204,6 +209,7 @@ def test_a_preset_serves_other_tasks(tiny, tmp_path):
         Pretrainer.from_preset(tmp_path / "masked")
 
 
+@pytest.mark.slow
 def test_compile_keeps_what_it_was_told(tiny, tmp_path):
     """Names of losses are those of logits, metrics of both outputs stay with their outputs."""
     loss = {"masked_lm": "sparse_categorical_crossentropy", "sentence": "sparse_categorical_crossentropy"}
@@ -249,6 +255,7 @@ def test_a_dataset_has_no_documents(tiny, strings_dataset):
         build(tiny).fit(strings_dataset(["a text", "another"]))
 
 
+@pytest.mark.slow
 def test_objectives_that_do_not_fit(tiny):
     with pytest.raises(ValueError, match='`objective` must be "nsp", "sop", "plm", "rtd", "sbo" or None, got \'mlm\''):
         build(tiny, objective="mlm")

@@ -224,6 +224,7 @@ def test_an_example_is_not_split_between_training_and_validation(task, monkeypat
         task.fit(pairs[1:2], golds[1:2], validation_split=0.3, verbose=0)
 
 
+@pytest.mark.slow
 def test_datasets_of_strings(tiny, strings_dataset):
     task = build(tiny)
     columns = tuple(list(column) for column in zip(*PAIRS, strict=True))
@@ -276,6 +277,7 @@ def test_scores_are_probabilities_of_the_list(task):
         assert len({answer["text"] for answer in answers}) == len(answers) <= 20
 
 
+@pytest.mark.slow
 def test_questions_and_contexts_apart(task):
     questions, contexts = (list(column) for column in zip(*PAIRS, strict=True))
     assert same(task.answer(questions, contexts), task.answer(PAIRS))
@@ -297,6 +299,7 @@ def test_the_longest_answer(tiny):
         assert {len(answer["text"].split()) for answer in answers} == {1, 2}
 
 
+@pytest.mark.slow
 def test_thresholds_decide_on_no_answer(task, tiny):
     task = build(tiny)
     always, score = task.answer(PAIRS), []
@@ -394,6 +397,7 @@ def in_a_window(encoded, example, answer):
     return bool(np.any((begins <= first) & (last < begins + lengths)))
 
 
+@pytest.mark.quick_cases("electra", "marian_encoder", "mpnet", "static_words", "t5_encoder", "xlnet")
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_every_family_answers_with_parts_of_the_text(family):
     task, rng = tiny_task(QuestionAnswerer, family, doc_stride=5), random.Random(7)

@@ -62,6 +62,7 @@ def test_what_the_user_says_is_taken(build):
     assert rate(task) == pytest.approx(0.003)
 
 
+@pytest.mark.slow
 def test_a_saved_task_keeps_its_settings_and_the_recipes(build, tmp_path):
     task = build(TextClassifier, num_classes=2, pooling="first")
     task.compile(AdamW(0.5))

@@ -67,6 +67,7 @@ def test_position_0_stands_for_no_token():
     np.testing.assert_array_equal(to_numpy(fill(ids, positions, tokens)), expected)
 
 
+@pytest.mark.quick_cases("electra-True", "deberta_v3-False", "deberta_v3-True")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_losses(task, weighted):
     count = len(task.encode_examples(documents()).encoded)
@@ -93,6 +94,7 @@ def test_the_losses(task, weighted):
     assert 0 in weights["replaced_tokens"], "padding"
 
 
+@pytest.mark.slow_cases("albert")
 def test_what_is_judged(task):
     """Tokens that the generator draws, at the chosen positions only; one that it draws right is original."""
     features, targets, weights = batch_of(task)
@@ -114,6 +116,7 @@ def test_what_is_judged(task):
     np.testing.assert_array_equal(same, original)
 
 
+@pytest.mark.slow_cases("albert")
 def test_the_generator_alone(task):
     features, *_ = batch_of(task)
     generator = task.make_generator()
@@ -133,6 +136,7 @@ def test_the_generator_alone(task):
         tiny_task(Pretrainer, families()["roberta"]).make_generator()
 
 
+@pytest.mark.slow_cases("albert-masked_lm", "albert-replaced_tokens")
 @pytest.mark.parametrize("trained", ["masked_lm", "replaced_tokens"])
 def test_each_loss_trains_its_own_model(task, trained):
     """The discriminator's loss does not reach the generator, which is not an adversary, but perhaps its embeddings."""
@@ -189,6 +193,7 @@ def features_of(task, features):
     return {name: features[name] for name in task.backbone.input}
 
 
+@pytest.mark.quick_cases("deberta_v3")
 def test_predictions_of_texts(task):
     """Masks are filled with the generator's most probable tokens; a text without masks is judged as it is."""
     texts = ["a good [MASK]", "the film was dull"]
@@ -208,6 +213,7 @@ def test_predictions_of_texts(task):
     }
 
 
+@pytest.mark.slow_cases("albert")
 def test_evaluation_is_the_same_twice(task):
     first, again = (task.evaluate(documents(), verbose=0, return_dict=True) for _ in range(2))
     assert first == again
@@ -235,6 +241,7 @@ def test_it_learns_both():
             assert scores[place] > np.delete(scores, place).max() + 0.5
 
 
+@pytest.mark.slow
 def test_files(tmp_path):
     family = families()["electra"]
     task = Pretrainer(tiny_backbone(family), tiny_preprocessor(family), generator_width=6)
@@ -263,6 +270,7 @@ def test_the_familys_masking():
     assert (corrupted == 3).mean() == pytest.approx(0.85, abs=0.01)
 
 
+@pytest.mark.slow
 def test_widths():
     config = families()["electra"].tiny
     assert (config.num_heads, config.hidden_dim, config.intermediate_dim) == (5, 35, 47)

@@ -165,6 +165,7 @@ def reported(eager):
     return build
 
 
+@pytest.mark.slow_cases("TextEmbedder", "TokenClassifier")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in SCORES])
 def test_a_report_holds_the_scores_of_evaluate_and_of_the_answers(name, reported):
     task, x, y = reported(name)
@@ -183,6 +184,7 @@ def test_a_report_holds_the_scores_of_evaluate_and_of_the_answers(name, reported
     assert sum(line == "" for line in lines) == len(report.tables)
 
 
+@pytest.mark.slow
 def test_names_and_numbers_of_classes_give_one_report(reported):
     task, x, y = reported("TextClassifier")
     reports = [

@@ -77,6 +77,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_many_interruptions_change_nothing(model, data, expected, begin, tmp_path):
     saved = 0  # the step whose state is the newest in the folder
     for point in (1, 3, 8, STEPS):
@@ -94,6 +95,7 @@ def test_many_interruptions_change_nothing(model, data, expected, begin, tmp_pat
     assert_same(spy.states, expected)
 
 
+@pytest.mark.slow
 def test_a_finished_run_trains_no_further_unless_there_are_more_epochs(model, data, expected, tmp_path):
     run(model, data, tmp_path, every=None, epochs=2)
     spoil(model)
@@ -108,6 +110,7 @@ def test_a_finished_run_trains_no_further_unless_there_are_more_epochs(model, da
     np.testing.assert_array_equal(to_numpy(model.optimizer._schedule.value), [0, 2, STEPS])
 
 
+@pytest.mark.slow
 def test_validation_and_other_callbacks_see_whole_epochs(model, data, uninterrupted, interrupted):
     seen = []
     spy = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append((epoch, "val_loss" in logs)))
@@ -116,6 +119,7 @@ def test_validation_and_other_callbacks_see_whole_epochs(model, data, uninterrup
     assert_same({STEPS: state_of(model)}, uninterrupted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_batch", [False, True])
 def test_who_stops_training_at_the_end_of_a_resumed_epoch_is_heard(model, data, interrupted, at_batch):
     def stop(*_):
@@ -126,6 +130,7 @@ def test_who_stops_training_at_the_end_of_a_resumed_epoch_is_heard(model, data, 
     assert names(interrupted)[-1] == "step-000000000008"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [5, 8, 11])
 def test_sigterm_saves_and_stops(model, data, expected, tmp_path, at):
     former = signal.getsignal(signal.SIGTERM)
@@ -142,6 +147,7 @@ def test_sigterm_saves_and_stops(model, data, expected, tmp_path, at):
     assert_same(spy.states, expected)
 
 
+@pytest.mark.slow
 def test_validation_ends_with_a_stopped_epoch(model, data, expected, tmp_path):
     """And no callback takes its results for those of an epoch."""
     counts, seen = [], []
@@ -161,6 +167,7 @@ def interrupt(*_):
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.quick_cases("8")
 @pytest.mark.parametrize("at", [5, 8])
 def test_control_c_saves_and_stops(model, data, expected, tmp_path, capsys, at):
     former = signal.getsignal(signal.SIGINT)
@@ -176,6 +183,7 @@ def test_control_c_saves_and_stops(model, data, expected, tmp_path, capsys, at):
     assert_same(spy.states, expected)
 
 
+@pytest.mark.slow
 def test_a_second_control_c_does_not_wait(model, data, interrupted):
     seen = []
 
@@ -191,6 +199,7 @@ def test_a_second_control_c_does_not_wait(model, data, interrupted):
     assert names(interrupted)[-1] == "step-000000000008"
 
 
+@pytest.mark.slow
 def test_an_ignored_control_c_remains_ignored(model, data, interrupted):
     """As for a job that a shell script runs in the background."""
     former = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -202,6 +211,7 @@ def test_an_ignored_control_c_remains_ignored(model, data, interrupted):
     assert names(interrupted)[-1] == f"step-{STEPS:012d}"
 
 
+@pytest.mark.slow
 def test_a_state_is_saved_when_the_last_one_is_old(model, data, begin, tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(resuming.time, "monotonic", lambda: now[0])
@@ -221,6 +231,7 @@ def test_a_state_is_saved_when_the_last_one_is_old(model, data, begin, tmp_path,
     assert steps(5, 3.5) == [4, 5, 9, 10, 12]  # 4 is the end of an epoch, 12 that of the training
 
 
+@pytest.mark.slow
 def test_the_handlers_are_put_back_after_an_error(model, data, interrupted):
     former = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     with pytest.raises(Interrupted):
@@ -228,6 +239,7 @@ def test_the_handlers_are_put_back_after_an_error(model, data, interrupted):
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == former
 
 
+@pytest.mark.slow
 def test_a_damaged_state_is_passed_over(model, data, uninterrupted, interrupted):
     file = interrupted / "step-000000000006" / "state.safetensors"
     content = bytearray(file.read_bytes())
@@ -261,6 +273,7 @@ def test_other_runs_are_refused(tiny, model, data, interrupted):
         ResumableCheckpoint(interrupted, minutes=float("nan"))
 
 
+@pytest.mark.slow
 def test_epochs_of_fewer_steps_than_batches(model, begin, tiny, tmp_path):
     encoded = model.preprocessor.encode(tiny.texts(20))
     arguments = {"steps_per_epoch": 3, "every": 1}

@@ -53,6 +53,7 @@ TASKS = [task for task in public_tasks() if task.supports(FAMILY)]
 TASKS = [pytest.param(task, marks=[pytest.mark.slow] * (task not in PAIRS_OR_WORDS)) for task in TASKS]
 
 
+@pytest.mark.slow_cases("QuestionAnswerer", "TokenClassifier")
 @pytest.mark.parametrize("task_class", TASKS)
 def test_one_buffer_is_as_good_as_a_list(task_class):
     tasks = [tiny_task(task_class, FAMILY) for _ in range(2)]
@@ -118,6 +119,7 @@ def test_files_are_as_good_as_a_list(begin, examples, folder):
     assert [model.fit(streamed, **options, **more).history for more in ({"epochs": 2}, {"seed": 3})] == expected
 
 
+@pytest.mark.slow
 def test_the_given_order_is_kept(begin, examples, folder):
     expected = begin().fit(*examples, 6, verbose=0, shuffle=False).history
     found = begin().fit(labeled(TableStream(folder), 12), batch_size=6, verbose=0, shuffle=False).history
@@ -151,6 +153,7 @@ STREAMS = [
 ]
 
 
+@pytest.mark.slow_cases("TableStream")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("make", STREAMS)
 def test_interrupted_runs_go_on(begin, folder, tmp_path, make):
@@ -195,6 +198,7 @@ def test_examples_of_several_sequences_go_on(tmp_path):
     assert_same({**first.states, **last.states}, whole.states)
 
 
+@pytest.mark.slow
 def test_other_data_is_refused(begin, folder, tmp_path):
     run = {"batch_size": BATCH, "verbose": 0, "steps_per_epoch": 3}
     checkpoint = ResumableCheckpoint(tmp_path / "run")
@@ -211,6 +215,7 @@ def test_other_data_is_refused(begin, folder, tmp_path):
 # === Errors ===
 
 
+@pytest.mark.quick_cases("100")
 @pytest.mark.parametrize("buffer", [10, 100])
 def test_a_wrong_example_is_named(begin, folder, buffer):
     path = folder / "2.jsonl"
@@ -278,6 +283,7 @@ def test_what_is_no_stream(folder):
 # === Memory ===
 
 
+@pytest.mark.slow
 def test_files_larger_than_the_bound(begin, tmp_path):
     """60 MB of text; at most 20 MB more than before are in use."""
     line = json.dumps({"text": "good " * 1000, "label": "a"}) + "\n"

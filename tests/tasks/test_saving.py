@@ -53,6 +53,7 @@ def test_reload_predicts_the_same_and_trains_on(trained, file, tmp_path, weights
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_loading_with_limits_is_the_same(trained, file, tmp_path, monkeypatch):
     task, texts, _ = trained
     folder = tmp_path / "temporary"
@@ -114,6 +115,7 @@ def test_own_optimizer_loss_and_metrics_come_back(tiny, tmp_path):
     np.testing.assert_allclose(a["loss"], a["nll"], rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", ["backbone", "embeddings"])
 def test_what_is_frozen_stays_frozen(tiny, tmp_path, frozen):
     task = tiny.classifier()
@@ -154,6 +156,7 @@ def test_without_preprocessor(tiny, tmp_path):
         loaded.predict(["good"])
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_a_task_loaded_without_compiling_is_saved_again(trained, file, tmp_path):
     loaded = keras.saving.load_model(file, compile=False)

@@ -45,6 +45,7 @@ def test_batches():
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_it_learns_to_copy_backwards(eager):
     words = ["good", "bad", "film", "plot"]
     rng = np.random.default_rng(1)
@@ -80,6 +81,7 @@ def mixed_precision():
     keras.config.set_dtype_policy(before)
 
 
+@pytest.mark.slow
 @pytest.mark.half_precision
 def test_mixed_precision_everywhere(mixed_precision, eager):
     """Logits are in float32, so that what must not come can be -1e9, and translations can be compared."""
@@ -88,6 +90,7 @@ def test_mixed_precision_everywhere(mixed_precision, eager):
     assert len(task.translate(["the film", "a"])) == 2
 
 
+@pytest.mark.slow
 def test_a_search_is_compiled_once(monkeypatch):
     """Also that of a new task, whose first call compiles the task as well."""
     task, traced, generate = tiny_task(Seq2SeqLM, FAMILY, max_new_tokens=3), [], TokenGenerator.generate_in_graph
@@ -148,6 +151,7 @@ def test_wrong_models():
             Seq2SeqLM(tiny_backbone(FAMILY), tiny_preprocessor(FAMILY), **{name: value})
 
 
+@pytest.mark.slow
 def test_languages():
     task = several_languages()
     assert task.languages == (">>fra<<", ">>deu<<")

@@ -25,6 +25,7 @@ class Interrupted(keras.callbacks.Callback):
     on_test_batch_end = on_predict_batch_end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [0, 1])
 def test_a_model_goes_on_after_an_interruption(tiny, batch):
     (texts, labels), task = tiny.data(7), tiny.classifier()
@@ -36,6 +37,7 @@ def test_a_model_goes_on_after_an_interruption(tiny, batch):
         np.testing.assert_array_equal(task.predict(texts, verbose=0), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["predict", "train"])
 def test_a_model_goes_on_after_an_error_in_its_step(tiny, monkeypatch, step):
     (texts, labels), task = tiny.data(7), tiny.classifier()
@@ -54,6 +56,7 @@ def test_a_model_goes_on_after_an_error_in_its_step(tiny, monkeypatch, step):
     assert np.isfinite(task.fit(texts, labels, verbose=0).history["loss"]).all()
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_after_an_error_in_its_first_batch(tiny, monkeypatch):
     (texts, labels), task = tiny.data(7), tiny.classifier()
     expected = task.predict(texts, verbose=0)
@@ -69,6 +72,7 @@ def test_a_model_is_trained_after_an_error_in_its_first_batch(tiny, monkeypatch)
     assert np.isfinite(task.fit(texts, labels, verbose=0).history["loss"]).all()
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_keeps_what_it_has_learnt(tiny):
     (texts, labels), task = tiny.data(7), tiny.classifier(rate=0.05)
     before = task.predict(texts, verbose=0)

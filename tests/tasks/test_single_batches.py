@@ -20,6 +20,7 @@ def task(request):
     return task
 
 
+@pytest.mark.quick_cases("MultipleChoice", "QuestionAnswerer")
 def test_outputs_of_texts(task):
     x, _ = tiny_examples(task)
     expected = task.predict(x, verbose=0)
@@ -30,6 +31,7 @@ def test_outputs_of_texts(task):
             np.testing.assert_allclose(np.asarray(found)[common][real], right[common][real], atol=1e-5)
 
 
+@pytest.mark.quick_cases("MaskedLM")
 def test_a_step_on_texts(task):
     """The loss is that of `evaluate`, and falls."""
     x, y = tiny_examples(task)
@@ -89,6 +91,7 @@ def test_symbolic_strings():
                 tf.function(call)(texts)
 
 
+@pytest.mark.slow
 def test_features_of_a_model_with_segments():
     """A tokenizer makes segment ids, and this model takes none: Keras would take them for the tokens."""
     family = families()["bert"]

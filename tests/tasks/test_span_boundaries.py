@@ -107,6 +107,7 @@ def test_spans_are_the_default(family):
     assert Pretrainer(tiny_backbone(family), objective="sbo", masking=Masking()).masking == Masking()
 
 
+@pytest.mark.slow
 def test_it_learns():
     model = tiny_task(Pretrainer, FAMILY, objective="sbo")
     model.compile(keras.optimizers.Adam(0.01))

@@ -107,6 +107,7 @@ def test_the_loss_has_no_smoothing(model):
     assert pairs.test_on_batch(features, targets, weights, return_dict=True)["loss"] != pytest.approx(found, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_it_learns():
     model = make_task()
     model.compile(keras.optimizers.Adam(0.01))
@@ -133,6 +134,7 @@ def test_files(model, tmp_path):
     assert make_task(span_corruption={"mean_length": 5}).span_corruption == SpanCorruption(mean_length=5)
 
 
+@pytest.mark.slow
 def test_streams_of_documents(model):
     """They are packed batch by batch; how many sequences there are is not known before."""
     from lmzoo.data import stream

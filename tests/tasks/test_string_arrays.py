@@ -25,6 +25,7 @@ def strings(values, **arguments):
     return np.array(values, dtype=np.dtypes.StringDType(**arguments))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", [False, True])
 def test_classes(tiny, column):
     labels = strings(LABELS)[:, None] if column else strings(LABELS)
@@ -48,6 +49,7 @@ def test_sets_of_classes(tiny):
     assert task.evaluate(TEXTS, strings(two), verbose=0) == task.evaluate(TEXTS, two, verbose=0)
 
 
+@pytest.mark.slow
 def test_labels_of_words(tiny):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=["O", "B-PER"])
     words, labels = [["good", "film"], ["dull", "plot"]], [["O", "B-PER"], ["B-PER", "O"]]
@@ -58,6 +60,7 @@ def test_labels_of_words(tiny):
     assert task.tag(strings(words)) == task.tag(words)
 
 
+@pytest.mark.quick_cases("TextEmbedder-bert-embed-texts0", "MaskedLM-bert-fill-texts1")
 @pytest.mark.parametrize(
     ("cls", "family", "method", "texts"),
     [
@@ -72,6 +75,7 @@ def test_other_tasks(cls, family, method, texts):
     np.testing.assert_equal(getattr(task, method)(strings(texts)), getattr(task, method)(texts))
 
 
+@pytest.mark.slow
 def test_questions_and_choices(tiny):
     reader = QuestionAnswerer(tiny.backbone(), tiny.preprocessor(), max_question_length=9)
     assert reader.answer((strings(TEXTS), strings(TEXTS))) == reader.answer((TEXTS, TEXTS))

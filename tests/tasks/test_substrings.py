@@ -44,6 +44,9 @@ FAMILIES = {
 }.values()
 
 
+@pytest.mark.slow_cases(
+    "607-albert", "607-bert", "607-deberta_v3", "607-ffnn_lm", "607-gpt", "607-marian_encoder", "607-xlnet"
+)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_entities(family, texts, monkeypatch):
     task = tiny_task(TokenClassifier, family)

@@ -71,6 +71,9 @@ def poolings():
             yield pytest.param(name, kind, marks=parameter.marks, id=f"{name}-{kind}")
 
 
+@pytest.mark.slow_cases(
+    "bert-cls", "bert-lasttoken", "bert-max", "bert-mean", "bert-mean_sqrt_len_tokens", "elmo-lasttoken", "elmo-max"
+)
 @pytest.mark.parametrize(("name", "pooling"), list(poolings()))
 def test_pooling_is_numpys_over_each_text_alone(name, pooling):
     if pooling == "cls" and not FAMILIES[name].packing.start:
@@ -112,6 +115,7 @@ def test_several_poolings_and_a_projection():
     np.testing.assert_allclose(task.embed(TEXTS, batch_size=3), (x @ last)[:, :7], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_projection_is_trained(weights_of):
     task = make(projection=[{"kind": "dense", "units": 11, "activation": "tanh"}, {"kind": "layer_norm"}])
     task.compile(AdamW(0.01, weight_decay=0.0))
@@ -140,6 +144,7 @@ def test_a_prompt_is_put_before_each_text():
     np.testing.assert_array_equal(task.embed(TEXTS), plain.embed(TEXTS))
 
 
+@pytest.mark.slow
 def test_a_prompt_before_words():
     task, plain = make("elmo", prompts={"it": "good film "}, default_prompt="it"), make("elmo")
     np.testing.assert_array_equal(
@@ -147,6 +152,7 @@ def test_a_prompt_before_words():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -164,6 +170,9 @@ def test_wrong_prompts(arguments, message):
             make(prompts={"query": "the "}, default_prompt="query").embed(texts)
 
 
+@pytest.mark.quick_cases(
+    "cls-elmo", "mean-elmo", "max-elmo", "mean_sqrt_len_tokens-elmo", "weightedmean-elmo", "lasttoken-elmo"
+)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("pooling", POOLED)
 def test_rows_of_padding_are_finite_and_train(name, pooling):
@@ -215,6 +224,7 @@ def test_contrastive_training_lets_partners_find_each_other(name):
     assert history["accuracy"][-1] > history["accuracy"][0]
 
 
+@pytest.mark.quick_cases("elmo")
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", NAMES)
 def test_cosine_training_fits_the_labels(name):
@@ -225,6 +235,7 @@ def test_cosine_training_fits_the_labels(name):
     assert history["pearson"][-1] > 0.8
 
 
+@pytest.mark.slow_cases("bert-None")
 @pytest.mark.parametrize("weights", [None, [0, 1, 0.5, 3, 0, 1, 2]])
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation_is_the_papers_formula(name, weights):
@@ -240,6 +251,7 @@ def test_evaluation_is_the_papers_formula(name, weights):
     assert accuracy == pytest.approx(np.average(right, weights=weights), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [None, [0, 1, 0.5, 3, 0, 1, 2]])
 def test_evaluation_of_cosines_does_not_depend_on_batches(weights):
     task = make(objective="cosine", normalize=False)
@@ -290,6 +302,7 @@ def test_equal_texts_are_no_wrong_answers():
     assert task.evaluate(few, verbose=0)[0] == pytest.approx(np.mean(there + back), rel=1e-4)
 
 
+@pytest.mark.quick_cases("contrastive")
 @pytest.mark.parametrize("objective", [pytest.param("contrastive", marks=pytest.mark.slow), "cosine"])
 def test_every_form_of_the_same_pairs(objective, strings_dataset):
     y, losses = (LABELS if objective == "cosine" else None), []
@@ -306,6 +319,7 @@ def test_every_form_of_the_same_pairs(objective, strings_dataset):
         np.testing.assert_allclose(loss, losses[0], rtol=1e-4)
 
 
+@pytest.mark.quick_cases("cosine")
 @pytest.mark.parametrize("objective", ["contrastive", pytest.param("cosine", marks=pytest.mark.slow)])
 def test_token_features_are_pairs_of_rows_and_stay_so(objective):
     task, rows = make(objective=objective), [text for pair in PAIRS for text in pair]
@@ -320,6 +334,7 @@ def test_token_features_are_pairs_of_rows_and_stay_so(objective):
         assert losses[0] == pytest.approx(expected[0], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_validation_split_and_data():
     task = make(objective="cosine")
     expected = task.evaluate(PAIRS[4:], LABELS[4:], verbose=0)
@@ -340,6 +355,7 @@ def test_words_for_elmo():
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.slow_cases("bert-contrastive", "elmo-contrastive")
 @pytest.mark.parametrize(
     ("name", "objective"),
     [("bert", "cosine"), *(pytest.param(*each.values, "contrastive", marks=each.marks) for each in EACH)],
@@ -371,6 +387,7 @@ def test_gamma_is_trained_where_it_shows():
 # === Keeping ===
 
 
+@pytest.mark.slow
 def test_settings_travel_with_the_model(tmp_path):
     settings = {"pooling": "max", "normalize": False, "objective": "cosine", "temperature": 0.5}
     task = make(**settings)

@@ -48,6 +48,7 @@ def bias_of(task):
     return float(keras.ops.convert_to_numpy(task.head.logits.bias)[0])
 
 
+@pytest.mark.slow
 def test_a_new_head_starts_at_the_mean_of_the_labels(tiny, strings_dataset):
     labels = [3.0, -1.0, 10.0]
     dataset = strings_dataset((TEXTS, labels))
@@ -65,6 +66,7 @@ def test_a_new_head_starts_at_the_mean_of_the_labels(tiny, strings_dataset):
         build(tiny).fit(strings_dataset(TEXTS), verbose=0)
 
 
+@pytest.mark.quick_cases("16")
 @pytest.mark.parametrize("size", [3, 16])
 def test_evaluate_is_over_all_examples(tiny, task, size):
     texts = tiny.texts(16)
@@ -129,6 +131,7 @@ def test_classes_are_not_weighted(task):
         task.fit(TEXTS, [0.0, 1.0, 2.0], class_weight={0: 2.0}, verbose=0)
 
 
+@pytest.mark.slow
 def test_every_form_of_labels_and_texts(tiny, task, strings_dataset):
     labels = [1, 2.5, -3]
     expected = task.evaluate(TEXTS, labels, verbose=0)
@@ -175,6 +178,7 @@ def test_dropout_and_pooling(tiny, tmp_path):
     assert keras.saving.load_model(tmp_path / "task.keras").head.dropout.rate == 0.3
 
 
+@pytest.mark.slow
 def test_answers_of_a_sigmoid(tiny):
     task = build(tiny, output_activation="sigmoid")
     linear = build(tiny)

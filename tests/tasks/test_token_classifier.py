@@ -55,6 +55,7 @@ def test_the_label_of_a_word_is_at_its_first_token(task):
     assert weights.tolist() == [[3.0] * 11, [2.0] * 11]
 
 
+@pytest.mark.slow_cases("numbers")
 @pytest.mark.parametrize(
     "y",
     [
@@ -219,6 +220,9 @@ def test_what_is_cut_off_is_not_tagged(tiny):
 FAMILIES = [family for family in families().values() if TokenClassifier.supports(family)]
 
 
+@pytest.mark.quick_cases(
+    "electra", "ffnn_lm", "marian_encoder", "modernbert", "mpnet", "static_words", "t5_encoder", "xlm_roberta"
+)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_every_word_has_a_token_in_every_family(family):
     task = tiny_task(TokenClassifier, family)
@@ -296,6 +300,7 @@ def test_features_with_labels_of_tokens(tiny):
             task.fit(features, wrong, epochs=1, verbose=0)
 
 
+@pytest.mark.slow
 def test_features_with_weights_of_texts(tiny):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
     texts, y = [["films", "was", "bad"], ["the", "plot"], ["dull"]], [["B-PER", "O", -100], ["O", "B-LOC"], ["O"]]
@@ -329,6 +334,7 @@ def test_weights_of_other_shapes(task, steps, tiny):
     assert steps.count == 0
 
 
+@pytest.mark.slow
 def test_bilstm_on_top(tiny):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS, encoder="bilstm", encoder_dim=7)
     encoded = task.encode_inputs(WORDS)
@@ -374,6 +380,7 @@ def test_rows_of_encoded_text_take_labels_of_words_or_of_tokens(task):
         task.encode_examples(texts, [["O", "B-PER"]])
 
 
+@pytest.mark.slow_cases("False-2", "False-None", "True-2")
 @pytest.mark.parametrize(
     ("equal", "batch_size"),
     [

@@ -20,6 +20,7 @@ def words(tiny):
     return texts, np.array(tiny.labels(texts))
 
 
+@pytest.mark.slow
 def test_the_seed_gives_the_order(tiny, words):
     texts, labels = words
     features = tiny.preprocessor()(texts)
@@ -32,6 +33,7 @@ def test_the_seed_gives_the_order(tiny, words):
     assert abs(trained(features, 5)[0] - expected[0]) > 1e-4
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed(tiny, words, tmp_path):
     texts, labels = words
     features = tiny.preprocessor()(texts)
@@ -50,6 +52,7 @@ def test_a_run_is_resumed(tiny, words, tmp_path):
         tiny.classifier(rate=0.05).fit(other, labels, 4, verbose=0, callbacks=[ResumableCheckpoint(tmp_path / "cut")])
 
 
+@pytest.mark.slow
 def test_weights_and_splits(tiny, words):
     texts, labels = words
     features, weights = tiny.preprocessor()(texts), np.linspace(0.5, 2, 13)

@@ -53,6 +53,7 @@ def states_of(task, text):
     return np.array([keras.ops.convert_to_numpy(state)[0, kept] for state in states])
 
 
+@pytest.mark.slow_cases("elmo")
 @pytest.mark.parametrize("name", EACH)
 def test_every_layer_of_every_word(name):
     task = make(name)
@@ -79,6 +80,7 @@ def test_every_layer_of_every_word(name):
     assert compared > 20
 
 
+@pytest.mark.quick_cases("elmo")
 @pytest.mark.parametrize("name", NAMES)
 def test_mixes_of_layers(name):
     task = make(name)
@@ -174,6 +176,7 @@ def test_a_word_that_is_cut_within_has_what_is_left():
     np.testing.assert_allclose(found.vectors, [state[1], state[2:4].mean(axis=0), 0 * state[0]], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.quick_cases("elmo")
 @pytest.mark.parametrize("name", NAMES)
 def test_parts_in_memory_are_the_whole(name, monkeypatch):
     task = make(name)
@@ -224,6 +227,7 @@ def test_models_of_layers_are_kept_and_follow_the_weights():
     np.testing.assert_allclose(after, last_states(task, text), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_models_of_layers_follow_quantization():
     task, text = make(), "good film was never dull"
     before = task.embed([text], level="word")[0].vectors
@@ -233,6 +237,7 @@ def test_models_of_layers_follow_quantization():
     np.testing.assert_allclose(after, last_states(task, text), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_models_of_layers_are_no_part_of_the_file(tmp_path):
     task = make()
     task.save(tmp_path / "before.keras")
@@ -246,6 +251,7 @@ def test_the_models_of_layers_are_no_part_of_the_file(tmp_path):
     )
 
 
+@pytest.mark.slow_cases("elmo-401", "roberta-401")
 @pytest.mark.parametrize("count", [401, pytest.param(2003, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["bert", "roberta", "elmo"])
 def test_offsets_of_varied_texts(name, count):

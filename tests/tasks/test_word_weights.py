@@ -73,6 +73,7 @@ def test_weights_are_padded_like_their_labels(task):
     assert weights[0].tolist() == [0, 3, 1, *[0] * 8]
 
 
+@pytest.mark.quick_cases("elmo")
 @pytest.mark.parametrize("name", ["elmo", "roberta"])
 def test_other_tokenizers(name):
     task = tiny_task(TokenClassifier, families()[name], labels=LABELS)

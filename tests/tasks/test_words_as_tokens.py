@@ -55,6 +55,7 @@ def test_a_vocabulary_of_texts():
     assert len(seen) == 1
 
 
+@pytest.mark.quick_cases("ffnn_lm")
 @FAMILIES
 def test_padded_batches(family):
     """Scores are those of single sequences, and padding has the id of a word."""
@@ -70,6 +71,7 @@ def test_padded_batches(family):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @FAMILIES
 def test_it_learns_and_continues(family, tmp_path):
     model = model_of(family)
@@ -89,6 +91,7 @@ def test_it_learns_and_continues(family, tmp_path):
     assert again.generate(prompts) == found
 
 
+@pytest.mark.slow
 @pytest.mark.tf_only
 def test_served(tmp_path):
     import tensorflow as tf

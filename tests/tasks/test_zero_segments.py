@@ -68,6 +68,7 @@ def test_files(tmp_path):
         np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), task.predict(TEXTS, verbose=0))
 
 
+@pytest.mark.slow
 @pytest.mark.tf_only
 def test_exports(backbone, tmp_path):
     import tensorflow as tf
@@ -84,6 +85,7 @@ def test_exports(backbone, tmp_path):
     np.testing.assert_allclose(served["tokens"](**features)["score"], expected, atol=1e-5)
 
 
+@pytest.mark.quick_cases("tflite")
 @pytest.mark.tf_only
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 @pytest.mark.parametrize("format", ["onnx", pytest.param("tflite", marks=pytest.mark.slow)])

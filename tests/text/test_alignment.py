@@ -139,6 +139,7 @@ def tokenizer(request, root, texts, tmp_path_factory):
     return SentencePieceTokenizer(train_albert(root)) if request.param == "sentencepiece" else CharacterTokenizer()
 
 
+@pytest.mark.quick_cases("wordpiece", "characters")
 def test_varied_texts(texts, tokenizer):
     assert len(texts) > 2000
     rows, several = tokenizer.tokenize_with_offsets(texts), 0

@@ -42,6 +42,7 @@ def test_ids_are_those_of_transformers(tokenizer, texts):
     assert [text.strip() for text in peer.batch_decode(peer(clean)["input_ids"])] == clean
 
 
+@pytest.mark.slow
 def test_graphs_give_the_same(tokenizer, texts):
     tf = pytest.importorskip("tensorflow")
     from lmzoo.serving.allowed_ops import check_ops

@@ -93,6 +93,7 @@ def test_the_garbage_collector_is_left_as_it_was(tokenizer: Tokenizer) -> None:
         gc.enable()
 
 
+@pytest.mark.slow_cases("SentencePiece-\\ufdfa")
 @pytest.mark.parametrize("run", ["ﷺ", "😀", "."])
 def test_time_grows_with_the_length(tokenizer: Tokenizer, run: str) -> None:
     """Also that of the libraries: sixteen times the text takes far less than 256 times the time."""

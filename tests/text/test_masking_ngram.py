@@ -173,6 +173,7 @@ def test_rows_of_all_lengths(rounding: str) -> None:
     assert together > 2 * by_chance
 
 
+@pytest.mark.quick_cases("False")
 @pytest.mark.parametrize("whole_word", [False, True])
 def test_random_rounding(whole_word: bool) -> None:
     masking = Masking(rounding="random", whole_word=whole_word)

@@ -92,6 +92,7 @@ def test_gpt2():
     assert features["token_ids"][0, 4] == 0
 
 
+@pytest.mark.quick_cases("BytePairTokenizer")
 @pytest.mark.tf_only
 @classes
 def test_graph(cls):
@@ -101,6 +102,7 @@ def test_graph(cls):
     assert graph_tokenizer(tokenizer)(TEXTS).to_list() == tokenizer.tokenize(TEXTS)
 
 
+@pytest.mark.quick_cases("4-WordPieceTokenizer", "4-CharacterPairTokenizer")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("cls", [WordPieceTokenizer, CharacterPairTokenizer])
 @pytest.mark.parametrize("count", [4, 10, 40])
@@ -115,6 +117,7 @@ def test_many_tokens_in_a_graph(cls, count):
     assert graph_tokenizer(tokenizer)([text]).to_list() == tokenizer.tokenize([text])
 
 
+@pytest.mark.quick_cases("BytePairTokenizer")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("cls", [BytePairTokenizer, SentencePieceTokenizer, WordPieceTokenizer])
 def test_the_longest_of_several_that_begin_alike(cls):
@@ -136,6 +139,7 @@ def test_no_mask(cls):
         _ = tokenizer_of(cls).mask_id
 
 
+@pytest.mark.quick_cases("Pretrainer")
 @pytest.mark.parametrize("task", [MaskedLM, Pretrainer])
 def test_tasks_that_mask_are_refused(task):
     tokenizer = tokenizer_of(BytePairTokenizer)

@@ -110,6 +110,7 @@ def test_all_patterns_agree() -> None:
         assert list_words(text) == [match[0] for match in full.finditer(text)], ascii(text)
 
 
+@pytest.mark.slow
 def test_kinds_are_those_of_python() -> None:
     starts, kinds = character_kinds()
     of_each = kinds[starts.searchsorted(range(0x110000), side="right") - 1].tolist()

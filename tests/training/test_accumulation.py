@@ -44,6 +44,7 @@ def train(optimizer, batches):
     return states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [AdamW, LAMB])
 def test_several_batches_equal_one_of_all(kind):
     parts = [gradient(step) for step in range(COUNT * UPDATES)]

@@ -46,6 +46,7 @@ def test_the_losses():
     assert DistillationLoss.from_config(layer.get_config()).get_config() == layer.get_config()
 
 
+@pytest.mark.slow
 def test_padded_embeddings(teacher):
     """Checkpoints may have more of them than there are tokens."""
     config = {**teacher.backbone.get_config(), "vocabulary_size": teacher.backbone.vocabulary_size + 5, "name": None}
@@ -88,6 +89,7 @@ def test_a_teacher_with_frozen_layers(teacher):
     assert len(student.non_trainable_weights) == len(teacher.non_trainable_weights)
 
 
+@pytest.mark.slow
 def test_a_teacher_with_lora(teacher):
     """Students and copies have its updates."""
     teacher.backbone.enable_lora(2)
@@ -107,6 +109,7 @@ def test_a_student_of_albert_repeats_its_blocks_less_often():
         np.testing.assert_array_equal(to_numpy(mine), to_numpy(known))
 
 
+@pytest.mark.slow
 def test_float16_scales_the_loss(teacher, eager):
     student, callback = smaller(teacher.copy_with(dtype="mixed_float16"), 1), keras.callbacks.Callback()
     distill(student, teacher, tiny_texts(3), callbacks=[callback], verbose=0)
@@ -114,6 +117,7 @@ def test_float16_scales_the_loss(teacher, eager):
     assert np.isfinite([float(np.abs(to_numpy(weight)).max()) for weight in student.weights]).all()
 
 
+@pytest.mark.slow
 def test_the_schedule_counts_updates(teacher, eager):
     optimizer = AdamW(0.1, gradient_accumulation_steps=4)
     distill(smaller(teacher, 1), teacher, tiny_texts(7), epochs=4, batch_size=1, optimizer=optimizer, verbose=0)
@@ -126,6 +130,7 @@ def divergence(student, teacher, texts):
     return (np.exp(theirs) * (theirs - ours)).sum(axis=-1).mean()
 
 
+@pytest.mark.quick_cases("distilbert")
 @pytest.mark.compiled
 @pytest.mark.parametrize("family", ["bert", pytest.param("distilbert", marks=pytest.mark.slow)])
 def test_a_student_comes_closer_to_its_teacher(teacher, family):
@@ -155,6 +160,7 @@ def test_a_student_comes_closer_to_its_teacher(teacher, family):
         assert variable.trainable
 
 
+@pytest.mark.slow
 def test_errors(teacher):
     student = smaller(teacher, 1)
     with pytest.raises(TypeError, match=r"`teacher` must be a .*MaskedLM`, got TextClassifier"):
@@ -214,6 +220,7 @@ def expected_loss(kind, student, teacher, texts):
     return 4 * (divergence[mask] if kind == "tagger" else divergence).mean() + cosine[mask].mean()
 
 
+@pytest.mark.quick_cases("classifier")
 @pytest.mark.parametrize("kind", TASKS)
 def test_the_loss_of_a_task(kind, eager):
     """One step with a learning rate of 0 and no dropout reports the loss of the weights as they are."""
@@ -225,6 +232,7 @@ def test_the_loss_of_a_task(kind, eager):
     assert history["loss"][0] == pytest.approx(expected_loss(kind, student, teacher, texts), rel=1e-4)
 
 
+@pytest.mark.quick_cases("embedder")
 @pytest.mark.compiled
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_task_comes_closer_to_its_teacher(kind):
@@ -242,6 +250,7 @@ def test_a_task_comes_closer_to_its_teacher(kind):
         np.testing.assert_array_equal(to_numpy(weight), value)
 
 
+@pytest.mark.slow
 def test_labels_add_their_loss(eager):
     teacher = make_teacher("classifier")
     student = smaller(teacher, 1).copy_with(dropout=0.0)
@@ -256,6 +265,7 @@ def test_labels_add_their_loss(eager):
     assert "accuracy" not in soft
 
 
+@pytest.mark.slow
 def test_the_teacher_has_no_dropout(eager):
     teacher = tiny_task(TextClassifier, families()["bert"], num_classes=3, dropout=0.9)
     draw_weights(teacher)
@@ -267,6 +277,7 @@ def test_the_teacher_has_no_dropout(eager):
     assert history["loss"][0] == pytest.approx(expected_loss("classifier", student, teacher, tiny_texts(5)), rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classifier", "embedder"])
 def test_a_teacher_with_another_tokenizer(kind, eager):
     """Each reads its own tokens; only what both predict for whole texts is compared."""
@@ -295,6 +306,7 @@ def test_a_teacher_with_another_tokenizer(kind, eager):
             distill(student, shorter, texts, weights=(1, 1, 1))
 
 
+@pytest.mark.slow
 def test_errors_of_tasks():
     teacher = make_teacher("classifier")
     with pytest.raises(ValueError, match=r"must have the same `class_names`, got \['0', '1'\]"):

@@ -91,6 +91,7 @@ def apply_gradients(optimizer, variables, task, x, y):
     )
 
 
+@pytest.mark.slow_cases("inf-turns2")
 @pytest.mark.parametrize(
     ("temperature", "turns"),
     [(2, [2, 1]), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, [4, 1]), (math.inf, [1, 1])))],

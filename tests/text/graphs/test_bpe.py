@@ -90,6 +90,7 @@ def test_all_short_texts(tokenizer: BytePairTokenizer, longest: int) -> None:
     assert_same(tokenizer, ("".join(text) for n in range(longest + 1) for text in itertools.product(letters, repeat=n)))
 
 
+@pytest.mark.slow_cases("a{0}1{0}!-some")
 @EVERY_CODE_POINT
 @pytest.mark.parametrize("form", ["a{0}1{0}!", " {0}s' {0}"])
 def test_every_code_point(form: str, codes: list[str]) -> None:
@@ -116,6 +117,7 @@ def test_every_code_point_before_a_mask(step: int) -> None:
     assert_same(BytePairTokenizer(BASE, []), map("x {}<mask>".format, [*spaces, *map(chr, range(0, 0x3100, step))]))
 
 
+@pytest.mark.quick_cases("15")
 @pytest.mark.parametrize("lists", [5, pytest.param(15, marks=pytest.mark.slow)])
 def test_merges_in_any_order(lists: int) -> None:
     """Lists that no trainer writes: pairs that overlap, that come twice, and that come before their parts."""
@@ -156,6 +158,7 @@ def published(shared: Callable[[str], Path]) -> BytePairTokenizer:
     return BytePairTokenizer([*SPECIAL, *sorted(vocabulary, key=vocabulary.__getitem__)], merges)
 
 
+@pytest.mark.quick_cases("1")
 @pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
 def test_real_lines(published: BytePairTokenizer, shared: Callable[[str], Path], step: int) -> None:
     with lzma.open(shared("data/pretrain/books-dev.txt.xz"), "rt", encoding="utf-8") as file:
@@ -164,11 +167,13 @@ def test_real_lines(published: BytePairTokenizer, shared: Callable[[str], Path],
     assert_same(published, lines[::step])
 
 
+@pytest.mark.quick_cases("all")
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_varied_texts_with_published_merges(texts: list[str | bytes], published: BytePairTokenizer) -> None:
     assert_same(published, texts)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_packing_equals_the_python_path(tokenizer: BytePairTokenizer) -> None:
     packing = Packing(start="<s>", end="</s>", between=("</s>", "</s>"), segments=False)
@@ -187,6 +192,7 @@ def as_function(graph: BytePairGraph) -> tf.types.experimental.PolymorphicFuncti
     return tf.function(graph.__call__, input_signature=[tf.TensorSpec([None], tf.string)])
 
 
+@pytest.mark.slow
 def test_ops_that_servers_know(tokenizer: BytePairTokenizer) -> None:
     graph = as_function(BytePairGraph(tokenizer)).get_concrete_function().graph.as_graph_def()
     check_ops(graph)

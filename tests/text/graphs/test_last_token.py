@@ -13,6 +13,7 @@ from lmzoo.text.validate_text import collect_warnings
 pytestmark = pytest.mark.tf_only
 
 
+@pytest.mark.slow
 def test_packing_equals_the_python_path():
     preprocessor, texts = tiny_preprocessor(FAMILY), tiny_texts()
     preprocessor.sequence_length = 9

@@ -36,6 +36,7 @@ def quietly(function, *arguments, **settings):
         return function(*arguments, **settings)
 
 
+@pytest.mark.slow_cases("2-bert-auto-None", "2-xlnet-2-3")
 @pytest.mark.parametrize(
     ("family", "windows", "stride"), [("bert", "auto", None), ("xlnet", 2, 3), ("elmo", "auto", 5)]
 )
@@ -58,6 +59,7 @@ def test_windows_of_texts_are_those_of_python(family, windows, stride, columns):
             np.testing.assert_array_equal(result[name], values, name)
 
 
+@pytest.mark.slow_cases("bert-auto-None")
 @pytest.mark.parametrize(
     ("family", "windows", "stride"), [("bert", "auto", None), ("xlnet", 2, 3), ("elmo", "auto", 13)]
 )

@@ -79,6 +79,13 @@ def preprocessor() -> Preprocessor:
     return Preprocessor(tokenizer, packing, sequence_length=11)
 
 
+@pytest.mark.slow_cases(
+    "some-False-None-True",
+    "some-False-True-False",
+    "some-False-True-True",
+    "some-True-False-True",
+    "some-True-None-True",
+)
 @pytest.mark.parametrize(("lowercase", "strip_accents", "split_on_cjk"), OPTIONS)
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_ids_equal_the_python_path(
@@ -114,6 +121,7 @@ def test_every_code_point(codes: list[str], options: tuple[bool, bool | None, bo
     compare_words(WordPieceTokenizer(SPECIAL, *options), texts)
 
 
+@pytest.mark.slow
 def test_order_of_combining_marks() -> None:
     # Marks that stay when accents are stripped, one of each combining class; U+0E31 goes, but they do not pass it.
     staying = "\u302e\u1b44\u08d4\U00011446\U0001d165\U0001d16d\U0001d15e"
@@ -154,6 +162,7 @@ def test_only_tokenizers() -> None:
         graph_tokenizer("vocab.txt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sequence_length", "between", "segments"),
     [
@@ -188,6 +197,7 @@ def test_packing_equals_the_python_path(
             np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+@pytest.mark.slow
 def test_truncated_names_the_rows(preprocessor: Preprocessor) -> None:
     pack = graph_packer(preprocessor)  # 11 tokens: 9 of a text, 8 of a pair
     assert pack(["a " * 9, "a " * 10, ""])["truncated"].numpy().tolist() == [False, True, False]
@@ -195,6 +205,7 @@ def test_truncated_names_the_rows(preprocessor: Preprocessor) -> None:
     assert pairs["truncated"].numpy().tolist() == [False, True, True, True]
 
 
+@pytest.mark.slow
 def test_steps_in_python_are_refused(preprocessor: Preprocessor) -> None:
     class MarkupRemover(Preprocessor):
         def encode(self, texts, pairs=None):

@@ -126,6 +126,7 @@ def test_no_words(graph: tf.Module) -> None:
 # === Real text ===
 
 
+@pytest.mark.quick_cases("data/pos_ewt/en_ewt-ud-dev.conllu.gz")
 @pytest.mark.parametrize("path", ["data/sst2/stsa.binary.train", "data/pos_ewt/en_ewt-ud-dev.conllu.gz"])
 def test_real_lines(graph: tf.Module, shared: Callable[[str], Path], path: str) -> None:
     file = shared(path)
@@ -152,6 +153,7 @@ def test_sentences_of_the_original(graph: tf.Module, shared: Callable[[str], Pat
 # === Packing ===
 
 
+@pytest.mark.slow_cases("tokenizer0-5")
 @pytest.mark.parametrize(
     ("tokenizer", "sequence_length"),
     [

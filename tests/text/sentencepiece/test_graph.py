@@ -29,6 +29,7 @@ OPTIONS = [(True, False), (False, False), (True, True), (False, True)]  # lowerc
 pytestmark = pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 
 
+@pytest.mark.quick_cases("all-True-False", "all-False-False", "all-True-True", "all-False-True")
 @pytest.mark.parametrize(("lowercase", "keep_accents"), OPTIONS)
 def test_ids_equal_the_python_path(
     model: bytes, texts: list[str | bytes], equal_or_tied: Callable[..., int], lowercase: bool, keep_accents: bool
@@ -47,6 +48,7 @@ def test_ids_equal_the_python_path(
     assert checked > 8.4 * len(texts)
 
 
+@pytest.mark.slow_cases("True-False-some")
 @EVERY_CODE_POINT
 @pytest.mark.parametrize(("lowercase", "keep_accents"), [(True, False), (False, True)])
 def test_every_code_point(model: bytes, codes: list[str], lowercase: bool, keep_accents: bool) -> None:
@@ -67,6 +69,7 @@ def test_neighbors_do_not_matter(strings: list[str]) -> None:
         assert clean(text, characters) == " ".join(whole.normalize_str(text).split()), ascii(text)
 
 
+@pytest.mark.slow
 def test_special_tokens(tokenizer: SentencePieceTokenizer) -> None:
     texts = ["[CLS]a [MASK]b[SEP]", "0[PAD]<pad><unk>1", "[MASK][MASK]", "''[MASK]'", "", "[MA\x01SK]", "\x01\x02\x7f2"]
     graph = graph_tokenizer(tokenizer)
@@ -85,6 +88,7 @@ def test_a_comma_after_a_digit(tokenizer: SentencePieceTokenizer) -> None:
     assert tokenizer.splits.keys().isdisjoint(np.concatenate(found))
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_characters(tokenizer: SentencePieceTokenizer) -> None:
     text = "the book was never dull, it cost 9,200 ﬁné [MASK] " * 2000
     assert graph_tokenizer(tokenizer)([text]).to_list() == tokenizer.tokenize([text])
@@ -138,6 +142,7 @@ def packing_module(preprocessor: Preprocessor) -> tf.Module:
     return module
 
 
+@pytest.mark.slow
 def test_packing_equals_the_python_path_in_ops_that_servers_know(preprocessor: Preprocessor) -> None:
     module = packing_module(preprocessor)
     texts = ["the book", "", "in 2014, we read 9,200 books", "[MASK] é", "9,"]
