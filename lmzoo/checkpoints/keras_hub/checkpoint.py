@@ -55,6 +55,7 @@ class KerasHubLayout(Layout):
     Attributes:
         prefix: Prefix of the family's class names in KerasHub, or "" to derive it from lmzoo's.
         head_activation: Activation in the masked language modeling head, independent of the backbone's.
+        head_epsilon: Epsilon of that head's LayerNorm, or None for the backbone's.
         block: Name of the blocks in the file, without a number. The first block has no number; in tables it has 0.
         group_size: Name of the argument that counts the blocks of a group, or "" without groups. Files number the
             blocks of all groups consecutively; tables number them by group and position in the group.
@@ -63,6 +64,7 @@ class KerasHubLayout(Layout):
 
     prefix: str = ""
     head_activation: str = "gelu"
+    head_epsilon: float | None = 1e-5
     block: str = "transformer_encoder"
     group_size: str = ""
     has_tokenizer: bool = True
@@ -213,8 +215,9 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     unknown_keys = layout.config.unknown(config["config"])
     _refuse_other_networks(family, unknown_keys, file)
     reader = KeyReader()
-    head_settings = (keras_hub_prefix(family), layout.head_activation, arguments["hidden_dim"])
-    head, head_arguments = find_head(directory, *head_settings, reader)
+    epsilon = arguments["layer_norm_epsilon"] if layout.head_epsilon is None else layout.head_epsilon
+    masked_lm = {"activation": layout.head_activation, "layer_norm_epsilon": epsilon}
+    head, head_arguments = find_head(directory, keras_hub_prefix(family), masked_lm, arguments["hidden_dim"], reader)
     length = preprocessor_length(directory, reader) if head else None
     reader.warn()
 
@@ -223,7 +226,7 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
         backbone = join_heads(file, arguments["num_heads"], _find_heads_axis)
         if layout.group_size:
             backbone = _number_by_group(backbone, layout.block, arguments[layout.group_size])
-        has_head_weights = head and layout.heads[head]
+        has_head_weights = head and layout.heads.get(head)
         return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_head_weights else backbone
 
     modules = {"modules": describe(head_arguments)} if head == "embedding" else {}

@@ -11,7 +11,7 @@ from lmzoo.common.arguments import is_integer
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import PREPROCESSOR_FILE, TASK_FILE, TOKENIZER_FILE, read_json, write_json
 
-_HEAD = "head/"  # prefix of the head's tensors, since their file repeats names of the backbone's file
+HEAD_PREFIX = "head/"  # prefix of the head's tensors, since their file repeats names of the backbone's file
 # Kind of head -> class name in KerasHub without the family's prefix.
 _CLASSES = {"classification": "TextClassifier", "embedding": "TextEmbedder", "masked_lm": "MaskedLM"}
 _IGNORED = ("backbone", "dtype", "name", "preprocessor", "trainable")
@@ -28,7 +28,6 @@ _EMBEDDER = ConfigTable(
     ignored=_IGNORED,
 )
 _MASKED_LM = ConfigTable(keys={}, ignored=_IGNORED)
-_EPSILON = 1e-5  # of LayerNorm in the masked language modeling head, for every backbone
 
 # Settings of masks are those of training in KerasHub.
 _PREPROCESSOR = ConfigTable(
@@ -40,7 +39,7 @@ _PREPROCESSOR = ConfigTable(
     ),
 )  # fmt: skip
 
-HEAD_IGNORED = {rf"{_HEAD}optimizer/.*": "the optimizer's state"}
+HEAD_IGNORED = {rf"{HEAD_PREFIX}optimizer/.*": "the optimizer's state"}
 
 
 def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
@@ -52,23 +51,23 @@ def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
     """
     classifier = {"classifier/dense": "dense", "classifier/logits": "dense_1"}
     masked_lm = {f"masked_lm_head/{name}": f"masked_lm_head/_intermediate_{name}" for name in ("dense", "layer_norm")}
-    bias = Row(f"{_HEAD}layers/masked_lm_head/vars/0")
+    bias = Row(f"{HEAD_PREFIX}layers/masked_lm_head/vars/0")
     return {
         **({"embedding": {}} if embedder else {}),
-        "classification": keras_layers(classifier if dense else {"classifier/logits": "dense"}, _HEAD),
-        "masked_lm": {**keras_layers(masked_lm, _HEAD), "masked_lm_head/output_bias": bias},
+        "classification": keras_layers(classifier if dense else {"classifier/logits": "dense"}, HEAD_PREFIX),
+        "masked_lm": {**keras_layers(masked_lm, HEAD_PREFIX), "masked_lm_head/output_bias": bias},
     }
 
 
 def find_head(
-    directory: Path, prefix: str, activation: str, hidden_dim: int, reader: KeyReader
+    directory: Path, prefix: str, masked_lm: Arguments, hidden_dim: int, reader: KeyReader
 ) -> tuple[str | None, Arguments]:
     """Return the kind and the task constructor arguments of the stored head, or (None, {}) if it is unsupported.
 
     Args:
         directory: Directory of the checkpoint.
         prefix: Prefix of the family's class names in KerasHub.
-        activation: Activation in the family's masked language modeling head.
+        masked_lm: Constructor arguments of the family's masked language modeling head.
         hidden_dim: Width of the backbone.
         reader: Reader of files that people edit.
 
@@ -85,7 +84,7 @@ def find_head(
         raise PresetError(f"{file} lacks the `config` of {name}.")
     if kind == "masked_lm":
         reader.read(_MASKED_LM, config, file)
-        return kind, {"activation": activation, "layer_norm_epsilon": _EPSILON}
+        return kind, masked_lm
     if kind == "embedding":
         arguments = reader.read(_EMBEDDER, config, file)
         normalize = arguments["normalize"]
@@ -156,5 +155,5 @@ def _serialize(name: str, config: Arguments) -> Arguments:
 def with_head(backbone: TensorFile, head: TensorFile) -> TensorFile:
     """Combine the tensors in a backbone's file and in its head's file; the head's names begin with "head/"."""
     places = {name: Place(backbone, name) for name in backbone.names()}
-    places |= {_HEAD + name: Place(head, name) for name in head.names()}
+    places |= {HEAD_PREFIX + name: Place(head, name) for name in head.names()}
     return PlacedTensors(backbone.path.parent, places)

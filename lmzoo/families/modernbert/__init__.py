@@ -1,7 +1,7 @@
 """The ModernBERT family."""
 
 from lmzoo.families.modernbert.backbone import ModernBertBackbone, ModernBertConfig
-from lmzoo.families.modernbert.checkpoints import HUGGING_FACE
+from lmzoo.families.modernbert.checkpoints import HUGGING_FACE, KERAS_HUB
 from lmzoo.registry.family import Family, register_family
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
@@ -19,7 +19,7 @@ FAMILY = Family(
     token_heads=True,
     # 30% of the tokens (Warner et al., 2024, section 2.2).
     masking=Masking(probability=0.3, rounding="random"),
-    checkpoints={"hf": HUGGING_FACE},
+    checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB},
     variants=({"global_attention_every": 2, "local_attention_window": 5, "activation": "gelu_tanh"},),
     tiny=ModernBertConfig(
         vocabulary_size=317,

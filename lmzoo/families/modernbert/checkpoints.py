@@ -1,14 +1,16 @@
-"""Layout of ModernBERT checkpoints from transformers 4 and 5."""
+"""Layouts of ModernBERT checkpoints from transformers 4 and 5 and from KerasHub."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.config_table import JsonObject, require_value
-from lmzoo.checkpoints.engine import TRANSPOSED, Row, torch_modules
+from lmzoo.checkpoints.config_table import ConfigTable, JsonObject, require_value
+from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Row, Transform, keras_layers, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.hugging_face.checkpoint import add_prefixes, hugging_face_layout, own_config_table
+from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, KerasHubLayout, number_first
+from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, HEAD_PREFIX
 from lmzoo.common.arguments import is_integer
 
 _FULL = "full_attention"
@@ -42,6 +44,7 @@ _IGNORED = (
 )  # fmt: skip
 # Written as null: transformers' default ids fit the published vocabulary, but possibly not the model's.
 _TOKEN_IDS = ("bos_token_id", "cls_token_id", "eos_token_id", "pad_token_id", "sep_token_id")
+_PROJECTIONS = ("query", "key", "value")
 _HEAD = {"dense": "head.dense", "layer_norm": "head.norm", "logits": "classifier"}
 
 
@@ -110,10 +113,9 @@ def _read_wavelength(stored: JsonObject, file: Path | str, kind: str) -> Any:
     return settings.get("rope_theta", value)
 
 
-def _parts(layer: str, module: str, names: tuple[str, ...]) -> dict[str, Row]:
+def _parts(layer: str, tensor: str, names: tuple[str, ...], transform: Transform) -> dict[str, Row]:
     """Return the mapping rows for kernels that are stored together in one tensor of a block."""
-    rows = {name: Row(f"layers.{{i}}.{module}.weight", TRANSPOSED, part) for part, name in enumerate(names)}
-    return {f"block_{{i}}/{layer}{name}/kernel": row for name, row in rows.items()}
+    return {f"block_{{i}}/{layer}{name}/kernel": Row(tensor, transform, part) for part, name in enumerate(names)}
 
 
 def _head(layer: str) -> dict[str, str]:
@@ -161,8 +163,8 @@ HUGGING_FACE = hugging_face_layout(
                 "final_norm": "final_norm",
             }
         ),
-        **_parts("attention/", "attn.Wqkv", ("query", "key", "value")),
-        **_parts("", "mlp.Wi", ("intermediate_dense", "gate_dense")),
+        **_parts("attention/", "layers.{i}.attn.Wqkv.weight", _PROJECTIONS, TRANSPOSED),
+        **_parts("", "layers.{i}.mlp.Wi.weight", ("intermediate_dense", "gate_dense"), TRANSPOSED),
     },
     masked_lm=("head.dense", "head.norm", "decoder.bias"),
     head_activation="gelu",
@@ -171,4 +173,51 @@ HUGGING_FACE = hugging_face_layout(
     answers=_head("span_head"),
     pooling="classifier_pooling",
     copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
+)
+
+_BLOCK = "modern_bert_encoder_layer"
+_BLOCK_LAYERS = {
+    "attention/output_dense": "attn/output_dense",
+    "attention_layer_norm": "attn_norm",
+    "intermediate_dense": "mlp/wi_0",
+    "gate_dense": "mlp/wi_1",
+    "output_dense": "mlp/wo",
+    "output_layer_norm": "mlp_norm",
+}
+_SHARED_KEYS = (
+    "vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "layer_norm_epsilon",
+    "local_attention_window", "rotary_max_wavelength", "local_rotary_max_wavelength",
+)  # fmt: skip
+
+# Of KerasHub 0.33. Its classifier is left out: the head has a tanh and biases, and no LayerNorm.
+KERAS_HUB = KerasHubLayout(
+    name="KerasHub",
+    block=_BLOCK,
+    head_epsilon=None,
+    config=ConfigTable(
+        keys={**{key: key for key in _SHARED_KEYS}, "global_attn_every_n_layers": "global_attention_every"},
+        omitted=("dropout", "max_sequence_length"),
+        ignored=IGNORED_KEYS,
+    ),
+    backbone={
+        **keras_layers(
+            {
+                "embeddings/token_embedding": "reversible_embedding",
+                "embeddings/layer_norm": "layer_normalization",
+                **{f"block_{{i}}/{layer}": f"{_BLOCK}_{{i}}/{stored}" for layer, stored in _BLOCK_LAYERS.items()},
+                "final_norm": "layer_normalization_1",
+            }
+        ),
+        **_parts("attention/", f"layers/{_BLOCK}_{{i}}/attn/qkv/vars/0", _PROJECTIONS, SAME),
+    },
+    heads={
+        "masked_lm": {
+            **keras_layers(
+                {"masked_lm_head/dense": "dense", "masked_lm_head/layer_norm": "layer_normalization"}, HEAD_PREFIX
+            ),
+            "masked_lm_head/output_bias": Row(f"{HEAD_PREFIX}vars/0"),
+        }
+    },
+    ignored=HEAD_IGNORED,
+    aliases=number_first(_BLOCK),
 )
