@@ -1,4 +1,4 @@
-"""Draws the figure of permutation language modeling: an order, and which tokens each prediction sees.
+"""Figure of permutation language modeling: a random order, and the tokens that each prediction sees.
 
 `examples/pictures.py` calls `draw`.
 """
@@ -18,7 +18,7 @@ COLORS = {"known": "#cfe3ff", "predicted before": "#ffe2b8"}
 
 
 def draw(path: Path, seed: int = 9) -> None:
-    """Write the figure."""
+    """Draw the figure and save it to `path`."""
     known = np.ones((1, len(WORDS)), bool)
     known[0, PREDICTED] = False
     order = factorization_order(known, np.array([len(WORDS)]), np.random.default_rng(seed), parts=1)[0]
