@@ -1,11 +1,11 @@
-"""Measures claims of papers and lectures, and writes the page of their verdicts.
+"""Test claims of papers and lectures, and write the page with the verdicts.
 
-    python -m benchmarks.evidence [CLAIM ...] --data DATA --work WORK   runs what is missing, of all claims by default
-    python -m benchmarks.evidence --list                                the claims and their verdicts
-    python -m benchmarks.evidence --table                               writes docs/evidence from the results
+    python -m benchmarks.evidence [CLAIM ...] --data DATA --work WORK   do the missing runs, by default of all claims
+    python -m benchmarks.evidence --list                                print the claims and their verdicts
+    python -m benchmarks.evidence --table                               write docs/evidence from the results
 
-Each finished run is stored in `results/evidence_<claim>.json`, and a stopped one continues. `--trial` shows within
-minutes that an experiment works: tiny sizes, results in WORK.
+Finished runs are stored in `results/evidence_<claim>.json`; a stopped command continues. `--trial` shows within minutes
+that an experiment works, with tiny sizes and results in WORK.
 """
 
 from __future__ import annotations
