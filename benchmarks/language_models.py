@@ -169,8 +169,8 @@ def run_bilm(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, 
     model.fit(documents, batch_size=options.batch_size, epochs=options.epochs, verbose=options.verbose)
     seconds = time.perf_counter() - start
     held_out, total = texts.as_words(texts.held_out), 0.0
-    for document, found in zip(held_out, model.predict(held_out, verbose=0), strict=True):
-        total += float(found[: len(document[0]), 0].sum(dtype="float64"))  # forward direction, without the end
+    for document, predictions in zip(held_out, model.predict(held_out, verbose=0), strict=True):
+        total += float(predictions[: len(document[0]), 0].sum(dtype="float64"))  # forward direction, without the end
     return row(-total / texts.counts[1], model.count_params(), seconds, None)
 
 

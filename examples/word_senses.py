@@ -5,9 +5,9 @@
 The model reads sentences that use the word in different senses, and each layer gives the word a vector. The script
 prints for each layer the mean cosine of two uses of the same sense ("within"), the mean cosine of two uses of different
 senses ("between"), and the difference of the two, the gap. For comparison it prints two more gaps: "chance" is the gap
-that 95 of 100 random assignments of senses to the same vectors stay below; "random weights" is the gap of a model of the
-same shape that has learned nothing, but sees the same neighboring words. Layer 0 does not see neighbors: a gap there
-comes from the word's position in the sentence or, in a cased model, from "Apple" and "apple".
+that 95 of 100 random assignments of senses to the same vectors stay below; "random weights" is the gap of a model of
+the same shape that has learned nothing, but sees the same neighboring words. Layer 0 does not see neighbors: a gap
+there comes from the word's position in the sentence or, in a cased model, from "Apple" and "apple".
 
 `--preset` takes the same names as `from_preset`: a name that `lmzoo presets` lists, a directory,
 `hf://google-bert/bert-base-uncased`, or the directory of a published ELMo (`*options.json`, `*weights.hdf5`). The plot

@@ -112,10 +112,10 @@ def relative(path: Path) -> str:
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_no_import_points_to_a_higher_floor(path: Path) -> None:
-    own = floor_of(module_name(path))
-    assert own >= 0, f"{relative(path)} is in no package of FLOORS"
+    floor = floor_of(module_name(path))
+    assert floor >= 0, f"{relative(path)} is in no package of FLOORS"
     for name in imports_of(path):
-        assert floor_of(name) <= own, f"{relative(path)} imports {name}, which is on a higher floor"
+        assert floor_of(name) <= floor, f"{relative(path)} imports {name}, which is on a higher floor"
 
 
 def test_contributing_lists_the_floors() -> None:

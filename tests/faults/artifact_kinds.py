@@ -181,10 +181,10 @@ def embedder(version: int) -> Any:
         {"kind": "dropout", "rate": 0.1},
     ]
     backbone, prompts = tiny_backbone(families()["bert"], num_layers=1), {"query": "the "}
-    made = TextEmbedder(backbone, preprocessor_of("bert"), ["cls", "mean"], projection=layers, prompts=prompts)
+    model = TextEmbedder(backbone, preprocessor_of("bert"), ["cls", "mean"], projection=layers, prompts=prompts)
     for _ in range(1 + version):
-        randomize(made)
-    return made
+        randomize(model)
+    return model
 
 
 def save_sentence_transformers(folder: Path, version: int) -> None:

@@ -99,8 +99,8 @@ def write_false_size(path: Path) -> None:
     """Write a zip file whose central directory claims one byte for a member of 80 MB."""
     write_zip_of_zeros(path, 1, 80 << 20)
     data = bytearray(path.read_bytes())
-    place = data.index(b"PK\1\2")
-    data[place + 24 : place + 28] = (1).to_bytes(4, "little")
+    start = data.index(b"PK\1\2")
+    data[start + 24 : start + 28] = (1).to_bytes(4, "little")
     path.write_bytes(data)
 
 

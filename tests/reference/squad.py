@@ -71,12 +71,12 @@ def label_pieces(
     if " ".join(split_words(text)[0]) not in " ".join(words[first : last + 1]):
         return None
     pieces: list[str] = []
-    begins: list[int] = []
+    word_starts: list[int] = []
     for word in words:
-        begins.append(len(pieces))
+        word_starts.append(len(pieces))
         pieces += tokenize(word)
-    low = begins[first]
-    high = begins[last + 1] - 1 if last + 1 < len(words) else len(pieces) - 1
+    low = word_starts[first]
+    high = word_starts[last + 1] - 1 if last + 1 < len(words) else len(pieces) - 1
     answer = " ".join(tokenize(text))
     for new_low in range(low, high + 1):
         for new_high in range(high, new_low - 1, -1):
