@@ -61,7 +61,7 @@ class ArtifactKind:
     """
 
     path: str
-    save: Callable[[Path, int], None]
+    save: Callable[[Path, int], object]
     load: Callable[[Path], Content]
     vouched: bool = False
     forks: bool = True
@@ -255,11 +255,7 @@ def tensor_kind(
         with contextlib.closing(file) if hasattr(file, "close") else contextlib.nullcontext():
             return {name: file.read(name) for name in file.names()}
 
-    return ArtifactKind(path, lambda folder, version: void(write(folder / path, tensors(version))), load, **flags)
-
-
-def void(_: object) -> None:
-    """Return None whatever the argument."""
+    return ArtifactKind(path, lambda folder, version: write(folder / path, tensors(version)), load, **flags)
 
 
 def write_sharded(folder: Path, all_tensors: Tensors) -> None:

@@ -13,6 +13,7 @@ import textwrap
 import time
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,42 +48,31 @@ def test_members_with_paths_outside_the_archive_are_not_written(kind: str, sandb
         assert outcome.ended == "error" or "\0" in name, name
 
 
-@pytest.mark.parametrize(
-    "type_", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE]
-)
-@pytest.mark.parametrize("target", ["/etc/passwd", "../secret", "model"])
-def test_links_and_devices_are_refused(type_: bytes, target: str, sandbox: Sandbox) -> None:
+LINKS_AND_DEVICES = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE]
+
+
+@pytest.mark.parametrize("type_", LINKS_AND_DEVICES)
+def test_links_and_devices_are_refused(type_: bytes, sandbox: Sandbox) -> None:
     (sandbox.folder / "secret").write_text("secret")
-    with tarfile.open(sandbox.folder / "it.tgz", "w:gz") as archive:
-        info = tarfile.TarInfo("model")
-        info.type, info.linkname = type_, target
-        archive.addfile(info)
-        inside = tarfile.TarInfo("model/made")  # would be written through the link
-        inside.size = 1
-        archive.addfile(inside, io.BytesIO(b"x"))
-    sandbox.assert_refused("archive", sandbox.folder / "it.tgz", "a link or device")
+    for target in ("/etc/passwd", "../secret", "model"):
+        with tarfile.open(sandbox.folder / "it.tgz", "w:gz") as archive:
+            info = tarfile.TarInfo("model")
+            info.type, info.linkname = type_, target
+            archive.addfile(info)
+            inside = tarfile.TarInfo("model/made")  # would be written through the link
+            inside.size = 1
+            archive.addfile(inside, io.BytesIO(b"x"))
+        sandbox.assert_refused("archive", sandbox.folder / "it.tgz", "a link or device")
     with zipfile.ZipFile(sandbox.folder / "it.zip", "w") as archive:
         info = zipfile.ZipInfo("model")
         info.external_attr = (stat.S_IFLNK if type_ in (tarfile.SYMTYPE, tarfile.LNKTYPE) else stat.S_IFIFO) << 16
-        archive.writestr(info, target)
+        archive.writestr(info, "../secret")
     sandbox.assert_refused("archive", sandbox.folder / "it.zip", "a link or device")
 
 
-def write_zip_of_zeros(path: Path, members: int, size: int) -> None:
+def write_zip_of_zeros(path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for number in range(members):
-            with archive.open(f"{number}", "w") as member:
-                for _ in range(size >> 20):
-                    member.write(bytes(1 << 20))
-
-
-def write_tar_of_zeros(path: Path, size: int) -> None:
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        info = tarfile.TarInfo("x")
-        info.size = size
-        file.write(info.tobuf())
-        for _ in range(size >> 20):
-            file.write(bytes(1 << 20))
+        archive.writestr("x", bytes(80 << 20))
 
 
 def write_long_header(path: Path) -> None:
@@ -95,25 +85,11 @@ def write_long_header(path: Path) -> None:
             file.write(b"x" * (1 << 20))
 
 
-def write_false_size(path: Path) -> None:
-    """Write a zip file whose central directory claims one byte for a member of 80 MB."""
-    write_zip_of_zeros(path, 1, 80 << 20)
-    data = bytearray(path.read_bytes())
-    start = data.index(b"PK\1\2")
-    data[start + 24 : start + 28] = (1).to_bytes(4, "little")
-    path.write_bytes(data)
-
-
-def test_archives_that_unpack_to_far_more_than_their_size_are_refused(sandbox: Sandbox) -> None:
-    for name, make in {
-        "a.zip": lambda path: write_zip_of_zeros(path, 1, 80 << 20),
-        "b.zip": lambda path: write_zip_of_zeros(path, 1001, 0),
-        "c.zip": write_false_size,
-        "d.tgz": lambda path: write_tar_of_zeros(path, 80 << 20),
-        "e.tgz": write_long_header,
-    }.items():
-        make(sandbox.folder / name)
-        sandbox.assert_refused("archive", sandbox.folder / name, f"^{name} ")
+@pytest.mark.parametrize(("name", "write_bomb"), [("a.zip", write_zip_of_zeros), ("a.tgz", write_long_header)])
+def test_a_bomb_is_refused(name: str, write_bomb: Callable[[Path], None], sandbox: Sandbox) -> None:
+    """`tests/files/test_archives.py` has other bombs; here, the memory and the disk of a whole process are watched."""
+    write_bomb(sandbox.folder / name)
+    sandbox.assert_refused("archive", sandbox.folder / name, f"^{name} ")
 
 
 # === Pickles ===

@@ -35,9 +35,9 @@ def layer_norm(x: np.ndarray, w: Weights, name: str, epsilon: float) -> np.ndarr
     return centered / np.sqrt(variance + epsilon) * w[f"{name}/LayerNorm/gamma"] + w[f"{name}/LayerNorm/beta"]
 
 
-def softmax(x: np.ndarray) -> np.ndarray:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
+def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    powers = np.exp(x - x.max(axis, keepdims=True))
+    return powers / powers.sum(axis, keepdims=True)
 
 
 class Bert:

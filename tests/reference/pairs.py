@@ -7,14 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def softmax(x, axis):
-    powers = np.exp(x - x.max(axis=axis, keepdims=True))
-    return powers / powers.sum(axis=axis, keepdims=True)
+from tests.reference.bert import softmax
+from tests.reference.left_to_right import sigmoid
 
 
 def lstm(weights, prefix, x):
