@@ -48,8 +48,8 @@ TITLES = {"": "preset as it is", "films": "and text about films", "unlabeled": "
 def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
-    parser.add_argument("--work", type=Path, required=True, help="folder for the adapted presets")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
+    parser.add_argument("--work", type=Path, required=True, help="directory for the adapted presets")
     parser.add_argument("--preset", default="bert_nano_en_uncased")
     parser.add_argument("--tokens", type=int, default=2_000_000, help="of the adaptation")
     parser.add_argument("--only", nargs="+", choices=SETS, default=SETS, metavar="SET")

@@ -241,7 +241,7 @@ def ready(*paths: Path) -> bool:
     """Return whether all files exist; print the missing one, or a warning if the machine is busy."""
     for path in paths:
         if not path.exists():
-            console.print(f"[yellow]skipped:[/] {path} does not exist; set LMZOO_SHARED to the folder with the data")
+            console.print(f"[yellow]skipped:[/] {path} does not exist; set LMZOO_SHARED to the directory with the data")
             return False
     warn_if_busy()
     return True

@@ -226,7 +226,7 @@ def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
 def main() -> None:
     """Run what is missing, print the table, and with `--write` store the recipes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--presets", nargs="+", default=list(PRESETS))
     parser.add_argument("--only", nargs="*", choices=SEARCHES, default=list(SEARCHES), metavar="SET")
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, help="only these learning rates")

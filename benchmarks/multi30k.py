@@ -67,8 +67,8 @@ def draw(model: Seq2SeqLM, path: Path, layer: int = -1) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="folder of the four files")
-    parser.add_argument("--work", type=Path, required=True, help="folder for the tokenizer, the states and the preset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="directory of the four files")
+    parser.add_argument("--work", type=Path, required=True, help="directory for tokenizer, states and preset")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--vocabulary-size", type=int, default=8000)

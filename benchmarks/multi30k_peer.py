@@ -141,8 +141,8 @@ def translate(model: MarianMTModel, sources: Ids, tokenizer: Any) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="folder of the four files")
-    parser.add_argument("--work", type=Path, required=True, help="folder of `multi30k`")
+    parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="directory of the four files")
+    parser.add_argument("--work", type=Path, required=True, help="directory of `multi30k`")
     parser.add_argument("--name", default="multi30k", help="name of the result file of `multi30k`")
     parser.add_argument("--initial", choices=("transformers", "lmzoo"), default="transformers", help="initial weights")
     parser.add_argument("--seconds", type=float, help="of training at most; by default those of `multi30k`")

@@ -62,7 +62,7 @@ def measure(call: Callable[[], Any]) -> tuple[Any, float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data/pretrain", help="folder of text files")
+    parser.add_argument("--data", type=Path, default=SHARED / "data/pretrain", help="directory of text files")
     parser.add_argument("--documents", type=int, default=400)
     parser.add_argument("--vocabulary-size", type=int, default=8000)
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512])

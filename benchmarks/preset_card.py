@@ -50,7 +50,7 @@ def score_held_out(preset: Path, files: str, sentences: int) -> dict[str, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("preset", type=Path)
-    parser.add_argument("--data", type=Path, required=True, help="folder with `pretrain/*-dev*`")
+    parser.add_argument("--data", type=Path, required=True, help="directory with `pretrain/*-dev*`")
     parser.add_argument("--log", type=Path, help="log.csv of the training, for the plot")
     parser.add_argument("--tokens", type=float, default=60e6, help="tokens of the training")
     parser.add_argument("--sentences", type=int, default=200, help="for the pseudo-perplexity")

@@ -124,8 +124,8 @@ def train(name: str, data: Path, work: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trials", nargs="*", metavar="TRIAL", help=f"of {', '.join(TRIALS)}; all by default")
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
-    parser.add_argument("--work", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
+    parser.add_argument("--work", type=Path, required=True, help="directory for the runs")
     parser.add_argument("--train-only", action="store_true", help="leave the classifiers to another call")
     args = parser.parse_args()
     if args.train_only:

@@ -545,7 +545,7 @@ def spread(rows: list[dict], measure: str) -> str:
 def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased"])
     parser.add_argument("--only", nargs="+", choices=DATASETS, default=list(DATASETS), metavar="SET")
     parser.add_argument("--weights", nargs="+", choices=WEIGHTS, default=list(WEIGHTS), help="Default: both.")

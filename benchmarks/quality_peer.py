@@ -110,7 +110,7 @@ def run(folder: Path, dataset: Dataset, parts: list[Examples], rate: float, seed
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--preset", default="bert_nano_en_uncased")
     parser.add_argument("--only", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
     args = parser.parse_args()

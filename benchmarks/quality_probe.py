@@ -25,7 +25,7 @@ SCALE = 0.03  # factor of the vectors when combined with words, whose vectors ha
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased", "roberta_nano_en"])
     args = parser.parse_args()
     (texts, labels), (tests, right) = DATASETS["sst2"].read(args.data)

@@ -80,7 +80,7 @@ def run(preset: str, parts: dict[str, tuple[Examples, Examples]], temperature: f
 def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--preset", default="bert_nano_en_uncased")
     parser.add_argument("--examples", type=int, help="training examples of each dataset; by default all")
     parser.add_argument("--temperatures", nargs="+", type=float, default=(1.0, 2.0))

@@ -80,8 +80,8 @@ def run(method: str, adapted: Path, num_classes: int, labels: int, rate: float, 
 def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
-    parser.add_argument("--work", type=Path, required=True, help="folder for the adapted presets")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
+    parser.add_argument("--work", type=Path, required=True, help="directory for the adapted presets")
     parser.add_argument("--only", nargs="+", choices=SETS, default=SETS, metavar="SET")
     parser.add_argument("--labels", nargs="+", type=int, choices=LABELS, default=LABELS, help="0 for all")
     parser.add_argument("--seeds", type=int, default=len(SEEDS))

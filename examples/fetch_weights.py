@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Download the model that the command line names, unless it exists already, and print its path."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=MODELS)
-    parser.add_argument("--output", type=Path, help="folder of the model; by default one in real_weights/")
+    parser.add_argument("--output", type=Path, help="directory of the model; by default one in real_weights/")
     parsed = parser.parse_args(arguments)
     weights = MODELS[parsed.model]
     output = parsed.output or WEIGHTS / weights.folder

@@ -485,7 +485,7 @@ PICTURES = FROM_PRESETS | FROM_DATA
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of public datasets")
+    parser.add_argument("--data", type=Path, help="directory of public datasets")
     parser.add_argument("--output", type=Path, default=Path("docs/assets"))
     parser.add_argument("--only", nargs="+", choices=PICTURES)
     args = parser.parse_args(arguments)

@@ -24,11 +24,9 @@ def main() -> None:
     names = {claim.name: claim for claim in CLAIMS}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("claims", nargs="*", metavar="CLAIM", help=f"which of {', '.join(names)}")
-    parser.add_argument(
-        "--data", type=Path, default=common.SHARED / "data", help="folder with a folder for each dataset"
-    )
-    parser.add_argument("--work", type=Path, default=common.ROOT / "runs/evidence", help="folder for trained models")
-    parser.add_argument("--trial", action="store_true", help="tiny sizes, results in the work folder")
+    parser.add_argument("--data", type=Path, default=common.SHARED / "data", help="parent directory of the datasets")
+    parser.add_argument("--work", type=Path, default=common.ROOT / "runs/evidence", help="directory for trained models")
+    parser.add_argument("--trial", action="store_true", help="tiny sizes, results in the work directory")
     parser.add_argument("--list", action="store_true", help="list the claims, and run nothing")
     parser.add_argument("--table", action="store_true", help="write the page from the results, and run nothing")
     args = parser.parse_args()
