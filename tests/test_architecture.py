@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import io
@@ -56,10 +57,17 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in SOURCES}
 
 
+@functools.cache
+def parse(path: Path) -> ast.Module:
+    """Return the syntax tree of a file, which several tests read."""
+    return ast.parse(path.read_text("utf-8"))
+
+
+@functools.cache
 def imports_of(path: Path) -> set[str]:
     """Return the modules of lmzoo that a file imports: at its top, in functions and for types."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -162,7 +170,7 @@ def identifiers_in(path: Path) -> set[str]:
     """Return all names that a file defines, imports or uses as attributes."""
     fields = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg", ast.keyword: "arg", ast.alias: "name"}
     fields |= {ast.FunctionDef: "name", ast.ClassDef: "name"}
-    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    nodes = ast.walk(parse(path))
     return {getattr(node, fields[type(node)]) or "" for node in nodes if type(node) in fields}
 
 
@@ -182,7 +190,7 @@ NAMED_ALIKE = {"checkpoints/family_names.py", "checkpoints/keras_hub/heads.py"}
 
 def strings_in(path: Path) -> set[str]:
     """Return the string constants of a file, without docstrings and the entries of `__all__`."""
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = parse(path)
     exported = [
         node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     ]
@@ -197,10 +205,7 @@ def strings_in(path: Path) -> set[str]:
 
 def test_shared_code_does_not_name_tasks() -> None:
     classes = {
-        node.name
-        for path in PACKAGE.glob("tasks/*.py")
-        for node in ast.parse(path.read_text("utf-8")).body
-        if isinstance(node, ast.ClassDef)
+        node.name for path in PACKAGE.glob("tasks/*.py") for node in parse(path).body if isinstance(node, ast.ClassDef)
     }
     assert {"MaskedLM", "TextClassifier"} <= classes
     for path in SOURCES:
@@ -215,7 +220,7 @@ def test_only_one_module_checks_the_types_of_examples() -> None:
     paths = [path for path in PACKAGE.glob("tasks/**/*.py") if relative(path) != "tasks/inputs.py"]
     assert len(paths) > 20
     for path in paths:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(parse(path)):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args):
                 continue
             is_example = isinstance(node.args[0], ast.Name) and node.args[0].id in examples
@@ -249,7 +254,7 @@ def test_every_imported_package_is_a_declared_dependency() -> None:
     declared = {modules.get(name, name) for name in declared}
     imported: set[str] = set()
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.Import):
                 imported.update(alias.name.partition(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and not node.level:
