@@ -1,4 +1,4 @@
-"""Runs the benchmarks one after another: `python -m benchmarks [--quick] [NAME ...]`."""
+"""Run the benchmarks one after another: `python -m benchmarks [--quick] [NAME ...]`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUICK = {
     "artifacts": "--epochs 1 --rounds 2",
     "embedding_speed": "--size tiny --lengths 32 --texts 64 --rounds 2",
 }
-# What `--quick` runs by itself: the main paths of the library, in 7 minutes on two cores with AVX-512 and 14 with AVX2.
+# What `--quick` runs by default: the main paths of lmzoo, in 7 minutes on two cores with AVX-512 and 14 with AVX2.
 MAIN = (
     "train_step",
     "finetune_epoch",

@@ -1,12 +1,12 @@
-"""What it brings to adapt a preset to a domain, without labels, before it is fine-tuned on few labels.
+"""The gain from adapting a preset to a domain, without labels, before it is fine-tuned on few labels.
 
     python -m benchmarks.adaptation --data DATA --work FOLDER [--preset NAME] [--tokens N]
 
-The domain is that of SST-2, sentences about films. `bert_nano_en_uncased` goes on with its pre-training on text about
-films (articles and chats), or on the task's own training sentences without their labels (Gururangan et al., 2020,
-<https://arxiv.org/abs/2004.10964>). Then each is fine-tuned like the preset itself in `quality`, with 100, 300 and
-1,000 labeled sentences. The development set is only used for the scores. The results are in `results/adaptation.json`;
-a run that was stopped continues.
+The domain is films, as in SST-2. `bert_nano_en_uncased` continues its pre-training on text about films (articles and
+chats), or on the task's training sentences without their labels (Gururangan et al., 2020,
+<https://arxiv.org/abs/2004.10964>). Each result, and the preset itself, is then fine-tuned as in `quality`, with 100,
+300 and 1,000 labeled sentences. The development set is used only for the scores. Results are stored in
+`results/adaptation.json`; a stopped run continues.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from benchmarks.quality import DATASETS, at_best_rate, compare, spread
 from lmzoo.pretraining import Recipe, pretrain
 
 SETS = ("sst2-100", "sst2-300", "sst2-1000")
-LENGTH = 64  # tokens of a sequence: the sentences are short
-RATE = 3e-4  # less than half of the usual peak: the weights are to be changed, not replaced
+LENGTH = 64  # tokens in a sequence: the sentences are short
+RATE = 3e-4  # less than half of the default peak, so that the weights change but keep what they have learned
 
 
 def films(data: Path, work: Path) -> list[str]:
-    """Return articles on films, music and games with their reception, and chats about films."""
+    """Return patterns of files with articles about films, music and games, and with chats about films."""
     return [str(data / f"pretrain_modern/{name}-train-*") for name in ("wikiculture", "selfdialogues")]
 
 
 def unlabeled(data: Path, work: Path) -> list[str]:
-    """Return the training sentences of SST-2 without their labels."""
+    """Write the training sentences of SST-2 without their labels, and return the path."""
     file = work / "sentences.txt"
     if not file.exists():
         (sentences, _), _ = DATASETS["sst2"].read(data)
@@ -46,10 +46,10 @@ TITLES = {"": "preset as it is", "films": "and text about films", "unlabeled": "
 
 
 def main() -> None:
-    """Do the missing runs and print the table."""
+    """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
-    parser.add_argument("--work", type=Path, required=True, help="folder for the adapted presets")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
+    parser.add_argument("--work", type=Path, required=True, help="directory for the adapted presets")
     parser.add_argument("--preset", default="bert_nano_en_uncased")
     parser.add_argument("--tokens", type=int, default=2_000_000, help="of the adaptation")
     parser.add_argument("--only", nargs="+", choices=SETS, default=SETS, metavar="SET")
@@ -58,10 +58,10 @@ def main() -> None:
     path = RESULTS / "adaptation.json"
     stored = json.loads(path.read_text("utf-8")) if path.exists() else {"rows": {}, "pretrained": {}}
     rows, pretrained = stored["rows"], stored["pretrained"]
-    known = json.loads((RESULTS / "quality.json").read_text("utf-8"))["rows"]
+    quality_rows = json.loads((RESULTS / "quality.json").read_text("utf-8"))["rows"]
     settings = {"preset": options.preset, "tokens": options.tokens, "backend": keras.backend.backend()}
 
-    def keep() -> None:
+    def store() -> None:
         save("adaptation", settings, rows=rows, pretrained=pretrained)
 
     recipe = Recipe.from_preset(
@@ -71,20 +71,20 @@ def main() -> None:
         folder = options.work / name
         if not folder.exists():
             pretrained[name] = pretrain(texts(options.data, options.work), folder, recipe, say=console.print)
-            keep()
+            store()
     for data_set in options.only:
         for name in TEXTS:
-            mine: dict[str, list[dict]] = {f"{data_set} baseline": [{}]}
+            own_rows: dict[str, list[dict]] = {f"{data_set} baseline": [{}]}
             key = f"{data_set} {options.work / name} pre-trained"
-            mine[key] = rows.setdefault(f"{data_set} {name}", [])
-            compare(data_set, [str(options.work / name)], options.data, mine, keep, {"pre-trained": True})
+            own_rows[key] = rows.setdefault(f"{data_set} {name}", [])
+            compare(data_set, [str(options.work / name)], options.data, own_rows, store, {"pre-trained": True})
     table = Table("weights", *(DATASETS[name].title for name in options.only))
     for name, title in TITLES.items():
-        found = [
-            rows[f"{data_set} {name}"] if name else known.get(f"{data_set} {options.preset} pre-trained", [])
+        runs_by_dataset = [
+            rows[f"{data_set} {name}"] if name else quality_rows.get(f"{data_set} {options.preset} pre-trained", [])
             for data_set in options.only
         ]
-        table.add_row(title, *(spread(at_best_rate(runs), "accuracy") for runs in found))
+        table.add_row(title, *(spread(at_best_rate(runs), "accuracy") for runs in runs_by_dataset))
     console.print(table)
 
 

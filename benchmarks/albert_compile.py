@@ -1,8 +1,8 @@
-"""(e) How long an ALBERT classifier takes to compile its train step, and then to run it.
+"""(e) The time in which an ALBERT classifier compiles its train step, and the time of a step.
 
-Every peer has dropout 0.1, plain SGD, and a batch without padding. A round is a new process; "compile s" is how much
-longer its first step takes than later ones. Unless `--xla` is given, Keras chooses: XLA on JAX, none on TensorFlow on a
-CPU.
+Every peer has dropout 0.1, plain SGD, and a batch without padding. A round is a new process; "compile s" is the time of
+its first step minus the time of later steps. Without `--xla`, Keras chooses: XLA on JAX, and on a CPU no XLA on
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEASURES = ("compile s", "train step s")
 
 
 def model_of(peer: str, size: str) -> Any:
-    """Return the classifier, without `compile`."""
+    """Return the classifier, not yet compiled."""
     layers, heads, width, inner = SIZES[size]
     shape = {
         "vocabulary_size": VOCABULARY,
@@ -51,7 +51,7 @@ def model_of(peer: str, size: str) -> Any:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Import the peer and return the round."""
+    """Import the peer, and return a function that measures a round."""
     import keras
 
     rng = np.random.default_rng(1)

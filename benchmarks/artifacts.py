@@ -1,8 +1,8 @@
 """(n) Smaller artifacts: size on disk, time of a request and accuracy of one fine-tuned classifier.
 
 The preset is fine-tuned on SST-2 and exported in float32, in bfloat16 and with int8 weights (`quantize("int8")`), as an
-ONNX file in float32 and in int8, and as a LiteRT file. SavedModels take strings; for the files a request includes the
-preprocessor's time. Accuracy is measured on all 872 development sentences. The artifacts take turns.
+ONNX file in float32 and in int8, and as a LiteRT file. SavedModels take strings; for ONNX and LiteRT files, a
+request includes the preprocessor. Accuracy is measured on all 872 development sentences. The artifacts take turns.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ BATCHES = {1: 60, 32: 6}  # texts in a request -> requests in a round
 LABELS = ("negative", "positive")
 
 
-def saved_model(path: Path) -> Answer:
-    """Return the answers of a SavedModel: class numbers."""
+def load_saved_model(path: Path) -> Answer:
+    """Return a function that predicts class indices with a SavedModel."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - the tokenizer's ops
 
@@ -38,30 +38,30 @@ def saved_model(path: Path) -> Answer:
     )
 
 
-def onnx_file(path: Path, preprocessor: Any) -> Answer:
-    """Return the answers of an ONNX file."""
+def load_onnx(path: Path, preprocessor: Any) -> Answer:
+    """Return a function that predicts class indices with an ONNX file."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    # Its threads would go on looking for work while the others are measured.
+    # Idle threads would otherwise keep looking for work while other artifacts are measured.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(str(path), options)
     return lambda texts: session.run(None, preprocessor(texts))[0].argmax(-1)
 
 
-def litert_file(path: Path, preprocessor: Any) -> Answer:
-    """Return the answers of a LiteRT file."""
+def load_litert(path: Path, preprocessor: Any) -> Answer:
+    """Return a function that predicts class indices with a LiteRT file."""
     import tensorflow as tf
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the interpreter will move to another package
+        warnings.simplefilter("ignore")  # TensorFlow warns that the interpreter will move to another package
         run = tf.lite.Interpreter(str(path), num_threads=2).get_signature_runner()
     return lambda texts: next(iter(run(**preprocessor(texts)).values())).argmax(-1)
 
 
 def build(preset: Path, folder: Path) -> dict[str, tuple[int, Answer]]:
-    """Write every artifact, and return the size in bytes and the answers of each."""
-    found = {}
+    """Write every artifact, and return the size in bytes and the prediction function of each."""
+    artifacts = {}
 
     def load(**arguments: Any) -> Any:
         return lmzoo.models.TextClassifier.from_preset(preset, **arguments)
@@ -74,16 +74,16 @@ def build(preset: Path, folder: Path) -> dict[str, tuple[int, Answer]]:
                 task.quantize("int8")
         task.export(path := folder / name.replace(" ", "_"), verbose=False)
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        found[name] = size, saved_model(path)
+        artifacts[name] = size, load_saved_model(path)
     task = load()
     for name, file, read, arguments in (
-        ("ONNX", "model.onnx", onnx_file, {}),
-        ("ONNX, int8", "int8.onnx", onnx_file, {"dtype": "int8"}),
-        ("LiteRT", "model.tflite", litert_file, {}),
+        ("ONNX", "model.onnx", load_onnx, {}),
+        ("ONNX, int8", "int8.onnx", load_onnx, {"dtype": "int8"}),
+        ("LiteRT", "model.tflite", load_litert, {}),
     ):
         task.export(folder / file, verbose=False, **arguments)
-        found[name] = (folder / file).stat().st_size, read(folder / file, task.preprocessor)
-    return found
+        artifacts[name] = (folder / file).stat().st_size, read(folder / file, task.preprocessor)
+    return artifacts
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--name", default="artifacts", help="name of the result file")
     options = vars(parser.parse_args())
-    files = [SHARED / "data/sst2" / f"stsa.binary.{part}" for part in ("train", "dev")]
+    files = [SHARED / "data/sst2" / f"stsa.binary.{request}" for request in ("train", "dev")]
     if not ready(*files):
         return
     train, (texts, labels) = (read_table(f, format="labeled", label="label", label_type=int) for f in files)
@@ -112,7 +112,7 @@ def main() -> None:
             for name, (_, answer) in artifacts.items():
                 for batch, count in BATCHES.items():
                     requests = [texts[i : i + batch] for i in range(0, batch * count, batch)]
-                    times = [1000 * timed(lambda texts=part, answer=answer: answer(texts)) for part in requests]
+                    times = [1000 * timed(lambda texts=request, answer=answer: answer(texts)) for request in requests]
                     rows[name][f"ms, batch {batch}"].append(float(np.median(times)))
     table = Table("artifact", *rows["ONNX"], title=f"{options['preset']} on SST-2")
     for name, row in rows.items():

@@ -1,4 +1,4 @@
-"""The harness: one process per peer. They take turns, so that a slow moment of the machine affects all of them alike.
+"""The harness: one process per peer. Peers take turns, so that a slow moment of the machine affects all of them alike.
 
 A benchmark is a module with `PEERS`, a dict from a peer's name to its environment variables, and
 `prepare(peer, options)`, which runs in the peer's process and returns a function. Each call of that function is one
@@ -46,7 +46,13 @@ PACKAGES = (
     "numpy",
     "ray",
 )
-INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")  # what decides between processors
+INSTRUCTIONS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "amx_bf16",
+)  # instruction sets that make processors differ in speed
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 Rows = dict[str, list[dict[str, float]]]
@@ -54,13 +60,13 @@ console = Console()
 
 
 class Worker:
-    """A peer's process: it prepares itself, then runs one round on each request.
+    """A peer's process, which prepares itself and then runs one round on each request.
 
     Args:
-        module: name of the benchmark's module.
-        peer: name of the peer.
-        options: passed to the module's `prepare`.
-        environment: variables to set.
+        module: Name of the benchmark's module.
+        peer: Name of the peer.
+        options: Options that are passed to the module's `prepare`.
+        environment: Environment variables to set.
     """
 
     def __init__(self, module: str, peer: str, options: dict[str, Any], environment: dict[str, str]) -> None:
@@ -76,7 +82,7 @@ class Worker:
         )
 
     def answer(self) -> dict[str, Any]:
-        """Return the next reply of the process; `{"skip": reason}` if it has died."""
+        """Return the next reply of the process, or `{"skip": reason}` if it has ended."""
         line = self.process.stdout.readline()
         if line:
             return json.loads(line)
@@ -107,10 +113,10 @@ class Worker:
 def interleave(
     module: str, peers: dict[str, dict[str, str]], options: dict[str, Any], rounds: int, fresh: bool = False
 ) -> Rows:
-    """Run `rounds` rounds of each peer, one peer after the other within a round, and return all their numbers.
+    """Run `rounds` rounds, each with all peers in turn, and return all numbers.
 
-    Peers that cannot start, or fail, are left out with a message. With `fresh` every round has a new process, for peers
-    that do not fit into memory together.
+    Peers that cannot start, or fail, are left out with a message. With `fresh`, each round starts new processes, for
+    peers that do not fit into memory together.
     """
     rows: Rows = {}
     workers: dict[str, Worker] = {}
@@ -150,12 +156,12 @@ def interleave(
 
 
 def summarize(rows: Rows, measure: str, skip: int = 0) -> dict[str, dict[str, float]]:
-    """Return the median of a measure for each peer, and the median over rounds of its ratio to the first peer's.
+    """Return the median of a measure for each peer, and the median over rounds of its ratio to the first peer.
 
     Args:
-        rows: numbers of each round of each peer.
-        measure: name of the number.
-        skip: rounds to leave out at the start.
+        rows: Numbers of each round, by peer.
+        measure: Name of the number.
+        skip: Number of rounds to leave out at the start.
     """
     values = {peer: [row[measure] for row in rounds[skip:] if measure in row] for peer, rounds in rows.items()}
     values = {peer: numbers for peer, numbers in values.items() if numbers}
@@ -172,7 +178,7 @@ def summarize(rows: Rows, measure: str, skip: int = 0) -> dict[str, dict[str, fl
 
 
 def show(title: str, rows: Rows, measures: Iterable[str], skip: int = 0) -> dict[str, Any]:
-    """Print a table of medians and ratios for each measure, and return their content."""
+    """Print a table of medians and ratios for each measure, and return the content of the tables."""
     summaries = {}
     for measure in measures:
         summaries[measure] = summary = summarize(rows, measure, skip)
@@ -189,24 +195,24 @@ def show(title: str, rows: Rows, measures: Iterable[str], skip: int = 0) -> dict
 
 
 def run_alone(peer: str, environment: dict[str, str], code: str, folder: str) -> str | None:
-    """Run code, which finds `folder` as its argument, in a new process; return its output, or None if it failed."""
-    done = subprocess.run(
+    """Run code in a new process, with `folder` as its argument; return its output, or None if it failed."""
+    process = subprocess.run(
         [sys.executable, "-c", code, folder],
-        # An installed package has its bytecode, which a first round writes here.
+        # The first round writes bytecode, which installed packages have from the start.
         env={**os.environ, **environment, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""},
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        console.print(f"[yellow]{peer} left out:[/] {done.stderr[-900:]}", highlight=False)
+    if process.returncode:
+        console.print(f"[yellow]{peer} left out:[/] {process.stderr[-900:]}", highlight=False)
         return None
-    return done.stdout
+    return process.stdout
 
 
 def machine() -> dict[str, Any]:
-    """Return the processor and the versions that the numbers depend on."""
+    """Return the processor and the package versions, on which the numbers depend."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
@@ -232,23 +238,23 @@ def save(name: str, options: dict[str, Any], **results: Any) -> None:
 
 
 def ready(*paths: Path) -> bool:
-    """Return whether all files exist; print what is missing, and what else is using the machine."""
+    """Return whether all files exist; print the missing one, or a warning if the machine is busy."""
     for path in paths:
         if not path.exists():
-            console.print(f"[yellow]skipped:[/] {path} does not exist; set LMZOO_SHARED to the folder with the data")
+            console.print(f"[yellow]skipped:[/] {path} does not exist; set LMZOO_SHARED to the directory with the data")
             return False
     warn_if_busy()
     return True
 
 
 def warn_if_busy() -> None:
-    """Print a warning if something else is using the machine."""
+    """Print a warning if other programs are using the machine."""
     if (load := os.getloadavg()[0]) > 0.5:
         console.print(f"[yellow]The load average is {load:.1f}: the machine is not quiet.[/]")
 
 
 def timed(call: Callable[[], Any]) -> float:
-    """Return the seconds that a call takes."""
+    """Call a function and return the seconds that it takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

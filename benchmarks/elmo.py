@@ -1,10 +1,10 @@
 """(f) ELMo's encoder on sentences, and (g) a training step of a bidirectional language model's LSTMs.
 
-"rnn" is the straightforward implementation in Keras: `keras.layers.RNN` over a cell with projection and clips, one for
-each layer and direction, and the character CNN on all characters of every token. Both take the same arrays.
+"rnn" is the straightforward implementation in Keras: one `keras.layers.RNN` for each layer and direction, over a cell
+with projection and clips, and the character CNN on every token. Both peers take the same arrays.
 
-(f) reads the sentences of SST-2 if the shared development data exists, otherwise random ones, sorted by length.
-(g) takes the gradient of the mean square of the outputs. It leaves out the softmax over words, which both share.
+(f) reads sentences of SST-2, sorted by length, or random ones if the shared development data is missing.
+(g) takes the gradient of the mean square of the outputs. It leaves out the softmax over words, which is the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.common import JAX, SHARED, TENSORFLOW, console, interleave, save, show, timed, warn_if_busy
 
-SIZES = {  # width of the memory, width of the projection, number of highway layers
+SIZES = {  # memory width, projection width, number of highway layers
     "tiny": (64, 16, 1),
     "small": (1024, 128, 1),
     "medium": (2048, 256, 1),
@@ -29,7 +29,7 @@ PEERS = ("lmzoo", "lmzoo-bf16", "rnn")
 
 
 def sentences(count: int) -> list[list[str]]:
-    """Tokenized sentences, sorted by length."""
+    """Return tokenized sentences, sorted by length."""
     path = SHARED / "data/sst2/stsa.binary.train"
     if path.exists():
         lines = [line.split()[1:] for line in path.read_text("utf-8").splitlines()[:count]]
@@ -90,8 +90,8 @@ def straightforward(size: str, dtype: str) -> Any:
             x = ops.reshape(self.embedding(ids), (-1, 50, 16))  # (B·T, 50, 16)
             x = ops.concatenate([ops.relu(ops.max(layer(x), axis=1)) for layer in self.convolutions], axis=1)
             for gate, carry in zip(self.gates, self.carries, strict=True):
-                share = gate(x)
-                x = share * carry(x) + (1 - share) * x
+                weight = gate(x)
+                x = weight * carry(x) + (1 - weight) * x
             return ops.reshape(self.projection(x), (*ops.shape(ids)[:2], width))  # (B, T, P)
 
     ids = keras.Input((None, 50), dtype="int32")
@@ -99,15 +99,17 @@ def straightforward(size: str, dtype: str) -> Any:
     x = Characters()(ids)
     forward = backward = x
     for layer in range(2):
-        ahead = keras.layers.RNN(Cell(), return_sequences=True)(forward, mask=mask)
-        behind = keras.layers.RNN(Cell(), return_sequences=True, go_backwards=True)(backward, mask=mask)
-        behind = ops.flip(behind, axis=1)
-        forward, backward = (ahead + forward, behind + backward) if layer else (ahead, behind)
+        forward_output = keras.layers.RNN(Cell(), return_sequences=True)(forward, mask=mask)
+        backward_output = keras.layers.RNN(Cell(), return_sequences=True, go_backwards=True)(backward, mask=mask)
+        backward_output = ops.flip(backward_output, axis=1)
+        forward, backward = (
+            (forward_output + forward, backward_output + backward) if layer else (forward_output, backward_output)
+        )
     return keras.Model(ids, ops.concatenate([forward, backward], axis=2))
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the model, run every shape once, and return the round."""
+    """Build the model, run every shape once, and return a function that measures a round."""
     import keras
 
     from lmzoo.models import ElmoBackbone
@@ -123,7 +125,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
         model, name = keras.Model(backbone.input, backbone.output["hidden_states"][-1]), "character_ids"
         backbone.bilm.encoder.dedupe = keras.backend.backend() == "tensorflow"
 
-    def given(ids: np.ndarray) -> Any:
+    def make_inputs(ids: np.ndarray) -> Any:
         return {name: ids} if name else ids
 
     if options["train"]:
@@ -132,10 +134,10 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
         target = np.zeros((*ids.shape[:2], 2 * width), "float32")
         model.compile(keras.optimizers.SGD(0.01), "mse")
         for _ in range(2):
-            model.train_on_batch(given(ids), target)
+            model.train_on_batch(make_inputs(ids), target)
 
         def train() -> dict[str, float]:
-            step = statistics.median(timed(lambda: model.train_on_batch(given(ids), target)) for _ in range(3))
+            step = statistics.median(timed(lambda: model.train_on_batch(make_inputs(ids), target)) for _ in range(3))
             return {"train step s": step}
 
         return train
@@ -145,7 +147,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     batches = [batch_to_ids(lines[i : i + size]).astype("int32") for i in range(0, len(lines), size)]
 
     def predict(ids: np.ndarray) -> Any:
-        return model.predict_on_batch(given(ids))
+        return model.predict_on_batch(make_inputs(ids))
 
     for ids in batches:
         predict(ids)

@@ -1,11 +1,11 @@
-"""What sentence vectors are worth: the shipped embedder beside its teacher, averages of word vectors, and BM25.
+"""Quality of embeddings: the shipped embedder, its teacher, averages of token embeddings, and BM25.
 
     python -m benchmarks.embedder_quality --data DATA [--embedders NAME ...]
 
-"STS-B" is Spearman's correlation, times 100, of the cosines of the pairs of STS-B's development set with their given
-similarities. "SQuAD" searches the paragraphs of SQuAD 1.1's development set for each of its questions: the share of
-questions whose own paragraph is among the first ten, and MRR@10. No embedder was trained on either. `make minilm`
-fetches the teacher, and BM25 needs `pip install bm25s`; what is missing is left out.
+"STS-B" is Spearman's correlation, times 100, of cosines with the annotated similarities of STS-B's development pairs.
+"SQuAD" searches the paragraphs of SQuAD 1.1's development set for each of its questions, and gives the percentage of
+questions whose paragraph is among the first ten, and MRR@10. No embedder was trained on either dataset. `make minilm`
+downloads the teacher, and BM25 needs `pip install bm25s`; what is missing is left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Search = Callable[[list[str], list[str]], list[Any]]
 
 
 def read_similarities(data: Path) -> tuple[list[str], list[str], list[float]]:
-    """Return the first and second texts of STS-B's development pairs, and their similarities, from 0 to 5."""
+    """Return the first texts and the second texts of STS-B's development pairs, and the similarities, from 0 to 5."""
     with open(data / "stsb/stsb-en-dev.decontam.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     first, second, similarities = zip(*rows, strict=True)
@@ -42,7 +42,7 @@ def read_similarities(data: Path) -> tuple[list[str], list[str], list[float]]:
 
 
 def read_questions(data: Path) -> tuple[list[str], list[int], list[str]]:
-    """Return SQuAD's development questions, the number of each question's paragraph, and all paragraphs."""
+    """Return SQuAD's development questions, the index of each question's paragraph, and all paragraphs."""
     articles = json.loads(gzip.decompress((data / "squad/dev-v1.1.open.json.gz").read_bytes()))["data"]
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
     questions = [
@@ -72,7 +72,7 @@ def load(name: str) -> Callable[[list[str]], np.ndarray]:
 
 
 def search_with_bm25(questions: list[str], paragraphs: list[str]) -> list[list[int]]:
-    """Return the numbers of each question's first paragraphs by BM25, with English stop words left out."""
+    """Return the indices of the first paragraphs for each question by BM25, without English stop words."""
     import bm25s
 
     index = bm25s.BM25()
@@ -82,7 +82,7 @@ def search_with_bm25(questions: list[str], paragraphs: list[str]) -> list[list[i
 
 
 def measure_search(search: Search, data: Path) -> dict[str, float]:
-    """Return the share of questions, in percent, whose paragraph is found, and MRR@10."""
+    """Return the percentage of questions whose paragraph is found, and MRR@10."""
     questions, owners, paragraphs = read_questions(data)
     scores = retrieval_metrics(search(questions, paragraphs), [[owner] for owner in owners], k=NUM_HITS)
     return {name: 100 * scores[f"{name}@{NUM_HITS}"] for name in ("recall", "mrr")}
@@ -104,7 +104,7 @@ def measure(name: str, data: Path) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument(
         "--embedders",
         nargs="+",

@@ -1,9 +1,9 @@
 """(ab) Embedding texts of 32 and of 256 tokens: texts per second, in the shape of MiniLM-L6 by default.
 
-All peers read one folder in Sentence Transformers' layout, with random weights, a vocabulary of numbered words, and
-mean pooling. All texts have the same number of tokens, so that nobody gains from padding less. In each round, a peer
-embeds all texts, in batches of 32; before the first, it has embedded one batch, and so has traced or compiled its code.
-ONNX files are exported by Sentence Transformers, in fp32, when the peer starts, for which it needs
+All peers read one directory in Sentence Transformers' layout, with random weights, a vocabulary of numbered words, and
+mean pooling. All texts have the same number of tokens, so that no peer gains from less padding. In each round, a peer
+embeds all texts in batches of 32; it has embedded one batch before the first round, and so has compiled its code. The
+ONNX peer exports its file with Sentence Transformers, in fp32, when it starts, which needs
 `pip install 'sentence-transformers[onnx]'`.
 """
 
@@ -26,7 +26,7 @@ PEERS = {
     "sentence-transformers-torch": TORCH,
     "sentence-transformers-onnx": TORCH,
 }
-SIZES = {  # layers, heads, width, feed-forward
+SIZES = {  # layers, heads, hidden width, intermediate width
     "tiny": (2, 2, 64, 128),
     "minilm": (6, 12, 384, 1536),
     "base": (12, 12, 768, 3072),
@@ -38,7 +38,9 @@ MEASURES = ("texts/s",)
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Load the embedder, embed a batch, and return a function that embeds all texts."""
     embed = (_lmzoo if peer.startswith("lmzoo") else _sentence_transformers)(peer, options)
-    numbers = np.random.default_rng(0).integers(WORDS, size=(options["texts"], options["length"] - 2))  # and two marks
+    numbers = np.random.default_rng(0).integers(
+        WORDS, size=(options["texts"], options["length"] - 2)
+    )  # two special tokens are added
     texts = [" ".join(f"w{number}" for number in row) for row in numbers]
     embed(texts[:32])
     return lambda: {"texts/s": len(texts) / timed(lambda: embed(texts))}

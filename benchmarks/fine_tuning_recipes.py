@@ -1,13 +1,13 @@
-"""The fine-tuning recipes of presets: a search over learning rate, pooling and epochs for each kind of head.
+"""Search for the fine-tuning recipes of presets: learning rate, pooling and epochs for each kind of head.
 
     python -m benchmarks.fine_tuning_recipes --data DATA [--presets NAME ...] [--only sst2 wnut ...] [--write]
 
-Up to 2,500 training examples of a dataset are trained on, and others of its training examples choose the settings; its
+Runs train on up to 2,500 training examples of a dataset, and other training examples choose the settings; the
 development set is not read. The search is greedy: all rates first, then the poolings, then the numbers of epochs, then
 the rates next to the best one. Runs are stored in `results/fine_tuning_recipes.json`, so that a stopped search
-continues; `--only` without a name starts none. For a kind of head without runs the best run of `quality` decides, or
-else that of classifiers. `--write` puts the recipes into the presets (config.json, README.md and manifest.json); their
-weights stay as they are.
+continues; `--only` without a name starts no runs. A kind of head without runs takes the best settings in `quality`, or
+else the settings of classifiers. `--write` stores the recipes in the presets (config.json, README.md and manifest.json)
+and leaves their weights alone.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ TITLE = "## Fine-tuning recipes"
 SAID = "The defaults of tasks that are built on this preset, as `python -m benchmarks.fine_tuning_recipes` found them."
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 PRESETS = ("bert_nano_en_uncased", "roberta_nano_en", "albert_nano_en_uncased", "elmo_nano_en")
-Settings = dict[str, Any]  # of a run: learning_rate, epochs and, if the head pools, pooling
+Settings = dict[str, Any]  # a run's learning_rate, epochs and, if the head pools, pooling
 
 
 def read_texts(folder: Path) -> tuple[Examples, Examples]:
-    """Return the sentences of SST-2, to fill in words; the labels are not used."""
+    """Return the sentences of SST-2 for masked-token prediction, without labels."""
     examples = read_table(folder / "sst2/stsa.binary.train", format="labeled", label="label", label_type=int)
     return examples, ([], [])
 
@@ -56,7 +56,7 @@ def minus_loss(task: Any, x: Any, y: Any) -> dict[str, float]:
 
 
 class Search(NamedTuple):
-    """What is searched for a kind of head, and on which examples."""
+    """Settings to search for a kind of head, and the examples to use."""
 
     head: str
     dataset: Dataset
@@ -66,7 +66,7 @@ class Search(NamedTuple):
     poolings: tuple[str, ...] = ()
     rates: tuple[float, ...] = RATES
     longer: tuple[str, ...] = ()  # the same dataset with more epochs, in `quality`
-    again: bool = False  # whether the rates next to the best one are tried with the best pooling and epochs, too
+    again: bool = False  # whether to try the rates next to the best one again, with the best pooling and epochs
 
 
 BOTH = ("mean", "first")
@@ -85,7 +85,7 @@ SEARCHES = {
 
 
 def run(preset: str, search: Search, train: Examples, validation: Examples, settings: Settings) -> Settings:
-    """Return settings with the score that they lead to on the validation examples; None if the training diverged."""
+    """Return settings with their score on the validation examples, which is None if the training diverged."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(0)
     arguments = {name: value for name, value in search.dataset.arguments.items() if name != "pooling"}
@@ -105,8 +105,8 @@ def run(preset: str, search: Search, train: Examples, validation: Examples, sett
     return {**settings, "score": score if math.isfinite(score) else None, "seconds": time.process_time() - start}
 
 
-def find(search: Search, done: list[Settings], once: Callable[[Settings], None]) -> Settings:
-    """Do the missing runs of a search, and return the best settings."""
+def find(search: Search, runs: list[Settings], run_once: Callable[[Settings], None]) -> Settings:
+    """Run what is missing of a search, and return the best settings."""
     best: Settings = {"learning_rate": search.rates[0], "epochs": search.epochs[0]}
     if search.poolings:
         best["pooling"] = search.poolings[0]
@@ -117,21 +117,21 @@ def find(search: Search, done: list[Settings], once: Callable[[Settings], None])
             name, values = "learning_rate", search.rates[max(0, i - 1) : i + 2]
         tried = [{**best, name: value} for value in values]
         for settings in tried:
-            if not any(settings.items() <= row.items() for row in done):
-                once(settings)
-        best = max([best, *tried], key=lambda settings: score_of(settings, done))
+            if not any(settings.items() <= row.items() for row in runs):
+                run_once(settings)
+        best = max([best, *tried], key=lambda settings: score_of(settings, runs))
     return best
 
 
-def score_of(settings: Settings, done: list[Settings]) -> float:
-    found = next((row["score"] for row in done if settings.items() <= row.items()), None)
-    return -math.inf if found is None else found
+def score_of(settings: Settings, runs: list[Settings]) -> float:
+    score = next((row["score"] for row in runs if settings.items() <= row.items()), None)
+    return -math.inf if score is None else score
 
 
 def search_all(
     names: list[str], presets: list[str], folder: Path, rates: Sequence[float]
 ) -> dict[str, dict[str, list[Settings]]]:
-    """Do the missing runs, and return the runs by dataset and preset."""
+    """Run what is missing, and return all runs by dataset and preset."""
     path = RESULTS / "fine_tuning_recipes.json"
     rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else {}
     for name in names:
@@ -144,29 +144,29 @@ def search_all(
         for preset in presets:
             if search.head == "masked_lm" and "elmo" in preset:
                 continue
-            done = rows.setdefault(name, {}).setdefault(preset, [])
+            runs = rows.setdefault(name, {}).setdefault(preset, [])
             # ELMo always has the mean.
             reduced = search._replace(poolings=()) if "elmo" in preset else search
 
             def once(settings: Settings) -> None:
-                done.append(run(preset, reduced, train, validation, settings))  # noqa: B023 - called at once
-                console.print(name, preset, done[-1])  # noqa: B023
+                runs.append(run(preset, reduced, train, validation, settings))  # noqa: B023 - called at once
+                console.print(name, preset, runs[-1])  # noqa: B023
                 save("fine_tuning_recipes", {"backend": keras.backend.backend()}, rows=rows)
 
-            find(reduced, done, once)
+            find(reduced, runs, once)
     return rows
 
 
 def markdown(rows: dict[str, dict[str, list[Settings]]]) -> str:
-    """Return the scores of all runs; the best of each search is bold."""
+    """Return a table of all scores, with the best of each search in bold."""
     names = ["dataset", "preset", "epochs", "pooling", *(f"{rate:g}" for rate in RATES)]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for name, presets in rows.items():
-        for preset, done in presets.items():
-            best = max(score_of(row, done) for row in done)
-            for epochs, pooling in dict.fromkeys((row["epochs"], row.get("pooling")) for row in done):
+        for preset, runs in presets.items():
+            best = max(score_of(row, runs) for row in runs)
+            for epochs, pooling in dict.fromkeys((row["epochs"], row.get("pooling")) for row in runs):
                 part = {"epochs": epochs} | ({"pooling": pooling} if pooling else {})
-                scores = [score_of({**part, "learning_rate": rate}, done) for rate in RATES]
+                scores = [score_of({**part, "learning_rate": rate}, runs) for rate in RATES]
                 cells = [f"{score:.3f}" if math.isfinite(score) else "" for score in scores]
                 cells = [f"**{cell}**" if score == best else cell for cell, score in zip(cells, scores, strict=True)]
                 lines.append(f"| {' | '.join([name, preset, str(epochs), pooling or '-', *cells])} |")
@@ -176,25 +176,25 @@ def markdown(rows: dict[str, dict[str, list[Settings]]]) -> str:
 def recipes_of(preset: str, rows: dict[str, dict[str, list[Settings]]]) -> dict[str, FineTuningRecipe]:
     """Return the best settings for each kind of head that the preset's family supports."""
     family = families()[lmzoo.list_presets()[preset].family]
-    found = {}
+    recipes = {}
     for name, search in SEARCHES.items():
         if getattr(lmzoo.models, search.dataset.task).supports(family):
-            done = rows.get(name, {}).get(preset)
+            runs = rows.get(name, {}).get(preset)
             recipe = (
-                best_of(done) if done else measured(preset, (name, *search.longer)) or best_of(rows["sst2"][preset])
+                best_of(runs) if runs else measured(preset, (name, *search.longer)) or best_of(rows["sst2"][preset])
             )
             pooling = (recipe.pooling or "mean") if search.poolings else None  # ELMo always has the mean
-            found[search.head] = replace(recipe, pooling=pooling)
-    return found
+            recipes[search.head] = replace(recipe, pooling=pooling)
+    return recipes
 
 
-def best_of(done: list[Settings]) -> FineTuningRecipe:
-    best = max(done, key=lambda row: score_of(row, done))
+def best_of(runs: list[Settings]) -> FineTuningRecipe:
+    best = max(runs, key=lambda row: score_of(row, runs))
     return FineTuningRecipe(best["learning_rate"], best["epochs"], pooling=best.get("pooling"))
 
 
 def measured(preset: str, names: tuple[str, ...]) -> FineTuningRecipe | None:
-    """Return what was best on the validation examples of `quality`, which tries two rates for each dataset."""
+    """Return the best settings on the validation examples of `quality`, which tries several rates per dataset."""
     rows = json.loads((RESULTS / "quality.json").read_text("utf-8"))["rows"]
     runs = [
         (row["validation"], FineTuningRecipe(row["rate"], DATASETS[name].epochs, DATASETS[name].batch_size))
@@ -206,7 +206,7 @@ def measured(preset: str, names: tuple[str, ...]) -> FineTuningRecipe | None:
 
 
 def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
-    """Put recipes into a shipped preset: its configuration, its card, its manifest."""
+    """Store recipes in a shipped preset: in its configuration, card and manifest."""
     folder = open_preset(preset)
     config = read_json(folder, CONFIG_FILE)
     config["config"]["fine_tuning"] = recipes_to_json(recipes)
@@ -224,9 +224,9 @@ def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
 
 
 def main() -> None:
-    """Do the missing runs, print the table, and write the recipes if asked to."""
+    """Run what is missing, print the table, and with `--write` store the recipes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--presets", nargs="+", default=list(PRESETS))
     parser.add_argument("--only", nargs="*", choices=SEARCHES, default=list(SEARCHES), metavar="SET")
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, help="only these learning rates")

@@ -1,8 +1,8 @@
-"""(b) A fine-tuning epoch from raw SST-2 strings: sentences per second, and the accuracy after it.
+"""(b) A fine-tuning epoch from the strings of SST-2: sentences per second, and the accuracy afterwards.
 
-A 4 x 256 BERT with random weights, BERT's vocabulary of 30,522 tokens, batches of 32, AdamW at the same constant rate
-for all peers. The first round includes tracing and compiling; later rounds continue with the same model and start from
-strings again.
+All peers train a 4 x 256 BERT with random weights, BERT's vocabulary of 30,522 tokens, batches of 32, and AdamW at the
+same constant rate. The first round includes tracing and compiling; later rounds continue with the same model and start
+from strings again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read(part: str, limit: int | None = None) -> tuple[list[str], np.ndarray]:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the model; a round is one epoch. Its time does not include measuring the accuracy."""
+    """Build the model; a round is one epoch, whose time does not include measuring the accuracy."""
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     texts, labels = read("train", options["sentences"])
     dev, dev_labels = read("dev", options["dev"])
@@ -60,7 +60,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 
 def _lmzoo(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) -> tuple[Callable, Callable]:
-    # lmzoo comes before Keras, as on its pages: it chooses TensorFlow's kernels.
+    # lmzoo is imported before Keras, as its pages advise, because it chooses TensorFlow's kernels.
     model = lmzoo_classifier(options["size"], len(vocabulary), vocabulary=vocabulary)
 
     import keras
@@ -68,7 +68,9 @@ def _lmzoo(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) ->
     from lmzoo.training import AdamW
 
     model.compile(optimizer=AdamW(options["learning_rate"]), jit_compile=peer.endswith("jit") or "auto")
-    constant = keras.callbacks.LearningRateScheduler(lambda epoch: options["learning_rate"])  # no warm-up and decay
+    constant = keras.callbacks.LearningRateScheduler(
+        lambda epoch: options["learning_rate"]
+    )  # without warm-up and decay
     fit = lambda: model.fit(texts, labels, batch_size=options["batch_size"], callbacks=[constant], verbose=0)  # noqa: E731
     return fit, lambda dev: model.predict(dev, verbose=0)
 

@@ -1,8 +1,8 @@
-"""(z) The first minute: a fresh process that loads a small BERT, fine-tunes it on 300 texts and classifies 100 others.
+"""(z) The first minute: a new process loads a small BERT, fine-tunes it on 300 texts and classifies 100 others.
 
 All peers load the weights of `bert_nano_en_uncased` from their own files, and train on the reviews of `examples/data`
-for 3 epochs of batches of 32. Every measurement starts a new process, which compiles anew. At the end each classifies
-single texts, one after another.
+for 3 epochs with batches of 32. Every measurement starts a new process, which compiles anew. At the end, each process
+classifies single texts, one after another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEASURES = (
     "whole process s",
 )
 
-# What the peers have in common: `stage(name)` takes the time since the last stage.
+# Code that all peers share: `stage(name)` records the time since the last stage.
 BEGIN = """
 import json, statistics, sys, time
 folder, seconds, last = sys.argv[1], {}, [time.perf_counter()]
@@ -118,7 +118,7 @@ PEERS = {
 
 
 def write_files(folder: Path) -> None:
-    """Write the texts, and the same classifier for each of the libraries."""
+    """Write the texts, and the same classifier for each library."""
     import lmzoo
 
     with (ROOT / "examples/data/reviews.csv").open(encoding="utf-8", newline="") as file:
@@ -127,7 +127,7 @@ def write_files(folder: Path) -> None:
     labels = [int(review["label"] == "positive") for review in reviews[:TRAINED]]
     data = texts[:TRAINED], labels, texts[TRAINED : TRAINED + CLASSIFIED], SINGLE
     (folder / "texts.json").write_text(json.dumps(data))
-    # The pooling that the libraries have in common.
+    # The pooling that all libraries support.
     classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2, pooling="first")
     classifier.save_to_preset(folder / "lmzoo")
     lmzoo.save_checkpoint(classifier, folder / "hf", to="hf")

@@ -2,7 +2,7 @@
 
 The same model is trained on the same batches in a loop over a hand-written `tf.function` or `jax.jit` step, and with
 `fit()`: on encoded sequences, and on strings, which adds the tokenizer. On TensorFlow, `fit()` compiles once for all
-shapes, so the hand-written step is compiled in this way, too.
+shapes, and so does the hand-written step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEASURES = (*(f"{run} ms" for run in RUNS), *(f"{run} overhead %" for run in RUN
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build texts of one length, so that every batch has the same shape, and both ways of training on them."""
+    """Build texts of one length, so that all batches have the same shape, and all ways of training on them."""
     words = [f"w{i}" for i in range(997)]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     rng = random.Random(1)
@@ -85,16 +85,18 @@ def _tensorflow_loop(model: Any, batches: list, open_shapes: bool = False) -> Ca
 def _jax_loop(model: Any, batches: list) -> Callable[[], None]:
     import jax
 
-    def loss_of(trainable: Any, rest: Any, features: Any, labels: Any) -> Any:
-        logits, rest = model.stateless_call(trainable, rest, features, training=True)
-        return model.loss(labels, logits), rest
+    def loss_of(trainable: Any, other_variables: Any, features: Any, labels: Any) -> Any:
+        logits, other_variables = model.stateless_call(trainable, other_variables, features, training=True)
+        return model.loss(labels, logits), other_variables
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: Any, features: Any, labels: Any) -> Any:
-        trainable, rest, slots = state
-        (loss, rest), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable, rest, features, labels)
+        trainable, other_variables, slots = state
+        (loss, other_variables), gradients = jax.value_and_grad(loss_of, has_aux=True)(
+            trainable, other_variables, features, labels
+        )
         trainable, slots = model.optimizer.stateless_apply(slots, gradients, trainable)
-        return (trainable, rest, slots), loss
+        return (trainable, other_variables, slots), loss
 
     parts = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables)
     start = tuple([np.array(v.value) for v in part] for part in parts)

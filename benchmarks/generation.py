@@ -1,7 +1,7 @@
 """(r) Tokens that a GPT-2 generates in a second: prompts of 32 tokens and 64 new ones, greedily, with a cache.
 
-Every peer has random weights and the loop that its library compiles or runs by itself. No text ends early. lmzoo takes
-texts, and its time includes the tokenizer's; the others take ids.
+Every peer has random weights and its library's default generation loop. No text ends early. lmzoo takes texts, so its
+time includes the tokenizer; the other peers take ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEASURES = ("ms per token", "first call s", "peak memory GiB")
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the model and generates once, which compiles."""
+    """Build the model and generate once, which compiles."""
     build = _transformers if peer == "transformers-torch" else _lmzoo if peer.startswith("lmzoo") else _keras_hub
     generate = build(options)
     first = timed(generate)

@@ -1,13 +1,13 @@
-"""(w) A training step of a BERT classifier on one GPU, and how much of the GPU it uses.
+"""(w) A training step of a BERT classifier on one GPU, and the fraction of the GPU's peak that it reaches.
 
     python -m benchmarks.gpu_step [--cases nano:128:256 base:128:256 base:512:64 large:512:32] [--precision bf16 fp32]
 
-A case is a size, tokens of a sequence and sequences of a batch. Every peer has a process and the step that its library
-compiles by itself (transformers: `torch.compile`, fused attention); they start together and then take turns. Batches
-have no padding. "First fit" is the time of a first `fit` on two batches, which compiles; of transformers, of two steps.
-The results so far are written after each case. FLOPs are those of the matrix products forward and backward, 6 for each
-weight of the blocks and token, and 12·T·H for each layer and token for attention; the peaks are those of an H100 or
-H200 for dense bfloat16 and, for fp32, TF32.
+A case is a size, the tokens in a sequence and the sequences in a batch. Every peer has a process of its own and runs
+the step that its library compiles by default (transformers: `torch.compile`, fused attention); the peers start together
+and then take turns. Batches have no padding. "First fit" is the time of the first `fit` on two batches, which compiles;
+for transformers, of two steps. Results are written after each case. FLOPs count the matrix products of the forward and
+backward pass: 6 per token for each weight of the blocks, and 12·T·H per token for the attention of each layer. The
+peaks are those of an H100 or H200 for dense bfloat16 and, for fp32, TF32.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def keras_model(peer: str, size: str, dropout: float, precision: str) -> Any:
 
 
 def keras_steps(peer: str, options: dict[str, Any]) -> tuple[Step, Step]:
-    """Return a first `fit` of lmzoo or KerasHub on two batches, and a step."""
+    """Return two functions for lmzoo or KerasHub: the first `fit`, on two batches, and a step."""
     size, length, batch_size = read_case(options)
     model = keras_model(peer, size, options["dropout"], options["precision"])
     features, labels = arrays(length, batch_size)
@@ -75,7 +75,7 @@ def keras_steps(peer: str, options: dict[str, Any]) -> tuple[Step, Step]:
 
 
 def read_case(options: dict[str, Any]) -> tuple[str, int, int]:
-    """Return the size, the tokens of a sequence and the sequences of a batch."""
+    """Parse a case into the size, the tokens in a sequence and the sequences in a batch."""
     size, length, batch_size = options["case"].split(":")
     return size, int(length), int(batch_size)
 
@@ -112,7 +112,7 @@ def torch_step(options: dict[str, Any]) -> Step:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the model, fit it for two steps, run two more, and return the round."""
+    """Build the model, fit it for two steps, run two more, and return a function that measures a round."""
     shape = read_case(options)
     if peer == "transformers-torch":
         step = torch_step(options)
@@ -136,7 +136,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 
 def measure(options: dict[str, Any]) -> Rows:
-    """Return the rounds of all peers for a case; they start, and compile, at the same time."""
+    """Return the rounds of all peers for a case; the peers start and compile at the same time."""
     rows: Rows = {}
     workers = {peer: Worker("gpu_step", peer, options, PEERS[peer]) for peer in options["peers"]}
     try:

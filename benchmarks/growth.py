@@ -1,8 +1,8 @@
-"""(v) What a step costs as the work grows: time and memory against batch, length, width, layers and number of texts.
+"""(v) Time and memory of a step as the batch, length, width, number of layers or number of texts grows.
 
-A BERT classifier of 4 x 256 on batches of 16 x 64 tokens without padding is the middle; one measure at a time is
-doubled three times. `texts` counts those of one `predict` from strings. The slope is that of a line through the
-logarithms: 1 where the work grows in proportion, 2 where it grows as the square. The operations of an encoder grow in
+The base case is a BERT classifier of 4 x 256 on batches of 16 x 64 tokens without padding; one dimension at a time is
+doubled three times. `texts` is the number of strings in one `predict`. The slope is the slope of a line through the
+logarithms: 1 if the cost grows in proportion, 2 if it grows as the square. The operations of an encoder grow in
 proportion to batch and layers, faster with the length, because of attention, and up to the square of the width.
 """
 
@@ -33,7 +33,7 @@ SECONDS, MEMORY = "seconds", "peak memory GiB"
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the model, take two steps, of which the first compiles, and return the round."""
+    """Build the model, take two steps, of which the first compiles, and return a function that measures a round."""
     axis, value = peer.split()
     size = {**MIDDLE, axis: int(value)}
     step = predicting(size) if size["texts"] else training(size)
@@ -43,7 +43,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 
 def classifier(size: dict[str, int], preprocessor: Any = None) -> Any:
-    """Return the model of this size."""
+    """Return the classifier for these options."""
     import lmzoo
 
     backbone = lmzoo.models.BertBackbone(
@@ -57,7 +57,7 @@ def classifier(size: dict[str, int], preprocessor: Any = None) -> Any:
 
 
 def training(size: dict[str, int]) -> Callable[[], object]:
-    """Return a train step."""
+    """Return a function that takes a train step."""
     model = classifier(size)
     rng = np.random.default_rng(1)
     shape = size["batch"], size["length"]
@@ -68,7 +68,7 @@ def training(size: dict[str, int]) -> Callable[[], object]:
 
 
 def predicting(size: dict[str, int]) -> Callable[[], object]:
-    """Return a prediction for texts of 5 to 60 words."""
+    """Return a function that predicts for texts of 5 to 60 words."""
     from lmzoo.registry.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer
 
@@ -88,24 +88,24 @@ def slope(points: dict[int, float]) -> float:
 
 def by_axis(rows: Rows, measure: str) -> dict[str, dict[int, float]]:
     """Return the median of a measure at each value of each axis."""
-    found: dict[str, dict[int, float]] = {}
+    medians: dict[str, dict[int, float]] = {}
     for peer, rounds in rows.items():
         axis, value = peer.split()
-        found.setdefault(axis, {})[int(value)] = statistics.median(row[measure] for row in rounds)
-    return found
+        medians.setdefault(axis, {})[int(value)] = statistics.median(row[measure] for row in rounds)
+    return medians
 
 
 def draw(rows: dict[str, Rows], path: Path) -> None:
     """Draw time and memory against each axis, both on logarithmic scales."""
-    from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
+    from matplotlib.figure import Figure  # `pyplot` would start a graphical backend
 
     figure = Figure(figsize=(2.4 * len(AXES), 4.6), layout="constrained")
     axes = figure.subplots(2, len(AXES), sharey="row")
     for line, measure in zip(axes, (SECONDS, MEMORY), strict=True):
         for backend, of_backend in rows.items():
-            found = by_axis(of_backend, measure)
+            medians = by_axis(of_backend, measure)
             for axis, panel in zip(AXES, line, strict=True):
-                if points := found.get(axis):
+                if points := medians.get(axis):
                     panel.loglog([*points], [*points.values()], "o-", label=f"{backend}, slope {slope(points):.2f}")
         for axis, panel in zip(AXES, line, strict=True):
             panel.set_xlabel(axis)
@@ -140,8 +140,8 @@ def main() -> None:
             for measure in (SECONDS, MEMORY)
         }
         table = Table("", *options["axes"], title=f"slopes, {backend}")
-        for measure, found in slopes[backend].items():
-            table.add_row(measure, *(f"{found[axis]:.2f}" for axis in options["axes"]))
+        for measure, slopes_by_axis in slopes[backend].items():
+            table.add_row(measure, *(f"{slopes_by_axis[axis]:.2f}" for axis in options["axes"]))
         console.print(table)
     draw(rows, RESULTS / f"{options['name']}.svg")
     save(options["name"], options, rows=rows, summary=slopes)

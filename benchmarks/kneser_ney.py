@@ -1,9 +1,9 @@
 """Perplexity of an n-gram model with interpolated modified Kneser-Ney smoothing, `lmzoo.models.NgramLM`.
 
-This is a baseline for language models that are trained on the same documents. The vocabulary is closed, as that of
-`BidirectionalLM`'s softmax: other words are `<UNK>`. The same tokens are predicted and counted as in the forward
-direction of `BidirectionalLM.perplexity`: every word and every end of a sentence. Each sentence is predicted by itself,
-while the LSTMs also see the sentences before it.
+This is a baseline for language models that are trained on the same documents. The vocabulary is closed, like the
+softmax of `BidirectionalLM`: other words are `<UNK>`. As in the forward direction of `BidirectionalLM.perplexity`,
+every word and every end of a sentence counts. Each sentence is predicted alone, while the LSTMs also see the sentences
+before it.
 
 Files, or patterns of files, hold one sentence or paragraph per line, and an empty line between documents:
 

@@ -1,8 +1,8 @@
 """(s) One train step of a language model: GPT-2, and two layers of LSTMs.
 
-Every peer has random weights, dropout 0.1, AdamW, sequences without padding and the step that its library compiles by
-itself. The peers of the LSTMs are models of `keras.layers.LSTM` and of `torch.nn.LSTM`, which predict by the table of
-embeddings, as ours do.
+Every peer has random weights, dropout 0.1, AdamW, sequences without padding, and the step that its library compiles by
+default. lmzoo's LSTMs are compared with models of `keras.layers.LSTM` and `torch.nn.LSTM`, which also predict with the
+table of embeddings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEASURES = ("train step s", "peak memory GiB")
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the model, take two steps, of which the first compiles, and return the round."""
+    """Build the model, take two steps, of which the first compiles, and return a function that measures a round."""
     shape = options["batch_size"], options["length"] + 1
     ids = np.random.default_rng(1).integers(1000, options["vocabulary_size"], shape).astype("int32")  # (B, T + 1)
     build = _torch if peer == "torch" else _lmzoo if peer.startswith("lmzoo") else _keras
@@ -58,7 +58,7 @@ def _lmzoo(options: dict[str, Any], ids: np.ndarray) -> Callable[[], object]:
         width = shape_of(size)["hidden_dim"]
         backbone = lmzoo.models.LstmLmBackbone(**common, num_layers=LAYERS, hidden_dim=width)
     model = lmzoo.models.CausalLM(backbone)
-    model.compile(AdamW(RATE))  # without the default's gradient clipping, which the others do not have
+    model.compile(AdamW(RATE))  # without lmzoo's default gradient clipping, which the other peers lack
     return _step(model, ids)
 
 

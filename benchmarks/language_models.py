@@ -1,13 +1,13 @@
-"""Language models from n-grams to the Transformer: one vocabulary, one text, equally many parameters.
+"""Perplexity of language models from n-grams to the Transformer, on one text, with equally many parameters.
 
-All models read the same tokens, of a byte-level BPE tokenizer that is trained on the training text, and are compared by
-their perplexity on the tokens of the held-out documents; ends of texts do not count. The neural models are made as wide
-as gives about `--parameters` weights; the n-gram model has as many n-grams as the text. The biLM has half of its LSTMs
-for each direction: its perplexity is that of the forward direction. Each model is trained with its default optimizer,
-the Transformer with the rate of `lmzoo.pretraining` for its width.
+All models read the tokens of one byte-level BPE tokenizer, which is trained on the training text, and are compared by
+their perplexity on the tokens of the held-out documents; ends of texts do not count. The width of each neural model is
+chosen to give about `--parameters` weights; the n-gram model has as many n-grams as the text. The biLM has half of its
+LSTMs in each direction, and its perplexity is that of the forward direction. Each model is trained with its default
+optimizer, the Transformer with the learning rate of `lmzoo.pretraining` for its width.
 
-Rows that are in the results already are not computed again: another run adds what is missing. A training takes eight to
-twenty minutes on one core that other programs use as well.
+Stored rows are not computed again: another run adds what is missing. A training takes eight to twenty minutes on one
+core that other programs use as well.
 
     python -m benchmarks.language_models "pretrain_modern/wiki*-train-00*" "pretrain_modern/wiki*-dev*"
 """
@@ -49,14 +49,14 @@ def recurrent(cell: str) -> Callable[[int, int], Backbone]:
 
 
 def feed_forward(size: int, width: int) -> Backbone:
-    """Return the model of Bengio et al. (2003) with direct connections."""
+    """Build the model of Bengio et al. (2003) with direct connections."""
     return lmzoo.models.FfnnLmBackbone(
         vocabulary_size=size, window=5, hidden_dim=width, intermediate_dim=2 * width, direct=True
     )
 
 
 def transformer(size: int, width: int) -> Backbone:
-    """GPT-2 with four blocks."""
+    """Build a GPT-2 with four blocks."""
     return lmzoo.models.Gpt2Backbone(
         vocabulary_size=size, num_layers=4, num_heads=HEADS, hidden_dim=width, max_sequence_length=512
     )
@@ -73,7 +73,7 @@ MODELS = ("n-gram", *CAUSAL, "biLM")
 
 
 class Texts:
-    """The texts of all models, and their vocabulary."""
+    """The texts and the vocabulary that all models share."""
 
     def __init__(self, train: str, held_out: str, characters: int, vocabulary_size: int, length: int) -> None:
         self.train, self.held_out = (_documents(files, n) for files, n in ((train, characters), (held_out, characters)))
@@ -83,25 +83,25 @@ class Texts:
         self.counts = [sum(map(len, self.tokenizer.tokenize(texts))) for texts in (self.train, self.held_out)]
 
     def as_words(self, texts: list[str]) -> list[list[list[str]]]:
-        """Return documents of one sentence, whose words are the tokens."""
+        """Return documents of one sentence each, whose words are the tokens."""
         names = self.tokenizer.vocabulary
         return [[[names[token] for token in ids]] for ids in self.tokenizer.tokenize(texts)]
 
 
 def _documents(files: str, characters: int) -> list[str]:
-    """Return documents of files, each as a text, spread over all of them, of about so many characters."""
+    """Return random documents from all files, each as one text, with about `characters` characters in total."""
     texts = [" ".join(document) for document in read_documents(files)]
-    order, found, count = np.random.default_rng(0).permutation(len(texts)), [], 0
+    order, documents, count = np.random.default_rng(0).permutation(len(texts)), [], 0
     for i in order.tolist():
         if count >= characters:
             break
-        found.append(texts[i])
+        documents.append(texts[i])
         count += len(texts[i])
-    return found
+    return documents
 
 
 def width_for(parameters: int, count: Callable[[int], int]) -> int:
-    """Return the width, a multiple of the number of heads, whose number of parameters is nearest."""
+    """Return the width, a multiple of the number of heads, with the nearest number of parameters."""
     low, high = 1, 2
     while count(HEADS * high) < parameters:
         low, high = high, 2 * high
@@ -112,31 +112,31 @@ def width_for(parameters: int, count: Callable[[int], int]) -> int:
 
 
 def counted(build: Callable[[int], keras.Model]) -> Callable[[int], int]:
-    """Count the parameters of the models of any width, without making values for them."""
+    """Count the parameters of models of any width without allocating them."""
 
     @cache
     def count(width: int) -> int:
         with keras.StatelessScope(initialize_variables=False):
-            found = int(build(width).count_params())
+            parameters = int(build(width).count_params())
         keras.utils.clear_session()
-        return found
+        return parameters
 
     return count
 
 
 def run_ngrams(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """Return the n-gram model; the seed is that of its sample."""
+    """Train and evaluate the n-gram model; the seed draws its sample."""
     model = NgramLM(options.order, texts.tokenizer)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     model.fit([[text] for text in texts.train], verbose=False)
-    seconds = time.perf_counter() - begun
-    scores = [score["log_probability"] for found in model.score(texts.held_out) for score in found[:-1]]
+    seconds = time.perf_counter() - start
+    scores = [score["log_probability"] for word_scores in model.score(texts.held_out) for score in word_scores[:-1]]
     (sample,) = model.generate([PROMPT], NEW, "top_p", seed=seed)
     return row(-statistics.fmean(scores), sum(model.num_ngrams), seconds, sample)
 
 
 def run_causal(name: str, texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """Return a neural model from left to right."""
+    """Train and evaluate a neural left-to-right model."""
     build, size = CAUSAL[name], texts.tokenizer.vocabulary_size
     width = width_for(options.parameters, counted(lambda width: build(size, width)))
     keras.utils.set_random_seed(seed)
@@ -144,15 +144,15 @@ def run_causal(name: str, texts: Texts, options: argparse.Namespace, seed: int) 
     model = CausalLM(backbone, Preprocessor(texts.tokenizer, get_family(backbone).packing, texts.length))
     if name == "Transformer":
         model.compile(AdamW(1e-3 * math.sqrt(128 / width), global_clipnorm=1.0))
-    begun = time.perf_counter()
+    start = time.perf_counter()
     model.fit(texts.train, batch_size=options.batch_size, epochs=options.epochs, verbose=options.verbose)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     (sample,) = model.generate([PROMPT], NEW, "top_p", seed=seed)
     return row(math.log(model.perplexity(texts.held_out)), model.count_params(), seconds, sample)
 
 
 def run_bilm(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """ELMo's language model on the same tokens, which it reads as words."""
+    """Train and evaluate ELMo's language model, which reads the same tokens as words."""
     words = WordTokenizer([*WordTokenizer.special_tokens, *texts.tokenizer.vocabulary])
     packing = families()["elmo"].packing
 
@@ -165,17 +165,17 @@ def run_bilm(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, 
     width = width_for(options.parameters, counted(build))
     keras.utils.set_random_seed(seed)
     model, documents = build(width), texts.as_words(texts.train)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     model.fit(documents, batch_size=options.batch_size, epochs=options.epochs, verbose=options.verbose)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     held_out, total = texts.as_words(texts.held_out), 0.0
-    for document, found in zip(held_out, model.predict(held_out, verbose=0), strict=True):
-        total += float(found[: len(document[0]), 0].sum(dtype="float64"))  # forward, without the end
+    for document, predictions in zip(held_out, model.predict(held_out, verbose=0), strict=True):
+        total += float(predictions[: len(document[0]), 0].sum(dtype="float64"))  # forward direction, without the end
     return row(-total / texts.counts[1], model.count_params(), seconds, None)
 
 
 def row(nats: float, parameters: int, seconds: float, sample: str | None) -> dict[str, Any]:
-    """Return a row of the results."""
+    """Make a row of the results."""
     sample = None if sample is None else PROMPT + sample
     return {"perplexity": math.exp(nats), "parameters": parameters, "seconds": seconds, "sample": sample}
 
@@ -189,17 +189,17 @@ def run(name: str, texts: Texts, options: argparse.Namespace, seed: int) -> dict
 
 def by_model(rows: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each model, in the order of `MODELS`."""
-    return {name: found for name in MODELS if (found := [r for r in rows.values() if r["model"] == name])}
+    return {name: model_rows for name in MODELS if (model_rows := [r for r in rows.values() if r["model"] == name])}
 
 
 def show(rows: dict[str, dict[str, Any]]) -> None:
     """Print the table."""
     table = Table("model", "perplexity", "parameters", "seconds", "sample")
-    for name, found in by_model(rows).items():
-        values = [r["perplexity"] for r in found]
+    for name, model_rows in by_model(rows).items():
+        values = [r["perplexity"] for r in model_rows]
         spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-        seconds = statistics.median(r["seconds"] for r in found)
-        first = found[0]
+        seconds = statistics.median(r["seconds"] for r in model_rows)
+        first = model_rows[0]
         table.add_row(
             name,
             f"{statistics.fmean(values):.1f}{spread}",
@@ -211,14 +211,14 @@ def show(rows: dict[str, dict[str, Any]]) -> None:
 
 
 def draw(rows: dict[str, dict[str, Any]], path: Path) -> None:
-    """Draw the perplexities of all seeds, a row for each model."""
-    from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
+    """Draw the perplexities of all seeds, with a row for each model."""
+    from matplotlib.figure import Figure  # `pyplot` would start a graphical backend
 
     models = by_model(rows)
     figure = Figure(figsize=(6, 3), layout="constrained")
     axes = figure.subplots()
-    for y, found in enumerate(models.values()):
-        values = [r["perplexity"] for r in found]
+    for y, model_rows in enumerate(models.values()):
+        values = [r["perplexity"] for r in model_rows]
         axes.barh(y, statistics.fmean(values), color="tab:blue", alpha=0.4)
         axes.plot(values, [y] * len(values), "k.")
     axes.set_yticks(range(len(models)), [*models])
@@ -246,7 +246,7 @@ def main() -> None:
     options = parser.parse_args()
     common.RESULTS = options.results
     file = options.results / "language_models.json"
-    # What rows have in common; those of another setting cannot stand in the same table.
+    # Settings that all rows share: rows with other settings do not belong in the same table.
     settings = {k: v for k, v in vars(options).items() if k not in ("models", "seeds", "verbose", "results")}
     stored = json.loads(file.read_text("utf-8")) if file.exists() else {"options": settings, "rows": {}}
     if stored["options"] != settings:

@@ -1,9 +1,9 @@
-"""(aa) What attention to near positions costs as sequences grow: a layer of ModernBERT-base, forward and backward.
+"""(aa) The cost of local attention as sequences grow: a layer of ModernBERT-base, forward and backward.
 
-One sequence without padding, 12 heads of width 64, windows of 128, rotary positions, no biases. `blocks` is local
-attention as it is computed for long sequences, `mask` local attention with a mask of all pairs of positions, which is
-faster for short ones, and `global` attention to all positions. A slope is that of a line through the logarithms, from
-1,024 tokens on: 1 where the work grows in proportion, 2 where it grows as the square.
+The layer reads one sequence without padding, with 12 heads of width 64, windows of 128, rotary positions and no biases.
+`blocks` is the local attention that lmzoo computes for long sequences; `mask` is local attention with a mask over all
+pairs of positions, which is faster for short sequences; `global` is attention to all positions. A slope is the slope of
+a line through the logarithms from 1,024 tokens on: 1 if the cost grows in proportion, 2 if it grows as the square.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BACKENDS = {"tf": TENSORFLOW, "jax": JAX}
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the layer, take two steps, of which the first compiles, and return the round."""
+    """Build the layer, take two steps, of which the first compiles, and return a function that measures a round."""
     from lmzoo.layers import SelfAttention, attention
 
     form, length = peer.split()
@@ -46,7 +46,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 
 def stepping(layer: Any, x: np.ndarray, mask: np.ndarray) -> Callable[[], object]:
-    """Return a compiled step: the gradients of the sum of the squares of the results."""
+    """Return a compiled step that computes the gradients of the sum of squared outputs."""
     import keras
 
     if keras.backend.backend() == "tensorflow":
@@ -75,8 +75,10 @@ def stepping(layer: Any, x: np.ndarray, mask: np.ndarray) -> Callable[[], object
 
 def points_of(rows: Rows, form: str, measure: str) -> dict[int, float]:
     """Return the median of a measure of a form at each length."""
-    own = {peer: rounds for peer, rounds in rows.items() if peer.startswith(f"{form} ")}
-    return {int(peer.split()[1]): statistics.median(row[measure] for row in rounds) for peer, rounds in own.items()}
+    rows_of_form = {peer: rounds for peer, rounds in rows.items() if peer.startswith(f"{form} ")}
+    return {
+        int(peer.split()[1]): statistics.median(row[measure] for row in rounds) for peer, rounds in rows_of_form.items()
+    }
 
 
 def main() -> None:
@@ -94,7 +96,7 @@ def main() -> None:
     for backend in options["backends"]:
         lengths = {form: [n for n in LENGTHS[form] if n <= options["longest"]] for form in options["forms"]}
         peers = {f"{form} {length}": BACKENDS[backend] for form, several in lengths.items() for length in several}
-        # Each in a process of its own: together they would not fit into memory.
+        # Each form has a process of its own: together they would not fit into memory.
         rows[backend] = interleave("local_attention", peers, options, options["rounds"], fresh=True)
         slopes[backend] = {}
         table = Table("form", "measure", *map(str, LENGTHS["blocks"]), "slope", title=backend)
@@ -102,10 +104,10 @@ def main() -> None:
             for measure in (SECONDS, MEMORY):
                 points = points_of(rows[backend], form, measure)
                 long = {length: value for length, value in points.items() if length >= LONG}
-                found = slope(long) if len(long) > 1 else float("nan")
-                slopes[backend].setdefault(form, {})[measure] = found
+                growth = slope(long) if len(long) > 1 else float("nan")
+                slopes[backend].setdefault(form, {})[measure] = growth
                 cells = [f"{points[n]:.3g}" if n in points else "" for n in LENGTHS["blocks"]]
-                table.add_row(form, measure, *cells, f"{found:.2f}")
+                table.add_row(form, measure, *cells, f"{growth:.2f}")
         console.print(table)
     save(options["name"], options, rows=rows, summary=slopes)
 

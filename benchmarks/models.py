@@ -1,4 +1,4 @@
-"""The same BERT classifier from each library, with random weights and no tokenizer unless one is asked for."""
+"""The same BERT classifier from each library, with random weights and, by default, without a tokenizer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SIZES = {  # layers, heads, hidden width, intermediate width
 
 
 def shape_of(size: str) -> dict[str, int]:
-    """Return arguments of lmzoo's and of KerasHub's backbones."""
+    """Return the arguments of a size for lmzoo's and KerasHub's backbones."""
     return dict(zip(("num_layers", "num_heads", "hidden_dim", "intermediate_dim"), SIZES[size], strict=True))
 
 
 def transformers_config(size: str, vocabulary_size: int, num_labels: int = 2, dropout: float = 0.1) -> Any:
-    """`transformers.BertConfig`."""
+    """Return the `transformers.BertConfig` of a size."""
     from transformers import BertConfig
 
     names = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
@@ -36,7 +36,7 @@ def lmzoo_classifier(
     positions: int = 512,
     dropout: float = 0.1,
 ) -> Any:
-    """`lmzoo.models.TextClassifier`, compiled with its defaults."""
+    """Build an `lmzoo.models.TextClassifier`, compiled with its defaults."""
     import lmzoo
     from lmzoo.registry.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer
@@ -62,7 +62,7 @@ def keras_hub_classifier(
     sequence_length: int | None = None,
     dropout: float = 0.1,
 ) -> Any:
-    """`keras_hub.models.BertTextClassifier`; None as `sequence_length` keeps its default."""
+    """Build a `keras_hub.models.BertTextClassifier`; None as `sequence_length` keeps its default."""
     import keras_hub
 
     backbone = keras_hub.models.BertBackbone(
@@ -81,7 +81,7 @@ def keras_hub_classifier(
 
 
 def transformers_classifier(size: str, vocabulary_size: int, dropout: float = 0.1) -> Any:
-    """`transformers.BertForSequenceClassification`, in training mode."""
+    """Build a `transformers.BertForSequenceClassification` in training mode."""
     from transformers import BertForSequenceClassification
 
     return BertForSequenceClassification(transformers_config(size, vocabulary_size, dropout=dropout)).train()

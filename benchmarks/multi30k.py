@@ -2,10 +2,10 @@
 
     python -m benchmarks.multi30k --data DATA/mt_multi30k --work FOLDER
 
-An encoder and a decoder of four blocks of width 128, small as the data is, with a joint vocabulary of 8,000 tokens. The
-scores are BLEU and chrF of sacrebleu on the validation set, which is used for nothing else, with four beams. A run that
-was stopped continues from its last state; the results, and the seconds of its epochs, go to `results/multi30k.json`,
-and a picture of what the decoder looks at to FOLDER.
+The model is small, like the data: an encoder and a decoder of four blocks of width 128, with a joint vocabulary of
+8,000 tokens. The scores are sacrebleu's BLEU and chrF on the validation set, which is used for nothing else, with four
+beams. A stopped run continues from its last state. The results, and the seconds of each epoch, are stored in
+`results/multi30k.json`, and a picture of the decoder's attention in FOLDER.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SENTENCE = "Auf einer Bank im Park sitzt eine alte Frau und liest ein Buch."
 
 
 def read(folder: Path, part: str, count: int | None) -> tuple[list[str], list[str]]:
-    """Return sentences in German, and the same in English."""
+    """Return sentences in German, and their translations into English."""
     files = (folder / f"{part}.{language}.gz" for language in ("de", "en"))
     german, english = (gzip.decompress(file.read_bytes()).decode().splitlines()[:count] for file in files)
     return german, english
 
 
 def tokenizer_of(work: Path, sources: list[str], targets: list[str], size: int) -> MarianTokenizer:
-    """Return the tokenizer of an earlier part of the run, or a new one."""
+    """Return the tokenizer that the run has stored, or train one."""
     folder = work / "tokenizer"
     if folder.exists():
         tokenizer = MarianTokenizer()
@@ -51,8 +51,8 @@ def tokenizer_of(work: Path, sources: list[str], targets: list[str], size: int) 
 
 
 def draw(model: Seq2SeqLM, path: Path, layer: int = -1) -> None:
-    """Draw what the decoder looks at while it translates a sentence."""
-    from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
+    """Draw the decoder's attention while it translates a sentence."""
+    from matplotlib.figure import Figure  # `pyplot` would start a graphical backend
 
     (translation,) = model.translate([SENTENCE])
     read, written, attention = model.source_attention(SENTENCE, translation, layer)
@@ -67,8 +67,8 @@ def draw(model: Seq2SeqLM, path: Path, layer: int = -1) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="folder of the four files")
-    parser.add_argument("--work", type=Path, required=True, help="folder for the tokenizer, the states and the preset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="directory of the four files")
+    parser.add_argument("--work", type=Path, required=True, help="directory for tokenizer, states and preset")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--vocabulary-size", type=int, default=8000)
@@ -100,7 +100,7 @@ def main() -> None:
     )
     steps = -(-len(train[0]) // options.batch_size) * options.epochs
     words = sum(len(text.split()) for text in train[1]) / len(train[1])
-    shown = Throughput(options.batch_size * words, steps, True, console.print)
+    throughput = Throughput(options.batch_size * words, steps, True, console.print)
     checkpoint = ResumableCheckpoint(options.work / "states")
     model.fit(
         train,
@@ -108,7 +108,7 @@ def main() -> None:
         epochs=options.epochs,
         callbacks=[
             checkpoint,
-            shown,
+            throughput,
             keras.callbacks.CSVLogger(log := options.work / "log.csv", append=True),
         ],
         seed=options.seed,
@@ -117,7 +117,7 @@ def main() -> None:
     if checkpoint.stopped:
         return
     epochs = list(csv.DictReader(log.read_text("utf-8").splitlines()))
-    seconds = sum(steps / options.epochs * shown.tokens / float(epoch["tokens_per_second"]) for epoch in epochs)
+    seconds = sum(steps / options.epochs * throughput.tokens / float(epoch["tokens_per_second"]) for epoch in epochs)
     model.save_to_preset(options.work / "preset", overwrite=True)
     report = model.report(validation, verbose=0)
     console.print(report.scores)

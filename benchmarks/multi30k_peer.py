@@ -1,12 +1,12 @@
-"""The translation of `multi30k` by transformers: the same shape, pairs, tokens and recipe, in a loop in torch.
+"""The experiment of `multi30k` with transformers: the same shape, pairs, tokens and recipe, in a torch loop.
 
     python -m benchmarks.multi30k_peer --data DATA/mt_multi30k --work FOLDER
 
-`FOLDER` is that of `multi30k`, which holds the preset. Training ends with the first epoch after as many seconds as
-`multi30k` was trained for, or after as many epochs; a run that was stopped continues from its last epoch. Batches hold
-sequences of about the same length, as transformers' trainer groups them. The model has transformers' own initial
-weights, or with `--initial lmzoo` those of lmzoo. The scores are those of `multi30k`, and the results, with the loss of
-each epoch, go to `results/multi30k_peer.json` or `results/multi30k_peer_lmzoo.json`.
+FOLDER is the directory of `multi30k`, which holds the preset. Training ends with the first epoch that exceeds the
+training time of `multi30k`, or after as many epochs; a stopped run continues from its last epoch. Batches hold
+sequences of similar lengths, as transformers' trainer groups them. The model starts from transformers' own initial
+weights, or with `--initial lmzoo` from lmzoo's. The scores are the same as in `multi30k`; results, with the loss of
+each epoch, are stored in `results/multi30k_peer.json` or `results/multi30k_peer_lmzoo.json`.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ from benchmarks.multi30k import POSITIONS, read
 from lmzoo.evaluation.translations import compare_translations
 from lmzoo.presets.converting import save_checkpoint
 
-GROUP = 50  # batches that are sorted by length together
+GROUP = 50  # number of batches that are sorted by length together
 DECAY, SMOOTHING, BEAMS = 0.01, 0.1, 4
 Ids = list[torch.Tensor]
 
 
 def untrained(preset: Path, initial: str) -> tuple[MarianMTModel, Any]:
-    """Return a model of the preset's shape with one of the libraries' initial weights, and the preset's tokenizer."""
+    """Return an untrained model of the preset's shape, initialized by either library, and the preset's tokenizer."""
     trained = lmzoo.models.Seq2SeqLM.from_preset(str(preset))
     backbone = type(trained.backbone).from_config(trained.backbone.get_config())
     task = lmzoo.models.Seq2SeqLM(backbone, trained.preprocessor)
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(task, folder, "hf")
-        ours = MarianMTModel.from_pretrained(folder)
-    return ours if initial == "lmzoo" else MarianMTModel(ours.config), task.text_preprocessor.tokenizer
+        initial_model = MarianMTModel.from_pretrained(folder)
+    return initial_model if initial == "lmzoo" else MarianMTModel(
+        initial_model.config
+    ), task.text_preprocessor.tokenizer
 
 
 def encode(texts: list[str], tokenizer: Any, end: int) -> Ids:
@@ -56,17 +58,17 @@ def encode(texts: list[str], tokenizer: Any, end: int) -> Ids:
 
 def batches(sources: Ids, targets: Ids, size: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Return the rows of the batches of an epoch."""
-    order, found = rng.permutation(len(sources)), []
+    order, batch_rows = rng.permutation(len(sources)), []
     for start in range(0, len(order), GROUP * size):
         rows = sorted(order[start : start + GROUP * size], key=lambda row: (len(sources[row]), len(targets[row])))
-        found += [np.array(rows[i : i + size]) for i in range(0, len(rows), size)]
-    return [found[i] for i in rng.permutation(len(found))]
+        batch_rows += [np.array(rows[i : i + size]) for i in range(0, len(rows), size)]
+    return [batch_rows[i] for i in rng.permutation(len(batch_rows))]
 
 
 def train(
     model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, Any], most: float, file: Path
 ) -> tuple[list[float], float]:
-    """Train for the epochs of the options, or for so many seconds; continue from the file.
+    """Train for the epochs of the options or a number of seconds, and continue a stopped run.
 
     Returns:
         The mean loss of each epoch, and the seconds.
@@ -90,7 +92,7 @@ def train(
     for epoch in range(len(means), options["epochs"]):
         if seconds >= most:
             break
-        begun, losses, rng = time.perf_counter(), [], np.random.default_rng([options["seed"], epoch])
+        start, losses, rng = time.perf_counter(), [], np.random.default_rng([options["seed"], epoch])
         for rows in batches(sources, targets, options["batch_size"], rng):
             source, target = (
                 pad_sequence([ids[row] for row in rows], batch_first=True, padding_value=pad)
@@ -109,7 +111,7 @@ def train(
             schedule.step()
             optimizer.zero_grad()
             losses.append(loss.item())
-        seconds += time.perf_counter() - begun
+        seconds += time.perf_counter() - start
         means.append(float(np.mean(losses)))
         console.print(f"epoch {epoch + 1} of {options['epochs']}: loss {means[-1]:.3f}, {seconds:,.0f} s")
         states = {name: part.state_dict() for name, part in parts.items()}
@@ -121,7 +123,7 @@ def train(
 def translate(model: MarianMTModel, sources: Ids, tokenizer: Any) -> list[str]:
     """Return translations by beam search."""
     model.eval()
-    pad, found = model.config.pad_token_id, []
+    pad, translations = model.config.pad_token_id, []
     for start in range(0, len(sources), 32):
         source = pad_sequence(sources[start : start + 32], batch_first=True, padding_value=pad)
         ids = model.generate(
@@ -133,20 +135,20 @@ def translate(model: MarianMTModel, sources: Ids, tokenizer: Any) -> list[str]:
             max_new_tokens=2 * source.shape[1] + 16,
         )
         special = {pad, model.config.eos_token_id}
-        found += [tokenizer.detokenize([token for token in row if token not in special]) for row in ids.tolist()]
-    return found
+        translations += [tokenizer.detokenize([token for token in row if token not in special]) for row in ids.tolist()]
+    return translations
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="folder of the four files")
-    parser.add_argument("--work", type=Path, required=True, help="folder of `multi30k`")
+    parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="directory of the four files")
+    parser.add_argument("--work", type=Path, required=True, help="directory of `multi30k`")
     parser.add_argument("--name", default="multi30k", help="name of the result file of `multi30k`")
     parser.add_argument("--initial", choices=("transformers", "lmzoo"), default="transformers", help="initial weights")
     parser.add_argument("--seconds", type=float, help="of training at most; by default those of `multi30k`")
     args = parser.parse_args()
-    ours = json.loads((RESULTS / f"{args.name}.json").read_text("utf-8"))
-    options, most = ours["options"], args.seconds or ours["seconds"]
+    stored_results = json.loads((RESULTS / f"{args.name}.json").read_text("utf-8"))
+    options, most = stored_results["options"], args.seconds or stored_results["seconds"]
     torch.manual_seed(options["seed"])
     keras.utils.set_random_seed(options["seed"])
     model, tokenizer = untrained(args.work / "preset", args.initial)
@@ -155,9 +157,11 @@ def main() -> None:
     encoded = encode(sources, tokenizer, end), encode(targets, tokenizer.target_side, end)
     name = "peer" if args.initial == "transformers" else "peer_lmzoo"
     losses, seconds = train(model, *encoded, options, most, args.work / f"{name}.pt")
-    found = translate(model, encode(tests, tokenizer, end), tokenizer.target_side)
-    scores = compare_translations(found, references).scores
-    console.print(f"lmzoo {ours['scores']}, {ours['seconds']:,.0f} s; transformers {scores}, {seconds:,.0f} s")
+    translations = translate(model, encode(tests, tokenizer, end), tokenizer.target_side)
+    scores = compare_translations(translations, references).scores
+    console.print(
+        f"lmzoo {stored_results['scores']}, {stored_results['seconds']:,.0f} s; transformers {scores}, {seconds:,.0f} s"
+    )
     settings = {**options, "initial weights": args.initial, "transformers": transformers.__version__}
     save(f"{args.name}_{name}", settings, scores=scores, seconds=seconds, losses=losses)
 

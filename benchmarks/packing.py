@@ -1,9 +1,9 @@
-"""(x) What packed batches could gain: an epoch grouped by length, and the least that packed rows would cost.
+"""(x) The possible gain of packed batches: an epoch grouped by length, and a lower bound for packed rows.
 
-Several texts in one row of 128 tokens need no padding and have one shape, so that nothing is compiled twice. But each
-batch needs as many rows as the fullest one, and attention reads whole rows. `packed` trains the same classifier on
-that many ordinary sequences of 128 tokens: what keeps the texts of a row apart would only add to that. The texts are
-SST-2's sentences, in batches of 32, and strings are tokenized beforehand; the first round compiles.
+Several texts in one row of 128 tokens need little padding, and all batches have one shape, so that nothing is compiled
+twice. But every batch needs as many rows as the fullest one, and attention reads whole rows. `packed` trains the same
+classifier on that many ordinary sequences of 128 tokens: keeping the texts of a row apart would only add to the cost.
+The texts are SST-2's sentences in batches of 32, tokenized beforehand; the first round compiles.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ROW = 128
 
 
 def rows_needed(lengths: np.ndarray) -> int:
-    """Return rows that the texts of a batch fill, the longest first, each in the first row with room for it."""
+    """Return the number of rows for the texts of a batch, each placed in the first row with room, longest first."""
     room: list[int] = []
     for length in sorted(lengths, reverse=True):
-        row = next((i for i, left in enumerate(room) if left >= length), len(room))
+        row = next((i for i, free in enumerate(room) if free >= length), len(room))
         if row == len(room):
             room.append(ROW)
         room[row] -= length
@@ -60,10 +60,10 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     else:
         grouped, *_ = model.batches(read_inputs(sequences, labels), BatchOptions(size, "shuffle"))
         computed = sum(features["token_ids"].size for features, *_ in grouped.batches())
-    share = computed / len(texts)
+    tokens_per_text = computed / len(texts)
     return lambda: {
         SECONDS: timed(lambda: model.fit(sequences, labels, batch_size=size, verbose=0)),
-        TOKENS: share,
+        TOKENS: tokens_per_text,
     }
 
 

@@ -1,7 +1,7 @@
 """(k) Preparing pre-training data: tokens per second and core, from files to shards and from shards to sequences.
 
-Core seconds are processor time, of all threads together, which hardly changes if the machine is busy. Padding is that
-of the batches of 32 that `fit` makes of the sequences.
+Core seconds are the processor time of all threads together, which hardly changes if the machine is busy. Padding is
+measured in the batches of 32 that `fit` makes of the sequences.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FAMILIES = ("bert", "roberta", "albert")
 
 
 def recipes(length: int) -> dict[str, Callable[[Any, Preprocessor], Any]]:
-    """Return how sequences are made, by name."""
+    """Return the functions that pack sequences, by name."""
     rng = np.random.default_rng(0)
     return {
         f"full sequences, {length}": pack_documents,
@@ -47,14 +47,14 @@ def recipes(length: int) -> dict[str, Callable[[Any, Preprocessor], Any]]:
 
 
 def padding(sequences: EncodedTexts, length: int) -> float:
-    """Return the share of padding in the batches of an epoch."""
+    """Return the fraction of padding in the batches of an epoch."""
     buckets = fit_buckets(sequences.lengths, length)
     sizes = LengthBatches(sequences.lengths, lambda batch, width, rng: len(batch) * width, 32, buckets)
     return 1 - len(sequences.token_ids) / sum(sizes.batches())
 
 
 def measure(call: Callable[[], Any]) -> tuple[Any, float, float]:
-    """Return the result of a call, its seconds, and its seconds of processor time."""
+    """Call a function, and return its result, its seconds, and its seconds of processor time."""
     wall, processor = time.perf_counter(), time.process_time()
     result = call()
     return result, time.perf_counter() - wall, time.process_time() - processor
@@ -62,7 +62,7 @@ def measure(call: Callable[[], Any]) -> tuple[Any, float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data/pretrain", help="folder of text files")
+    parser.add_argument("--data", type=Path, default=SHARED / "data/pretrain", help="directory of text files")
     parser.add_argument("--documents", type=int, default=400)
     parser.add_argument("--vocabulary-size", type=int, default=8000)
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512])
@@ -72,10 +72,10 @@ def main() -> None:
     table = Table("what", "tokens", "seconds", "tokens/s", "tokens/s/core", "padding")
     rows: list[dict[str, Any]] = []
 
-    def record(what: str, tokens: int, wall: float, processor: float, padded: float | None = None) -> None:
-        rows.append({"what": what, "tokens": tokens, "seconds": wall, "core seconds": processor, "padding": padded})
+    def record(label: str, tokens: int, wall: float, processor: float, padded: float | None = None) -> None:
+        rows.append({"what": label, "tokens": tokens, "seconds": wall, "core seconds": processor, "padding": padded})
         rates = (f"{tokens / seconds:,.0f}" for seconds in (wall, processor))
-        table.add_row(what, f"{tokens:,}", f"{wall:.2f}", *rates, "" if padded is None else f"{padded:.2%}")
+        table.add_row(label, f"{tokens:,}", f"{wall:.2f}", *rates, "" if padded is None else f"{padded:.2%}")
 
     def documents() -> Any:
         return itertools.islice(read_documents(options["data"]), options["documents"])
@@ -89,8 +89,8 @@ def main() -> None:
             for length in options["lengths"]:
                 for recipe, pack in recipes(length).items():
                     preprocessor = Preprocessor(tokenizer, family.packing, length)
-                    made, *seconds = measure(lambda c=corpus, p=preprocessor, pack=pack: pack(c, p))
-                    record(f"{name}: {recipe}", len(made.token_ids), *seconds, padding(made, length))
+                    sequences, *seconds = measure(lambda c=corpus, p=preprocessor, pack=pack: pack(c, p))
+                    record(f"{name}: {recipe}", len(sequences.token_ids), *seconds, padding(sequences, length))
     console.print(table)
     console.print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
     save(options["name"], {**options, "data": str(options["data"].name)}, rows=rows)

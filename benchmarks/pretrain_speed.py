@@ -1,10 +1,10 @@
-"""(l) Masked-LM pre-training: real tokens per second, from the kind of text that each library usually gets.
+"""(l) Masked-LM pre-training: real tokens per second, with data in the form that each library usually gets.
 
-The text is real: paragraphs of books and textbooks. lmzoo trains on its tokenized shards, packed into sequences of
-whole sentences. KerasHub's parts (`BertMaskedLM` with its preprocessor) tokenize, truncate and pad each paragraph to
-one sequence; with `packed` the text is cut to the length of a sequence first, so that there is hardly any padding.
-transformers trains on sequences that were packed before, masked by its collator. All mask 15% of the tokens. Real
-tokens are those that are neither padding nor truncated. Every round continues the training for as many steps.
+The texts are paragraphs of books and textbooks. lmzoo trains on its tokenized shards, packed into sequences of whole
+sentences. KerasHub (`BertMaskedLM` with its preprocessor) tokenizes, truncates and pads each paragraph to one sequence;
+with `packed`, the text is cut to the length of a sequence first, so that there is hardly any padding. transformers
+trains on sequences that were packed beforehand, masked by its collator. All mask 15% of the tokens. Real tokens are
+neither padding nor truncated. Each round continues the training for the same number of steps.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Round = Callable[[], float]  # trains, and returns the number of real tokens
 
 
 def paragraphs(options: dict[str, Any]) -> list[str]:
-    """Return the first paragraphs of a training file, as many as the options say."""
+    """Return the first `options["paragraphs"]` paragraphs of a training file."""
     documents = read_documents(DATA / options["file"], split=False)
-    found = (paragraph for document in documents for paragraph in document)
-    return [next(found) for _ in range(options["paragraphs"])]
+    all_paragraphs = (paragraph for document in documents for paragraph in document)
+    return [next(all_paragraphs) for _ in range(options["paragraphs"])]
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
@@ -74,12 +74,12 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], texts: lis
     folder = tempfile.mkdtemp()
     documents = map(split_sentences, texts)
     sequences = pack_sentences(write_corpus(documents, preprocessor.tokenizer, folder, verbose=False), preprocessor)
-    steps, size, done = options["steps"], options["batch_size"], 0
+    steps, size, round_number = options["steps"], options["batch_size"], 0
 
     def train() -> float:
-        nonlocal done
-        done += 1
-        model.fit(sequences, batch_size=size, steps_per_epoch=steps, seed=done, verbose=0)
+        nonlocal round_number
+        round_number += 1
+        model.fit(sequences, batch_size=size, steps_per_epoch=steps, seed=round_number, verbose=0)
         return steps * size * float(sequences.lengths.mean())
 
     return train
@@ -106,7 +106,7 @@ def _keras_hub(peer: str, options: dict[str, Any], vocabulary: list[str], texts:
         weighted_metrics=["sparse_categorical_accuracy"],
     )
     if peer.endswith("packed"):
-        texts = list(_cut(texts, tokenizer, length - 2))
+        texts = list(_regroup(texts, tokenizer, length - 2))
     once = tf.data.Dataset.from_tensor_slices(texts).batch(size).map(preprocessor)
     real = sum(float(tf.reduce_sum(tf.cast(x["padding_mask"], "float32"))) for x, _, _ in once) / len(texts)
     batches = tf.data.Dataset.from_tensor_slices(texts).repeat().shuffle(len(texts)).batch(size)
@@ -119,8 +119,8 @@ def _keras_hub(peer: str, options: dict[str, Any], vocabulary: list[str], texts:
     return train
 
 
-def _cut(texts: list[str], tokenizer: Any, tokens: int) -> Iterator[str]:
-    """Yield the words of the texts, joined to texts of about `tokens` tokens."""
+def _regroup(texts: list[str], tokenizer: Any, tokens: int) -> Iterator[str]:
+    """Yield the words of the texts, regrouped into texts of about `tokens` tokens."""
     words, count = [], 0
     for text in texts:
         for word, ids in zip(text.split(), tokenizer(text.split()), strict=True):
@@ -138,12 +138,12 @@ def _transformers(peer: str, options: dict[str, Any], vocabulary: list[str], tex
     config = transformers_config(options["size"], len(vocabulary))
     model = BertForMaskedLM(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=options["learning_rate"], weight_decay=0.01, fused=True)
-    found = tokenizer(texts, return_special_tokens_mask=True)
+    encoded = tokenizer(texts, return_special_tokens_mask=True)
     length, size = options["length"], options["batch_size"]
-    joined = {key: np.concatenate(found[key]) for key in found}
+    columns = {key: np.concatenate(encoded[key]) for key in encoded}
     sequences = [
-        {key: values[start : start + length] for key, values in joined.items()}
-        for start in range(0, len(joined["input_ids"]) - length, length)
+        {key: values[start : start + length] for key, values in columns.items()}
+        for start in range(0, len(columns["input_ids"]) - length, length)
     ]
     collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     rng = np.random.default_rng(0)

@@ -1,10 +1,10 @@
-"""Small pre-trainings that choose the mixture of texts and the way of masking for the shipped presets.
+"""Small pre-training runs that choose the mixture of texts and the masking for the shipped presets.
 
-Each trial trains a BERT of 4 × 128 on 8 million tokens with `lmzoo.pretraining.pretrain`. All have the vocabulary of
-the first one, so that losses can be compared. The first file of each source is enough for that. A trial reports the
-loss on the held-out text of each source, and the accuracy of a linear classifier for SST-2 on the means of the last
-layer, from all sentences and from 300 (five draws). A trial that is in the results already is not run again, and one
-that was stopped continues.
+Each trial trains a BERT of 4 × 128 on 8 million tokens from the first file of each source, with
+`lmzoo.pretraining.pretrain`. All trials have the vocabulary of the first one, so that losses can be compared. A trial
+reports the loss on the held-out text of each source, and the accuracy of a linear classifier for SST-2 on the means of
+the last layer, with all training sentences and with 300 (five draws). Finished trials are not run again, and a stopped
+trial continues.
 
     python -m benchmarks.pretraining_trials --data DATA --work FOLDER [TRIAL ...]
 """
@@ -57,7 +57,7 @@ RECIPE = Recipe(tokens=8_000_000, sequence_length=128, positions=128, objective=
 
 
 def times(weights: dict[str, float], names: tuple[str, ...], factor: float) -> dict[str, float]:
-    """Return the weights with those of some texts multiplied."""
+    """Multiply the weights of some texts by a factor."""
     return {
         name: weight * (factor if name in names else 1)
         for name, weight in weights.items()
@@ -65,7 +65,7 @@ def times(weights: dict[str, float], names: tuple[str, ...], factor: float) -> d
     }
 
 
-# Weights of the texts, and fields of the recipe.
+# Weights of the texts, and changed fields of the recipe.
 TRIALS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
     "modern and old": ({**MODERN, **OLD}, {}),
     "modern": (MODERN, {}),
@@ -84,7 +84,7 @@ def texts(data: Path, weights: dict[str, float], part: str) -> dict[str, float]:
 
 
 def probe(preset: Path, data: Path) -> dict[str, float]:
-    """Return the accuracies of linear classifiers on the mean vectors of the last layer for SST-2."""
+    """Return the accuracies of linear classifiers for SST-2 on the mean vectors of the last layer."""
     (sentences, labels), (tests, right) = DATASETS["sst2"].read(data)
     embedder = lmzoo.models.TextEmbedder.from_preset(str(preset), normalize=False)
     scaler = StandardScaler().fit(vectors := embedder.embed(sentences))  # (n, H)
@@ -100,32 +100,32 @@ def train(name: str, data: Path, work: Path) -> dict[str, Any]:
     """Train a model and return its losses on held-out text. All trials share the vocabulary and the tokenized texts."""
     weights, changes = TRIALS[name]
     recipe, folder = dataclasses.replace(RECIPE, **changes), work / name.replace(" ", "_").replace(",", "")
-    shared, own, losses = work / "texts", folder / "run", folder / "losses.json"
+    shared, run_folder, losses = work / "texts", folder / "run", folder / "losses.json"
     if losses.exists():
         return json.loads(losses.read_text())
-    if shared.exists() and not own.exists():
-        shutil.copytree(shared, own, copy_function=os.link)
-    begun = time.perf_counter()
+    if shared.exists() and not run_folder.exists():
+        shutil.copytree(shared, run_folder, copy_function=os.link)
+    start = time.perf_counter()
     scores = pretrain(
         texts(data, weights, "train-00"),
         folder / "preset",
         recipe,
         texts(data, {**MODERN, **OLD}, "dev"),
-        own,
+        run_folder,
         overwrite=True,
     )
     if not shared.exists():
-        for part in (*own.glob("train_*"), *own.glob("held_out_*"), own / "tokenizer"):
+        for part in (*run_folder.glob("train_*"), *run_folder.glob("held_out_*"), run_folder / "tokenizer"):
             shutil.copytree(part, shared / part.name, copy_function=os.link)
-    losses.write_text(json.dumps({**scores, "seconds": time.perf_counter() - begun}))
+    losses.write_text(json.dumps({**scores, "seconds": time.perf_counter() - start}))
     return json.loads(losses.read_text())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trials", nargs="*", metavar="TRIAL", help=f"of {', '.join(TRIALS)}; all by default")
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
-    parser.add_argument("--work", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
+    parser.add_argument("--work", type=Path, required=True, help="directory for the runs")
     parser.add_argument("--train-only", action="store_true", help="leave the classifiers to another call")
     args = parser.parse_args()
     if args.train_only:

@@ -3,8 +3,8 @@
     python -m benchmarks.prompting [--data DATA] [--preset gpt2_nano_en]
 
 A sentence is followed by "It was", and the choices are "great" and "terrible" (Gao et al., 2021, table 1). Examples are
-drawn from the training set, half of them of each class, three times. The sentences of the development set are used for
-nothing but the scores. The results are stored in `results/prompting.json`.
+drawn from the training set three times, with equally many of each class. The development set is used only for the
+scores. Results are stored in `results/prompting.json`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def prompts_of(sentences: list[str]) -> list[str]:
 
 
 def draw(texts: list[str], labels: list[int], count: int, seed: int) -> list[tuple[str, str]]:
-    """Draw solved examples, half of them of each class, in a random order."""
+    """Draw labeled examples in a random order, with equally many of each class."""
     order = np.random.default_rng(seed).permutation(len(texts)).tolist()
     chosen = [i for label in (0, 1) for i in [i for i in order if labels[i] == label][: count // 2]]
     chosen.sort(key=order.index)

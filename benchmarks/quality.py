@@ -2,10 +2,10 @@
 
     python -m benchmarks.quality --data DATA [--presets NAME ...] [--only sst2 ewt ...] [--weights pre-trained]
 
-Every preset and the same network with random weights get the same search: one run for each learning rate, the best of
-which is chosen on a held-out tenth of the training examples, then two more seeds at that rate. The reported scores are
-those on the development set, which is used for nothing else. Runs are stored in `results/quality.json`, so that a
-stopped run continues.
+Every preset, and the same network with random weights, get the same search: one run for each learning rate, the choice
+of the best rate on a held-out tenth of the training examples, and two more seeds at that rate. Scores are reported on
+the development set, which is used for nothing else. Runs are stored in `results/quality.json`; a stopped search
+continues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from lmzoo.training import AdamW
 
 RATES = (1e-4, 3e-4, 1e-3)
 SEEDS = (0, 1, 2)
-VALIDATION = 500  # examples at most, and at most a tenth of the training examples
+VALIDATION = 500  # maximum number of examples, and at most a tenth of the training examples
 WEIGHTS = {"pre-trained": True, "random weights": False}
 
 Examples = tuple[Any, Any]  # x and y as `fit` takes them
@@ -49,7 +49,7 @@ Scores = dict[str, float]
 
 
 class Dataset(NamedTuple):
-    """A dataset, its task, and how the task is trained and scored; the first score is compared."""
+    """A dataset, and the training and scores of its task; comparisons use the first score."""
 
     title: str
     task: str
@@ -59,7 +59,7 @@ class Dataset(NamedTuple):
     arguments: dict[str, Any] = {}  # noqa: RUF012 - the task's
     epochs: int = 4
     batch_size: int = 32
-    labeled: int | None = None  # so many training examples, beside those for validation; None for all
+    labeled: int | None = None  # number of training examples without validation, or None for all
 
 
 # === Examples ===
@@ -74,12 +74,12 @@ def take(examples: Examples, indices: Sequence[int]) -> Examples:
 
 
 def some(examples: Examples, count: int | None) -> Examples:
-    """Return `count` random examples, the same in every run; None for all, in their order."""
+    """Return `count` random examples, the same in every run, or all examples if None."""
     return examples if count is None else take(examples, np.random.default_rng(0).permutation(len(examples[1]))[:count])
 
 
 def read_rte(folder: Path) -> tuple[Examples, Examples]:
-    """RTE; the file of its development set has no header."""
+    """Read RTE, whose development file has no header."""
     result = []
     for name, header in (("train.tsv.gz", True), ("val.tsv", False)):
         x, y = read_table(folder / "rte" / name, text=1, pair=2, label=3, header=header)
@@ -88,7 +88,7 @@ def read_rte(folder: Path) -> tuple[Examples, Examples]:
 
 
 def read_cosmos(folder: Path) -> tuple[Examples, Examples]:
-    """Cosmos QA's public part, split by its contexts: every fourth context is for testing."""
+    """Read Cosmos QA's public part; the questions about every fourth context are for testing."""
     names = {"prompt": ("context", "question"), "start": None, "choices": [f"answer{i}" for i in range(4)]}
     path = folder / "mc_cosmosqa/valid.open.csv.gz"
     examples = read_choices(path, **names)
@@ -100,7 +100,7 @@ def read_cosmos(folder: Path) -> tuple[Examples, Examples]:
 
 
 def read_wikigold(folder: Path) -> tuple[Examples, Examples]:
-    """Wikigold with the marks B and I; its last fifth is for testing."""
+    """Read Wikigold with B and I labels; its last fifth is for testing."""
     words, tags = read_conll(folder / "ner_wikigold/wikigold.conll.open.txt")
     marked = []
     for of_sentence in tags:
@@ -112,7 +112,7 @@ def read_wikigold(folder: Path) -> tuple[Examples, Examples]:
 
 
 def read_trec(folder: Path) -> tuple[Examples, Examples]:
-    """TREC's six kinds of questions; a tenth of the training questions is for testing."""
+    """Read TREC with its six classes of questions; a tenth of the training questions is for testing."""
     lines = (folder / "trec/TREC.train").read_text("latin-1").splitlines()
     labels, texts = zip(*(line.split(maxsplit=1) for line in lines), strict=True)
     kinds = [label.partition(":")[0] for label in labels]
@@ -123,7 +123,7 @@ def read_trec(folder: Path) -> tuple[Examples, Examples]:
 
 
 def read_clinc(folder: Path) -> tuple[Examples, Examples]:
-    """CLINC150's intents, without the questions that have none."""
+    """Read CLINC150 without the questions that have no intent."""
     with gzip.open(folder / "clinc150/data_full.train_val.json.gz", "rt", encoding="utf-8") as file:
         parts = json.load(file)
     numbers = {intent: i for i, intent in enumerate(sorted({intent for _, intent in parts["train"]}))}
@@ -135,7 +135,7 @@ def read_clinc(folder: Path) -> tuple[Examples, Examples]:
 
 
 def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
-    """Return pairs and their similarities, from 0 to `highest`."""
+    """Read STS-B's pairs and their similarities, from 0 to `highest`."""
     columns = {"text": 0, "pair": 1, "label": 2, "header": False}
     return tables(
         "stsb/stsb-en-train.decontam.csv.gz",
@@ -149,7 +149,7 @@ def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
 def tables(
     train: str, dev: str, count: int | None = None, **arguments: Any
 ) -> Callable[[Path], tuple[Examples, Examples]]:
-    """Read two tables with the same columns; `count` rows of the first one."""
+    """Read two tables with the same columns, and only `count` rows of the first."""
     return lambda folder: (
         some(read_table(folder / train, **arguments), count),
         read_table(folder / dev, **arguments),
@@ -169,13 +169,13 @@ def accuracy(task: Any, x: Any, y: Any) -> Scores:
 
 
 def matthews(task: Any, x: Any, y: Any) -> Scores:
-    found = classes(task, x)
-    return {"Matthews": float(matthews_corrcoef(y, found)), "accuracy": float(np.mean(found == np.array(y)))}
+    predicted = classes(task, x)
+    return {"Matthews": float(matthews_corrcoef(y, predicted)), "accuracy": float(np.mean(predicted == np.array(y)))}
 
 
 def accuracy_f1(task: Any, x: Any, y: Any) -> Scores:
-    found = classes(task, x)
-    return {"accuracy": float(np.mean(found == np.array(y))), "F1": float(f1_score(y, found))}
+    predicted = classes(task, x)
+    return {"accuracy": float(np.mean(predicted == np.array(y))), "F1": float(f1_score(y, predicted))}
 
 
 def correlations(task: Any, x: Any, y: Any) -> Scores:
@@ -186,16 +186,16 @@ def cosines(task: Any, x: Any, y: Any) -> Scores:
     return correlation(1 - paired_cosine_distances(*(task.embed(list(texts)) for texts in x)), y)
 
 
-def correlation(found: Sequence[float], y: Any) -> Scores:
-    return {"Pearson": float(np.corrcoef(found, y)[0, 1]), "Spearman": float(spearmanr(found, y).statistic)}
+def correlation(predicted: Sequence[float], y: Any) -> Scores:
+    return {"Pearson": float(np.corrcoef(predicted, y)[0, 1]), "Spearman": float(spearmanr(predicted, y).statistic)}
 
 
 def evaluated(*names: str) -> Callable[[Any, Any, Any], Scores]:
-    """Return metrics of `evaluate`."""
+    """Return a function that computes some metrics of `evaluate`."""
 
     def score(task: Any, x: Any, y: Any) -> Scores:
-        found = task.evaluate(x, y, verbose=0, return_dict=True)
-        return {name: float(found[name]) for name in names}
+        metrics = task.evaluate(x, y, verbose=0, return_dict=True)
+        return {name: float(metrics[name]) for name in names}
 
     return score
 
@@ -204,71 +204,71 @@ def answers(task: Any, x: Any, y: Any) -> Scores:
     return exact_f1(task.answer(x), y)
 
 
-def exact_f1(found: Sequence[Any], y: Any) -> Scores:
-    metrics = squad_metrics(found, y)
+def exact_f1(predicted: Sequence[Any], y: Any) -> Scores:
+    metrics = squad_metrics(predicted, y)
     return {"F1": metrics["f1"] / 100, "exact": metrics["exact_match"] / 100}
 
 
 # === Baselines ===
 
 
-def joined(x: Any) -> list[str]:
+def join_pairs(x: Any) -> list[str]:
     return [" ".join(pair) for pair in zip(*x, strict=True)] if isinstance(x, tuple) else list(x)
 
 
 def terms(texts: Sequence[str]) -> TfidfVectorizer:
-    """TF-IDF of one- and two-word terms."""
+    """Fit TF-IDF vectors of terms with one and two words."""
     return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(texts)
 
 
 def linear(features: Any, labels: Any, inverse_penalty: float = 10) -> LogisticRegression:
-    """Return a fitted logistic regression."""
+    """Fit a logistic regression."""
     return LogisticRegression(C=inverse_penalty, max_iter=3000).fit(features, labels)
 
 
 def words_classifier(score: Callable[[Any, Any, Any], Scores]) -> Callable[[Examples, Examples], tuple[str, Scores]]:
-    """Logistic regression on TF-IDF of one- and two-word terms; for pairs, on common terms and on differences."""
+    """Return a baseline that fits a logistic regression to TF-IDF terms; for pairs, to common terms and differences."""
 
     def baseline(train: Examples, dev: Examples) -> tuple[str, Scores]:
-        vectorizer = terms(joined(train[0]))
+        vectorizer = terms(join_pairs(train[0]))
 
         def features(x: Any) -> Any:
             if not isinstance(x, tuple):
                 return vectorizer.transform(x)
             first, second = map(vectorizer.transform, x)
-            both = first.multiply(second)
-            return sparse.hstack([both, abs(first - second), sparse.csr_matrix(both.sum(axis=1))]).tocsr()
+            common = first.multiply(second)
+            return sparse.hstack([common, abs(first - second), sparse.csr_matrix(common.sum(axis=1))]).tocsr()
 
         model = linear(features(train[0]), train[1])
-        found = model.predict(features(dev[0]))
-        task = type("Fixed", (), {"predict": lambda self, x, verbose: np.eye(found.max() + 1)[found]})()
+        predicted = model.predict(features(dev[0]))
+        task = type("Fixed", (), {"predict": lambda self, x, verbose: np.eye(predicted.max() + 1)[predicted]})()
         return "bag of words, logistic regression", score(task, *dev)
 
     return baseline
 
 
 def cosine(train: Examples, dev: Examples) -> tuple[str, Scores]:
-    """Return the cosine of the two texts' TF-IDF vectors."""
-    vectorizer = TfidfVectorizer(sublinear_tf=True).fit(joined(train[0]))
+    """Score the cosines of the TF-IDF vectors of the two texts."""
+    vectorizer = TfidfVectorizer(sublinear_tf=True).fit(join_pairs(train[0]))
     first, second = map(vectorizer.transform, dev[0])
-    found = np.asarray(first.multiply(second).sum(axis=1)).ravel()
-    return "cosine of bags of words", correlation(found, dev[1])
+    cosines = np.asarray(first.multiply(second).sum(axis=1)).ravel()
+    return "cosine of bags of words", correlation(cosines, dev[1])
 
 
 def usual_tags(train: Examples, dev: Examples) -> list[list[str]]:
-    """Each word's most frequent tag; for an unknown word, the most frequent tag of all."""
+    """Tag each word with its most frequent tag, and unknown words with the most frequent tag overall."""
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for words, tags in zip(*train, strict=True):
         for word, tag in zip(words, tags, strict=True):
             counts[word][tag] += 1
     usual = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
-    rest = collections.Counter(tag for tags in train[1] for tag in tags).most_common(1)[0][0]
-    return [[usual.get(word, rest) for word in words] for words in dev[0]]
+    default = collections.Counter(tag for tags in train[1] for tag in tags).most_common(1)[0][0]
+    return [[usual.get(word, default) for word in words] for words in dev[0]]
 
 
 def tags_of_words(train: Examples, dev: Examples) -> tuple[str, Scores]:
     pairs = zip(usual_tags(train, dev), dev[1], strict=True)
-    right = [a == b for found, tags in pairs for a, b in zip(found, tags, strict=True)]
+    right = [a == b for predicted, tags in pairs for a, b in zip(predicted, tags, strict=True)]
     return "each word's usual tag", {"accuracy": float(np.mean(right))}
 
 
@@ -276,34 +276,36 @@ def spans_of_words(train: Examples, dev: Examples) -> tuple[str, Scores]:
     pairs = [
         ({*find_marked_spans(a)}, {*find_marked_spans(b)}) for a, b in zip(usual_tags(train, dev), dev[1], strict=True)
     ]
-    right, found, there = (sum(map(len, sets)) for sets in ([a & b for a, b in pairs], *zip(*pairs, strict=True)))
-    return "each word's usual tag", {"span_f1": 2 * right / (found + there)}
+    num_right, num_predicted, num_labeled = (
+        sum(map(len, sets)) for sets in ([a & b for a, b in pairs], *zip(*pairs, strict=True))
+    )
+    return "each word's usual tag", {"span_f1": 2 * num_right / (num_predicted + num_labeled)}
 
 
 def nearest_sentence(train: Examples, dev: Examples) -> tuple[str, Scores]:
-    """Return the context's sentence that shares most words with the question."""
+    """Score the sentence of each context that shares most words with the question."""
 
     def words(text: str) -> set[str]:
         return {word.strip(".,;:?!\"'()") for word in text.lower().split()}
 
     pairs = zip(*dev[0], strict=True)
-    found = [max(context.split(". "), key=lambda s: len(words(s) & words(q)), default="") for q, context in pairs]
-    return "the sentence most like the question", exact_f1(found, dev[1])
+    predicted = [max(context.split(". "), key=lambda s: len(words(s) & words(q)), default="") for q, context in pairs]
+    return "the sentence most like the question", exact_f1(predicted, dev[1])
 
 
 def words_of_choices(train: Examples, dev: Examples) -> tuple[str, Scores]:
-    """Logistic regression on the terms of a choice, without its prompt: how much the wording of the choices tells."""
+    """Score a logistic regression on the choices without their prompts, which shows how much the wording gives away."""
     texts = [text for _, choices in train[0] for text in choices]
     vectorizer = terms(texts)
     right = [k == i for (_, choices), i in zip(*train, strict=True) for k in range(len(choices))]
     model = linear(vectorizer.transform(texts), right)
-    found = [np.argmax(model.decision_function(vectorizer.transform(choices))) for _, choices in dev[0]]
-    return "bag of words of the choices alone", {"accuracy": float(np.mean(np.array(found) == np.array(dev[1])))}
+    predicted = [np.argmax(model.decision_function(vectorizer.transform(choices))) for _, choices in dev[0]]
+    return "bag of words of the choices alone", {"accuracy": float(np.mean(np.array(predicted) == np.array(dev[1])))}
 
 
 # === Datasets ===
 
-MEAN = {"pooling": "mean"}  # the pre-training of the nano presets had no objective for the first token
+MEAN = {"pooling": "mean"}  # the nano presets were pre-trained without an objective for the first token
 WNUT = Dataset(
     "WNUT-17, emerging entities",
     "TokenClassifier",
@@ -316,7 +318,7 @@ WNUT_LONG = WNUT._replace(title=f"{WNUT.title}, 15 epochs", epochs=15)
 WIKIGOLD = Dataset(
     "Wikigold, entities", "TokenClassifier", read_wikigold, evaluated("span_f1"), spans_of_words, epochs=10
 )
-# The tagger of ELMo's authors on top of the preset, with and without its conditional random field.
+# The tagger of ELMo's authors on top of the preset, with and without a conditional random field.
 ENCODERS = {
     "": {},
     "-crf": {"crf": True},
@@ -434,7 +436,7 @@ DATASETS = {
 
 
 def run(preset: str, pretrained: bool, dataset: Dataset, rate: float, seed: int, parts: list[Examples]) -> dict:
-    """Return the scores on the validation set and the development set after training on the first part."""
+    """Train on the first part, and return the scores on the validation set and the development set."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     train, validation, dev = parts
@@ -442,18 +444,24 @@ def run(preset: str, pretrained: bool, dataset: Dataset, rate: float, seed: int,
     if dataset.task == "TokenClassifier":
         arguments["labels"] = sorted({tag for _, y in parts for tags in y for tag in tags})
     if dataset.task in ("TextClassifier", "TextRegressor", "MultipleChoice") and "elmo" in preset:
-        arguments.pop("pooling", None)  # ELMo always has the mean
+        arguments.pop("pooling", None)  # ELMo always pools by the mean
     task = getattr(lmzoo.models, dataset.task).from_preset(preset, load_weights=pretrained, **arguments)
     task.compile(optimizer=AdamW(rate, global_clipnorm=1.0))
     start = time.perf_counter()
     task.fit(*train, epochs=dataset.epochs, batch_size=dataset.batch_size, seed=seed, verbose=0)
     seconds = time.perf_counter() - start
-    checked, scores = (dataset.score(task, *part) for part in (validation, dev))
-    return {"rate": rate, "seed": seed, "validation": next(iter(checked.values())), **scores, "fit seconds": seconds}
+    validation_scores, scores = (dataset.score(task, *part) for part in (validation, dev))
+    return {
+        "rate": rate,
+        "seed": seed,
+        "validation": next(iter(validation_scores.values())),
+        **scores,
+        "fit seconds": seconds,
+    }
 
 
 def split(examples: Examples) -> list[Examples]:
-    """Return the training examples, and the validation examples, which choose the rate."""
+    """Split examples for training and for validation, which chooses the learning rate."""
     order = np.random.default_rng(0).permutation(len(examples[1]))
     count = min(VALIDATION, len(order) // 10)
     return [take(examples, np.sort(order[count:])), take(examples, np.sort(order[:count]))]
@@ -468,7 +476,7 @@ def compare(
     weights: dict[str, bool] = WEIGHTS,
     rates: Sequence[float] = RATES,
 ) -> None:
-    """Add the missing runs of a dataset."""
+    """Run what is missing for a dataset."""
     dataset = DATASETS[name]
     train, dev = dataset.read(folder)
     parts = [*split(train), dev]
@@ -481,19 +489,19 @@ def compare(
     with Progress(console=console, transient=True) as progress:
         for preset in presets:
             for kind, pretrained in weights.items():
-                done = rows.setdefault(f"{name} {preset} {kind}", [])
+                runs = rows.setdefault(f"{name} {preset} {kind}", [])
                 bar = progress.add_task(f"{name}, {preset}, {kind}", total=len(rates) + len(SEEDS) - 1)
 
-                def once(rate: float, seed: int, done: list = done, bar: Any = bar, **how: Any) -> None:
-                    if not any((row["rate"], row["seed"]) == (rate, seed) for row in done):
-                        done.append(run(rate=rate, seed=seed, dataset=dataset, parts=parts, **how))
+                def run_once(rate: float, seed: int, runs: list = runs, bar: Any = bar, **arguments: Any) -> None:
+                    if not any((row["rate"], row["seed"]) == (rate, seed) for row in runs):
+                        runs.append(run(rate=rate, seed=seed, dataset=dataset, parts=parts, **arguments))
                         keep()
                     progress.advance(bar)
 
                 for rate in rates:
-                    once(rate, SEEDS[0], preset=preset, pretrained=pretrained)
+                    run_once(rate, SEEDS[0], preset=preset, pretrained=pretrained)
                 for seed in SEEDS[1:]:
-                    once(best_rate(done), seed, preset=preset, pretrained=pretrained)
+                    run_once(best_rate(runs), seed, preset=preset, pretrained=pretrained)
 
 
 def best_rate(rows: list[dict]) -> float:
@@ -503,7 +511,7 @@ def best_rate(rows: list[dict]) -> float:
 
 
 def markdown(rows: dict[str, list[dict]]) -> str:
-    """Return the documentation's table: mean and standard deviation of each dataset's first score, in per cent."""
+    """Return the table for the documentation: mean and deviation of each dataset's first score, in percent."""
     presets = list(dict.fromkeys(key.split(" ")[1] for key in rows if not key.endswith("baseline")))
     names = ["dataset", "examples", "score", "no network", *presets]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
@@ -515,8 +523,8 @@ def markdown(rows: dict[str, list[dict]]) -> str:
         cells = [dataset.title, f"{base['examples']:,} / {base['tested']:,}", measure]
         cells.append(f"{100 * base[measure]:.1f} ({base['kind']})")
         for preset in presets:
-            found = [spread(at_best_rate(rows.get(f"{name} {preset} {weights}", [])), measure) for weights in WEIGHTS]
-            cells.append(" / ".join(found))
+            spreads = [spread(at_best_rate(rows.get(f"{name} {preset} {weights}", [])), measure) for weights in WEIGHTS]
+            cells.append(" / ".join(spreads))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -527,7 +535,7 @@ def at_best_rate(rows: list[dict]) -> list[dict]:
 
 
 def spread(rows: list[dict], measure: str) -> str:
-    """Return the mean and standard deviation of a score, in per cent."""
+    """Format the mean and standard deviation of a score, in percent."""
     values = [100 * row[measure] for row in rows]
     if not values:
         return "–"
@@ -535,9 +543,9 @@ def spread(rows: list[dict], measure: str) -> str:
 
 
 def main() -> None:
-    """Do the missing runs and print the table."""
+    """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased"])
     parser.add_argument("--only", nargs="+", choices=DATASETS, default=list(DATASETS), metavar="SET")
     parser.add_argument("--weights", nargs="+", choices=WEIGHTS, default=list(WEIGHTS), help="Default: both.")

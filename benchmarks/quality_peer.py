@@ -1,11 +1,12 @@
-"""The measurements of `quality` with transformers: a low score that both have is not a bug of this library.
+"""The measurements of `quality` with transformers: a score that is low in both libraries is not a bug of lmzoo.
 
-The weights of a preset are trained with Hugging Face's tokenizer and model, in a loop in torch. The datasets, the
-recipe and the chosen rate are those of `quality`.
+A preset's weights are fine-tuned with Hugging Face's tokenizer and model in a torch loop, with the same datasets,
+recipe and learning rate as in `quality`.
 
     python -m benchmarks.quality_peer --data DATA [--preset bert_nano_en_uncased] [--only sst2 stsb ...]
 
-Needs the preset's results in `results/quality.json` for the rate; writes `results/quality_peer.json`.
+The learning rate comes from the preset's results in `results/quality.json`; results are stored in
+`results/quality_peer.json`.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Peer(torch.nn.Module):
     """An encoder, the mean over the real tokens, dropout and a linear layer, with the `predict` and `score` of tasks.
 
     Args:
-        folder: the checkpoint in Hugging Face's layout.
-        outputs: int, number of outputs for each text; 1 for a regressor.
+        folder: Checkpoint in Hugging Face's layout.
+        outputs: Number of outputs for each text; 1 for a regressor.
     """
 
     def __init__(self, folder: Path, outputs: int) -> None:
@@ -74,8 +75,8 @@ class Peer(torch.nn.Module):
         self.train()
         for _ in range(epochs):
             for rows in np.array_split(rng.permutation(len(labels)), -(-len(labels) // batch_size)):
-                found, wanted = self(tuple([column[i] for i in rows] for column in columns)), labels[rows]
-                loss = mse_loss(found[:, 0], wanted.float()) if regression else cross_entropy(found, wanted)
+                outputs, targets = self(tuple([column[i] for i in rows] for column in columns)), labels[rows]
+                loss = mse_loss(outputs[:, 0], targets.float()) if regression else cross_entropy(outputs, targets)
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(self.parameters(), 1.0)
                 optimizer.step()
@@ -100,7 +101,7 @@ def _columns(x: Any) -> tuple[list[str], ...]:
 
 
 def run(folder: Path, dataset: Dataset, parts: list[Examples], rate: float, seed: int) -> dict[str, float]:
-    """Return the scores on the test examples."""
+    """Fine-tune the peer and return its scores on the test examples."""
     torch.manual_seed(seed)
     peer = Peer(folder, dataset.arguments.get("num_classes", 1))
     peer.fit(parts[0], rate, dataset.epochs, dataset.batch_size, seed)
@@ -109,11 +110,11 @@ def run(folder: Path, dataset: Dataset, parts: list[Examples], rate: float, seed
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--preset", default="bert_nano_en_uncased")
     parser.add_argument("--only", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
     args = parser.parse_args()
-    ours = json.loads((RESULTS / "quality.json").read_text("utf-8"))["rows"]
+    lmzoo_rows = json.loads((RESULTS / "quality.json").read_text("utf-8"))["rows"]
     path = RESULTS / "quality_peer.json"
     rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -124,12 +125,12 @@ def main() -> None:
             dataset, key = DATASETS[name], f"{name} {args.preset}"
             train, dev = dataset.read(args.data)
             parts = [*split(train), dev]
-            runs = ours[f"{key} pre-trained"]
+            runs = lmzoo_rows[f"{key} pre-trained"]
             seeds = track(SEEDS, key, console=console, transient=True)
             rows[key] = [run(folder, dataset, parts, best_rate(runs), seed) for seed in seeds]
             measure = list(rows[key][0])[2]
-            both = spread(at_best_rate(runs), measure), spread(rows[key], measure)
-            console.print("{}, {}: lmzoo {}, transformers {}".format(key, measure, *both))
+            spreads = spread(at_best_rate(runs), measure), spread(rows[key], measure)
+            console.print("{}, {}: lmzoo {}, transformers {}".format(key, measure, *spreads))
             save("quality_peer", {"transformers": transformers.__version__}, rows=rows)
 
 

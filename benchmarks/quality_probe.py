@@ -1,8 +1,8 @@
-"""How well a linear classifier predicts sentiment from a preset's vectors before fine-tuning, without and with words.
+"""Accuracy of linear sentiment classifiers on a preset's vectors before fine-tuning, without and with words.
 
-The vectors are the means over the tokens of the last layer for SST-2's sentences, pre-trained and with random weights.
-They are also combined with the bag of words of `quality`'s baseline. If they add nothing to the words, no recipe can
-improve on the words with them.
+The vectors of SST-2's sentences are the means of the last layer, with pre-trained and with random weights. They are
+also combined with the bag of words of `quality`'s baseline: if they add nothing to the words, no recipe can improve on
+the words with them.
 
     python -m benchmarks.quality_probe --data DATA [--presets NAME ...]
 """
@@ -20,12 +20,12 @@ import lmzoo
 from benchmarks.common import SHARED, console, save
 from benchmarks.quality import DATASETS, WEIGHTS, linear, terms
 
-SCALE = 0.03  # of the vectors when combined with the words, whose vectors have length 1
+SCALE = 0.03  # factor of the vectors when combined with words, whose vectors have length 1
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased", "roberta_nano_en"])
     args = parser.parse_args()
     (texts, labels), (tests, right) = DATASETS["sst2"].read(args.data)
@@ -41,9 +41,9 @@ def main() -> None:
             keras.utils.set_random_seed(0)
             embedder = lmzoo.models.TextEmbedder.from_preset(preset, load_weights=pretrained, normalize=False)
             scaler = StandardScaler().fit(vectors := embedder.embed(texts))  # (n, H)
-            found = [scaler.transform(vectors), scaler.transform(embedder.embed(tests))]
-            both = [sparse.csr_matrix(sparse.hstack([w, SCALE * v])) for w, v in zip(words, found, strict=True)]
-            rows[f"{preset} {weights}"] = {"vectors": accuracy(*found, 0.1), "and words": accuracy(*both, 10)}
+            scaled = [scaler.transform(vectors), scaler.transform(embedder.embed(tests))]
+            combined = [sparse.csr_matrix(sparse.hstack([w, SCALE * v])) for w, v in zip(words, scaled, strict=True)]
+            rows[f"{preset} {weights}"] = {"vectors": accuracy(*scaled, 0.1), "and words": accuracy(*combined, 10)}
             console.print(preset, weights, rows[f"{preset} {weights}"])
     save("quality_probe", {"scale": SCALE}, rows=rows)
 

@@ -1,14 +1,15 @@
-"""(y) What published weights give: all-MiniLM-L6-v2, which `make minilm` fetches, with its default recipe.
+"""(y) Quality and speed with published weights: all-MiniLM-L6-v2, which `make minilm` downloads.
 
-With `--weights mpnet` it is all-mpnet-base-v2, which `make mpnet` fetches.
+`--weights mpnet` selects all-mpnet-base-v2, which `make mpnet` downloads.
 
-"similarity" embeds the texts of STS-B's development set: Spearman's correlation of their cosines with the given
-similarities, times 100, and the seconds for all texts. Each peer first embeds 64 of them, and so has traced its code.
+"similarity" embeds the texts of STS-B's development set, and gives Spearman's correlation of the cosines with the
+annotated similarities, times 100, and the seconds for all texts. Each peer embeds 64 texts before the first round, so
+that its code is compiled.
 
 "classifier" fine-tunes on the first sentences of SST-2 (shuffled, the same for all peers), from the stored weights: 3
 epochs in batches of 32, AdamW with a peak rate of 1e-4, warm-up over a tenth of the steps, linear decay, gradients
-clipped to norm 1. A round is a new classifier with the next seed; its seconds are those of `fit`, tracing included, and
-not those of loading and of measuring the accuracy. transformers groups by length, and pads to the longest of a batch.
+clipped to norm 1. A round is a new classifier with the next seed. Its seconds include `fit` with tracing, but neither
+loading nor measuring the accuracy. transformers groups texts by length, and pads to the longest of a batch.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Texts = list[str]
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Read the data, and load the embedder; classifiers are loaded in each round."""
+    """Read the data and load the embedder; each round loads a new classifier."""
     return (_similarity if options["task"] == "similarity" else _classifier)(peer, options)
 
 

@@ -1,8 +1,8 @@
-"""(o) `lmzoo prepare` and `lmzoo predict` on many files: without workers, and with Ray's, as whole commands.
+"""(o) The commands `lmzoo prepare` and `lmzoo predict` on many files, without workers and with Ray's.
 
-Each command runs on few and on many files, so that its start and its speed are told apart: the seconds are
-`start + files / speed`. `at an hour` is how long the peer takes for what takes the first one an hour, relative to that:
-1.15 is an overhead of 15%. Memory is the highest of a process: the command's own, or that of its largest worker.
+Each command runs on few and on many files, which separates its start from its speed: the seconds are
+`start + files / speed`. `at an hour` is a peer's time, in hours, for work that takes the first peer an hour: 1.15 is an
+overhead of 15%. Memory is the peak of one process: the command itself, or its largest worker.
 """
 
 from __future__ import annotations
@@ -51,56 +51,58 @@ def write_files(folder: Path, count: int, characters: int, sentences: int) -> No
             (folder / kind / f"{number:04}.jsonl").write_text("".join(lines), "utf-8")
 
 
-def memory_of(process: int) -> dict[str, float]:
-    """Return GiB that a process and the workers below it have used at most, by the titles of the processes."""
-    found: dict[str, float] = {}
+def memory_of(process_id: int) -> dict[str, float]:
+    """Return the peak memory of a command's process and of its largest worker, in GiB."""
+    peaks: dict[str, float] = {}
     for path in Path("/proc").glob("[0-9]*/status"):
         try:
             title = path.with_name("cmdline").read_bytes().replace(b"\0", b" ")
             lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
         except (OSError, ValueError):
             continue
-        kind = "command" if int(path.parent.name) == process else "worker" if title.startswith(b"ray::_Worker") else ""
+        kind = (
+            "command" if int(path.parent.name) == process_id else "worker" if title.startswith(b"ray::_Worker") else ""
+        )
         if kind and "VmHWM" in lines:
-            found[kind] = max(found.get(kind, 0.0), int(lines["VmHWM"].split()[0]) / 2**20)
-    return found
+            peaks[kind] = max(peaks.get(kind, 0.0), int(lines["VmHWM"].split()[0]) / 2**20)
+    return peaks
 
 
 def run(command: list[str]) -> dict[str, float]:
-    """Return the seconds and memory of a command."""
-    began, memory = time.perf_counter(), 0.0
+    """Run a command, and return its seconds and memory."""
+    start, memory = time.perf_counter(), 0.0
     environment = {**os.environ, **TENSORFLOW, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryFile("w+") as log:
         arguments = [sys.executable, "-m", "lmzoo_cli", *command]
         process = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log, text=True)
         while process.poll() is None:
-            found = memory_of(process.pid)
-            memory = max(memory, found.get("worker" if "--workers" in command else "command", 0.0))
+            peaks = memory_of(process.pid)
+            memory = max(memory, peaks.get("worker" if "--workers" in command else "command", 0.0))
             time.sleep(0.2)
         if process.returncode:
             log.seek(0)
             raise RuntimeError(f"{command} failed: {log.read()[-600:]}")
-    return {"seconds": time.perf_counter() - began, "memory GiB": round(memory, 2)}
+    return {"seconds": time.perf_counter() - start, "memory GiB": round(memory, 2)}
 
 
-def measure(folder: Path, what: str, peer: str, counts: list[int]) -> dict[str, float]:
-    """Return the start, the seconds for a file, and the memory of a command."""
+def measure(folder: Path, command: str, peer: str, counts: list[int]) -> dict[str, float]:
+    """Run a command on few and many files, and return its start, seconds per file, and memory."""
     few, many = (
-        run(_command(folder, what, count, Path(tempfile.mkdtemp(dir=folder)), PEERS[peer])) for count in counts
+        run(_command(folder, command, count, Path(tempfile.mkdtemp(dir=folder)), PEERS[peer])) for count in counts
     )
     rate = (many["seconds"] - few["seconds"]) / (counts[1] - counts[0])
     return {**many, "seconds for a file": rate, "start": few["seconds"] - counts[0] * rate}
 
 
-def _command(folder: Path, what: str, count: int, out: Path, workers: list[str]) -> list[str]:
-    files = folder / what / "some"
+def _command(folder: Path, command: str, count: int, out: Path, workers: list[str]) -> list[str]:
+    files = folder / command / "some"
     files.mkdir(parents=True, exist_ok=True)
     for file in files.iterdir():
         file.unlink()
-    source = {"prepare": "documents", "predict": "sentences"}[what]
+    source = {"prepare": "documents", "predict": "sentences"}[command]
     for file in sorted((folder / source).glob("*.jsonl"))[:count]:
         (files / file.name).symlink_to(file)
-    if what == "prepare":
+    if command == "prepare":
         return ["prepare", str(files), str(out / "out"), "--tokenizer", PRESET, *workers]
     return ["predict", str(folder / "model.keras"), str(files), "--output", str(out / "out"), "--id", "id", *workers]
 
@@ -121,17 +123,17 @@ def main() -> None:
         write_files(folder, options["files"][1], options["characters"], options["sentences"])
         subprocess.run([sys.executable, "-c", MODEL, str(folder / "model.keras")], cwd=ROOT, check=True,
                        env={**os.environ, **TENSORFLOW})  # fmt: skip
-        for what in ("prepare", "predict"):
+        for command in ("prepare", "predict"):
             rows: Rows = {}
             for number, peer in itertools.product(range(options["rounds"]), PEERS):
-                status.update(f"{what}: round {number + 1} of {options['rounds']}, {peer}")
-                rows.setdefault(peer, []).append(measure(folder, what, peer, options["files"]))
-            for alone, *others in zip(*rows.values(), strict=True):
+                status.update(f"{command}: round {number + 1} of {options['rounds']}, {peer}")
+                rows.setdefault(peer, []).append(measure(folder, command, peer, options["files"]))
+            for alone, *with_workers in zip(*rows.values(), strict=True):
                 files = (3600 - alone["start"]) / alone["seconds for a file"]
-                for row in (alone, *others):
+                for row in (alone, *with_workers):
                     row["at an hour"] = (row["start"] + files * row["seconds for a file"]) / 3600
             measures = ["seconds", "start", "seconds for a file", "at an hour", "memory GiB"]
-            results[what] = {"rows": rows, "summary": show(what, rows, measures)}
+            results[command] = {"rows": rows, "summary": show(command, rows, measures)}
     save(options["name"], options, **results)
 
 

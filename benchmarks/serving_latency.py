@@ -1,11 +1,11 @@
-"""(m) From strings to labels: how long a request to an exported classifier takes.
+"""(m) Latency of an exported classifier, from strings to labels.
 
 The requests are SST-2's sentences in the order of the file, so that batches have realistic lengths. Models have random
 weights and BERT's vocabulary of 30,522 tokens. lmzoo's SavedModel takes the strings. KerasHub's takes ids from its
 preprocessor, which pads all sequences to 128 tokens, or to its default of 512. transformers tokenizes in Rust and pads
 to the longest of a batch; `onnxruntime` runs the same network and tokenizer. `lmzoo-1-thread` computes each request in
-one thread, the others use all cores. Loading and the first requests are not measured. With several clients, the time of
-a text is that of all, divided by their number.
+one thread; the other peers use all cores. Loading and the first requests are not measured. With several clients, the
+time of a text is the total time divided by the number of texts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PEERS = {
     "onnxruntime": TORCH,
 }
 BATCHES = (1, 32)
-REQUESTS = {"base": (40, 4)}  # requests in a round for each of BATCHES; (100, 20) for other sizes
+REQUESTS = {"base": (40, 4)}  # requests in a round for each of BATCHES, by model size; (100, 20) for other sizes
 CLIENTS = 4
 MEASURES = [
     *(f"{percentile} ms, batch {batch}" for batch in BATCHES for percentile in ("p50", "p99")),
@@ -45,29 +45,29 @@ Answer = Callable[[list[str]], list[Any]]
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build and load the model; a round is some requests of each size."""
+    """Build and load the model; a round consists of requests of each size."""
     texts = [line.split(" ", 1)[1] for line in SENTENCES.read_text("utf-8").splitlines()]
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     build = {"lmzoo": _lmzoo, "keras_hub": _keras_hub, "transformers": _transformers, "onnxruntime": _onnx}
-    name, _, rest = peer.partition("-")
+    name, _, length = peer.partition("-")
     with tempfile.TemporaryDirectory() as folder:
-        answer = build[name](options, vocabulary, Path(folder), int(rest) if rest.isdecimal() else 0)
+        answer = build[name](options, vocabulary, Path(folder), int(length) if length.isdecimal() else 0)
     counts = zip(BATCHES, REQUESTS.get(options["size"], (100, 20)), strict=True)
     requests = {batch: [texts[i : i + batch] for i in range(0, batch * count, batch)] for batch, count in counts}
     for batch, parts in requests.items():
         assert len(answer(parts[0])) == batch
         answer(max(parts, key=lambda part: max(map(len, part))))
 
-    def once() -> dict[str, float]:
-        found = {}
+    def run_round() -> dict[str, float]:
+        percentiles = {}
         for batch, parts in requests.items():
             times = [1000 * timed(lambda part=part: answer(part)) for part in parts]
-            found |= {f"p{p} ms, batch {batch}": float(np.percentile(times, p)) for p in (50, 99)}
+            percentiles |= {f"p{p} ms, batch {batch}": float(np.percentile(times, p)) for p in (50, 99)}
         with ThreadPoolExecutor(CLIENTS) as pool:
             seconds = timed(lambda: list(pool.map(answer, requests[1])))
-        return {**found, f"ms, {CLIENTS} clients": 1000 * seconds / len(requests[1])}
+        return {**percentiles, f"ms, {CLIENTS} clients": 1000 * seconds / len(requests[1])}
 
-    return once
+    return run_round
 
 
 def _lmzoo(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
@@ -158,9 +158,9 @@ def main() -> None:
     chosen = {peer: PEERS[peer] for peer in options["peers"]}
     for size in options["sizes"]:
         for dtype in options["dtypes"]:
-            what = f"{size}, {dtype}"
+            model = f"{size}, {dtype}"
             rows = interleave("serving_latency", chosen, {"size": size, "dtype": dtype}, options["rounds"])
-            results["rows"][what], results["summary"][what] = rows, show(what, rows, MEASURES)
+            results["rows"][model], results["summary"][model] = rows, show(model, rows, MEASURES)
     save(options["name"], options, **results)
 
 

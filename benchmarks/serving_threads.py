@@ -1,11 +1,11 @@
-"""Many threads on one exported model: do they get the answers of a single thread, and does anything grow?
+"""A test with many threads on one exported model: answers equal those of a single thread, and memory does not grow.
 
     python -m benchmarks.serving_threads                     # 32 threads, 500 requests each, the shipped preset
     python -m benchmarks.serving_threads --model my.keras --threads 8
 
-Requests hold 1 to 4 texts of 0 to 200 words. Every answer of every thread is compared, to the bit, with the answer that
-a single thread got. The functions that TensorFlow has traced are counted. The memory of the process is measured twice:
-after all threads have answered the longest texts and each request has been answered once, and at the end.
+Requests hold 1 to 4 texts of 0 to 200 words. Every answer of every thread is compared, bit for bit, with the answer of
+a single thread. The script counts the functions that TensorFlow traces, and measures the memory of the process at the
+end and after warming up, when all threads have answered the longest texts and each request has been answered once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> int:
     import keras
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - the tokenizer's ops
-    from tensorflow.python.eager import context  # nothing public counts functions
+    from tensorflow.python.eager import context  # no public API counts functions
 
     import lmzoo
 
@@ -50,41 +50,41 @@ def main() -> int:
     rng = np.random.default_rng(1)
     distinct = [_texts(rng) for _ in range(arguments.requests)]
 
-    def ask(texts: list[str]) -> dict[str, np.ndarray]:
+    def classify(texts: list[str]) -> dict[str, np.ndarray]:
         return {name: x.numpy() for name, x in loaded.signatures["serving_default"](text=tf.constant(texts)).items()}
 
-    def ask_all(thread: int) -> int:
+    def count_differences(thread: int) -> int:
         order = np.random.default_rng(thread).permutation(len(distinct))
-        return sum(not _same(ask(distinct[i]), expected[i]) for i in order)
+        return sum(not _same(classify(distinct[i]), expected[i]) for i in order)
 
-    expected = [ask(texts) for texts in distinct]
+    expected = [classify(texts) for texts in distinct]
     with ThreadPoolExecutor(arguments.threads) as pool:
-        # Warm up: the largest request in all threads at once, then each shape once, since oneDNN caches its kernels.
-        list(pool.map(ask, [[" ".join(WORDS * 14)] * 4] * arguments.threads * 2))
-        list(pool.map(ask, distinct))
+        # Warm up with the largest request in all threads, then with each shape, since oneDNN caches its kernels.
+        list(pool.map(classify, [[" ".join(WORDS * 14)] * 4] * arguments.threads * 2))
+        list(pool.map(classify, distinct))
         functions, memory, start = len(context.context().list_function_names()), _resident(), time.perf_counter()
-        wrong = sum(pool.map(ask_all, range(arguments.threads)))
+        num_wrong = sum(pool.map(count_differences, range(arguments.threads)))
         seconds = time.perf_counter() - start
     rows: dict[str, Any] = {
         "answers": arguments.threads * arguments.requests,
-        "answers that differ": wrong,
+        "answers that differ": num_wrong,
         "functions traced meanwhile": len(context.context().list_function_names()) - functions,
         "memory after warming up, MB": memory / 1e6,
         "memory, after / before": _resident() / memory,
         "requests per second": arguments.threads * arguments.requests / seconds,
     }
-    for what, value in rows.items():
-        console.print(f"{what}: {value:.4g}" if isinstance(value, float) else f"{what}: {value}")
+    for name, value in rows.items():
+        console.print(f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}")
     save(arguments.name, vars(arguments), rows=rows)
-    return int(wrong > 0)
+    return int(num_wrong > 0)
 
 
 def _texts(rng: np.random.Generator) -> list[str]:
     return [" ".join(rng.choice(WORDS, int(rng.integers(0, 201)))) for _ in range(rng.integers(1, 5))]
 
 
-def _same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+def _same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
 def _resident() -> int:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.several_tasks --data DATA [--preset NAME] [--examples N] [--seeds N] [--temperatures T ...]
 
-All runs have the same rate, batch size and number of epochs. Of MNLI, only the development part is at hand: its pairs
-are split by premise into training and development pairs. The development sets are only used for the scores. The results
-are in `results/several_tasks.json`; a run that was stopped continues.
+All runs have the same learning rate, batch size and number of epochs. Only the development part of MNLI is available:
+its pairs are split by premise into training and development pairs. The development sets are used only for the scores.
+Results are stored in `results/several_tasks.json`; a stopped run continues.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lmzoo.training import AdamW, fit_together
 
 RATE = 1e-3
 BATCH_SIZE = 32
-LENGTH = 96  # tokens of a sequence
+LENGTH = 96  # tokens in a sequence
 KINDS = ("entailment", "neutral", "contradiction")
 
 
 def read_mnli(folder: Path) -> tuple[Examples, Examples]:
-    """Return pairs of MNLI's development part; a tenth of the premises is for testing."""
+    """Read the pairs of MNLI's development part; a tenth of the premises is for testing."""
     path = folder / "nli/mnli_dev.open.csv.gz"
     examples = read_table(path, text="premise", pair="hypothesis", label="label", label_type=KINDS.index)
     tests = [hashlib.sha256(premise.encode()).digest()[0] < 26 for premise in examples[0][0]]
@@ -58,7 +58,7 @@ def build(preset: str, parts: dict[str, tuple[Examples, Examples]]) -> dict[str,
 
 
 def run(preset: str, parts: dict[str, tuple[Examples, Examples]], temperature: float, epochs: int, seed: int) -> dict:
-    """Return the accuracies on the development sets after training on all training sets together."""
+    """Train on all training sets together, and return the accuracies on the development sets."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     tasks = build(preset, parts)
@@ -78,9 +78,9 @@ def run(preset: str, parts: dict[str, tuple[Examples, Examples]], temperature: f
 
 
 def main() -> None:
-    """Do the missing runs and print the table."""
+    """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--preset", default="bert_nano_en_uncased")
     parser.add_argument("--examples", type=int, help="training examples of each dataset; by default all")
     parser.add_argument("--temperatures", nargs="+", type=float, default=(1.0, 2.0))
@@ -98,10 +98,10 @@ def main() -> None:
     runs = {f"{size} alone {name}": ({name: parts[name]}, 1.0) for name in READ}
     runs |= {f"{size} together, temperature {t:g}": (parts, t) for t in options.temperatures}
     for key, (chosen, temperature) in runs.items():
-        done = rows.setdefault(key, [])
+        finished = rows.setdefault(key, [])
         for seed in SEEDS[: options.seeds]:
-            if not any(row["seed"] == seed for row in done):
-                done.append(run(options.preset, chosen, temperature, options.epochs, seed))
+            if not any(row["seed"] == seed for row in finished):
+                finished.append(run(options.preset, chosen, temperature, options.epochs, seed))
                 save("several_tasks", settings, rows=rows)
     table = Table("training", *READ)
     table.add_row("alone", *(spread(rows[f"{size} alone {name}"], name) for name in READ))

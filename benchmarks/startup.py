@@ -1,4 +1,4 @@
-"""(d) From the start of a process to its first prediction: import, local preset and one sentence.
+"""(d) Time from the start of a process to its first prediction: import, local preset and one sentence.
 
 Every round starts each peer once. `keras alone` is the lower bound: it only imports Keras.
 """
@@ -47,11 +47,11 @@ def write_presets(size: str, folder: Path) -> None:
 
 
 def start(peer: str, folder: str) -> dict[str, float] | None:
-    """Return the seconds that a process takes; None if it failed."""
+    """Run a process, and return its seconds, or None if it failed."""
     environment, code = PEERS[peer]
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     output = run_alone(peer, environment, code, folder)
-    return None if output is None else {"seconds": time.perf_counter() - began}
+    return None if output is None else {"seconds": time.perf_counter() - start_time}
 
 
 def main() -> None:

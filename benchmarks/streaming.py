@@ -1,8 +1,8 @@
-"""(p) Training on more text than fits into memory: peak memory, and how fast the text is read.
+"""(p) Training on more text than fits into memory: peak memory, and the speed of reading.
 
-Writes files of generated text into a temporary folder, reads all of it, and trains on it for some steps with
-`lmzoo.data.readers.TableStream`, then resumes the run. The peak of the process's memory is measured for each part
-alone. Texts are random words of the preset's vocabulary.
+The script writes files of random words from the preset's vocabulary into a temporary directory, reads all of them,
+trains for some steps with `lmzoo.data.readers.TableStream`, and resumes the run. The peak memory of the process is
+measured separately for each part.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rich.table import Table
 
 from benchmarks.common import console, save, warn_if_busy
 
-_CHUNK = 1000  # texts that are generated at once
+_CHUNK = 1000  # number of texts that are generated at once
 
 
 def write(folder: Path, vocabulary: list[str], gigabytes: float, files: int, words: int) -> int:
-    """Write JSON lines of random words, a label to each, and return the number of rows."""
+    """Write JSON lines of random words with labels, and return the number of rows."""
     rng, count = np.random.default_rng(0), 0
     for number in range(files):
         with (folder / f"{number:03d}.jsonl").open("w") as file:
@@ -40,14 +40,14 @@ def write(folder: Path, vocabulary: list[str], gigabytes: float, files: int, wor
 
 
 def start_peak() -> None:
-    """Forget the peak so far."""
+    """Reset the peak of the memory."""
     descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)
     os.write(descriptor, b"5")
     os.close(descriptor)
 
 
 def memory(name: str) -> float:
-    """Return a number of bytes from the process's status, in MB: "VmRSS" now, "VmHWM" at the peak."""
+    """Return the memory of the process in MB: "VmRSS" is the current value, "VmHWM" the peak."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status[name].split()[0]) / 1024
 
@@ -76,15 +76,15 @@ def main() -> None:
     table = Table("what", "seconds", "MB/s", "memory before, MB", "peak, MB", "growth, MB")
     rows: list[dict[str, Any]] = []
 
-    def measure(what: str, call: Callable[[], Any], size: float = 0) -> Any:
+    def measure(label: str, call: Callable[[], Any], size: float = 0) -> Any:
         start_peak()
         before, start = memory("VmRSS"), time.perf_counter()
         result = call()
         seconds, peak = time.perf_counter() - start, memory("VmHWM")
-        rows.append({"what": what, "seconds": seconds, "megabytes": size, "before": before, "peak": peak})
+        rows.append({"what": label, "seconds": seconds, "megabytes": size, "before": before, "peak": peak})
         rate = f"{size / seconds:,.0f}" if size else ""
-        table.add_row(what, f"{seconds:.1f}", rate, f"{before:,.0f}", f"{peak:,.0f}", f"{peak - before:,.0f}")
-        console.print(f"{what}: {seconds:.1f} s, peak {peak:,.0f} MB")
+        table.add_row(label, f"{seconds:.1f}", rate, f"{before:,.0f}", f"{peak:,.0f}", f"{peak - before:,.0f}")
+        console.print(f"{label}: {seconds:.1f} s, peak {peak:,.0f} MB")
         return result
 
     with tempfile.TemporaryDirectory() as name:
@@ -113,7 +113,7 @@ def main() -> None:
         measure(f"{steps} steps more, resumed", lambda: train(2))
         measure("finding the last row of an epoch", lambda: next(examples_in(stream).rows(0, count - 1)))
 
-        # As a longer run would: texts are read and tokenized, without the model's steps.
+        # Read and tokenize texts as a longer run would, without the steps of the model.
         part = TableStream(stream.files[: max(1, len(stream.files) // 10)])
         batching = BatchOptions(order="shuffle", training=True, verbose=False)
         batches = model.batches(read_inputs(examples_in(part)), batching)[0]
@@ -122,8 +122,8 @@ def main() -> None:
             return sum(len(batch[1]) for batch in batches.batches())
 
         size = sum(path.stat().st_size for path in part.files) / 1e6
-        found = measure("all batches of a tenth of the files", pass_over, size)
-        assert found == part.count_rows()
+        num_texts = measure("all batches of a tenth of the files", pass_over, size)
+        assert num_texts == part.count_rows()
     console.print(table)
     save(options["name"], {**options, "rows": count, "megabytes": total}, rows=rows)
 

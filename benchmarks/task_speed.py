@@ -1,8 +1,9 @@
-"""(h) Tagging and (i) question answering: an epoch of fine-tuning and a prediction, from text to answers.
+"""(h) Tagging and (i) question answering: an epoch of fine-tuning, and predictions from text to answers.
 
-WNUT-17's sentences and SQuAD's questions, a 4 x 256 BERT with random weights, BERT's 30,522 tokens, AdamW. transformers
-tokenizes, pads and decodes as its `run_ner` and `run_qa` do: it pads sentences to the longest of a batch and all
-windows to 384 tokens; `-dynamic` also pads windows to the longest of a batch.
+The data are WNUT-17's sentences and SQuAD's questions; the model is a 4 x 256 BERT with random weights and BERT's
+30,522 tokens, trained with AdamW. transformers tokenizes, pads and decodes as in its scripts `run_ner` and `run_qa`:
+sentences are padded to the longest of a batch, and windows to 384 tokens; `-dynamic` also pads windows to the longest
+of a batch.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Steps = tuple[Callable[[], Any], Callable[[], Any]]
 
 
 def read(task: str, count: int) -> tuple[Any, Any]:
-    """Return the first examples, as lists; of the answers to a question only the first one."""
+    """Return the first examples as lists, with only the first answer to each question."""
     if task == "tagging":
         x, y = read_conll(WORDS)
         return x[:count], y[:count]
@@ -44,7 +45,7 @@ def read(task: str, count: int) -> tuple[Any, Any]:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the model; a round is one epoch and one prediction of the same examples."""
+    """Build the model; a round is one epoch and one prediction on the same examples."""
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     x, y = read(options["task"], options["examples"])
     build = _lmzoo if peer.startswith("lmzoo") else _transformers
@@ -68,7 +69,9 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y:
     else:
         task = lmzoo.models.QuestionAnswerer(backbone, preprocessor, doc_stride=STRIDE)
     task.compile(optimizer=AdamW(options["learning_rate"]), metrics=[])
-    constant = keras.callbacks.LearningRateScheduler(lambda epoch: options["learning_rate"])  # no warm-up and decay
+    constant = keras.callbacks.LearningRateScheduler(
+        lambda epoch: options["learning_rate"]
+    )  # without warm-up and decay
     verb = task.tag if options["task"] == "tagging" else task.answer
     return lambda: task.fit(x, y, batch_size=options["batch_size"], callbacks=[constant], verbose=0), lambda: verb(x)
 
@@ -122,12 +125,12 @@ def _transformers(peer: str, options: dict[str, Any], vocabulary: list[str], x: 
 
 
 def _encode_words(tokenizer: Any, x: Any, y: Any, labels: list[str]) -> list[dict[str, Any]]:
-    found = tokenizer(x, is_split_into_words=True, truncation=True, max_length=WINDOW)
+    encoded = tokenizer(x, is_split_into_words=True, truncation=True, max_length=WINDOW)
     number, rows = {label: i for i, label in enumerate(labels)}, []
     for i, tags in enumerate(y):
-        words = found.word_ids(i)
+        words = encoded.word_ids(i)
         first = [w is not None and (j == 0 or words[j - 1] != w) for j, w in enumerate(words)]
-        row = {k: found[k][i] for k in found}
+        row = {k: encoded[k][i] for k in encoded}
         rows.append(
             {
                 **row,
@@ -147,7 +150,7 @@ def _decode_words(rows: list[dict], results: list[Any], x: Any, labels: list[str
 
 
 def _encode_questions(tokenizer: Any, x: Any, y: Any, labels: list[str]) -> list[dict[str, Any]]:
-    found = tokenizer(
+    encoded = tokenizer(
         *x,
         truncation="only_second",
         max_length=WINDOW,
@@ -156,14 +159,14 @@ def _encode_questions(tokenizer: Any, x: Any, y: Any, labels: list[str]) -> list
         return_offsets_mapping=True,
     )
     rows = []
-    for i, example in enumerate(found["overflow_to_sample_mapping"]):
-        offsets, sequence, answer = found["offset_mapping"][i], found.sequence_ids(i), y[example]
+    for i, example in enumerate(encoded["overflow_to_sample_mapping"]):
+        offsets, sequence, answer = encoded["offset_mapping"][i], encoded.sequence_ids(i), y[example]
         start, end = answer["answer_start"], answer["answer_start"] + len(answer["text"])
         inside = [j for j, s in enumerate(sequence) if s == 1]
-        begins = [j for j in inside if offsets[j][0] <= start < offsets[j][1]]
+        starts = [j for j in inside if offsets[j][0] <= start < offsets[j][1]]
         ends = [j for j in inside if offsets[j][0] < end <= offsets[j][1]]
-        first, last = (begins[0], ends[0]) if begins and ends else (0, 0)
-        row = {k: found[k][i] for k in ("input_ids", "token_type_ids", "attention_mask")}
+        first, last = (starts[0], ends[0]) if starts and ends else (0, 0)
+        row = {k: encoded[k][i] for k in ("input_ids", "token_type_ids", "attention_mask")}
         rows.append(
             {
                 **row,
@@ -177,7 +180,7 @@ def _encode_questions(tokenizer: Any, x: Any, y: Any, labels: list[str]) -> list
 
 
 def _decode_questions(rows: list[dict], results: list[Any], x: Any, labels: list[str]) -> list[Any]:
-    """Return the best pair in the windows of each question, from the twenty best starts and ends of each window."""
+    """Return the text with the highest score for each question, from the 20 best starts and ends of each window."""
     best: dict[int, tuple[float, int, int]] = {}
     for index, output in results:
         starts, ends = output.start_logits.numpy(), output.end_logits.numpy()
@@ -209,8 +212,8 @@ def main() -> None:
     results: dict[str, Any] = {"rows": {}, "summary": {}}
     for task in options["tasks"]:
         examples = options["sentences" if task == "tagging" else "questions"]
-        others = "-crf" if task == "questions" else "-dynamic"
-        chosen = {p: PEERS[p] for p in options["peers"] if not p.endswith(others)}
+        unused_suffix = "-crf" if task == "questions" else "-dynamic"
+        chosen = {p: PEERS[p] for p in options["peers"] if not p.endswith(unused_suffix)}
         rows = interleave("task_speed", chosen, {**options, "task": task, "examples": examples}, options["rounds"])
         results["rows"][task] = rows
         results["summary"][task] = show(f"{task}, {examples} examples, {options['size']}", rows, MEASURES, skip=1)

@@ -1,6 +1,6 @@
-"""(a) One train step, and one forward pass, of a BERT classifier at equal padded shape.
+"""(a) One train step and one forward pass of a BERT classifier, at equal shapes.
 
-Every peer has dropout 0.1, AdamW, a batch without padding, and the step that its library compiles by itself.
+Every peer has dropout 0.1, AdamW, a batch without padding, and the step that its library compiles by default.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PEERS = {
     "kerashub-jax": JAX,
     "transformers-torch": TORCH,
 }
-# Peers that are in memory together; BERT-base takes 3 to 4 GiB each. The others are compared with the first one.
+# Groups of peers that fit into memory together (BERT-base takes 3 to 4 GiB); each is compared with the first peer.
 GROUPS = {
     "tf": ("lmzoo-tf", "kerashub-tf", "transformers-torch", "lmzoo-tf-jit"),
     "jax": ("lmzoo-jax", "kerashub-jax", "transformers-torch"),
@@ -42,11 +42,11 @@ def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the model, run both functions once or twice, and return the round."""
+    """Build the model, run both functions once or twice, and return a function that measures a round."""
     features, labels = arrays(options)
     build = _torch_steps if peer == "transformers-torch" else _keras_steps
     train, forward = build(peer, options, features, labels)
-    for _ in range(2):  # the first call compiles; the second may compile again, since the optimizer has its state
+    for _ in range(2):  # the first call compiles; the second may compile again, because the optimizer now has a state
         train()
         forward()
 
@@ -65,7 +65,7 @@ def _keras_steps(peer: str, options: dict[str, Any], features: Any, labels: Any)
         from lmzoo.training import AdamW
 
         model = lmzoo_classifier(options["size"], VOCABULARY, dtype)
-        # Without the default's gradient clipping, which the others do not have.
+        # Without lmzoo's default gradient clipping, which the other peers lack.
         model.compile(optimizer=AdamW(5e-5), **({"jit_compile": True} if peer.endswith("jit") else {}))
     else:
         import keras

@@ -1,8 +1,8 @@
-"""(t) Translation: sources of 24 tokens, 24 new ones by beam search, and a train step of 24 + 24 tokens, not padded.
+"""(t) Translation: beam search from 24 tokens to 24 new ones, and a train step of 24 + 24 tokens without padding.
 
-Every peer has random weights, of the shape of the published Marian models by default, and the loop and the step that
-its library compiles or runs by itself. No text ends early: the bias of the end token forbids it. lmzoo takes texts, and
-its time includes the tokenizer's; transformers takes ids. Train steps have dropout 0.1, label smoothing 0.1 and AdamW.
+Every peer has random weights, by default in the shape of the published Marian models, and its library's default loop
+and step. No text ends early, because the bias of the end token forbids it. lmzoo takes texts, so its time includes the
+tokenizer; transformers takes ids. Train steps have dropout 0.1, label smoothing 0.1 and AdamW.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, timed, warn_if_busy
 
 PEERS = {"lmzoo-tf": TENSORFLOW, "lmzoo-jax": JAX, "transformers-torch": TORCH}
-SIZES = {  # layers of the encoder and of the decoder, heads, width, intermediate width, tokens
+SIZES = {  # layers of the encoder and of the decoder, heads, width, intermediate width, vocabulary size
     "tiny": (2, 2, 32, 64, 1000),
     "multi30k": (3, 4, 256, 1024, 8000),
     "opus": (6, 8, 512, 2048, 58_101),
@@ -29,7 +29,7 @@ Steps = tuple[Callable[[], object], Callable[[], object]]
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the model, translate and train twice, which compiles, and return the round."""
+    """Build the model, translate and train twice, which compiles, and return a function that measures a round."""
     translate, train = (_transformers if peer == "transformers-torch" else _lmzoo)(options)
     for _ in range(2):
         translate()
@@ -44,7 +44,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 
 def _batch(options: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return sources, and targets after the token that they begin with."""
+    """Return source features, and targets that begin with the start token."""
     shape = options["batch_size"], options["length"]
     source, target = np.random.default_rng(1).integers(10, SIZES[options["size"]][-1] - 1, (2, *shape)).astype("int32")
     mask = np.ones(shape, "int32")
@@ -113,10 +113,10 @@ def _transformers(options: dict[str, Any]) -> Steps:
     )
     with torch.no_grad():
         model.final_logits_bias[0, 0] = NEVER
-    found = _batch(options)
+    features = _batch(options)
     batch = {
-        ours: torch.tensor(found[theirs], dtype=torch.long)
-        for ours, theirs in (
+        peer_name: torch.tensor(features[lmzoo_name], dtype=torch.long)
+        for peer_name, lmzoo_name in (
             ("input_ids", "token_ids"),
             ("attention_mask", "padding_mask"),
             ("decoder_input_ids", "decoder_token_ids"),

@@ -2,11 +2,11 @@
 
     python -m benchmarks.ulmfit --data DATA --work FOLDER [--only SET ...] [--labels N ...] [--seeds N]
 
-SST-2 and TREC, with 100, 1,000 and all labels. "plain" fine-tunes the preset as `TextClassifier` does by default;
-"plain, after the texts" does so after the language model, with AWD-LSTM's dropouts, has read the training texts without
-labels; "ULMFiT" adds rates by layer, slanted triangles, gradual unfreezing and concatenated pooling. The rate is chosen
-on training examples that are held out, with the first seed. The development set is only used for the scores. The
-results are in `results/ulmfit.json`; a run that was stopped continues.
+The datasets are SST-2 and TREC, with 100, 1,000 and all labels. "plain" fine-tunes the preset with the defaults of
+`TextClassifier`. "plain, after the texts" does the same after the language model, with AWD-LSTM's dropouts, has read
+the training texts without labels. "ULMFiT" adds learning rates by layer, slanted triangles, gradual unfreezing and
+concatenated pooling. The learning rate is chosen on held-out training examples, with the first seed. The development
+set is used only for the scores. Results are stored in `results/ulmfit.json`; a stopped run continues.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SETS = ("sst2", "trec")
 LABELS = (100, 1000, 0)  # 0 for all
 METHODS = ("plain", "plain, after the texts", "ULMFiT")
 RATES = (1e-3, 3e-3, 1e-2)
-LENGTH = 64  # tokens of a sequence: the texts are short
+LENGTH = 64  # tokens in a sequence: the texts are short
 LANGUAGE_MODEL_RATE = 1e-3
-CLASSIFIER_EPOCHS = {100: 20, 1000: 10, 0: 5}  # by number of labels
+CLASSIFIER_EPOCHS = {100: 20, 1000: 10, 0: 5}  # number of epochs by number of labels
 # Merity et al. (2018), at 0.4 of the paper's rates, as fastai sets them for small datasets.
 DROPOUTS = {
     "word_dropout": 0.04,
@@ -46,7 +46,7 @@ SLANTED = {"layer_decay": 1 / 2.6, "schedule": "slanted_triangular", "global_cli
 
 
 def adapt(texts: list[str], folder: Path, epochs: int) -> None:
-    """Write a preset of the language model after it has read the texts."""
+    """Train the language model on the texts, and save it as a preset."""
     if folder.exists():
         return
     keras.utils.set_random_seed(0)
@@ -57,7 +57,7 @@ def adapt(texts: list[str], folder: Path, epochs: int) -> None:
 
 
 def run(method: str, adapted: Path, num_classes: int, labels: int, rate: float, seed: int, parts: list) -> dict:
-    """Return the accuracy on the validation set and the development set after training on the first part."""
+    """Train on the first part, and return the accuracy on the validation set and the development set."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     train, validation, dev = parts
@@ -78,10 +78,10 @@ def run(method: str, adapted: Path, num_classes: int, labels: int, rate: float, 
 
 
 def main() -> None:
-    """Do the missing runs and print the table."""
+    """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
-    parser.add_argument("--work", type=Path, required=True, help="folder for the adapted presets")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
+    parser.add_argument("--work", type=Path, required=True, help="directory for the adapted presets")
     parser.add_argument("--only", nargs="+", choices=SETS, default=SETS, metavar="SET")
     parser.add_argument("--labels", nargs="+", type=int, choices=LABELS, default=LABELS, help="0 for all")
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
@@ -99,21 +99,23 @@ def main() -> None:
         for labels in options.labels:
             labeled = [some(parts[0], labels or None), *parts[1:]]
             for method in METHODS:
-                done = rows.setdefault(f"{name} {labels} {method}", [])
+                runs = rows.setdefault(f"{name} {labels} {method}", [])
                 plan = [(rate, SEEDS[0]) for rate in options.rates]
                 while plan:
                     rate, seed = plan.pop(0)
-                    if not any((row["rate"], row["seed"]) == (rate, seed) for row in done):
-                        done.append(run(method, adapted, max(train[1]) + 1, labels, rate, seed, labeled))
+                    if not any((row["rate"], row["seed"]) == (rate, seed) for row in runs):
+                        runs.append(run(method, adapted, max(train[1]) + 1, labels, rate, seed, labeled))
                         save("ulmfit", settings, rows=rows)
                     if not plan and seed == SEEDS[0]:
-                        plan = [(best_rate(done), other) for other in SEEDS[1 : options.seeds]]
+                        plan = [(best_rate(runs), seed) for seed in SEEDS[1 : options.seeds]]
     table = Table("dataset", "labels", *METHODS)
     for name in SETS:
         for labels in LABELS:
-            found = [at_best_rate(rows.get(f"{name} {labels} {method}", [])) for method in METHODS]
+            runs_by_method = [at_best_rate(rows.get(f"{name} {labels} {method}", [])) for method in METHODS]
             table.add_row(
-                DATASETS[name].title, f"{labels:,}" if labels else "all", *(spread(r, "accuracy") for r in found)
+                DATASETS[name].title,
+                f"{labels:,}" if labels else "all",
+                *(spread(r, "accuracy") for r in runs_by_method),
             )
     console.print(table)
 

@@ -1,12 +1,13 @@
-"""(q) What devices send to each other in a training step, for each layout of the weights, and how long steps take.
+"""(q) Bytes that devices send each other in a training step, and the time of a step, for each layout of the weights.
 
 A step of BERT's masked LM is compiled for eight virtual devices, and the collective operations are read from XLA's
-program. Steps with other numbers of layers and of tokens tell what grows with which, so that models of any depth and
-batches of any size can be calculated: see docs/scale.md. Bytes are those that each device sends, in float32, if a ring
-does the operation: an all-reduce of n bytes among d devices sends 2n(d - 1)/d, the others n(d - 1)/d of the whole.
+program. Steps with other numbers of layers and tokens show how the bytes grow with each, which gives the bytes for
+models of any depth and batches of any size: see docs/scale.md. Bytes are counted for each device, in float32, with ring
+algorithms: an all-reduce of n bytes among d devices sends 2n(d - 1)/d, and the other operations n(d - 1)/d of the
+whole.
 
-The devices share the cores of this machine, so that the seconds of a step show what the partitioning costs, not what
-several devices gain.
+The devices share the cores of this machine, so the seconds of a step show the cost of partitioning, not the gain from
+several devices.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from benchmarks.common import JAX, ROOT, console, save
 
 DEVICES = 8
 MESHES = ("8x1", "4x2", "2x4", "1x8")
-VOCABULARY = 30_528  # BERT's, filled up so that eight devices can split it
+VOCABULARY = 30_528  # BERT's, padded so that eight devices can split it
 BATCH = 8
-# Layers and tokens of a sequence, for the slopes. The last layer computes masked tokens only: it is no slope.
+# Layers and tokens in a sequence, for the slopes. The last layer only computes masked tokens, so it is a constant.
 POINTS = ((2, 32), (3, 32), (2, 64), (3, 64))
 BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "s64": 8, "u64": 8, "s32": 4, "u32": 4, "s8": 1, "u8": 1, "pred": 1}
 COLLECTIVE = re.compile(r"= (.+?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
@@ -40,20 +41,20 @@ ARRAY = re.compile(r"\b([a-z]+\d+|pred)\[([\d,]*)\]")
 
 
 def bytes_sent(program: str) -> dict[str, float]:
-    """Return bytes that each device sends, by kind of operation, in a program of XLA."""
-    found: dict[str, float] = {}
+    """Return the bytes that each device sends in an XLA program, by kind of operation."""
+    totals: dict[str, float] = {}
     for line in program.splitlines():
         for shapes, kind in COLLECTIVE.findall(line):
             devices = _group_size(line)
             size = sum(BYTES[d] * math.prod(int(n) for n in s.split(",") if n) for d, s in ARRAY.findall(shapes))
-            whole = size * devices if kind == "reduce-scatter" else size  # what comes out is a part
-            share = 1.0 if kind == "collective-permute" else (1 + (kind == "all-reduce")) * (devices - 1) / devices
-            found[kind] = found.get(kind, 0.0) + share * whole
-    return found
+            whole = size * devices if kind == "reduce-scatter" else size  # its output is one part
+            factor = 1.0 if kind == "collective-permute" else (1 + (kind == "all-reduce")) * (devices - 1) / devices
+            totals[kind] = totals.get(kind, 0.0) + factor * whole
+    return totals
 
 
 def _group_size(line: str) -> int:
-    """Return the number of devices that compute together; XLA writes it in three ways."""
+    """Return the number of devices in a group, which XLA writes in three ways."""
     if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
         return listed[1].count(",") + 1
     if sized := re.search(r"replica_groups=\[\d+,(\d+)\]", line):
@@ -65,7 +66,7 @@ def _group_size(line: str) -> int:
 
 
 def train(mesh: str, width: int, layers: int, length: int, batch: int, steps: int) -> float:
-    """Return the seconds of a step in this process; on one device if there is no mesh."""
+    """Train in this process, on one device if there is no mesh, and return the seconds of a step."""
     import keras
 
     from lmzoo import models
@@ -104,19 +105,19 @@ def train(mesh: str, width: int, layers: int, length: int, batch: int, steps: in
 
 
 def run(mesh: str, *sizes: int, dump: Path | None = None) -> float:
-    """`train` in a process with eight devices, or one; XLA writes its programs into a folder."""
+    """Call `train` in a process with eight devices, or one without a mesh, and let XLA write its programs to `dump`."""
     flags = [f"--xla_force_host_platform_device_count={DEVICES}"] if mesh else []
     flags += [f"--xla_dump_to={dump}", "--xla_dump_hlo_as_text", "--xla_dump_hlo_module_re=.*train.*"] if dump else []
     environment = {**os.environ, **JAX, "XLA_FLAGS": " ".join(flags), "JAX_ENABLE_COMPILATION_CACHE": "0"}
     command = [sys.executable, "-m", "benchmarks.wire", "--run", mesh, *map(str, sizes)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-800:]}")
-    return float(done.stdout.split()[-1])
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {process.stderr[-800:]}")
+    return float(process.stdout.split()[-1])
 
 
 def count(mesh: str, width: int) -> dict[str, Any]:
-    """Return the bytes of a step: constant, for a layer, for a token of a device's batch, and for both."""
+    """Return the bytes of a step: a constant, and bytes per layer, per token of a device's batch, and per both."""
     totals: list[float] = []
     kinds: dict[str, float] = {}
     per_device = BATCH // int(mesh.split("x")[0])
@@ -128,12 +129,22 @@ def count(mesh: str, width: int) -> dict[str, Any]:
         totals.append(sum(kinds.values()))
     short1, short2, long1, long2 = totals
     tokens = per_device * (POINTS[2][1] - POINTS[0][1])
-    both = (long2 - long1 - short2 + short1) / tokens
-    token = (long1 - short1) / tokens
-    layer = short2 - short1 - both * per_device * POINTS[0][1]
-    token -= both * (POINTS[0][0] - 1)
-    constant = short1 - (POINTS[0][0] - 1) * layer - (token + both * (POINTS[0][0] - 1)) * per_device * POINTS[0][1]
-    return {"constant": constant, "layer": layer, "token": token, "layer and token": both, "kinds": kinds}
+    per_layer_and_token = (long2 - long1 - short2 + short1) / tokens
+    per_token = (long1 - short1) / tokens
+    per_layer = short2 - short1 - per_layer_and_token * per_device * POINTS[0][1]
+    per_token -= per_layer_and_token * (POINTS[0][0] - 1)
+    constant = (
+        short1
+        - (POINTS[0][0] - 1) * per_layer
+        - (per_token + per_layer_and_token * (POINTS[0][0] - 1)) * per_device * POINTS[0][1]
+    )
+    return {
+        "constant": constant,
+        "layer": per_layer,
+        "token": per_token,
+        "layer and token": per_layer_and_token,
+        "kinds": kinds,
+    }
 
 
 def main() -> None:
@@ -152,17 +163,17 @@ def main() -> None:
         with console.status(f"counting {mesh}"):
             counted[mesh] = count(mesh, options["width"])
     table = Table("mesh", "constant MB", "layer MB", "token kB", "layer and token kB", "operations of the last step")
-    for mesh, found in counted.items():
-        numbers = [f"{found[name] / unit:.2f}" for name, unit in
+    for mesh, sizes in counted.items():
+        numbers = [f"{sizes[name] / unit:.2f}" for name, unit in
                    (("constant", 1e6), ("layer", 1e6), ("token", 1e3), ("layer and token", 1e3))]  # fmt: skip
-        table.add_row(mesh, *numbers, ", ".join(f"{kind} {size / 1e6:.1f} MB" for kind, size in found["kinds"].items()))
+        table.add_row(mesh, *numbers, ", ".join(f"{kind} {size / 1e6:.1f} MB" for kind, size in sizes["kinds"].items()))
     console.print(table)
     seconds: dict[str, list[float]] = {}
     for _ in range(options["rounds"]):
         for mesh in ("", *options["meshes"]):
             seconds.setdefault(mesh or "one device", []).append(run(mesh, 256, 4, 128, 32, 12))
-    for mesh, found in seconds.items():
-        console.print(f"{mesh}: {statistics.median(found):.3f} s a step, 4 x 256, 32 x 128 tokens, {found}")
+    for mesh, values in seconds.items():
+        console.print(f"{mesh}: {statistics.median(values):.3f} s a step, 4 x 256, 32 x 128 tokens, {values}")
     save(options["name"], options, bytes=counted, seconds=seconds)
 
 

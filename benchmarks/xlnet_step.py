@@ -1,6 +1,6 @@
 """(u) One train step and one forward pass of an XLNet classifier, and one step of permutation language modeling.
 
-As in `train_step`, every peer has dropout 0.1, AdamW, and a batch without padding. KerasHub has XLNet's backbone alone:
+As in `train_step`, every peer has dropout 0.1, AdamW, and a batch without padding. KerasHub only has XLNet's backbone:
 its classifier is a dense layer on the last token, and it has no second stream to train.
 """
 
@@ -34,7 +34,7 @@ Steps = dict[str, Callable[[], object]]
 
 
 def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    """Return a batch without padding and its labels; what permutation language modeling adds, and its targets."""
+    """Return a batch without padding, its labels, and the inputs and targets of permutation language modeling."""
     from lmzoo.text import Masking
     from lmzoo.text.permutation import factorization_order
 
@@ -44,17 +44,22 @@ def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray, 
     segments = np.zeros(shape, "int32")
     segments[:, -1] = 2
     features = {"token_ids": ids, "padding_mask": np.ones(shape, "int32"), "segment_ids": segments}
-    lengths, known = np.full(batch, length), np.ones(shape, bool)
-    positions, _ = Masking(1 / 6).choose(known, lengths, known, rng)
-    np.put_along_axis(known, positions, False, axis=1)
-    more = {"mask_positions": positions, "order": factorization_order(known, lengths, rng)}
-    return features, rng.integers(2, size=batch).astype("int32"), more, np.take_along_axis(ids, positions, axis=1)
+    lengths, is_visible = np.full(batch, length), np.ones(shape, bool)
+    positions, _ = Masking(1 / 6).choose(is_visible, lengths, is_visible, rng)
+    np.put_along_axis(is_visible, positions, False, axis=1)
+    permutation_inputs = {"mask_positions": positions, "order": factorization_order(is_visible, lengths, rng)}
+    return (
+        features,
+        rng.integers(2, size=batch).astype("int32"),
+        permutation_inputs,
+        np.take_along_axis(ids, positions, axis=1),
+    )
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the models, run all functions twice, and return the round."""
+    """Build the models, run all functions twice, and return a function that measures a round."""
     steps = (_torch_steps if peer == "transformers-torch" else _keras_steps)(peer, options)
-    for _ in range(2):  # the first call compiles; the second may compile again, since the optimizer has its state
+    for _ in range(2):  # the first call compiles; the second may compile again, because the optimizer now has a state
         for step in steps.values():
             step()
     return lambda: {

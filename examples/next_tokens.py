@@ -1,4 +1,4 @@
-"""Draws how left-to-right models choose and learn the next token: samplers, and n-grams of different lengths.
+"""Figures about the next token: its probabilities at different temperatures, and n-gram models of different orders.
 
 `examples/pictures.py` calls `draw_samplers` and `draw_orders`.
 """
@@ -14,19 +14,19 @@ import numpy as np
 import lmzoo
 
 PROMPT = "She opened the door and"
-SHOWN = 14  # tokens
+SHOWN = 14  # number of tokens in the figure
 TOP_K = 5  # the default of `generate`
 COLORS = {"drawn by top_k": "#7aa6d8", "drawn by random only": "#d5d5d5"}
 ORDERS = range(1, 6)
-PARTS = (1, 4, 16)  # all of the text, a quarter, a sixteenth
+PARTS = (1, 4, 16)  # models learn from the whole text, a quarter and a sixteenth of it
 
 
 def draw_samplers() -> plt.Figure:
-    """Return the figure of the most probable next tokens at three temperatures."""
+    """Draw the most probable next tokens at three temperatures."""
     model = lmzoo.models.CausalLM.from_preset("gpt2_nano_en")
     tokenizer = model.preprocessor.tokenizer
     logits = keras.ops.convert_to_numpy(model(model.preprocessor([PROMPT])))[0]  # (T, V)
-    logits = logits[len(tokenizer.tokenize([PROMPT])[0]) - 1]  # (V,), of the token after the prompt
+    logits = logits[len(tokenizer.tokenize([PROMPT])[0]) - 1]  # (V,), for the token after the prompt
     best = np.argsort(-logits)[:SHOWN]
     tokens = [tokenizer.detokenize([int(token)]) for token in best]
     figure, panels = plt.subplots(1, 3, figsize=(8.6, 3.2), sharey=True, layout="constrained")
@@ -45,19 +45,19 @@ def draw_samplers() -> plt.Figure:
 
 
 def draw_orders() -> plt.Figure:
-    """Return the figure of the perplexity of n-gram models by their order and the size of the text."""
-    # English text that every installation has.
-    documents = [str(thing.__doc__).split("\n\n") for name, thing in sorted(vars(np).items()) if thing.__doc__]
+    """Draw the perplexity of n-gram models by their order, for training texts of three sizes."""
+    # NumPy's docstrings are English text that every installation has.
+    documents = [str(member.__doc__).split("\n\n") for name, member in sorted(vars(np).items()) if member.__doc__]
     documents = [documents[i] for i in np.random.default_rng(0).permutation(len(documents))]
     held_out, train = documents[:60], documents[60:]
     words = lmzoo.data.corpora.train_words(train, vocabulary_size=2000)
     figure, axes = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
-    for part, marker in zip(PARTS, "os^", strict=True):
-        texts = train[: len(train) // part]
+    for divisor, marker in zip(PARTS, "os^", strict=True):
+        texts = train[: len(train) // divisor]
         perplexities = []
         for order in ORDERS:
             model = lmzoo.models.NgramLM(order=order, tokenizer=words)
-            with warnings.catch_warnings(action="ignore", category=UserWarning):  # the text is small, as it should be
+            with warnings.catch_warnings(action="ignore", category=UserWarning):  # the text is small on purpose
                 model.fit(texts)
             perplexities.append(model.perplexity(held_out))
         count = sum(len(paragraph.split()) for text in texts for paragraph in text)

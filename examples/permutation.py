@@ -1,4 +1,4 @@
-"""Draws the figure of permutation language modeling: an order, and which tokens each prediction sees.
+"""Figure of permutation language modeling: a random order, and the tokens that each prediction sees.
 
 `examples/pictures.py` calls `draw`.
 """
@@ -18,16 +18,16 @@ COLORS = {"known": "#cfe3ff", "predicted before": "#ffe2b8"}
 
 
 def draw(path: Path, seed: int = 9) -> None:
-    """Write the figure."""
-    known = np.ones((1, len(WORDS)), bool)
-    known[0, PREDICTED] = False
-    order = factorization_order(known, np.array([len(WORDS)]), np.random.default_rng(seed), parts=1)[0]
+    """Draw the figure and save it to `path`."""
+    is_visible = np.ones((1, len(WORDS)), bool)
+    is_visible[0, PREDICTED] = False
+    order = factorization_order(is_visible, np.array([len(WORDS)]), np.random.default_rng(seed), parts=1)[0]
     predicted = sorted(PREDICTED, key=lambda i: order[i])
     figure, axes = plt.subplots(figsize=(8.6, 2.2), layout="constrained")
     for row, target in enumerate(predicted):
         for column, word in enumerate(WORDS):
             sees = order[column] < order[target]
-            color = COLORS["known" if known[0, column] else "predicted before"] if sees else "white"
+            color = COLORS["known" if is_visible[0, column] else "predicted before"] if sees else "white"
             box = {"facecolor": color, "edgecolor": "#b0b0b0", "boxstyle": "round,pad=0.35"}
             text = "?" if column == target else word if sees else ""
             axes.text(column, -row, text.center(7), ha="center", va="center", bbox=box, family="monospace", fontsize=9)

@@ -29,8 +29,8 @@ from lmzoo.serving.server import running_server
 PRESET = "bert_nano_en_uncased"
 DATA = Path(__file__).parent / "data"
 REVIEWS = DATA / "reviews.csv"
-LABELED = 100  # reviews to learn from; those after them chose the learning rates
-RATES = {True: 1e-4, False: 1e-3}  # of 1e-4, 3e-4 and 1e-3, the best for the preset's and for random weights
+LABELED = 100  # number of reviews for training; the learning rates were chosen on the reviews after them
+RATES = {True: 1e-4, False: 1e-3}  # best of 1e-4, 3e-4 and 1e-3, by whether the weights are pre-trained
 QUIET = {"verbose": 1 if sys.stdout.isatty() else 0}  # progress bars only on terminals
 KINDS = {True: "pre-trained", False: "random weights"}
 QUESTIONS = [
@@ -51,7 +51,7 @@ SENTENCES = [
     "He works as a cashier in a small bank.",
 ]
 
-# The code of a serving process: it uses TensorFlow and its text ops, and not lmzoo.
+# A serving process, which needs TensorFlow and its text ops but not lmzoo.
 SERVE = """
 import json, sys
 import tensorflow as tf
@@ -83,11 +83,11 @@ def fine_tune(
     return classifier
 
 
-def tagger(pretrained: bool, epochs: int) -> lmzoo.models.TokenClassifier:
-    """Train a tagger for persons, places and organizations."""
+def train_tagger(pretrained: bool, epochs: int) -> lmzoo.models.TokenClassifier:
+    """Train a token classifier that tags persons, places and organizations."""
     keras.utils.set_random_seed(1)
     words, tags = read_conll(DATA / "entities-train.conll")
-    labels = sorted({tag for of_sentence in tags for tag in of_sentence})
+    labels = sorted({tag for sentence_tags in tags for tag in sentence_tags})
     model = lmzoo.models.TokenClassifier.from_preset(PRESET, labels=labels, load_weights=pretrained)
     model.compile(optimizer=lmzoo.training.AdamW(1e-3, global_clipnorm=1.0))
     model.fit(words, tags, epochs=epochs, batch_size=16, **QUIET)
@@ -95,12 +95,12 @@ def tagger(pretrained: bool, epochs: int) -> lmzoo.models.TokenClassifier:
 
 
 def accuracy(predicted: list[str], labels: list[str]) -> float:
-    """Return the share of equal entries."""
+    """Return the fraction of right predictions."""
     return float(np.mean(np.array(predicted) == np.array(labels)))
 
 
 def predict(classifier: lmzoo.models.TextClassifier, texts: list[str]) -> list[str]:
-    """Return the label of each text."""
+    """Predict the label of each text."""
     return [answer["label"] for answer in classifier.classify(texts)]
 
 
@@ -113,7 +113,7 @@ def main() -> None:
     arguments = parser.parse_args()
     output, epochs, seeds = arguments.output, arguments.epochs, range(1, arguments.seeds + 1)
     output.mkdir(parents=True, exist_ok=True)
-    lmzoo.use_compilation_cache()  # on JAX, a second tour is quicker
+    lmzoo.use_compilation_cache()  # speeds up a second tour on JAX
 
     print(f"\n1. Fill a mask with {PRESET}")
     masked_lm = lmzoo.models.MaskedLM.from_preset(PRESET)
@@ -124,15 +124,15 @@ def main() -> None:
     texts, labels = (part[:LABELED] for part in read_reviews("train"))
     test_texts, test_labels = read_reviews("test")
     print(f"\n2. Fine-tune a sentiment classifier on {len(texts)} reviews ({REVIEWS.name}), with {len(seeds)} seeds")
-    words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10)).fit(texts, labels)
-    found = {"bag of words, logistic regression": [accuracy(list(words.predict(test_texts)), test_labels)]}
+    bag_of_words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10)).fit(texts, labels)
+    accuracies = {"bag of words, logistic regression": [accuracy(list(bag_of_words.predict(test_texts)), test_labels)]}
     for pretrained, name in ((False, "same network, random weights"), (True, f"{PRESET}, fine-tuned")):
-        found[name] = []
+        accuracies[name] = []
         for seed in seeds:
             classifier = fine_tune(texts, labels, pretrained, seed, epochs)
-            found[name].append(accuracy(predict(classifier, test_texts), test_labels))
+            accuracies[name].append(accuracy(predict(classifier, test_texts), test_labels))
     print(f"\n   accuracy on {len(test_texts)} held-out reviews: mean, and range over the seeds")
-    for name, values in found.items():
+    for name, values in accuracies.items():
         spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
         print(f"   {name:40s} {np.mean(values):.2f}{spread}")
 
@@ -141,11 +141,11 @@ def main() -> None:
         print(f"   {text!r:50s} -> {answer['label']} ({answer['score']:.2f})")
 
     print("\n4. Tag persons, places and organizations after 80 sentences (entities-train.conll)")
-    tests = read_conll(DATA / "entities-test.conll")
+    test_sentences = read_conll(DATA / "entities-test.conll")
     for pretrained in (False, True):
-        model = tagger(pretrained, 2 * epochs)
-        score = model.evaluate(*tests, verbose=0, return_dict=True)["span_f1"]
-        print(f"   span F1 on {len(tests[0])} sentences with other names, {KINDS[pretrained]:15s} {score:.2f}")
+        model = train_tagger(pretrained, 2 * epochs)
+        score = model.evaluate(*test_sentences, verbose=0, return_dict=True)["span_f1"]
+        print(f"   span F1 on {len(test_sentences[0])} sentences with other names, {KINDS[pretrained]:15s} {score:.2f}")
     entities = ", ".join(
         f"{span['text']} ({span['label']})" for span in model.tag(["Anna Kovacs left Porto for Oslo."])[0]
     )
@@ -159,17 +159,19 @@ def main() -> None:
     print("\n6. Save, reload, compare")
     classifier.save(output / "sentiment.keras")
     reloaded = keras.saving.load_model(output / "sentiment.keras")
-    before, after = (model.predict(test_texts, verbose=0) for model in (classifier, reloaded))
-    difference = np.abs(before - after).max()
-    print(f"   {output / 'sentiment.keras'}: largest difference of {before.size} logits {difference:.1e}")
+    logits, reloaded_logits = (model.predict(test_texts, verbose=0) for model in (classifier, reloaded))
+    difference = np.abs(logits - reloaded_logits).max()
+    print(f"   {output / 'sentiment.keras'}: largest difference of {logits.size} logits {difference:.1e}")
 
     print("\n7. Export for TF Serving and run in a process with only tensorflow and tensorflow_text")
     classifier.export(output / "serving" / "sentiment" / "1")
     command = [sys.executable, "-c", SERVE, str(output / "serving" / "sentiment" / "1"), json.dumps(test_texts)]
-    served = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    served_answers = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    )
     answers = classifier.classify(test_texts)
-    differences = [abs(a["score"] - s) for a, s in zip(answers, served["score"], strict=True)]
-    agree = [a["label"] == label for a, label in zip(answers, served["label"], strict=True)]
+    differences = [abs(a["score"] - s) for a, s in zip(answers, served_answers["score"], strict=True)]
+    agree = [a["label"] == label for a, label in zip(answers, served_answers["label"], strict=True)]
     print(f"   {sum(agree)} of {len(agree)} labels equal, largest difference of a score {max(differences):.1e}")
     if difference > 0 or not all(agree) or max(differences) > 1e-5:
         sys.exit("The reloaded or the served model does not agree with the one in memory.")
@@ -177,8 +179,8 @@ def main() -> None:
     print("\n8. Serve it over HTTP, as TensorFlow Serving would (`lmzoo serve` does this on the command line)")
     with running_server(RestApi(output / "serving" / "sentiment")) as url:
         body = json.dumps({"instances": QUESTIONS[:1]}).encode()
-        with urllib.request.urlopen(f"{url}/v1/models/sentiment:predict", body) as answer:
-            (prediction,) = json.load(answer)["predictions"]
+        with urllib.request.urlopen(f"{url}/v1/models/sentiment:predict", body) as response:
+            (prediction,) = json.load(response)["predictions"]
     print(f"   POST {url}/v1/models/sentiment:predict -> {prediction['label']} ({prediction['score']:.2f})")
 
 

@@ -1,4 +1,4 @@
-"""The picture of the models that lmzoo has: when each appeared, and what was new in it.
+"""Picture of lmzoo's models: when each appeared, and what was new in it.
 
 `examples/pictures.py` calls `draw`.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-# name, what was new, column, row, color
+# Name -> year and novelty, column, row, kind.
 MODELS = {
     "n-grams": ("1948: counts of words", 0, 2, "left"),
     "feed-forward": ("2003: vectors of words", 1, 2, "left"),
@@ -46,16 +46,16 @@ WIDTH, HEIGHT = 0.88, 0.56
 
 
 def draw(path: Path) -> None:
-    """Write the picture."""
+    """Draw the picture and save it to `path`."""
     figure, axes = plt.subplots(figsize=(10, 3.5), layout="constrained")
-    places = {name: (1.06 * column, 0.92 * row) for name, (_, column, row, _) in MODELS.items()}
+    centers = {name: (1.06 * column, 0.92 * row) for name, (_, column, row, _) in MODELS.items()}
     for start, end in ROADS:
-        (x, y), (u, v) = places[start], places[end]
+        (x, y), (u, v) = centers[start], centers[end]
         dx, dy = (WIDTH / 2 * ((u > x) - (u < x)), HEIGHT / 2 * ((v > y) - (v < y)))
         arrow = {"arrowstyle": "-|>", "color": "#808080", "shrinkA": 0, "shrinkB": 1}
         axes.annotate("", xy=(u - dx, v - dy), xytext=(x + dx, y + dy), arrowprops=arrow)
     for name, (note, _, _, kind) in MODELS.items():
-        x, y = places[name]
+        x, y = centers[name]
         box = plt.Rectangle((x - WIDTH / 2, y - HEIGHT / 2), WIDTH, HEIGHT, color=COLORS[kind][0], ec="#b0b0b0")
         axes.add_patch(box)
         axes.text(x, y + 0.11, name, ha="center", va="center", fontsize=12, weight="bold")

@@ -1,11 +1,11 @@
-"""How the preset `word2vec_nano_en` was trained: word vectors of open texts, small enough to be shipped.
+"""Train the preset `word2vec_nano_en`: word vectors from open texts, small enough to ship with the package.
 
     pip install 'lmzoo[vectors]'
     PYTHONHASHSEED=0 python examples/small_word_vectors.py --data ../shared/data --output word2vec_nano_en
 
-Skip-gram with negative sampling (Mikolov et al., 2013, https://arxiv.org/abs/1310.4546) reads the paragraphs five times
-and keeps the most frequent words in lowercase. With one worker, a run can be repeated exactly; more are quicker. The
-vectors are evaluated on the judgments and analogies that gensim brings along.
+Skip-gram with negative sampling (Mikolov et al., 2013, https://arxiv.org/abs/1310.4546) reads the lowercased paragraphs
+five times and keeps the most frequent words. A run with one worker is reproducible; more workers are faster. The script
+evaluates the vectors on the similarity judgments and analogies that gensim includes.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""How well each layer of a model separates the senses of a word.
+"""Measure how well each layer of a model separates the senses of a word.
 
     python examples/word_senses.py [--preset bert_nano_en_uncased] [--plot senses.svg]
 
-The same word is read in sentences that use it in different senses, and each layer of the model gives it a vector. For
-each layer the script prints the mean cosine of two uses of the same sense, that of two uses of different senses, and
-their difference, the gap. It prints two other gaps to compare with: "chance" is what 95 of 100 random divisions of the
-same vectors into senses stay below; "random weights" is the gap in a model of the same shape that has learned nothing,
-but sees the same neighboring words. Layer 0 does not see the neighbors: a gap there comes from the word's position in
-the sentence or, in a model that keeps capital letters, from "Apple" and "apple".
+The model reads sentences that use the word in different senses, and each layer gives the word a vector. The script
+prints for each layer the mean cosine of two uses of the same sense ("within"), the mean cosine of two uses of different
+senses ("between"), and the difference of the two, the gap. For comparison it prints two more gaps: "chance" is the gap
+that 95 of 100 random assignments of senses to the same vectors stay below; "random weights" is the gap of a model of
+the same shape that has learned nothing, but sees the same neighboring words. Layer 0 does not see neighbors: a gap
+there comes from the word's position in the sentence or, in a cased model, from "Apple" and "apple".
 
-`--preset` takes what `from_preset` takes: a name of `lmzoo presets`, a folder, `hf://google-bert/bert-base-uncased`, or
-the folder of a published ELMo (`*options.json`, `*weights.hdf5`). The plot needs matplotlib: `pip install
-'lmzoo[plots]'`.
+`--preset` takes the same names as `from_preset`: a name that `lmzoo presets` lists, a directory,
+`hf://google-bert/bert-base-uncased`, or the directory of a published ELMo (`*options.json`, `*weights.hdf5`). The plot
+needs matplotlib: `pip install 'lmzoo[plots]'`.
 """
 
 from __future__ import annotations
@@ -89,28 +89,28 @@ SENTENCES = {
         ],
     },
 }
-ROUNDS = 1000  # random divisions into senses
+ROUNDS = 1000  # random assignments of senses
 
 
-def uses_of(word: str, embedder: lmzoo.models.TextEmbedder) -> tuple[np.ndarray, np.ndarray]:
-    """Return the word's vectors in every layer, float (n, L, H), and the number of the sense of each use, int (n,)."""
+def embed_uses(word: str, embedder: lmzoo.models.TextEmbedder) -> tuple[np.ndarray, np.ndarray]:
+    """Return the word's vectors in all layers, float (n, L, H), and the index of the sense of each use, int (n,)."""
     senses = SENTENCES[word]
     texts = [text for sentences in senses.values() for text in sentences]
-    found = embedder.embed(texts, level="word", layers="all")
-    places = [[part.lower() for part in one.words].index(word) for one in found]
-    vectors = np.stack([one.vectors[place] for one, place in zip(found, places, strict=True)])
+    embeddings = embedder.embed(texts, level="word", layers="all")
+    positions = [[part.lower() for part in sentence.words].index(word) for sentence in embeddings]
+    vectors = np.stack([sentence.vectors[position] for sentence, position in zip(embeddings, positions, strict=True)])
     return vectors, np.repeat(np.arange(len(senses)), [*map(len, senses.values())])
 
 
 def mean_cosines(cosines: np.ndarray, senses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean cosines of each layer within and between senses, two arrays (L,); `cosines` is (L, n, n)."""
-    same = senses[:, None] == senses
-    others = ~np.eye(len(senses), dtype=bool)
-    return cosines[:, same & others].mean(axis=1), cosines[:, ~same].mean(axis=1)
+    """Return two arrays (L,): the mean cosine within and between senses, from `cosines` (L, n, n)."""
+    same_sense = senses[:, None] == senses
+    distinct = ~np.eye(len(senses), dtype=bool)
+    return cosines[:, same_sense & distinct].mean(axis=1), cosines[:, ~same_sense].mean(axis=1)
 
 
 def measure(vectors: np.ndarray, senses: np.ndarray) -> dict[str, np.ndarray]:
-    """Compute `within`, `between`, `gap` and `chance`, each (L,), from vectors (n, L, H)."""
+    """Compute `within`, `between`, `gap` and `chance`, each (L,), from the vectors (n, L, H)."""
     unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     cosines = np.einsum("ilh,jlh->lij", unit, unit)  # (L, n, n)
     within, between = mean_cosines(cosines, senses)
@@ -125,19 +125,19 @@ def measure(vectors: np.ndarray, senses: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def draw(results: dict[str, dict[str, np.ndarray]], title: str, path: str) -> None:
-    """Draw a panel for each word: the gap by layer of the model, with random weights, and by chance."""
+    """Draw a panel for each word: the gap in each layer of the model, with random weights, and by chance."""
     import matplotlib as mpl
 
     mpl.use("agg")
-    mpl.rcParams["svg.hashsalt"] = "word senses"  # the same file from the same numbers
+    mpl.rcParams["svg.hashsalt"] = "word senses"  # makes the file reproducible
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(1, len(results), figsize=(4.4 * len(results), 3.2), sharey=True, squeeze=False)
-    for panel, (word, found) in zip(panels[0], results.items(), strict=True):
-        layers = np.arange(len(found["gap"]))
-        panel.plot(layers, found["gap"], "o-", label="pre-trained")
-        panel.plot(layers, found["random"], "s--", label="random weights")
-        panel.fill_between(layers, found["chance"], alpha=0.2, color="grey", label="by chance")
+    for panel, (word, gaps) in zip(panels[0], results.items(), strict=True):
+        layers = np.arange(len(gaps["gap"]))
+        panel.plot(layers, gaps["gap"], "o-", label="pre-trained")
+        panel.plot(layers, gaps["random"], "s--", label="random weights")
+        panel.fill_between(layers, gaps["chance"], alpha=0.2, color="grey", label="by chance")
         panel.set(title=f"“{word}”: {', '.join(SENTENCES[word])}", xlabel="layer", xticks=layers)
     panels[0, 0].set_ylabel("cosine within − between senses")
     panels[0, -1].legend()
@@ -153,16 +153,16 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     keras.utils.set_random_seed(0)
     trained = lmzoo.models.TextEmbedder.from_preset(options.preset)
-    random = lmzoo.models.TextEmbedder.from_preset(options.preset, load_weights=False)
+    untrained = lmzoo.models.TextEmbedder.from_preset(options.preset, load_weights=False)
     results = {}
     for word, senses in SENTENCES.items():
-        found = measure(*uses_of(word, trained))
-        found["random"] = measure(*uses_of(word, random))["gap"]
-        results[word] = found
+        gaps = measure(*embed_uses(word, trained))
+        gaps["random"] = measure(*embed_uses(word, untrained))["gap"]
+        results[word] = gaps
         uses = ", ".join(f"{sense} ({len(sentences)})" for sense, sentences in senses.items())
         print(f'\n"{word}": {uses}\n\nlayer  within  between     gap  chance  random weights')
-        for layer in range(len(found["gap"])):
-            row = [found[column][layer] for column in ("within", "between", "gap", "chance", "random")]
+        for layer in range(len(gaps["gap"])):
+            row = [gaps[column][layer] for column in ("within", "between", "gap", "chance", "random")]
             print("{:5}  {:6.3f}  {:7.3f}  {:6.3f}  {:6.3f}  {:14.3f}".format(layer, *row))
     if options.plot:
         draw(results, options.preset, options.plot)

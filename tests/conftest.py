@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the backend's name, a fixed seed, the optional development data."""
+"""Fixtures and hooks for all tests: backend, seed, eager tasks, memory, optional data, and marks of slow cases."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # There are as many workers as processors: more threads would only wait for one another.
+    # There is a worker for each processor: more threads would only wait for each other.
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
 os.environ.setdefault("XLA_FLAGS", "")
 if os.environ.get("LMZOO_FULL_OPTIMIZATION") != "1" and "optimization_level" not in os.environ["XLA_FLAGS"]:
-    # XLA spends most of its time on optimizing code that a test runs once. `make test-all` runs with full optimization.
+    # XLA would spend most of the time on optimizing code that runs once. `make test-all` runs with full optimization.
     os.environ["XLA_FLAGS"] = (
         f"{os.environ['XLA_FLAGS']} --xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 "
         "--xla_llvm_disable_expensive_passes=true"
@@ -35,15 +35,15 @@ from tests.web import web  # noqa: F401 - a fixture
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-    warn_if_onednn_is_off()  # here, as Keras came first; so no test of `fit` logs it
-    # Keras draws from seeds of its own. With each new seed TensorFlow would create the kernels of all operations again,
-    # which takes a fifth of the time of the tests.
+    warn_if_onednn_is_off()  # Keras was imported first; the warning comes once, and so not in a test of `fit`
+    # Keras has seeds of its own. For each new seed TensorFlow would create the kernels of all operations again, which
+    # takes a fifth of the time of the tests.
     tf.random.set_seed(1301)
     tf.random.set_seed = lambda seed: None
 
 ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()
-# Data sets that are not part of the repository. Tests that use them are skipped if they are absent.
+# Datasets outside the repository. Tests that use them are skipped if they are missing.
 SHARED = Path(os.environ.get("LMZOO_SHARED", ROOT.parent / "shared"))
 REAL_WEIGHTS = {"minilm": ROOT / "real_weights/all-minilm-l6-v2", "mpnet": ROOT / "real_weights/all-mpnet-base-v2"}
 
@@ -59,15 +59,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _is_about(item: pytest.Item, name: str) -> bool:
-    """Whether a family or a task is among the parameters of a test, its file is named after it, or a layer is its own.
+    """Return whether a test is about a family or a task, by its parameters, its file name or the layer that it tests.
 
-    Slow tests are left out, unless they belong to the conformance suite.
+    Slow tests only count in the conformance suite.
     """
     if item.get_closest_marker("slow") and item.path.parent.name != "conformance":
         return False
     words = re.findall(r"\w+", item.name.partition("[")[2])
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    module = getattr(parameters.get("cls"), "__module__", "")  # of a layer
+    module = getattr(parameters.get("cls"), "__module__", "")  # the class of a layer
     if item.name == "test_every_layer_is_a_case" or module.startswith(f"lmzoo.families.{name}."):
         return True
     return name in words or item.path.stem == "test_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
@@ -76,13 +76,13 @@ def _is_about(item: pytest.Item, name: str) -> bool:
 def _is_slow_case(item: pytest.Item) -> bool:
     """Return whether a mark of a parametrized test leaves this case to `make test-all`."""
     case = item.callspec.id if hasattr(item, "callspec") else ""
-    named = [mark.args for mark in item.iter_markers("slow_cases")]
-    others = [mark.args for mark in item.iter_markers("quick_cases")]
-    return any(case in cases for cases in named) or any(case not in cases for cases in others)
+    slow = [mark.args for mark in item.iter_markers("slow_cases")]
+    quick = [mark.args for mark in item.iter_markers("quick_cases")]
+    return any(case in cases for cases in slow) or any(case not in cases for cases in quick)
 
 
 def _check_marked_cases(items: list[pytest.Item]) -> None:
-    """Refuse marks that name a case that there is not: one that was renamed would run at another time than it says."""
+    """Raise an error if a mark names a case that does not exist, such as one that was renamed."""
     collected = {item.nodeid for item in items}
     for item in items:
         for mark in (*item.iter_markers("slow_cases"), *item.iter_markers("quick_cases")):
@@ -92,15 +92,15 @@ def _check_marked_cases(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not any("::" in argument for argument in config.args):  # a test that is asked for alone lacks its other cases
+    if not any("::" in argument for argument in config.args):  # a single test lacks its other cases
         _check_marked_cases(items)
     for item in items:
         if _is_slow_case(item):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and str(zlib.crc32(item.nodeid.encode()) % 10) == os.environ.get("TENTH"):
             item.add_marker(pytest.mark.tenth)
-        names_it = "float16" in item.nodeid or "half_precision" in item.nodeid
-        in_half_precision = names_it or item.get_closest_marker("half_precision")
+        has_name = "float16" in item.nodeid or "half_precision" in item.nodeid
+        in_half_precision = has_name or item.get_closest_marker("half_precision")
         if in_half_precision and _forbids_kernels_for_half_precision():
             reason = (
                 "TensorFlow calls oneDNN for half precision if the processor has AVX-512, and dies if oneDNN may not "
@@ -117,7 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @functools.cache
 def _forbids_kernels_for_half_precision() -> bool:
-    """Return whether oneDNN may not use the instructions by which TensorFlow chooses its kernels for half precision."""
+    """Return whether oneDNN may not use AVX-512, for which TensorFlow chooses its half-precision kernels."""
     processor = Path("/proc/cpuinfo")
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
     has_instructions = processor.exists() and "avx512f" in processor.read_text("utf-8")
@@ -129,9 +129,9 @@ def pytest_collection_finish() -> None:
 
 
 def _freeze() -> None:
-    """Excludes all existing objects from garbage collection.
+    """Exclude all existing objects from garbage collection.
 
-    Keras collects garbage for every variable that a layer deletes, and imports alone make a million objects.
+    Keras collects garbage for every variable that a layer deletes, and imports alone create a million objects.
     """
     gc.collect()
     gc.freeze()
@@ -139,7 +139,7 @@ def _freeze() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _interruptible() -> None:
-    """Ctrl-C reaches tests, and the processes that they start, where a shell runs them in the background, too."""
+    """Let Ctrl-C reach tests and their processes even if a shell runs them in the background."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -159,9 +159,9 @@ def _compile_eagerly(self: Task, *args: Any, **kwargs: Any) -> None:
 
 @pytest.fixture
 def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On TensorFlow, tasks run eagerly unless the test is marked `compiled` or says how to compile.
+    """Run tasks eagerly on TensorFlow, unless the test is marked `compiled` or passes an option of compilation.
 
-    Tracing and compiling a tiny model takes seconds, running it takes milliseconds.
+    Tracing and compiling a tiny model takes seconds; running it takes milliseconds.
     """
     if BACKEND == "tensorflow":
         compiled = request.node.get_closest_marker("compiled")
@@ -170,7 +170,7 @@ def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture(autouse=True, scope="module")
 def _eager_module(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where all tests of a module run eagerly, so do the tasks that its fixtures build for all of them."""
+    """Build the tasks of a module's fixtures for eager execution if all tests of the module run eagerly."""
     tests = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
     with pytest.MonkeyPatch.context() as patch:
         eager = all("eager" in item.fixturenames for item in tests) and not request.node.get_closest_marker("compiled")
@@ -181,64 +181,64 @@ def _eager_module(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget_module() -> Iterator[None]:
-    """Frees the compiled functions and graphs of a module's tests, which would fill the memory."""
+    """Free the compiled functions and graphs of a module's tests, which would fill the memory."""
     yield
     _forget()
 
 
 @pytest.fixture(autouse=True)
 def _forget_early() -> Iterator[None]:
-    """Frees them within a module, too, whenever the process has grown by half a gigabyte."""
+    """Free compiled functions and graphs within a module whenever the process has grown by half a gigabyte."""
     yield
-    if _memory_in_use() > _kept + 5e8:
+    if _memory_in_use() > _memory_after_freeing + 5e8:
         _forget()
 
 
 def _memory_in_use() -> int:
-    """Bytes of memory that this process uses; 0 if the system does not tell."""
+    """Return the bytes of memory that this process uses, or 0 on systems without `/proc`."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
 
 
-_kept = 0  # bytes in use after memory was last freed
+_memory_after_freeing = 0  # bytes
 
 
 def _forget() -> None:
-    global _kept
+    global _memory_after_freeing
     keras.backend.clear_session()
     if BACKEND == "jax":
         import jax
 
         jax.clear_caches()
     if BACKEND == "tensorflow":
-        # TensorFlow never frees a custom gradient of a graph, and with it keeps the graph, the model and their code
-        # from XLA: 70 MB for each tiny model that was compiled.
+        # TensorFlow never frees the custom gradients of a graph, which keep the graph, the model and XLA's code in
+        # memory: 70 MB for each compiled tiny model.
         from tensorflow.python.framework import ops
 
         registry = ops.gradient_registry._registry
         for name in [name for name in registry if name.startswith("CustomGradient-")]:
             del registry[name]
     _freeze()
-    _kept = _memory_in_use()
+    _memory_after_freeing = _memory_in_use()
 
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The repository's top folder."""
+    """Return the top directory of the repository."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def backend() -> str:
-    """Name of the Keras backend: tensorflow, jax or torch."""
+    """Return the name of the Keras backend: tensorflow, jax or torch."""
     return BACKEND
 
 
 @pytest.fixture(scope="session")
 def shared() -> Callable[[str], Path]:
-    """Path of a file or folder of the shared development data; skips the test if it is absent."""
+    """Return a function that finds a path in the shared development data, or skips the test if it is missing."""
 
     def path_of(relative: str) -> Path:
         if not (path := SHARED / relative).exists():
@@ -250,7 +250,7 @@ def shared() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session", params=["minilm", pytest.param("mpnet", marks=pytest.mark.slow)])
 def real_weights(request: pytest.FixtureRequest) -> Path:
-    """Folder of published weights that `make minilm` or `make mpnet` fetches; skips the test if it is absent."""
+    """Return the directory of the weights that `make minilm` or `make mpnet` downloads, or skip the test without it."""
     folder = REAL_WEIGHTS[request.param]
     if not folder.is_dir():
         pytest.skip(f"{folder.relative_to(ROOT)} is missing: run `make {request.param}`")

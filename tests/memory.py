@@ -1,4 +1,4 @@
-"""What a piece of code takes of the computer's memory, in whatever library it takes it."""
+"""Peak memory of the process, including memory that libraries allocate outside of Python."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def memory_grows_less_than(limit: int) -> Iterator[None]:
-    """Asserts that the process never has `limit` bytes more than at the start."""
+    """Check that the block never uses `limit` bytes more than the process used before."""
     start_peak()
-    before = peak_memory()
+    initial = peak_memory()
     yield
-    assert peak_memory() - before < limit
+    assert peak_memory() - initial < limit
 
 
 def start_peak() -> None:
-    """Forgets the peak so far."""
-    descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)  # as no `open` of Python's does: it makes no file
+    """Reset the peak."""
+    descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)  # Python's `open` would create the file
     os.write(descriptor, b"5")
     os.close(descriptor)
 
 
 def peak_memory() -> int:
-    """The most bytes that the process has had since `start_peak`."""
+    """Return the largest number of bytes that the process has used since `start_peak`."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status["VmHWM"].split()[0]) * 1024

@@ -1,4 +1,4 @@
-"""Several processes that train one model on this machine, started and read."""
+"""A helper that starts several processes on this machine, which train one model, and collects their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBE = "tests.parallel.processes_probe"
 
 @dataclass
 class Ended:
-    """How a process ended: its exit code, what it has printed, and its results, if it came so far."""
+    """The exit code of a process, its output, and its results if it has written any."""
 
     code: int
     output: str
@@ -29,9 +29,9 @@ class Ended:
 def run_processes(
     root: Path, folder: Path, count: int, what: str, *arguments: object, **environment: str
 ) -> list[Ended]:
-    """Runs a function of the probe in `count` processes at the same time; they have half an hour."""
+    """Run a function of the probe in `count` processes at the same time, for at most half an hour each."""
     folder.mkdir(exist_ok=True)
-    known = {
+    shared_environment = {
         **os.environ,
         "KERAS_BACKEND": keras.backend.backend(),
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{free_port()}",
@@ -46,7 +46,7 @@ def run_processes(
             process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", PROBE, output.with_suffix(".json"), what, *map(str, arguments)],
                 cwd=root,
-                env={**known, "KERAS_DISTRIBUTION_PROCESS_ID": str(index)},
+                env={**shared_environment, "KERAS_DISTRIBUTION_PROCESS_ID": str(index)},
                 stdout=file,
                 stderr=file,
             )
@@ -59,7 +59,7 @@ def run_processes(
 
 
 def copy_vocabulary(source: Path, target: Path) -> None:
-    """Copies the vocabulary of a run into another: which of equally frequent tokens are learned differs."""
+    """Copy the vocabulary of a run into another run, since the choice among equally frequent tokens varies."""
     target.mkdir(exist_ok=True)
     if (source / "tokenizer").is_dir():
         shutil.copytree(source / "tokenizer", target / "tokenizer")
@@ -68,12 +68,13 @@ def copy_vocabulary(source: Path, target: Path) -> None:
 
 
 def _ended(process: subprocess.Popen[bytes], output: Path) -> Ended:
-    code, results = process.wait(1800), output.with_suffix(".json")
+    code = process.wait(1800)
+    results = output.with_suffix(".json")
     return Ended(code, output.read_text(), json.loads(results.read_text()) if results.exists() else None)
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """Return a port on which no program listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The log lines of TensorFlow on standard error, some of which it writes before it reads TF_CPP_MIN_LOG_LEVEL."""
+"""A filter for TensorFlow's log lines on standard error, some of which appear whatever TF_CPP_MIN_LOG_LEVEL says."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _LINE = re.compile(
 
 
 def without_tensorflow_lines(text: str) -> str:
-    """Return what other programs than TensorFlow have written."""
+    """Remove TensorFlow's log lines from a text."""
     return "".join(line for line in text.splitlines(keepends=True) if not _LINE.match(line))

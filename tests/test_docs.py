@@ -1,7 +1,7 @@
-"""Runs what the documentation shows: the Python blocks of README.md, of docs/ and of the docstrings.
+"""The Python blocks of README.md, docs/ and all docstrings run, and comments with values are right.
 
-The blocks of a page share their names and run from top to bottom in an empty folder that has the repository's
-`examples/` in it. A block marked `notest` needs what a test cannot have (a network, a container): it is only compiled.
+The blocks of a page share a namespace and run from top to bottom, in a directory that holds only a link to the
+repository's `examples/`. A block marked `notest` needs a network or a container: it is only compiled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PYTHON = re.compile(r"^\s*(python|py|\{\s*\.python\b)")
 
 
 class Block(NamedTuple):
-    """A piece of Python in a text: its source, the line it starts at, whether it is to be run."""
+    """A block of Python in a text: its source, its first line, and whether to run it."""
 
     source: str
     line: int
@@ -46,10 +46,10 @@ def blocks_of(text: str, first_line: int = 1) -> Iterator[Block]:
 
 
 def run(blocks: list[Block], name: str) -> None:
-    """Runs blocks; where a comment after a statement begins with a value or a shape, that must be the one."""
+    """Run blocks, and check each comment after a statement that begins with a value or a shape."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
-        # The blank lines in front make tracebacks name the line of the page.
+        # Blank lines in front make tracebacks show the line number of the page.
         source = "\n" * (block.line - 1) + block.source
         compile(source, name, "exec")
         for statement in ast.parse(source).body if block.run else ():
@@ -60,14 +60,14 @@ def run(blocks: list[Block], name: str) -> None:
                 exec(compile(ast.Module([statement], []), name, "exec"), namespace)
                 if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
                     value = namespace[statement.targets[0].id]
-            said = said_after(statement, block)
-            if value is not None and said is not None:
-                where = f"{name}:{statement.end_lineno}"
-                assert same(value, said), f"{where}: the comment says {said}, this is {value!r}"
+            expected = read_comment(statement, block)
+            if value is not None and expected is not None:
+                line = f"{name}:{statement.end_lineno}"
+                assert matches(value, expected), f"{line}: the comment says {expected}, but the value is {value!r}"
 
 
-def said_after(statement: ast.stmt, block: Block) -> Any:
-    """The value or the shape that the comment after a statement begins with; None if it begins with something else."""
+def read_comment(statement: ast.stmt, block: Block) -> Any:
+    """Return the value or the shape at the start of the comment after a statement, or None if there is none."""
     line = block.source.splitlines()[statement.end_lineno - block.line].encode()[statement.end_col_offset :].decode()
     comment = re.match(r"\s+# (?:(?:float|int|bool|string)\d* )?(.+?)(?:[:;] .*)?$", line)
     try:
@@ -76,17 +76,17 @@ def said_after(statement: ast.stmt, block: Block) -> Any:
         return None
 
 
-def same(value: Any, said: Any) -> bool:
-    """Whether a value is the one that a comment says, or has the shape."""
-    if isinstance(said, tuple) and hasattr(value, "shape"):
-        return tuple(value.shape) == said
-    if isinstance(said, (list, tuple)) and len(value) == len(said):
-        return all(map(same, value, said))
-    return abs(value - said) <= 0.01 * abs(said) if isinstance(said, float) else value == said
+def matches(value: Any, expected: Any) -> bool:
+    """Return whether a value equals the expected one, or has the expected shape."""
+    if isinstance(expected, tuple) and hasattr(value, "shape"):
+        return tuple(value.shape) == expected
+    if isinstance(expected, (list, tuple)) and len(value) == len(expected):
+        return all(map(matches, value, expected))
+    return abs(value - expected) <= 0.01 * abs(expected) if isinstance(expected, float) else value == expected
 
 
 def docstrings() -> Iterator[tuple[str, str, int]]:
-    """(name, docstring, its first line) of everything in lmzoo whose docstring shows code."""
+    """Iterate over (name, docstring, first line) of all docstrings of lmzoo that contain code."""
     for path in sorted((ROOT / "lmzoo").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
@@ -108,7 +108,7 @@ def takes_long(text: str) -> bool:
 
 
 def page_parameters() -> Iterator[object]:
-    """All pages. README is never left out: it does what most of them begin with."""
+    """Iterate over all pages; README always runs, because it shows what most pages begin with."""
     for page in PAGES:
         slow = page != ROOT / "README.md" and takes_long(page.read_text("utf-8"))
         yield pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[pytest.mark.slow] * slow)
@@ -119,43 +119,35 @@ def docstring_parameters() -> Iterator[object]:
         yield pytest.param(name, text, line, id=name, marks=[pytest.mark.slow] * takes_long(text))
 
 
-# Pages may show what these warnings are about; everywhere else a warning is an error.
+# Some pages show what causes these warnings; everywhere else a warning is an error.
 @pytest.mark.filterwarnings(
     "ignore:The head of .* is not used",
     "ignore:The format 'KerasHub' holds no",
     "ignore:This model has the exact GELU",
 )
-@pytest.mark.usefixtures("folder", "eager")  # the quickstart, which every run of the tests runs too, compiles
+@pytest.mark.usefixtures("folder", "eager")  # the quickstart, which also runs with the tests, covers compiled models
 @pytest.mark.parametrize("page", list(page_parameters()))
-def test_page(page: Path) -> None:
+def test_blocks_of_the_page_run(page: Path) -> None:
     run(list(blocks_of(page.read_text("utf-8"))), str(page))
 
 
 @pytest.mark.usefixtures("folder", "eager")
 @pytest.mark.parametrize(("name", "text", "line"), list(docstring_parameters()))
-def test_docstring(name: str, text: str, line: int) -> None:
+def test_examples_of_the_docstring_run(name: str, text: str, line: int) -> None:
     run(list(blocks_of(text, line)), name)
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     example = doctest.DocTestParser().get_doctest(text, {}, name, name, line)
     assert doctest.DocTestRunner(optionflags=flags).run(example).failed == 0
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "data.corpora",
-        "data.readers",
-        "evaluation",
-        "layers",
-        "models",
-        "parallel",
-        "presets",
-        "search",
-        "text",
-        "training",
-    ],
-)
-def test_every_public_name_is_documented(module: str) -> None:
+PUBLIC_MODULES = [
+    "data.corpora", "data.readers", "evaluation", "layers", "models", "parallel", "presets", "search", "text",
+    "training",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("module", PUBLIC_MODULES)
+def test_every_public_name_is_on_an_api_page(module: str) -> None:
     pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").rglob("*.md"))
     names = importlib.import_module(f"lmzoo.{module}").__all__
     assert [name for name in names if not re.search(rf"^::: lmzoo\..*\b{name}$", pages, re.MULTILINE)] == []
@@ -165,43 +157,52 @@ API = "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs/api").glo
 ENTRIES = {name.rpartition(".")[2]: name for name in re.findall(r"^::: (\S+)$", API, re.MULTILINE)}
 
 
-def entry(name: str) -> Any:
-    """What a name on an API page stands for; the last part is enough."""
-    thing, path = importlib.import_module("lmzoo"), "lmzoo"
+def find_object(name: str) -> Any:
+    """Return the object that a name on an API page, or the last part of the name, stands for."""
+    value = importlib.import_module("lmzoo")
+    path = "lmzoo"
     for part in ENTRIES.get(name, name).split(".")[1:]:
         path += f".{part}"
-        thing = getattr(thing, part) if hasattr(thing, part) else importlib.import_module(path)
-    return thing
+        value = getattr(value, part) if hasattr(value, part) else importlib.import_module(path)
+    return value
 
 
-def has_example(thing: Any) -> bool:
-    if inspect.ismodule(thing):
-        return any(has_example(part) for part in vars(thing).values() if inspect.getmodule(part) is thing)
-    text = inspect.getdoc(thing) or ""
-    see = re.search(r"^Example: see `([\w.]+)`\.$", text, re.MULTILINE)
-    return has_example(entry(see[1])) if see else ">>>" in text or any(blocks_of(text))
+def has_example(value: Any) -> bool:
+    if inspect.ismodule(value):
+        return any(has_example(member) for member in vars(value).values() if inspect.getmodule(member) is value)
+    text = inspect.getdoc(value) or ""
+    reference = re.search(r"^Example: see `([\w.]+)`\.$", text, re.MULTILINE)
+    return has_example(find_object(reference[1])) if reference else ">>>" in text or any(blocks_of(text))
 
 
 def test_every_entry_has_an_example() -> None:
-    """In its docstring, or the docstring names the entry whose example shows it."""
-    assert [name for end, name in ENTRIES.items() if not has_example(entry(end))] == []
+    """The docstring has an example, or names the entry whose example shows the object."""
+    assert [name for name in ENTRIES.values() if not has_example(find_object(name))] == []
 
 
-@pytest.mark.parametrize("says", ["# 2", "# (3,)", "# float32 (3,): as long", '# ["a", "c"]', "# 0.5"])
-def test_comments_that_are_wrong_are_found(says: str) -> None:
-    value = {"# 2": "1", "# 0.5": "2 / 3", '# ["a", "c"]': '["a", "b"]'}.get(says, "np.zeros(2)")
+@pytest.mark.parametrize(
+    ("value", "comment"),
+    [
+        ("1", "# 2"),
+        ("np.zeros(2)", "# (3,)"),
+        ("np.zeros(2)", "# float32 (3,): as long"),
+        ('["a", "b"]', '# ["a", "c"]'),
+        ("2 / 3", "# 0.5"),
+    ],
+)
+def test_a_wrong_comment_is_found(value: str, comment: str) -> None:
     run([Block(f"import numpy as np\nx = {value}\n", 1, True)], "page")
     with pytest.raises(AssertionError, match=r"page:2: the comment says"):
-        run([Block(f"import numpy as np\nx = {value}  {says}\n", 1, True)], "page")
+        run([Block(f"import numpy as np\nx = {value}  {comment}\n", 1, True)], "page")
 
 
-def test_the_site_knows_the_fences() -> None:
-    """Outside of pages that GitHub shows, a word after the language makes a paragraph of the block."""
-    shown = [path for folder in ("lmzoo", "docs") for path in (ROOT / folder).rglob("*.[pm][yd]")]
-    assert [path.name for path in shown if "```python " in path.read_text("utf-8")] == []
+def test_fences_have_a_form_that_the_site_supports() -> None:
+    """The site would show a block as a paragraph if a word followed the language."""
+    paths = [path for folder in ("lmzoo", "docs") for path in (ROOT / folder).rglob("*.[pm][yd]")]
+    assert [path.name for path in paths if "```python " in path.read_text("utf-8")] == []
 
 
-def test_fences_are_found() -> None:
+def test_blocks_are_found_in_a_text() -> None:
     text = inspect.cleandoc(
         """
         ```python
@@ -224,8 +225,8 @@ def test_fences_are_found() -> None:
     assert list(blocks_of(text)) == [Block("a = 1\n", 2, True), Block("a = 2\n\nb = 3\n", 8, False)]
 
 
-def test_estimates_follow_from_their_formula() -> None:
-    """The times and costs in the table of docs/scale.md, which are rounded to two digits."""
+def test_times_and_costs_of_the_table_follow_from_the_formula() -> None:
+    """The table of docs/scale.md is rounded to two digits."""
     page = (ROOT / "docs/scale.md").read_text("utf-8")
     names: dict[str, Any] = {}
     for block in blocks_of(page):
@@ -239,13 +240,13 @@ def test_estimates_follow_from_their_formula() -> None:
         on_pod = [names["hours"](model, "v5e", 256, size) for size in (16, 160)]
         expected = [small / 40, small, 8 * 3.5 * small, on_pod[0], large, 8 * 3.5 * large, on_pod[1]]
         for cell, value in zip(cells, expected, strict=True):
-            number, _, word = cell.lstrip("$").replace(",", "").partition(" ")
-            assert float(number) * unit.get(word, 1.0) == pytest.approx(value, rel=0.05), (model, cell)
+            number, _, unit_name = cell.lstrip("$").replace(",", "").partition(" ")
+            assert float(number) * unit.get(unit_name, 1.0) == pytest.approx(value, rel=0.05), (model, cell)
 
 
 @pytest.mark.slow
-def test_the_senses_of_words(tmp_path, capsys):
-    """`examples/word_senses.py` prints a gap for each layer, with random weights beside it, and draws them."""
+def test_word_senses_prints_and_draws_a_gap_for_each_layer(tmp_path, capsys):
+    """The tables of `examples/word_senses.py` also show the gaps with random weights."""
     senses = runpy.run_path(str(ROOT / "examples/word_senses.py"))
     senses["main"](["--plot", str(tmp_path / "senses.svg")])
     tables = capsys.readouterr().out.split("layer  within  between     gap  chance  random weights\n")[1:]
@@ -255,7 +256,7 @@ def test_the_senses_of_words(tmp_path, capsys):
         rows = [line.split() for line in table.split("\n\n")[0].splitlines()]
         assert [row[0] for row in rows] == [*map(str, range(layers + 1))]
         for within, between, gap, chance, random in [map(float, row[1:]) for row in rows]:
-            assert gap == pytest.approx(within - between, abs=0.0011)  # all are rounded
+            assert gap == pytest.approx(within - between, abs=0.0011)  # all three are rounded
             assert chance > 0
             assert abs(random) < within
         assert [row[3] for row in rows] != [row[5] for row in rows]

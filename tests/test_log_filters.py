@@ -1,4 +1,4 @@
-"""Some lines of TensorFlow's logger are left out where they mean nothing."""
+"""`suppress_log_lines` removes the given lines of TensorFlow's logger, in its block only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from lmzoo.common.log_filters import suppress_log_lines
 
 
-def test_lines_of_the_python_logger(caplog):
+def test_only_the_given_lines_are_suppressed_and_only_in_the_block(caplog):
     logger = logging.getLogger("tensorflow")
     with suppress_log_lines("Assets written"):
         logger.error("Assets written to: %s", "x")

@@ -1,4 +1,4 @@
-"""What `make` refuses before it installs anything, and which tests it leaves out."""
+"""`make` refuses foreign environments and wrong options before it installs anything, and rotates the slow tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 @pytest.fixture
 def checkout(root: Path, tmp_path: Path) -> Path:
-    """A folder with the Makefile, whose environment seems to be complete; another one next to it has one, too."""
+    """Return a directory with the Makefile and a fake environment, beside another directory with an environment."""
     for name in ("it", "other"):
         folder = tmp_path / name / "environment"
         (folder / "bin").mkdir(parents=True)
@@ -28,7 +28,7 @@ def checkout(root: Path, tmp_path: Path) -> Path:
 
 
 def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # What this run of `make` was given, such as VENV, is not for that one.
+    # Options of the `make` that runs the tests, such as VENV, must not reach this one.
     env = {name: value for name, value in os.environ.items() if name != "VENV" and not name.startswith("MAKE")}
     return subprocess.run(["make", *arguments], cwd=checkout, env=env, capture_output=True, text=True, check=False)
 
@@ -40,36 +40,38 @@ def test_an_environment_of_another_checkout_is_refused(checkout: Path) -> None:
         for stamp in stamps:
             (checkout / ".venv" / stamp).touch()
         for target in ("install", "quickstart", "docs"):
-            done = make(checkout, target)
-            assert done.returncode == 2
-            assert f".venv is a link to {checkout.parent / 'other/environment'}, outside of this folder" in done.stdout
-            assert "ran" not in done.stdout
+            process = make(checkout, target)
+            assert process.returncode == 2
+            assert (
+                f".venv is a link to {checkout.parent / 'other/environment'}, outside of this folder" in process.stdout
+            )
+            assert "ran" not in process.stdout
     assert make(checkout, "help").returncode == 0
 
 
 @needs_make
 @pytest.mark.parametrize("arguments", [[], ["VENV={parent}/other/environment"]], ids=["a link inside", "VENV is given"])
-def test_other_environments_are_used(checkout: Path, arguments: list[str]) -> None:
+def test_a_link_inside_and_a_given_environment_are_used(checkout: Path, arguments: list[str]) -> None:
     (checkout / ".venv").symlink_to("environment")
-    done = make(checkout, "quickstart", *(part.format(parent=checkout.parent) for part in arguments))
-    assert done.returncode == 0, done.stdout
-    assert "ran" in done.stdout
+    process = make(checkout, "quickstart", *(argument.format(parent=checkout.parent) for argument in arguments))
+    assert process.returncode == 0, process.stdout
+    assert "ran" in process.stdout
 
 
 @needs_make
-def test_a_tenth_is_a_digit(checkout: Path) -> None:
+def test_tenth_must_be_a_digit(checkout: Path) -> None:
     for tenth in ("12", "x", "-1"):
-        done = make(checkout, "help", f"TENTH={tenth}")
-        assert done.returncode == 2
-        assert f'TENTH must be a digit from 0 to 9, got "{tenth}"' in done.stderr
+        process = make(checkout, "help", f"TENTH={tenth}")
+        assert process.returncode == 2
+        assert f'TENTH must be a digit from 0 to 9, got "{tenth}"' in process.stderr
     for arguments in (["TENTH=9"], []):
         assert make(checkout, "help", *arguments).returncode == 0
 
 
-def test_the_tenths_are_what_make_test_leaves_out(
+def test_the_tenths_together_hold_every_slow_test_once(
     root: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each slow test runs on one day in ten, and each other test on every day."""
+    """Each slow test runs on one day in ten, and each quick test runs every day."""
     marks = re.search(r"^MARKS \?= (.+)$", (root / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert marks is not None
     pytester.makeini("[pytest]\nmarkers = slow\n    tenth\naddopts = -p no:cacheprovider")

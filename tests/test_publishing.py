@@ -1,4 +1,4 @@
-"""What is needed to publish: workflows, the check of a tag, the page of dependencies, and the switch for PyPI."""
+"""Publishing: workflows, the check of a tag, the page of dependencies, and the switch for PyPI."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_release_targets_exist() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A folder with what `check_tag.sh` reads, ready for version 7.5.3."""
+    """Return a directory with the files that `check_tag.sh` reads, ready for version 7.5.3."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci/check_tag.sh", tmp_path / ".ci")
     (tmp_path / "lmzoo").mkdir()
@@ -67,12 +67,12 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def check_tag(checkout: Path, tag: str) -> str:
-    done = subprocess.run(["bash", checkout / ".ci/check_tag.sh", tag], capture_output=True, text=True, check=False)
-    assert (done.returncode == 0) == ("can be released" in done.stdout)
-    return done.stdout
+    process = subprocess.run(["bash", checkout / ".ci/check_tag.sh", tag], capture_output=True, text=True, check=False)
+    assert (process.returncode == 0) == ("can be released" in process.stdout)
+    return process.stdout
 
 
-def test_a_tag_that_may_be_released(checkout: Path) -> None:
+def test_a_matching_tag_can_be_released(checkout: Path) -> None:
     assert check_tag(checkout, "v7.5.3") == "v7.5.3 can be released\n"
     assert check_tag(checkout, "7.5.3") == "the tag must be v and a version, got 7.5.3\n"
     assert check_tag(checkout, "v7.5").startswith("lmzoo/version.py: the version is not 7.5")
@@ -87,45 +87,45 @@ def test_a_tag_that_may_be_released(checkout: Path) -> None:
         ("pyproject.toml", "on-pypi = false\n"),
     ],
 )
-def test_a_tag_that_files_contradict(checkout: Path, name: str, text: str) -> None:
+def test_a_tag_that_a_file_contradicts_is_refused(checkout: Path, name: str, text: str) -> None:
     (checkout / name).write_text(text)
     assert check_tag(checkout, "v7.5.3").startswith(f"{name}: ")
 
 
-def test_a_tag_without_saved_models(checkout: Path) -> None:
+def test_a_tag_without_saved_models_is_refused(checkout: Path) -> None:
     (checkout / "tests/saved_models/7.5.3").rmdir()
     assert check_tag(checkout, "v7.5.3").startswith("tests/saved_models/7.5.3 is missing")
 
 
-def test_citation_has_the_version() -> None:
+def test_the_citation_matches_the_project() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert citation["version"] == runpy.run_path(str(ROOT / "lmzoo/version.py"))["__version__"]
     assert citation["license"] == PROJECT["project"]["license"]
     assert citation["repository-code"] == PROJECT["project"]["urls"]["Repository"]
 
 
-def compute_row_indices(page: str, title: str) -> list[list[str]]:
-    """Return the cells of a table's rows, which begins with a title."""
+def read_table(page: str, title: str) -> list[list[str]]:
+    """Return the cells of each row of the table whose first column has the given title."""
     table = page.partition(f"\n| {title} |")[2].partition("\n\n")[0]
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
-def test_dependencies_are_those_of_the_page() -> None:
+def test_the_page_lists_all_dependencies() -> None:
     page = (ROOT / "docs/dependencies.md").read_text("utf-8")
     required = dict(re.fullmatch(r"([\w-]+)(.+)", text).groups() for text in PROJECT["project"]["dependencies"])
-    rows = compute_row_indices(page, "package")
+    rows = read_table(page, "package")
     assert {name: versions for name, versions, *_ in rows} == required
     assert len(rows) == len(required)
     assert all(float(cells[2].replace(",", "")) > 0 and cells[3] and cells[4] for cells in rows)
-    extras = {name: packages for name, packages, _ in compute_row_indices(page, "extra")}
-    users = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/index.md").read_text("utf-8"), re.MULTILINE)
-    assert set(extras) == set(users)
+    extras = {name: packages for name, packages, _ in read_table(page, "extra")}
+    documented_extras = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/index.md").read_text("utf-8"), re.MULTILINE)
+    assert set(extras) == set(documented_extras)
     for extra, packages in extras.items():
         for requirement in PROJECT["project"]["optional-dependencies"][extra]:
             assert re.match(r"[\w-]+", requirement)[0] in packages
 
 
-def test_the_switch_for_pypi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_switch_for_pypi_selects_the_install_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = runpy.run_path(str(ROOT / ".ci/write_registry.py"))
     command = "\n$ pip install lmzoo\n"
     for switch in ("false", "true"):

@@ -1,4 +1,4 @@
-"""The site: its table of presets, and the members that its API pages show."""
+"""The site: its table of presets, notebooks, text version, links, pictures and API pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class _Table(HTMLParser):
-    """The texts of the cells of each row, and the addresses of all links."""
+    """The cells of each row of a table, and the addresses of all links."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class _Table(HTMLParser):
             self.rows[-1][-1] += data.strip()
 
 
-def test_published_presets_are_one_table(monkeypatch):
+def test_the_page_of_presets_holds_all_of_them_in_one_table(monkeypatch):
     monkeypatch.delenv("LMZOO_PRESETS", raising=False)
     hooks = runpy.run_path(str(ROOT / ".ci/mkdocs_hooks.py"))
     page = hooks["on_page_markdown"]((ROOT / "docs/published.md").read_text("utf-8"))
@@ -76,7 +76,7 @@ def test_notebooks_become_pages():
     ]
 
 
-def test_the_site_as_text(tmp_path):
+def test_text_files_hold_the_pages_in_order_without_the_api(tmp_path):
     hooks = runpy.run_path(str(ROOT / ".ci/mkdocs_hooks.py"))
     pages = {"index.md": "# Start\n\none", "guides/tag.md": "# Tag\n\ntwo", "api/tasks.md": "# API\n\n::: three"}
     for name, text in pages.items():
@@ -84,8 +84,8 @@ def test_the_site_as_text(tmp_path):
         (tmp_path / name).write_text(text, "utf-8")
     notebook = {"cells": [{"cell_type": "markdown", "source": ["# Notebook\n", "four"]}]}
     (tmp_path / "book.ipynb").write_text(json.dumps(notebook), "utf-8")
-    first = [{"Home": "index.md"}, {"More": [{"Tag": "guides/tag.md"}]}]
-    nav = [{"First": first}, {"Rest": ["api/tasks.md", "book.md"]}]
+    first_part = [{"Home": "index.md"}, {"More": [{"Tag": "guides/tag.md"}]}]
+    nav = [{"First": first_part}, {"Rest": ["api/tasks.md", "book.md"]}]
     files = hooks["text_files"](nav, tmp_path, "A zoo")
     assert files["llms.txt"].splitlines() == [
         *("# lmzoo", "", "> A zoo.", "", "## First", "", "- [Start](./)", "- [Tag](guides/tag/)"),
@@ -94,7 +94,7 @@ def test_the_site_as_text(tmp_path):
     assert re.findall("one|two|three|four", files["llms-full.txt"]) == ["one", "two", "four"]
 
 
-def test_every_page_is_in_the_site_as_text():
+def test_text_files_hold_every_page():
     hooks = runpy.run_path(str(ROOT / ".ci/mkdocs_hooks.py"))
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
     files = hooks["text_files"](nav, ROOT / "docs", "A zoo")
@@ -106,7 +106,7 @@ def test_every_page_is_in_the_site_as_text():
     ("word", "page"), [("NER", "tag"), ("sentiment", "classify"), ("embedding", "embed"), ("CSV", "classify")]
 )
 def test_search_finds_the_guide(word, page):
-    """The site's search is for words as they are: what users look for stands where a guide begins."""
+    """The search matches whole words, so the introduction of a guide must hold the words that users look for."""
     assert re.search(rf"\b{word}\b", (ROOT / f"docs/guides/{page}.md").read_text("utf-8").partition("\n## ")[0])
 
 
@@ -126,7 +126,7 @@ def test_broken_links_are_found(tmp_path):
 
 
 def _hidden(name: str) -> bool:
-    """Whether API pages leave out a member unless they list it."""
+    """Return whether API pages leave out a member that they do not list."""
     (python,) = (
         plugin["mkdocstrings"]["handlers"]["python"]["options"]
         for plugin in yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["plugins"]
@@ -137,7 +137,7 @@ def _hidden(name: str) -> bool:
 
 @pytest.mark.parametrize("task", [lmzoo.models.Task, *public_tasks()])
 def test_api_pages_show_what_users_call(task):
-    shown = {
+    user_methods = {
         "fit" if task.answers is lmzoo.models.Task.answers else task.answers.__name__,
         "from_preset",
         "fit",
@@ -147,30 +147,30 @@ def test_api_pages_show_what_users_call(task):
         "export",
         "save_to_preset",
     }
-    assert not any(map(_hidden, shown))
+    assert not any(map(_hidden, user_methods))
     assert all(map(_hidden, ("default_loss", "encode_labels", "make_batch", "serve", "signatures", "get_config")))
 
 
-def test_what_api_pages_hide_is_on_the_page_for_extensions():
+def test_the_page_for_extensions_lists_the_hidden_members():
     page = (ROOT / "docs/api/internals/extending.md").read_text("utf-8")
     listed = set(re.findall(r"^ {8}- (\w+)$", page, re.MULTILINE))
     table = page.partition("| attribute or method |")[2].partition("\n\n")[0]
-    named = {name for line in table.splitlines()[1:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
-    assert "default_loss" in named
-    assert {name for name in named if _hidden(name)} <= listed
-    known = {*dir(lmzoo.models.Task), *dir(TransformerBackbone)}
-    assert listed <= known
+    documented = {name for line in table.splitlines()[1:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert "default_loss" in documented
+    assert {name for name in documented if _hidden(name)} <= listed
+    members = {*dir(lmzoo.models.Task), *dir(TransformerBackbone)}
+    assert listed <= members
 
 
 @pytest.mark.parametrize("script", ["write_registry.py", "write_public_names.py"])
-def test_what_the_registries_say_is_written(script):
-    """`make registry` writes `lmzoo/models.py`, the tables of families and tasks in the pages, and all public names."""
+def test_generated_files_are_up_to_date(script):
+    """`make registry` writes `lmzoo/models.py`, the tables of families and tasks in pages, and the public names."""
     for name, text in runpy.run_path(str(ROOT / ".ci" / script))["written_files"]().items():
         assert (ROOT / name).read_text("utf-8") == text, f"{name} is not up to date: run `make registry`"
 
 
-def test_pages_load_nothing_from_others():
-    """The theme's own link to the repository asks api.github.com for numbers of stars."""
+def test_pages_load_nothing_from_other_sites():
+    """The theme's default link to the repository would ask api.github.com for the number of stars."""
     assert "data-md-component" not in (ROOT / ".ci/mkdocs_theme/partials/source.html").read_text("utf-8")
 
 
@@ -178,8 +178,8 @@ def test_every_picture_is_drawn_by_code(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(ROOT / "examples")
     code = runpy.run_path(str(ROOT / "examples/pictures.py"))
     gallery = (ROOT / "docs/gallery.md").read_text("utf-8")
-    others = {"data_flow", "translate", "language_models"}  # written by hand, and drawn by benchmarks
-    assert {path.stem for path in (ROOT / "docs/assets").glob("*.svg")} == {*code["PICTURES"], *others}
+    drawn_elsewhere = {"data_flow", "translate", "language_models"}  # by hand, or by benchmarks
+    assert {path.stem for path in (ROOT / "docs/assets").glob("*.svg")} == {*code["PICTURES"], *drawn_elsewhere}
     assert {name for name in code["PICTURES"] if f"](assets/{name}.svg)" not in gallery} == set()
     code["main"](["--only", "road", "permutation", "--output", str(tmp_path)])
     for name, word in (("road", "Marian"), ("permutation", "harbour")):

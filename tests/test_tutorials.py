@@ -1,4 +1,4 @@
-"""The notebooks of `docs/tutorials`: they run, with small numbers, and what they have stored can be read by anybody."""
+"""The notebooks of `docs/tutorials` run with small numbers, and their stored outputs hold nothing private."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tf_only
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "docs/tutorials").glob("*.ipynb"))
-# What the cell with the tag "parameters" holds in tests.
+# Source of the cell with the tag "parameters" in tests.
 SMALL = {
     "answers": "EPOCHS = 1",
     "entities": "SENTENCES, EPOCHS = 8, 1",
@@ -22,13 +22,13 @@ SMALL = {
     "scale": "ROWS = 240",
     "tf1": "EPOCHS = 1",
 }
-QUICK = {"answers"}  # the others export, or start processes
-# Tracing would take most of the time.
+QUICK = {"answers"}  # the other notebooks export models or start processes
+# Tracing would take most of the time of the quick notebooks.
 EAGER = "import lmzoo\nimport tensorflow\ntensorflow.config.run_functions_eagerly(True)\n"
 
 
-def of_kind(notebook: nbformat.NotebookNode, kind: str) -> list[nbformat.NotebookNode]:
-    return [cell for cell in notebook.cells if cell.cell_type == kind]
+def cells_of_type(notebook: nbformat.NotebookNode, cell_type: str) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == cell_type]
 
 
 @pytest.mark.slow_cases("answers")
@@ -36,7 +36,7 @@ def of_kind(notebook: nbformat.NotebookNode, kind: str) -> list[nbformat.Noteboo
     "path",
     [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem not in QUICK)) for path in NOTEBOOKS],
 )
-def test_runs(path: Path, tmp_path: Path) -> None:
+def test_the_notebook_runs(path: Path, tmp_path: Path) -> None:
     notebook = nbformat.read(path, 4)
     (parameters,) = (cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ()))
     names = set(re.findall(r"^(\w+) = ", parameters.source, re.MULTILINE))
@@ -50,21 +50,21 @@ def test_runs(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_stored_outputs(path: Path) -> None:
-    """They are from one run, from top to bottom, and hold nothing of the machine that it ran on."""
+def test_stored_outputs_are_of_one_run_and_hold_nothing_private(path: Path) -> None:
+    """One run from top to bottom, without paths, dates or warnings of the machine that it ran on."""
     notebook = nbformat.read(path, 4)
     nbformat.validate(notebook)
-    code = of_kind(notebook, "code")
+    code = cells_of_type(notebook, "code")
     assert [cell.execution_count for cell in code] == list(range(1, 1 + len(code)))
     outputs = [output for cell in code for output in cell.outputs]
     assert {(output.output_type, output.get("name")) for output in outputs} == {("stream", "stdout")}
     printed = "".join(output.text for output in outputs)
     assert re.search(r"(^|[\s'\"])/\w+/|\d{4}-\d\d-\d\d|WARNING|I0000", printed) is None
     assert path.stat().st_size < 30_000
-    assert of_kind(notebook, "markdown")[0].source.startswith("# ")
+    assert cells_of_type(notebook, "markdown")[0].source.startswith("# ")
     assert notebook.metadata.language_info == {"name": "python"}
 
 
-def test_all_are_in_the_table() -> None:
+def test_every_notebook_is_in_the_table() -> None:
     table = (ROOT / "docs/tutorials/index.md").read_text("utf-8")
     assert {path.stem for path in NOTEBOOKS} == set(re.findall(r"\((\w+)\.md\)", table)) == {*SMALL}

@@ -1,4 +1,4 @@
-"""Processes with several virtual devices, which a process has from its start or not at all."""
+"""A helper that runs a module in a process with several virtual devices, whose number is fixed at its start."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 import keras
 
 # On a busy machine the devices, which are threads, may wait for each other for more than XLA's 40 seconds.
-PATIENT = "--xla_cpu_collective_call_terminate_timeout_seconds=1200"
+COLLECTIVE_TIMEOUT = "--xla_cpu_collective_call_terminate_timeout_seconds=1200"
 
 
 def assert_equal_on_devices(root: Path, count: int, module: str, *arguments: str) -> None:
-    """Runs a module, which prints "equal" at the end if several devices compute what one computes."""
-    # Programs that such devices have compiled cannot be read again: see `lmzoo.use_compilation_cache`.
+    """Check that a module prints "equal" last: several devices compute the same as one."""
+    # Programs compiled for virtual devices cannot be read from the cache: see `lmzoo.use_compilation_cache`.
     environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count} {PATIENT}"
-    done = subprocess.run(
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count} {COLLECTIVE_TIMEOUT}"
+    process = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", module, *arguments],
         cwd=root,
         env={**environment, "KERAS_BACKEND": keras.backend.backend(), "XLA_FLAGS": flags},
@@ -27,4 +27,4 @@ def assert_equal_on_devices(root: Path, count: int, module: str, *arguments: str
         timeout=1800,
         check=False,
     )
-    assert done.stdout.splitlines()[-1:] == ["equal"], done.stderr[-3000:]
+    assert process.stdout.splitlines()[-1:] == ["equal"], process.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""A web server on this machine whose answers the tests decide."""
+"""A local web server whose responses the tests define."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Web(ThreadingHTTPServer):
-    """Serves what is in `answers`, by path: several answers in turn, the last one from then on.
+    """A server whose responses are in `answers`; each path gives its responses in turn and then repeats the last.
 
     Attributes:
-        answers: path -> functions that answer a request.
-        asked: the requests so far: "GET /path" and the headers.
-        closing: set when the test is over, for answers that hang.
+        answers: Functions that answer a request, by path.
+        asked: The requests so far, each as "GET /path" and its headers.
+        closing: Event that is set when the test is over, for responses that hang.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Web(ThreadingHTTPServer):
         return [headers.get("Range") for _, headers in self.asked]
 
     def handle_error(self, request, client_address) -> None:
-        """Clients that hang up are part of the tests."""
+        """Do nothing: some tests hang up on purpose."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -64,20 +64,21 @@ def content(
     length: int | None = None,
     **more: str,
 ) -> Answer:
-    """Answers with a file, or, if asked, with a part of it.
+    """Return a response with a file, or with the requested range of it.
 
     Args:
-        body: the file.
-        ranges: whether to know about ranges.
-        etag: its version.
-        stop: hang up after so many bytes.
-        length: the length to claim; -1 for none.
-        **more: further headers, with _ for -.
+        body: Content of the file.
+        ranges: Whether the server supports ranges.
+        etag: Version of the file.
+        stop: Number of bytes after which the server hangs up.
+        length: Content length to claim, or -1 for none.
+        **more: Further headers, with _ in place of -.
     """
 
     def answer(request: BaseHTTPRequestHandler) -> None:
-        asked, condition = request.headers.get("Range"), request.headers.get("If-Range")
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and ranges else 0
+        requested_range = request.headers.get("Range")
+        condition = request.headers.get("If-Range")
+        start = int(requested_range.removeprefix("bytes=").removesuffix("-")) if requested_range and ranges else 0
         if condition not in (None, etag):
             start = 0
         if start >= len(body) > 0:
@@ -99,7 +100,7 @@ def content(
 
 
 def fail(status: int, **headers: str) -> Answer:
-    """Answers with an error, or a redirect."""
+    """Return a response with an error status or a redirect."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(status)
@@ -112,7 +113,7 @@ def fail(status: int, **headers: str) -> Answer:
 
 @pytest.fixture
 def web(monkeypatch) -> Iterator[Web]:
-    """A server; `web.content` and `web.fail` make answers."""
+    """Run a server; `web.content` and `web.fail` make responses."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with Web() as server:

@@ -1,11 +1,11 @@
-"""Measures claims of papers and lectures, and writes the page of their verdicts.
+"""Test claims of papers and lectures, and write the page with the verdicts.
 
-    python -m benchmarks.evidence [CLAIM ...] --data DATA --work WORK   runs what is missing, of all claims by default
-    python -m benchmarks.evidence --list                                the claims and their verdicts
-    python -m benchmarks.evidence --table                               writes docs/evidence from the results
+    python -m benchmarks.evidence [CLAIM ...] --data DATA --work WORK   do the missing runs, by default of all claims
+    python -m benchmarks.evidence --list                                print the claims and their verdicts
+    python -m benchmarks.evidence --table                               write docs/evidence from the results
 
-Each finished run is stored in `results/evidence_<claim>.json`, and a stopped one continues. `--trial` shows within
-minutes that an experiment works: tiny sizes, results in WORK.
+Finished runs are stored in `results/evidence_<claim>.json`; a stopped command continues. `--trial` shows within minutes
+that an experiment works, with tiny sizes and results in WORK.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ def main() -> None:
     names = {claim.name: claim for claim in CLAIMS}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("claims", nargs="*", metavar="CLAIM", help=f"which of {', '.join(names)}")
-    parser.add_argument(
-        "--data", type=Path, default=common.SHARED / "data", help="folder with a folder for each dataset"
-    )
-    parser.add_argument("--work", type=Path, default=common.ROOT / "runs/evidence", help="folder for trained models")
-    parser.add_argument("--trial", action="store_true", help="tiny sizes, results in the work folder")
+    parser.add_argument("--data", type=Path, default=common.SHARED / "data", help="parent directory of the datasets")
+    parser.add_argument("--work", type=Path, default=common.ROOT / "runs/evidence", help="directory for trained models")
+    parser.add_argument("--trial", action="store_true", help="tiny sizes, results in the work directory")
     parser.add_argument("--list", action="store_true", help="list the claims, and run nothing")
     parser.add_argument("--table", action="store_true", help="write the page from the results, and run nothing")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Claims about the models that ELMo was shown with: pairs, questions and names, on ELMo and on static vectors."""
+"""Claims about task models on ELMo or on static vectors: text pairs, questions and names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmzoo.data.readers import read_table
 from lmzoo.training import AdamW
 
 PAIRS, ANSWERS, NAMES = "entailment", "answers, F1", "names, F1"
-ARMS = {"static": 0, "ELMo": None}  # the only layer that is read, or None for the learned mix
+ARMS = {"static": 0, "ELMo": None}  # index of the only layer, or None for the learned mix
 FROZEN = """ELMo is `elmo_nano_en`, frozen; only the mix of its layers and the layers on top are trained. The static
 vectors come from below ELMo's LSTMs: they are computed from the characters of a word alone, and were trained on the
 same text. Both arms also have word vectors of the task's own. The optimizer is AdamW with a peak learning rate of
@@ -24,19 +24,19 @@ WEAK = "Static vectors from characters are trained on the same text as ELMo, not
 
 
 def load(task: str, layer: int | None, **arguments: Any) -> Any:
-    """Return a task on the frozen preset, on one layer or on the learned mix."""
+    """Load a task on the frozen preset that reads one layer or the learned mix."""
     model = getattr(lmzoo.models, task).from_preset(PRESET, **arguments)
     backbone = model.backbone
     backbone.bilm.trainable = False
     if layer is not None:
-        backbone.scalar_mix.scalars.assign(100.0 * np.eye(3)[layer])  # whose softmax is 1 for the layer
+        backbone.scalar_mix.scalars.assign(100.0 * np.eye(3)[layer])  # the softmax of these is 1 for the layer
         backbone.scalar_mix.trainable = False
     model.compile(optimizer=AdamW(3e-3, global_clipnorm=1.0))
     return model
 
 
 def read_snli(folder: Path) -> tuple[Examples, Examples]:
-    """SNLI's public part, split by its premises: every fifth premise is for testing."""
+    """Read SNLI's public part; the pairs of every fifth premise are for testing."""
     x, y = read_table(folder / "nli/snli_dev.open.csv.gz", text="premise", pair="hypothesis", label="label")
     number = {premise: i for i, premise in enumerate(dict.fromkeys(x[0]))}
     is_test = np.array([number[premise] % 5 == 0 for premise in x[0]])
@@ -64,14 +64,14 @@ def answer_questions(layer: int | None, seed: int, setting: Setting) -> dict[str
 
 
 def tag_names(layer: int | None, seed: int, setting: Setting) -> dict[str, float]:
-    """Return the F1 of spans of LSTMs and a CRF on Wikigold, with the layer that is read."""
+    """Return the span F1 of a tagger with LSTMs and a CRF on Wikigold."""
     train, test = DATASETS["wikigold"].read(setting.data)
     chosen = np.random.default_rng(seed).permutation(len(train[1]))[: setting.size(len(train[1]), 20)]
     labels = sorted({label for row in train[1] for label in row})
     task = load("TokenClassifier", layer, labels=labels, encoder="bilstm", encoder_dim=128, crf=True)
     task.fit(*take(train, chosen), epochs=setting.size(10, 1), batch_size=32, seed=seed, verbose=0)
-    found = task.evaluate(*some(test, setting.size(len(test[1]), 10)), verbose=0, return_dict=True)
-    return {NAMES: float(found["span_f1"])}
+    scores = task.evaluate(*some(test, setting.size(len(test[1]), 10)), verbose=0, return_dict=True)
+    return {NAMES: float(scores["span_f1"])}
 
 
 CLAIMS = (

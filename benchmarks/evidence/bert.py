@@ -1,4 +1,4 @@
-"""Claims about BERT as features, and about senses of words, on shipped presets."""
+"""Claims about BERT's vectors as features and about word senses, tested on shipped presets."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ EXAMPLE = runpy.run_path(str(ROOT / "examples/word_senses.py"))
 
 @cache
 def wikigold(setting: Setting) -> tuple[Examples, Examples]:
-    """Return sentences with entities, to learn from and to test on."""
+    """Return the training and test sentences of Wikigold."""
     train, test = WIKIGOLD.read(setting.data)
     return some(train, setting.size(len(train[1]), 24)), some(test, setting.size(len(test[1]), 8))
 
 
 @cache
 def wikigold_vectors(setting: Setting) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the vectors of their words in every layer: float32 (w, L, H) each."""
+    """Return the vectors of the words of each sentence in all layers, float32 (w, L, H)."""
     embedder = embedder_of(PRESET)
     return tuple(
-        [found.vectors for found in embedder.embed(x, level="word", layers="all")] for x, _ in wikigold(setting)
+        [sentence.vectors for sentence in embedder.embed(x, level="word", layers="all")] for x, _ in wikigold(setting)
     )
 
 
 def entities(layers: tuple[int, ...] | None, seed: int, setting: Setting) -> dict[str, float]:
-    """F1 of LSTMs on the joined vectors of some layers, which do not learn; None fine-tunes the model instead."""
+    """Return the F1 of LSTMs on the joined, frozen vectors of some layers; None fine-tunes the model instead."""
     train, test = wikigold(setting)
     if layers is None:
         dataset = WIKIGOLD._replace(epochs=setting.size(EPOCHS, 1))
@@ -51,14 +51,14 @@ def entities(layers: tuple[int, ...] | None, seed: int, setting: Setting) -> dic
     numbers = {tag: i for i, tag in enumerate(labels)}
 
     def batches(vectors: list[np.ndarray], y: list[list[str]]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return padded batches of about the same length: float (b, w, K·H), int (b, w)."""
+        """Return padded batches of sentences with similar lengths: float (b, w, K·H), int (b, w)."""
         order = np.argsort([len(tags) for tags in y], kind="stable")
         groups = np.split(order, range(BATCH, len(order), BATCH))
         results = []
         for group in groups:
             width = max(len(y[i]) for i in group)
-            joined = [vectors[i][:, list(layers)].reshape(len(vectors[i]), -1) for i in group]
-            x = np.stack([np.pad(one, ((0, width - len(one)), (0, 0))) for one in joined])
+            rows = [vectors[i][:, list(layers)].reshape(len(vectors[i]), -1) for i in group]
+            x = np.stack([np.pad(row, ((0, width - len(row)), (0, 0))) for row in rows])
             padded = [[numbers[tag] for tag in y[i]] + [IGNORED] * (width - len(y[i])) for i in group]
             results.append((x, np.array(padded, "int32")))
         return results
@@ -93,19 +93,19 @@ class Layer(NamedTuple):
 
 @cache
 def uses(preset: str, pretrained: bool, seed: int) -> dict[str, Any]:
-    """Return the vectors of "bank" and "apple" in every layer, and their senses; random weights differ by seed."""
+    """Return the vectors of "bank" and "apple" in all layers, and their senses; the seed only sets random weights."""
     embedder: lmzoo.models.TextEmbedder = embedder_of(preset, pretrained)
-    return {word: EXAMPLE["uses_of"](word, embedder) for word in EXAMPLE["SENTENCES"]}
+    return {word: EXAMPLE["embed_uses"](word, embedder) for word in EXAMPLE["SENTENCES"]}
 
 
 def nearest(arm: Layer, seed: int, setting: Setting) -> dict[str, float]:
-    """Return how often the use with the nearest vector has the same sense, among three quarters of the sentences."""
+    """Return how often the nearest use has the same sense, among three quarters of the sentences."""
     scores, rng = [], np.random.default_rng(seed)
     for vectors, senses in uses(arm.preset, arm.pretrained, seed if not arm.pretrained else 0).values():
         chosen = np.sort(rng.permutation(len(senses))[: len(senses) * 3 // 4])
         classifier = KNeighborsClassifier(1, metric="cosine")
-        found = cross_val_score(classifier, vectors[chosen, arm.layer], senses[chosen], cv=LeaveOneOut())
-        scores.append(found.mean())
+        hits = cross_val_score(classifier, vectors[chosen, arm.layer], senses[chosen], cv=LeaveOneOut())
+        scores.append(hits.mean())
     return {SAME: float(np.mean(scores))}
 
 

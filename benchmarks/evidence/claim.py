@@ -1,4 +1,4 @@
-"""A claim as a record: its source, what is compared, and the rule of its verdict, stated before any measurement."""
+"""Records of claims: source, experiment, and the rule of the verdict, which is written before any measurement."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ SEEDS = (0, 1, 2)
 REPRODUCED, OPEN, CONTRADICTED = "reproduced", "not at this scale", "contradicted"
 NOT_RUN = "not run yet"
 
-# "arm", "seed", the measures, "seconds", "load", that of the machine before the run, and "machine" if it is a GPU.
+# Keys: "arm", "seed", the measures, "seconds", "load" (of the machine before the run), and "machine" on a GPU.
 Row = dict[str, Any]
 
 
 class Setting(NamedTuple):
-    """What every run is given: the folder with the datasets, one for intermediate results, and whether to only try."""
+    """Directories of the datasets and of intermediate results, and whether this is only a trial."""
 
     data: Path
     work: Path
     trial: bool = False
 
     def size(self, full: int, trial: int) -> int:
-        """Return the number of examples, steps or tokens: a small one for a trial."""
+        """Return a number of examples, steps or tokens, depending on whether this is a trial."""
         return trial if self.trial else full
 
 
 class Comparison(NamedTuple):
-    """That one arm has a better value of a measure than another one, by more than `least`.
+    """The statement that one arm beats another in a measure, by more than `least`.
 
-    `least` is below 0 for an arm that only must not be worse by more than that.
+    If `least` is negative, the arm may be worse by up to that amount.
     """
 
     better: str
@@ -46,18 +46,19 @@ class Claim:
     """A claim and its experiment.
 
     Attributes:
-        name: of the results, and for the command line.
-        title: heading on the page.
-        says: the claim, in a sentence.
-        source: paper, and table or figure.
-        url: of the paper.
-        arms: name -> what differs, as `run` takes it. Equal arms of claims with the same `run` are run once.
-        run: measures one arm with one seed: of an arm, a seed and the setting, name -> value.
-        rule: the comparisons that must hold.
-        how: what was done, for the page.
-        limits: what the experiment does not show.
-        reading: what the numbers say, written after they were there.
-        common: what was done in the same way for several claims; the page says it once, before the first of them.
+        name: Name in result files and on the command line.
+        title: Heading on the page.
+        says: The claim, in a sentence.
+        source: Paper, and table or figure.
+        url: Address of the paper.
+        arms: The variants to compare, by name, in the form that `run` takes. Equal arms of claims with the same `run`
+            are run only once.
+        run: Function of an arm, a seed and the setting that returns the measures by name.
+        rule: The comparisons that must hold.
+        how: Description of the experiment.
+        limits: What the experiment does not show.
+        reading: Interpretation of the numbers, written after the runs.
+        common: Description that several claims share; the page shows it once, before the first of them.
     """
 
     name: str
@@ -88,12 +89,12 @@ class Spread(NamedTuple):
 
 
 def lower_is_better(measure: str) -> bool:
-    """Return whether a measure is a loss; the others are accuracies."""
+    """Return whether a measure is a loss, rather than an accuracy."""
     return "loss" in measure
 
 
 def spread(rows: list[Row], arm: str, measure: str) -> Spread | None:
-    """Return a measure of an arm; None if it has not been run."""
+    """Return the mean and deviation of a measure for an arm, or None if it has not been run."""
     values = [row[measure] for row in rows if row["arm"] == arm and measure in row]
     if not values:
         return None
@@ -101,15 +102,15 @@ def spread(rows: list[Row], arm: str, measure: str) -> Spread | None:
 
 
 def judge(comparison: Comparison, rows: list[Row]) -> str:
-    """Return whether a comparison holds, by the difference d of the means and twice its standard error e.
+    """Judge a comparison by the difference d of the means and twice its standard error e.
 
     It holds if d - e is above `least`, and is contradicted if d + e is below both `least` and 0. The standard error is
-    √(s₁²/n₁ + s₂²/n₂), of the standard deviations over n seeds.
+    √(s₁²/n₁ + s₂²/n₂), where s is the standard deviation over n seeds.
     """
-    found = [spread(rows, arm, comparison.measure) for arm in (comparison.better, comparison.worse)]
-    if any(one is None or one.count < len(SEEDS) for one in found):
+    spreads = [spread(rows, arm, comparison.measure) for arm in (comparison.better, comparison.worse)]
+    if any(arm_spread is None or arm_spread.count < len(SEEDS) for arm_spread in spreads):
         return NOT_RUN
-    better, worse = found
+    better, worse = spreads
     difference = (better.mean - worse.mean) * (-1 if lower_is_better(comparison.measure) else 1)
     error = 2 * math.sqrt(better.deviation**2 / better.count + worse.deviation**2 / worse.count)
     if difference - error > comparison.least:
@@ -118,9 +119,9 @@ def judge(comparison: Comparison, rows: list[Row]) -> str:
 
 
 def verdict(claim: Claim, rows: list[Row]) -> str:
-    """Reproduced if every comparison of the rule holds, contradicted if one is, and otherwise not at this scale."""
-    found = [judge(comparison, rows) for comparison in claim.rule]
-    for one in (NOT_RUN, CONTRADICTED, OPEN):
-        if one in found:
-            return one
+    """Return the verdict on a claim: the worst judgment of a comparison in its rule."""
+    judgments = [judge(comparison, rows) for comparison in claim.rule]
+    for judgment in (NOT_RUN, CONTRADICTED, OPEN):
+        if judgment in judgments:
+            return judgment
     return REPRODUCED

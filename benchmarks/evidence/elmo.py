@@ -1,4 +1,4 @@
-"""Claims about ELMo, on the shipped preset: its layers and directions, and how tasks use them."""
+"""Claims about ELMo's layers and directions, and how tasks use them, tested on the shipped preset."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BATCH = 16
 
 
 def probe_layer(layer: int, seed: int, setting: Setting) -> dict[str, float]:
-    """Return what a linear classifier finds in a layer: parts of speech, and which of two words a made-up one is."""
+    """Return the accuracies of linear classifiers on a layer, for parts of speech and for senses of pseudo-words."""
     senses = [words.accuracy(layer) for words in pseudo_words(PRESET, seed, setting)]
     return {POS: parts_of_speech(PRESET, seed, setting).accuracy(layer), SENSES: statistics.mean(senses)}
 
 
 class Half(NamedTuple):
-    """The columns of a direction, and the number of principal components that are kept."""
+    """The columns of a direction, and the number of principal components to keep."""
 
     begin: int
     end: int
@@ -34,7 +34,7 @@ class Half(NamedTuple):
 
 
 def probe_direction(half: Half, seed: int, setting: Setting) -> dict[str, float]:
-    """Return the same of some columns of the last layer: the first half is of the forward direction."""
+    """Return the same accuracies on columns of the last layer, whose first half comes from the forward direction."""
     columns, dims = slice(half.begin, half.end), half.components
     senses = [words.accuracy(-1, columns, dims) for words in pseudo_words(PRESET, seed, setting)]
     speech = parts_of_speech(PRESET, seed, setting).accuracy(-1, columns, dims)
@@ -70,7 +70,7 @@ def train_on_features(arm: Features, seed: int, setting: Setting) -> dict[str, f
 
 
 class Tagging(NamedTuple):
-    """How a tagger is trained on ELMo: the only layer that it reads, or None for the learned mix, and what learns."""
+    """Settings of a tagger on ELMo: the only layer that it reads, or None for the learned mix, and the training."""
 
     layer: int | None = None
     tuned: bool = False
@@ -79,7 +79,7 @@ class Tagging(NamedTuple):
 
 
 def tag(arm: Tagging, seed: int, setting: Setting) -> dict[str, float]:
-    """Return the accuracy of the paper's kind of tagger, LSTMs in both directions, for parts of speech."""
+    """Return the accuracy of a part-of-speech tagger with bidirectional LSTMs, as in the paper."""
     (x, y), dev = DATASETS["ewt"].read(setting.data)
     labels, dev = sorted({tag for tags in y for tag in tags}), some(dev, setting.size(1000, 10))
     chosen = np.random.default_rng(seed).permutation(len(x))[: setting.size(arm.sentences, 20)]
@@ -87,7 +87,7 @@ def tag(arm: Tagging, seed: int, setting: Setting) -> dict[str, float]:
     backbone: Any = task.backbone
     backbone.bilm.trainable = arm.tuned
     if arm.layer is not None:
-        backbone.scalar_mix.scalars.assign(100.0 * np.eye(3)[arm.layer])  # whose softmax is 1 for the layer
+        backbone.scalar_mix.scalars.assign(100.0 * np.eye(3)[arm.layer])  # the softmax of these is 1 for the layer
         backbone.scalar_mix.trainable = False
     task.compile(optimizer=AdamW(1e-3 if arm.tuned else 3e-3, global_clipnorm=1.0))
     epochs = setting.size(arm.epochs, 1)
@@ -95,7 +95,7 @@ def tag(arm: Tagging, seed: int, setting: Setting) -> dict[str, float]:
     return {POS: float(task.evaluate(*dev, verbose=0, return_dict=True)["accuracy"])}
 
 
-SIZES = {100: 30, 300: 12, 1000: 5}  # sentences: epochs, so that the number of steps differs little
+SIZES = {100: 30, 300: 12, 1000: 5}  # epochs by number of sentences, so that the number of steps differs little
 FROZEN = Tagging()
 TAGGER = """The tagger is the one in the paper: one bidirectional LSTM layer, of width 64 in each direction, over
 ELMo's vectors and word vectors of its own (`TokenClassifier(encoder="bilstm")`). It learns parts of speech from

@@ -1,4 +1,4 @@
-"""The page of all verdicts and its pictures, written from the results."""
+"""The page with all verdicts, and its pictures, written from the results."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ page from these results. Every claim is a record in
 """
 
 
-def shown(rows: list[Row], arm: str, measure: str) -> str:
-    """Return the mean ± deviation of a measure, in per cent unless it is a loss."""
-    found = spread(rows, arm, measure)
-    if found is None:
+def format_value(rows: list[Row], arm: str, measure: str) -> str:
+    """Format the mean ± deviation of a measure, in percent unless it is a loss."""
+    value = spread(rows, arm, measure)
+    if value is None:
         return "–"
     factor, digits = (1, 3) if lower_is_better(measure) else (100, 1)
-    mean = f"{factor * found.mean:.{digits}f}"
-    return mean if found.count == 1 else f"{mean} ± {factor * found.deviation:.{digits}f}"
+    mean = f"{factor * value.mean:.{digits}f}"
+    return mean if value.count == 1 else f"{mean} ± {factor * value.deviation:.{digits}f}"
 
 
 def measures_of(claim: Claim, rows: list[Row]) -> list[str]:
-    """Return the measures of the rule, and then the others."""
+    """Return the measures of the rule, followed by all other measures."""
     of_rule = dict.fromkeys(comparison.measure for comparison in claim.rule)
     return [
         *of_rule,
@@ -77,7 +77,7 @@ def summary(claims: Sequence[Claim]) -> str:
         arms = [arm for arm in claim.arms if any(arm in comparison[:2] for comparison in claim.rule)]
         cells = []
         for measure in dict.fromkeys(comparison.measure for comparison in claim.rule) if rows else ():
-            values = "; ".join(f"{arm} {shown(rows, arm, measure)}" for arm in arms)
+            values = "; ".join(f"{arm} {format_value(rows, arm, measure)}" for arm in arms)
             cells.append(f"{measure}: {values}")
         lines.append(
             f"| [{claim.says}](#{claim.name}) | [{claim.source}]({claim.url}) "
@@ -87,23 +87,23 @@ def summary(claims: Sequence[Claim]) -> str:
 
 
 def section(claim: Claim) -> str:
-    """Return what was done and found for a claim."""
+    """Return the section about a claim: method, rule, verdict, results and limits."""
     rows, text = stored_rows(claim), [f"## {claim.title} {{#{claim.name}}}"]
     text.append(f"> {claim.says} [{claim.source}]({claim.url})")
     text.append(f"**Method.** {_flat(claim.how)}")
-    asked = [
+    comparisons = [
         f"*{better}* is better than *{worse}*"
         + (f" by more than {_least(measure, least)}" if least > 0 else "")
         + (f", or at most {_least(measure, -least)} worse" if least < 0 else "")
-        + f" ({measure}): {judge(one, rows)}"
-        for one in claim.rule
-        for better, worse, measure, least in [one]
+        + f" ({measure}): {judge(comparison, rows)}"
+        for comparison in claim.rule
+        for better, worse, measure, least in [comparison]
     ]
-    text.append("**Rule.** " + "; ".join(asked) + f". **Verdict: {verdict(claim, rows)}.**")
+    text.append("**Rule.** " + "; ".join(comparisons) + f". **Verdict: {verdict(claim, rows)}.**")
     if rows:
         measures = measures_of(claim, rows)
         table = [f"| | {' | '.join(measures)} |", "|---" * (len(measures) + 1) + "|"]
-        table += [f"| {arm} | {' | '.join(shown(rows, arm, m) for m in measures)} |" for arm in claim.arms]
+        table += [f"| {arm} | {' | '.join(format_value(rows, arm, m) for m in measures)} |" for arm in claim.arms]
         text.append("\n".join(table))
         if verdict(claim, rows) != NOT_RUN:
             text.append(f"![Results of each arm: {', '.join(measures)}]({claim.name}.svg)")
@@ -116,8 +116,8 @@ def section(claim: Claim) -> str:
 
 def page(claims: Sequence[Claim]) -> str:
     """Return the whole page."""
-    own = [row for claim in claims for row in stored_rows(claim) if "from" not in row]
-    minutes = {"minutes": _minutes(own, gpu=False), "on_gpu": _minutes(own, gpu=True)}
+    own_rows = [row for claim in claims for row in stored_rows(claim) if "from" not in row]
+    minutes = {"minutes": _minutes(own_rows, gpu=False), "on_gpu": _minutes(own_rows, gpu=True)}
     parts = [INTRODUCTION.format(table=summary(claims), **minutes).rstrip()]
     for claim in claims:
         common = f"## Common setting of the pre-training experiments {{#common}}\n\n{_flat(claim.common)}"
@@ -126,7 +126,7 @@ def page(claims: Sequence[Claim]) -> str:
 
 
 def write(claims: Sequence[Claim]) -> None:
-    """Write the page and a picture for each claim that has been run."""
+    """Write the page, and a picture for each claim with results."""
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(claims), "utf-8")
     for claim in claims:
@@ -135,9 +135,9 @@ def write(claims: Sequence[Claim]) -> None:
 
 
 def draw(claim: Claim, path: Path) -> None:
-    """Draw every run as a dot, and the means, a panel for each measure."""
+    """Draw a panel for each measure, with a dot for every run and a line at each mean."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
+    from matplotlib.figure import Figure  # `pyplot` would start a graphical backend
 
     rows, arms = stored_rows(claim), list(claim.arms)
     measures = measures_of(claim, rows)
@@ -163,21 +163,23 @@ def draw(claim: Claim, path: Path) -> None:
 
 
 def _time(claim: Claim, rows: list[Row]) -> str:
-    own = [row for row in rows if "from" not in row]
-    shared, on_gpu = len(rows) - len(own), [row for row in own if "machine" in row]
+    own_rows = [row for row in rows if "from" not in row]
+    shared, on_gpu = len(rows) - len(own_rows), [row for row in own_rows if "machine" in row]
     text = f"{len(rows)} of {len(claim.arms) * len(SEEDS)} runs"
     text += f", {shared} of which were made for other claims" if shared else ""
     times = []
     if on_gpu:
         machine = on_gpu[0]["machine"]
-        times.append(f"{_counted(len(on_gpu), 'run')} took {_counted(_minutes(own, True), 'minute')} on an {machine}")
-    if others := len(own) - len(on_gpu):
-        times.append(f"{_counted(others, 'run')} took {_counted(_minutes(own, False), 'minute')} on an AMD EPYC")
+        times.append(
+            f"{_counted(len(on_gpu), 'run')} took {_counted(_minutes(own_rows, True), 'minute')} on an {machine}"
+        )
+    if on_cpu := len(own_rows) - len(on_gpu):
+        times.append(f"{_counted(on_cpu, 'run')} took {_counted(_minutes(own_rows, False), 'minute')} on an AMD EPYC")
     return f"{text}{': ' * bool(times)}{', '.join(times)}. Other programs used the machines as well."
 
 
 def _minutes(rows: list[Row], gpu: bool) -> float:
-    """Return the minutes of the runs on a GPU, or of the others."""
+    """Return the minutes of all runs on a GPU, or of all runs on a processor."""
     return sum(row["seconds"] for row in rows if ("machine" in row) == gpu) / 60
 
 
@@ -193,5 +195,5 @@ def _counted(number: float, noun: str) -> str:
     return f"{number:.0f} {noun}" + "s" * (round(number) != 1)
 
 
-def _marked(found: str) -> str:
-    return found if found == NOT_RUN else f"**{found}**"
+def _marked(judgment: str) -> str:
+    return judgment if judgment == NOT_RUN else f"**{judgment}**"

@@ -1,4 +1,4 @@
-"""A claim about pre-training at equal FLOPs: replaced tokens or masked ones, in models of 2 × 128."""
+"""A claim about pre-training at equal FLOPs: replaced or masked tokens, in models of 2 × 128."""
 
 from __future__ import annotations
 
@@ -20,52 +20,52 @@ BUDGETS = {"small": 2_000_000, "large": 6_000_000}  # tokens that the masked lan
 
 
 def flops_of_token(config: ElectraConfig, replaced: bool) -> float:
-    """Return the floating-point operations of a token in training, three times those of the forward pass.
+    """Return the floating-point operations per token in training, three times the operations of the forward pass.
 
-    They are those of products of matrices: a product with a weight counts two for each of its entries. (Clark et al.,
-    2020, appendix F, count the same, and the rest, which is little.)
+    Only matrix products count, with two operations per entry of a weight. (Clark et al., 2020, appendix F, also count
+    the other operations, which are few.)
     """
-    share = Masking().slots(LENGTH) / LENGTH
+    fraction = Masking().slots(LENGTH) / LENGTH
     if not replaced:
-        return 6 * (_encoder(config) + share * _fill(config))
+        return 6 * (_encoder(config) + fraction * _fill(config))
     generator, detection = narrow_config(config), config.hidden_dim**2 + config.hidden_dim
-    return 6 * (_encoder(generator) + share * _fill(generator) + _encoder(config) + detection)
+    return 6 * (_encoder(generator) + fraction * _fill(generator) + _encoder(config) + detection)
 
 
 def _encoder(config: Any) -> float:
-    """Return the entries of a model's kernels, and what attention multiplies for a token."""
+    """Return the number of multiplications per token in the blocks of an encoder."""
     width, embedded = config.hidden_dim, config.embedding_dim
     block = 4 * width**2 + 2 * width * config.intermediate_dim + 2 * LENGTH * width
     return config.num_layers * block + (embedded * width if embedded != width else 0)
 
 
 def _fill(config: Any) -> float:
-    """Return the entries of the kernels that predict a masked token."""
+    """Return the number of multiplications that predict a masked token."""
     return config.hidden_dim * config.embedding_dim + config.embedding_dim * config.vocabulary_size
 
 
 def arms() -> dict[str, Training]:
-    """Both ways of training with each budget; what differs is the number of tokens."""
+    """Return both objectives with each budget; they differ in the number of tokens."""
     config = ElectraConfig(
         vocabulary_size=VOCABULARY, num_layers=2, num_heads=2, hidden_dim=128, intermediate_dim=512, embedding_dim=128
     )
     ratio = flops_of_token(config, replaced=False) / flops_of_token(config, replaced=True)
-    found = {}
+    trainings = {}
     for name, tokens in BUDGETS.items():
-        found[f"masked tokens, {name} budget"] = dataclasses.replace(BASE, tokens=tokens)
-        found[f"replaced tokens, {name} budget"] = Training("electra", tokens=int(tokens * ratio), objective="rtd")
-    return found
+        trainings[f"masked tokens, {name} budget"] = dataclasses.replace(BASE, tokens=tokens)
+        trainings[f"replaced tokens, {name} budget"] = Training("electra", tokens=int(tokens * ratio), objective="rtd")
+    return trainings
 
 
 def fine_tune_best(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
-    """Return the scores after fine-tuning, of the best of three learning rates of the pre-training."""
+    """Return the scores after fine-tuning, for the best of three learning rates of the pre-training."""
     scores = [fine_tune(dataclasses.replace(arm, learning_rate=rate), seed, setting) for rate in RATES]
     return {name: max(score[name] for score in scores) for name in scores[0]}
 
 
 def fine_tune(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
-    """Return the accuracies of a classifier and a tagger with the preset's recipes, on examples drawn by the seed."""
-    preset, found = str(train(arm, seed, setting)), {}
+    """Return the accuracies of a classifier and a tagger, trained with the preset's recipes on random examples."""
+    preset, accuracies = str(train(arm, seed, setting)), {}
     for name, kind, count in (("sst2", "TextClassifier", 4000), ("ewt", "TokenClassifier", 1000)):
         (texts, labels), dev = DATASETS[name].read(setting.data)
         chosen = np.random.default_rng(seed).permutation(len(texts))[: setting.size(count, 40)]
@@ -75,8 +75,8 @@ def fine_tune(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
         task = getattr(lmzoo.models, kind).from_preset(preset, **classes)
         task.fit(texts, labels, task.recipe.batch_size, task.recipe.epochs, seed=seed, verbose=0)
         scores = task.evaluate(*some(dev, setting.size(2000, 20)), verbose=0, return_dict=True)
-        found[{"sst2": SST2, "ewt": POS}[name]] = float(scores["accuracy"])
-    return found
+        accuracies[{"sst2": SST2, "ewt": POS}[name]] = float(scores["accuracy"])
+    return accuracies
 
 
 ARMS = arms()

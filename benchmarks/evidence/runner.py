@@ -1,4 +1,4 @@
-"""Runs what is missing of claims; each finished run is a row of `results/evidence_<claim>.json`."""
+"""Missing runs of claims: each finished run becomes a row of `results/evidence_<claim>.json`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def stored_rows(claim: Claim) -> list[Row]:
     return json.loads(file.read_text("utf-8"))["rows"] if file.exists() else []
 
 
-def run_missing(claims: Iterable[Claim], known: Iterable[Claim], setting: Setting) -> None:
-    """Add the missing rows of claims, seed by seed; for a trial those of the first seed.
+def run_missing(claims: Iterable[Claim], all_claims: Iterable[Claim], setting: Setting) -> None:
+    """Run the missing arms of claims, seed by seed; a trial only uses the first seed.
 
-    A run that another one of the `known` claims has made already is taken from its rows.
+    Equal runs of the claims in `all_claims` are copied instead.
     """
-    claims, known, seeds = list(claims), list(known), SEEDS[:1] if setting.trial else SEEDS
+    claims, all_claims, seeds = list(claims), list(all_claims), SEEDS[:1] if setting.trial else SEEDS
     columns = (TextColumn("{task.description:<50}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=common.console, transient=True) as progress:
         bar = progress.add_task("evidence", total=sum(len(claim.arms) for claim in claims) * len(seeds))
@@ -39,7 +39,7 @@ def run_missing(claims: Iterable[Claim], known: Iterable[Claim], setting: Settin
                         rows.append(
                             {
                                 "arm": arm,
-                                **(_shared(claim, changes, seed, known) or _run(claim, changes, seed, setting)),
+                                **(_shared(claim, changes, seed, all_claims) or _run(claim, changes, seed, setting)),
                             }
                         )
                         common.save(
@@ -51,20 +51,20 @@ def run_missing(claims: Iterable[Claim], known: Iterable[Claim], setting: Settin
 
 
 def _run(claim: Claim, changes: Any, seed: int, setting: Setting) -> Row:
-    load, begun = os.getloadavg()[0], time.perf_counter()
+    load, start = os.getloadavg()[0], time.perf_counter()
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     measured = claim.run(changes, seed, setting)
-    return {"seed": seed, **measured, "seconds": round(time.perf_counter() - begun, 1), "load": round(load, 1)}
+    return {"seed": seed, **measured, "seconds": round(time.perf_counter() - start, 1), "load": round(load, 1)}
 
 
-def _shared(claim: Claim, changes: Any, seed: int, known: list[Claim]) -> Row | None:
-    """Return the row of an equal run of another claim, without the name of its arm."""
-    for other in known:
-        if other is claim or other.run is not claim.run:
+def _shared(claim: Claim, changes: Any, seed: int, all_claims: list[Claim]) -> Row | None:
+    """Return the row of an equal run of another claim, without the arm's name, or None if there is none."""
+    for claim_with_run in all_claims:
+        if claim_with_run is claim or claim_with_run.run is not claim.run:
             continue
-        names = [name for name, found in other.arms.items() if found == changes]
-        for row in stored_rows(other):
+        names = [name for name, arm_changes in claim_with_run.arms.items() if arm_changes == changes]
+        for row in stored_rows(claim_with_run):
             if row["arm"] in names and row["seed"] == seed:
-                return {key: value for key, value in row.items() if key != "arm"} | {"from": other.name}
+                return {key: value for key, value in row.items() if key != "arm"} | {"from": claim_with_run.name}
     return None

@@ -1,4 +1,4 @@
-"""Claims about T5's objective: as good as masked tokens at equal FLOPs, and a good start for translation."""
+"""Claims about T5's objective: it equals masked tokens at equal FLOPs, and is a good start for translation."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ SIZES = {"vocabulary_size": VOCABULARY, "num_layers": 2, "num_heads": 2, "hidden
 def flops_of_text(config: T5Config, corruption: SpanCorruption) -> float:
     """Return the floating-point operations of span corruption per token of text in training.
 
-    They are three times those of the forward pass, and count products of matrices, like `flops_of_token`.
+    They are three times the operations of the forward pass, and include only matrix products, as in `flops_of_token`.
 
     Args:
-        config: configuration of the encoder-decoder.
-        corruption: settings of span corruption.
+        config: Configuration of the encoder-decoder.
+        corruption: Settings of span corruption.
     """
     width = config.hidden_dim
     feed_forward = 2 * width * config.intermediate_dim
@@ -59,20 +59,20 @@ def equal_tokens() -> int:
 
 
 def fine_tune_best(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
-    """Return the scores after fine-tuning, of the best of three learning rates of the pre-training."""
+    """Return the scores after fine-tuning, for the best of three learning rates of the pre-training."""
     scores = [fine_tune(dataclasses.replace(arm, learning_rate=rate), seed, setting) for rate in RATES]
     return {name: max(score[name] for score in scores) for name in scores[0]}
 
 
 class Translation(NamedTuple):
-    """How a translator begins: `training` makes the vocabulary and, if `pretrained`, the weights."""
+    """Initial state of a translator: its vocabulary and, if `pretrained`, its weights come from `training`."""
 
     training: Training
     pretrained: bool
 
 
 def translate_best(arm: Translation, seed: int, setting: Setting) -> dict[str, float]:
-    """Return BLEU on the validation set, of the best of two learning rates."""
+    """Return BLEU on the validation set for the best of two learning rates."""
     preset = str(train(arm.training, seed, setting))
     return {BLEU: max(translate(preset, arm.pretrained, rate, seed, setting) for rate in TRANSLATION_RATES)}
 

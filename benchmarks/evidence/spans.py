@@ -25,7 +25,7 @@ def fine_tune(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
 
 
 def answer_questions(preset: str, seed: int, setting: Setting) -> float:
-    """Return the F1 of a question answerer that learns from all training questions in an order given by the seed."""
+    """Return the F1 of a question answerer that is trained on questions in a random order."""
     training, dev = DATASETS["squad"].read(setting.data)
     x, y = take(training, np.random.default_rng(seed).permutation(len(training[1]))[: setting.size(1200, 40)])
     task = lmzoo.models.QuestionAnswerer.from_preset(preset, max_question_length=LENGTH // 2, doc_stride=LENGTH // 4)
@@ -35,7 +35,7 @@ def answer_questions(preset: str, seed: int, setting: Setting) -> float:
 
 
 def tag_words(preset: str, seed: int, setting: Setting) -> float:
-    """Return the accuracy of a tagger of parts of speech that learns from sentences drawn by the seed."""
+    """Return the accuracy of a part-of-speech tagger that is trained on random sentences."""
     training, dev = DATASETS["ewt"].read(setting.data)
     texts, tags = take(training, np.random.default_rng(seed).permutation(len(training[1]))[: setting.size(1000, 40)])
     names = sorted({tag for sentence in (*tags, *dev[1]) for tag in sentence})

@@ -24,7 +24,7 @@ from lmzoo.training import AdamW
 TEXT, HELD_OUT = (
     [f"pretrain_modern/{name}-{part}.txt.xz" for name in ("wikiculture", "wikipedia")] for part in ("train-00", "dev")
 )
-LENGTH, VOCABULARY, TESTED = 64, 4000, 3000
+LENGTH, VOCABULARY, NUM_HELD_OUT = 64, 4000, 3000
 LOSS, SST2, POS = "held-out loss", "SST-2", "parts of speech"
 NEXT, ORDER = "next or random sentence", "order of sentences"
 ROBERTA, ALBERT = "https://arxiv.org/abs/1907.11692", "https://arxiv.org/abs/1909.11942"
@@ -32,7 +32,7 @@ ROBERTA, ALBERT = "https://arxiv.org/abs/1907.11692", "https://arxiv.org/abs/190
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How a model is trained; `documents` limits the text, which is then read more than once. See `Recipe`."""
+    """Settings of a training, as in `Recipe`; `documents` limits the text, which is then read more than once."""
 
     family: str = "bert"
     size: str = "2x128"
@@ -48,45 +48,45 @@ class Training:
         fields = {key: value for key, value in dataclasses.asdict(self).items() if key != "documents"}
         fields |= {"tokens": setting.size(self.tokens, 4000), "vocabulary_size": setting.size(VOCABULARY, 500)}
         if family_named(self.family).backbone.causal:
-            fields.pop("objective")  # there is one only
+            fields.pop("objective")  # causal models have only one
         return Recipe(**fields, sequence_length=LENGTH, positions=LENGTH, seed=seed)
 
     @property
     def folder(self) -> str:
-        """A name for the files of its runs."""
+        """Directory name of the runs with these settings."""
         values = [str(getattr(self, field.name)) for field in dataclasses.fields(self)]
         return "_".join(values).replace(".", "")
 
 
 def train(arm: Training, seed: int, setting: Setting) -> Path:
-    """Return the preset that the arm makes, trained now unless it is there; a run that was stopped continues."""
+    """Return the preset of an arm, and train it first if it does not exist; a stopped run continues."""
     family_named(arm.family)
     folder = setting.work / f"{arm.folder}_{seed}"
-    preset, own = folder / "preset", folder / "run"
+    preset, run_folder = folder / "preset", folder / "run"
     if preset.exists():
         return preset
     files = [str(setting.data / name) for name in TEXT]
     count = setting.size(arm.documents or 0, 40)
     text: Any = list(islice(read_documents(files), count)) if count else files
     held_out = [str(setting.data / name) for name in HELD_OUT]
-    if not own.exists():
+    if not run_folder.exists():
         for part in prepared(arm, setting).iterdir():
             if part.name == "tokenizer" or not arm.documents:
-                shutil.copytree(part, own / part.name, copy_function=os.link)
-    pretrain(text, preset, arm.recipe(seed, setting), held_out, own, overwrite=True, verbose=False)
-    shutil.rmtree(own)
+                shutil.copytree(part, run_folder / part.name, copy_function=os.link)
+    pretrain(text, preset, arm.recipe(seed, setting), held_out, run_folder, overwrite=True, verbose=False)
+    shutil.rmtree(run_folder)
     return preset
 
 
 def prepared(arm: Training, setting: Setting) -> Path:
-    """Return the vocabulary and tokenized texts of all arms with this tokenizer, from a training of one step."""
+    """Return the vocabulary and tokenized texts that arms with this tokenizer share, from a training of one step."""
     family = family_named(arm.family)
     folder = setting.work / f"texts_{family.tokenizer.__name__}{'_causal' * family.backbone.causal}"
     if not folder.exists():
-        # Variants need not fit the default size, and BERT has their tokenizer.
+        # BERT has the same tokenizer as the variants, some of which do not fit the default size.
         family_name = "bert" if arm.family in VARIANTS else arm.family
-        first, run = Training(family=family_name, objective=arm.objective), folder.with_suffix(".run")
-        recipe = dataclasses.replace(first.recipe(0, setting), tokens=1)
+        training, run = Training(family=family_name, objective=arm.objective), folder.with_suffix(".run")
+        recipe = dataclasses.replace(training.recipe(0, setting), tokens=1)
         files, held_out = ([str(setting.data / name) for name in names] for names in (TEXT, HELD_OUT))
         text: Any = list(islice(read_documents(files), 40)) if setting.trial else files
         pretrain(text, folder.with_suffix(".preset"), recipe, held_out, run, overwrite=True, verbose=False)
@@ -98,37 +98,37 @@ def prepared(arm: Training, setting: Setting) -> Path:
 
 
 def measure(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
-    """Return the loss on held-out text, with the same masked tokens for all arms, and what linear classifiers find."""
-    preset, found = str(train(arm, seed, setting)), {}
+    """Return the held-out loss, on the same masked tokens for all arms, and the accuracies of linear classifiers."""
+    preset, scores = str(train(arm, seed, setting)), {}
     if not family_named(arm.family).backbone.causal:
         model = lmzoo.models.MaskedLM.from_preset(preset, masking=Masking(dynamic=False))
         model.compile()
         sequences = held_out_sequences(model, setting)
-        found[LOSS] = float(model.evaluate(sequences, verbose=0, return_dict=True)["loss"])
-    speech = parts_of_speech.__wrapped__(preset, seed, setting)  # without a cache: there are many models
-    return {**found, SST2: probe(Path(preset), setting.data)["SST-2"], POS: speech.accuracy(-1)}
+        scores[LOSS] = float(model.evaluate(sequences, verbose=0, return_dict=True)["loss"])
+    speech = parts_of_speech.__wrapped__(preset, seed, setting)  # not cached, as there are many models
+    return {**scores, SST2: probe(Path(preset), setting.data)["SST-2"], POS: speech.accuracy(-1)}
 
 
 def held_out_sequences(model: Any, setting: Setting) -> Any:
     """Return sequences of whole sentences of the held-out text."""
     documents = read_documents([str(setting.data / name) for name in HELD_OUT])
     sequences = pack_sentences(documents, model.preprocessor)
-    count = min(len(sequences), setting.size(TESTED, 64))
+    count = min(len(sequences), setting.size(NUM_HELD_OUT, 64))
     return sequences.select(np.sort(np.random.default_rng(0).permutation(len(sequences))[:count]))
 
 
 def sentence_pairs(
     files: list[str], random: bool, count: int, rng: np.random.Generator
 ) -> tuple[tuple[list[str], list[str]], list[int]]:
-    """Neighboring sentences; half of them are swapped or, with `random`, end with one of another document: label 1."""
+    """Return pairs of neighboring sentences; in half of them (label 1) the second is random, or the two are swapped."""
     documents = [document for document in islice(read_documents(files), count) if len(document) > 1]
     firsts, seconds, labels = [], [], []
     for number in range(count):
-        document, other = (documents[(number + step) % len(documents)] for step in (0, 1))
-        place, label = int(rng.integers(len(document) - 1)), number % 2
-        first, second = document[place : place + 2]
+        document, next_document = (documents[(number + step) % len(documents)] for step in (0, 1))
+        position, label = int(rng.integers(len(document) - 1)), number % 2
+        first, second = document[position : position + 2]
         if label and random:
-            second = other[int(rng.integers(len(other)))]
+            second = next_document[int(rng.integers(len(next_document)))]
         elif label:
             first, second = second, first
         firsts.append(first)
@@ -138,8 +138,8 @@ def sentence_pairs(
 
 
 def judge_pairs(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
-    """Return what a linear classifier on the first token's vector knows of pairs of segments, by either objective."""
-    preset, found = str(train(arm, seed, setting)), {}
+    """Return the accuracies of linear classifiers on the first token's vector, which judge pairs of sentences."""
+    preset, accuracies = str(train(arm, seed, setting)), {}
     for name in (NEXT, ORDER):
         task = lmzoo.models.TextClassifier.from_preset(preset, num_classes=2, pooling="first")
         task.backbone.trainable = False
@@ -150,8 +150,8 @@ def judge_pairs(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
             for files, count in ((TEXT, 4000), (HELD_OUT, 2000))
         )
         task.fit(pairs, labels, epochs=3, batch_size=64, seed=seed, verbose=0)
-        found[name] = float(task.evaluate(*tests, verbose=0, return_dict=True)["accuracy"])
-    return found
+        accuracies[name] = float(task.evaluate(*tests, verbose=0, return_dict=True)["accuracy"])
+    return accuracies
 
 
 BASE = Training()
@@ -162,7 +162,7 @@ COMMON = f"""The following experiments use `lmzoo pretrain` to pre-train BERTs o
 vocabulary of {VOCABULARY:,} tokens. Unless an arm says otherwise, the models read 2 million tokens of Wikipedia in
 sequences of {LENGTH} and batches of 32, with AdamW at a peak learning rate of 0.001, masked tokens as the only
 objective, and no dropout. The held-out loss is measured on single masked tokens, the same ones for all arms, in
-{TESTED:,} other sequences. SST-2 is the accuracy of a linear classifier on the mean of the last layer; parts of
+{NUM_HELD_OUT:,} other sequences. SST-2 is the accuracy of a linear classifier on the mean of the last layer; parts of
 speech is the accuracy of a linear classifier on the vectors of words (EWT, 1,000 sentences)."""
 HOW = "See [the common setting](#common)."
 SCALE = "2 million tokens are too few for a good model, so effects that only better models show cannot be seen."

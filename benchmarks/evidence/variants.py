@@ -1,7 +1,7 @@
 """Variants of families for the arms of claims: other masks, dropout, embeddings, or shared layers.
 
-`lmzoo.pretraining` trains every registered family; a variant differs from BERT or ALBERT in some fields of its
-configuration, and has the tokenizer and the packing of BERT.
+`lmzoo.pretraining` trains every registered family. A variant differs from BERT or ALBERT in some fields of its
+configuration, and uses BERT's tokenizer and packing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ FEED_FORWARD = ("intermediate_dense", "output_dense")
 
 
 class SharingBlock(TransformerBlock):
-    """A block that may have sublayers of another one."""
+    """A block that may use the sublayers of another block."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the weights of the sublayers that have none yet."""
+        """Create the weights of sublayers without weights."""
         for layer in (self.attention, self.attention_layer_norm, self.intermediate_dense, self.output_layer_norm):
             if not layer.built:
                 layer.build(input_shape)
@@ -35,7 +35,7 @@ class SharingBlock(TransformerBlock):
 
 
 class PartlySharedBackbone(AlbertBackbone):
-    """ALBERT whose blocks share the sublayers named in `shared`, and nothing else."""
+    """ALBERT whose blocks share only the sublayers named in `shared`."""
 
     shared: tuple[str, ...] = ()
     first: SharingBlock | None = None
@@ -75,7 +75,7 @@ MASKS = {"whole_words": Masking(whole_word=True), "ngrams": Masking(whole_word=T
 
 
 def family_named(name: str) -> Family:
-    """Return a family of the library, or a variant, which is registered with its first use."""
+    """Return one of lmzoo's families or a variant, which is registered when first used."""
     if name not in families():
         register_family(_variant(name, *VARIANTS[name]))
     return families()[name]

@@ -1,4 +1,4 @@
-"""Vectors of words in every layer of a preset, and what a linear classifier makes of them."""
+"""Vectors of words in all layers of a preset, and linear classifiers on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.quality import DATASETS, linear, some
 from lmzoo.data.corpora import read_documents
 from lmzoo.text.word_splitting import list_words
 
-# Each pair is one made-up word of two senses. None is a name or has a plural of the same form.
+# Each pair becomes one pseudo-word with two senses. No word is a name or equals its plural.
 PSEUDO_WORDS = (
     ("river", "church"),
     ("film", "war"),
@@ -29,11 +29,11 @@ PSEUDO_WORDS = (
     ("station", "album"),
     ("language", "bridge"),
 )
-STANDS_FOR = "thing"  # what the models read instead of both words
+STANDS_FOR = "thing"  # replaces both words of a pair in the models' input
 
 
 class Labeled(NamedTuple):
-    """Words to learn from and to test on: vectors, float32 (n, L, H), and a label for each."""
+    """Training and test words: their vectors, float32 (n, L, H), and a label for each."""
 
     train: np.ndarray
     labels: np.ndarray
@@ -41,7 +41,7 @@ class Labeled(NamedTuple):
     right: np.ndarray
 
     def accuracy(self, layer: int, columns: slice = slice(None), components: int | None = None) -> float:
-        """Return the accuracy of logistic regression on a layer, or on some columns or principal components of it."""
+        """Return the accuracy of logistic regression on a layer, or on columns or principal components of it."""
         train, test = (vectors[:, layer, columns] for vectors in (self.train, self.test))
         scaler = StandardScaler().fit(train)
         train, test = scaler.transform(train), scaler.transform(test)
@@ -52,18 +52,18 @@ class Labeled(NamedTuple):
 
 
 def embedder_of(preset: str, pretrained: bool = True) -> lmzoo.models.TextEmbedder:
-    """Return the model whose layers are looked at; without pre-training, its weights are those of the random seed."""
+    """Return the embedder of a preset, with random weights unless `pretrained`."""
     return lmzoo.models.TextEmbedder.from_preset(preset, load_weights=pretrained)
 
 
 def vectors_of(embedder: lmzoo.models.TextEmbedder, sentences: list[list[str]]) -> np.ndarray:
     """Return the vectors of all words of some sentences, float32 (n, L, H)."""
-    return np.concatenate([found.vectors for found in embedder.embed(sentences, level="word", layers="all")])
+    return np.concatenate([sentence.vectors for sentence in embedder.embed(sentences, level="word", layers="all")])
 
 
 @cache
 def parts_of_speech(preset: str, seed: int, setting: Setting) -> Labeled:
-    """Return the words of 1,000 sentences of EWT, drawn by the seed, and of 500 of its development set."""
+    """Return the words of 1,000 random training sentences of EWT, and of 500 development sentences."""
     (sentences, tags), (tests, right) = DATASETS["ewt"].read(setting.data)
     chosen = np.random.default_rng(seed).permutation(len(sentences))[: setting.size(1000, 30)]
     tests, right = some((tests, right), setting.size(500, 15))
@@ -74,16 +74,18 @@ def parts_of_speech(preset: str, seed: int, setting: Setting) -> Labeled:
 
 @cache
 def pseudo_words(preset: str, seed: int, setting: Setting) -> tuple[Labeled, ...]:
-    """For each pair of `PSEUDO_WORDS` uses of both, which the model reads as one word; half of them are for testing.
+    """Return uses of each pair of `PSEUDO_WORDS`, which the model reads as one word; half of them are for testing.
 
     (Gale et al., 1992, and Schütze, 1992, evaluated word sense disambiguation in this way.)
     """
     sentences, embedder, rng = sentences_with(setting), embedder_of(preset), np.random.default_rng(seed)
     results = []
     for pair in PSEUDO_WORDS:
-        uses = [(words, place, label) for label, word in enumerate(pair) for words, place in sentences[word]]
-        found = embedder.embed([words for words, _, _ in uses], level="word", layers="all")
-        vectors = np.stack([one.vectors[place] for one, (_, place, _) in zip(found, uses, strict=True)])
+        uses = [(words, position, label) for label, word in enumerate(pair) for words, position in sentences[word]]
+        embeddings = embedder.embed([words for words, _, _ in uses], level="word", layers="all")
+        vectors = np.stack(
+            [sentence.vectors[position] for sentence, (_, position, _) in zip(embeddings, uses, strict=True)]
+        )
         labels = np.array([label for _, _, label in uses])
         order = rng.permutation(len(uses))
         train, test = order[::2], order[1::2]
@@ -93,19 +95,19 @@ def pseudo_words(preset: str, seed: int, setting: Setting) -> tuple[Labeled, ...
 
 @cache
 def sentences_with(setting: Setting) -> dict[str, list[tuple[list[str], int]]]:
-    """For each word of `PSEUDO_WORDS` sentences of Wikipedia in which it was, with its place: it is replaced there."""
-    wanted = {word: other for pair in PSEUDO_WORDS for word, other in (pair, pair[::-1])}
-    found: dict[str, list[Any]] = {word: [] for word in wanted}
-    pattern, count = re.compile("|".join(wanted)), setting.size(200, 10)
+    """Return sentences of Wikipedia for each word of `PSEUDO_WORDS`, with the word replaced, and its position."""
+    partners = {word: partner for pair in PSEUDO_WORDS for word, partner in (pair, pair[::-1])}
+    sentences: dict[str, list[Any]] = {word: [] for word in partners}
+    pattern, count = re.compile("|".join(partners)), setting.size(200, 10)
     for document in read_documents(str(setting.data / "pretrain_modern/wikipedia-train-03.txt.xz")):
         for sentence in document:
             words = list_words(sentence) if pattern.search(sentence) else []
-            for word in wanted.keys() & set(words):
-                full = len(found[word]) == count or not 5 <= len(words) <= 40
-                if full or words.count(word) > 1 or wanted[word] in words:
+            for word in partners.keys() & set(words):
+                full = len(sentences[word]) == count or not 5 <= len(words) <= 40
+                if full or words.count(word) > 1 or partners[word] in words:
                     continue
-                place = words.index(word)
-                found[word].append(([*words[:place], STANDS_FOR, *words[place + 1 :]], place))
-        if all(len(uses) == count for uses in found.values()):
+                position = words.index(word)
+                sentences[word].append(([*words[:position], STANDS_FOR, *words[position + 1 :]], position))
+        if all(len(uses) == count for uses in sentences.values()):
             break
-    return found
+    return sentences

@@ -1,6 +1,6 @@
-"""Everything that the library writes or reads: how each is saved and loaded, and what it holds.
+"""The kinds of files and directories that lmzoo reads and writes, each with functions that save and load it.
 
-A kind's `load` returns all that a file says, as arrays and texts by name, so that any two can be compared.
+A kind's `load` returns the whole content, as named arrays and texts, so that tests can compare any two artifacts.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ TEXTS = tiny_texts(5)
 
 @dataclass(frozen=True)
 class ArtifactKind:
-    """A kind of file or folder.
+    """A kind of file or directory.
 
     Attributes:
-        path: its name in the folder that it is written to.
-        save: writes a version of it, 0 or 1, into a folder.
-        load: reads it from there.
-        vouched: whether lmzoo notices every change: by a checksum of its own or of the format.
-        forks: whether it can be written after `os.fork`, which TensorFlow's threads do not survive.
-        resumes: whether saving continues what an earlier attempt has begun, rather than replacing it.
-        needs: the backend that it needs, or "" for any.
+        path: Path of the artifact, relative to the directory that it is saved in.
+        save: Function that saves version 0 or 1 of the artifact in a directory.
+        load: Function that loads the artifact from that directory.
+        vouched: Whether lmzoo notices every change, by a checksum of its own or of the format.
+        forks: Whether the artifact can be saved after `os.fork`, which TensorFlow's threads do not survive.
+        resumes: Whether saving continues an unfinished attempt instead of replacing it.
+        needs: Name of the required backend, or "" for any.
     """
 
     path: str
-    save: Callable[[Path, int], None]
+    save: Callable[[Path, int], object]
     load: Callable[[Path], Content]
     vouched: bool = False
     forks: bool = True
@@ -82,27 +82,27 @@ def preprocessor_of(kind: str) -> Preprocessor:
 
 @functools.cache
 def model(kind: str, version: int) -> Any:
-    """A tiny classifier, or a backbone of a family; the versions differ in their weights."""
+    """Return a tiny classifier or a family's backbone; versions differ in their weights."""
     keras.config.disable_traceback_filtering()
     family = family_named(kind)
     small: dict[str, Any] = {} if kind == "elmo" else {"num_layers": 1}
     if kind == "marian":
         small["decoder_layers"] = 1
     if kind == "keras_hub":
-        small["activation"] = "gelu_tanh"  # which KerasHub's BERT always has
+        small["activation"] = "gelu_tanh"  # the only activation of KerasHub's BERT
     backbone, preprocessor = tiny_backbone(family, **small), tiny_preprocessor(family)
     classes = ["bad", "fine", "good"]
-    made = TextClassifier(backbone, preprocessor, labels=classes) if kind == "classifier" else backbone
+    result = TextClassifier(backbone, preprocessor, labels=classes) if kind == "classifier" else backbone
     for _ in range(1 + version):
-        randomize(made)
-    return made
+        randomize(result)
+    return result
 
 
-def content_of(made: Any) -> Content:
-    """Weights, configuration and, for a task, what its tokenizer makes of some texts."""
-    content: Content = {f"weight {i}": keras.ops.convert_to_numpy(v) for i, v in enumerate(made.weights)}
-    content["configuration"] = json.dumps(_without_names(made.get_config()), sort_keys=True)
-    if (preprocessor := getattr(made, "preprocessor", None)) is not None:
+def content_of(saved_object: Any) -> Content:
+    """Return the weights, the configuration and, for a task, the features of some texts."""
+    content: Content = {f"weight {i}": keras.ops.convert_to_numpy(v) for i, v in enumerate(saved_object.weights)}
+    content["configuration"] = json.dumps(_without_names(saved_object.get_config()), sort_keys=True)
+    if (preprocessor := getattr(saved_object, "preprocessor", None)) is not None:
         content |= preprocessor(TEXTS)
     return content
 
@@ -122,8 +122,8 @@ def save_preset(folder: Path, version: int) -> None:
 
 
 def save_preset_in_half_precision(folder: Path, version: int) -> None:
-    made = model("classifier", version)
-    keras_preset.save_preset(made, folder / "preset", preprocessor=made.preprocessor, weights_dtype="float16")
+    task = model("classifier", version)
+    keras_preset.save_preset(task, folder / "preset", preprocessor=task.preprocessor, weights_dtype="float16")
 
 
 def save_preset_in_int8(folder: Path, version: int) -> None:
@@ -145,8 +145,8 @@ def save_preset_without_manifest(folder: Path, version: int) -> None:
 
 
 def save_preprocessor(folder: Path, version: int) -> None:
-    made = preprocessor_of("bert")
-    Preprocessor(made.tokenizer, made.packing, 13 + version).save_to_preset(folder / "preset")
+    preprocessor = preprocessor_of("bert")
+    Preprocessor(preprocessor.tokenizer, preprocessor.packing, 13 + version).save_to_preset(folder / "preset")
 
 
 def load_preprocessor(folder: Path) -> Content:
@@ -159,21 +159,21 @@ def load_classifier(folder: Path) -> Content:
 
 
 def checkpoint_kind(to: str, family: str, **flags: Any) -> ArtifactKind:
-    """A backbone in the files of another library, with its tokenizer."""
+    """Return the kind for a backbone and its tokenizer in another library's format."""
 
     def save(folder: Path, version: int) -> None:
         lmzoo.save_checkpoint(model(family, version), folder / to, to, preprocessor=preprocessor_of(family))
 
     def load(folder: Path) -> Content:
-        read = {} if family == "elmo" else open_source(folder / to).preprocessor()(TEXTS)
-        return content_of(Backbone.from_preset(folder / to)) | read
+        features = {} if family == "elmo" else open_source(folder / to).preprocessor()(TEXTS)
+        return content_of(Backbone.from_preset(folder / to)) | features
 
     return ArtifactKind(to, save, load, **flags)
 
 
 @functools.cache
 def embedder(version: int) -> Any:
-    """A tiny embedder with modules of every kind."""
+    """Return a tiny embedder with a projection layer of every kind."""
     layers = [
         {"kind": "normalize"},
         {"kind": "dense", "units": 11, "activation": "tanh"},
@@ -181,10 +181,10 @@ def embedder(version: int) -> Any:
         {"kind": "dropout", "rate": 0.1},
     ]
     backbone, prompts = tiny_backbone(families()["bert"], num_layers=1), {"query": "the "}
-    made = TextEmbedder(backbone, preprocessor_of("bert"), ["cls", "mean"], projection=layers, prompts=prompts)
+    model = TextEmbedder(backbone, preprocessor_of("bert"), ["cls", "mean"], projection=layers, prompts=prompts)
     for _ in range(1 + version):
-        randomize(made)
-    return made
+        randomize(model)
+    return model
 
 
 def save_sentence_transformers(folder: Path, version: int) -> None:
@@ -199,7 +199,7 @@ def load_sentence_transformers(folder: Path) -> Content:
 
 
 def export_kind(path: str, load: Callable[[Path], Content]) -> ArtifactKind:
-    """A model for other runtimes."""
+    """Return the kind for a classifier that is exported to another runtime."""
 
     def save(folder: Path, version: int) -> None:
         model("classifier", version).export(folder / path, verbose=False)
@@ -210,8 +210,8 @@ def export_kind(path: str, load: Callable[[Path], Content]) -> ArtifactKind:
 def load_saved_model(folder: Path) -> Content:
     from lmzoo.serving.model_versions import ModelVersion
 
-    answer = ModelVersion(folder / "served/1").predict({"inputs": TEXTS})["outputs"]
-    return {name: np.asarray(value) for name, value in answer.items()}
+    outputs = ModelVersion(folder / "served/1").predict({"inputs": TEXTS})["outputs"]
+    return {name: np.asarray(value) for name, value in outputs.items()}
 
 
 def _features() -> Content:
@@ -248,22 +248,18 @@ def tensor_kind(
     read: Callable[[Path], TensorFile],
     **flags: Any,
 ) -> ArtifactKind:
-    """A file of tensors, without a model."""
+    """Return the kind for a file that holds only tensors."""
 
     def load(folder: Path) -> Content:
         file = read(folder / path)
         with contextlib.closing(file) if hasattr(file, "close") else contextlib.nullcontext():
             return {name: file.read(name) for name in file.names()}
 
-    return ArtifactKind(path, lambda folder, version: void(write(folder / path, tensors(version))), load, **flags)
-
-
-def void(_: object) -> None:
-    """Nothing."""
+    return ArtifactKind(path, lambda folder, version: write(folder / path, tensors(version)), load, **flags)
 
 
 def write_sharded(folder: Path, all_tensors: Tensors) -> None:
-    """As transformers writes large models."""
+    """Write tensors in two parts and an index, as transformers stores large models."""
     folder.mkdir(exist_ok=True)
     index = {}
     for part in range(2):
@@ -274,7 +270,7 @@ def write_sharded(folder: Path, all_tensors: Tensors) -> None:
 
 
 def write_tensorflow_model(folder: Path, all_tensors: Tensors, parts: bool = False) -> None:
-    """As transformers 4 wrote weights of its classes for TensorFlow."""
+    """Write tensors as transformers 4 stored the weights of its TensorFlow classes."""
     folder.mkdir(exist_ok=True)
     if not parts:
         write_hdf5(folder / "tf_model.h5", [(f"bert/tf_bert_model_1/{name}:0", array) for name, array in all_tensors])
@@ -323,12 +319,12 @@ def save_state(folder: Path, version: int) -> None:
 def load_state(folder: Path) -> Content:
     state = RunStates(folder / "run").newest()
     assert state is not None
-    read = {name: state.tensors.read(name) for name in state.tensors.names()}
-    return {**read, "position": json.dumps(state.position)}
+    arrays = {name: state.tensors.read(name) for name in state.tensors.names()}
+    return {**arrays, "position": json.dumps(state.position)}
 
 
 def train(folder: Path, version: int) -> None:
-    """A run of six steps, each saved; the run continues where one before it has ended. Version 0 is its beginning."""
+    """Train for six steps (three in version 0), saving each; continue an unfinished run if there is one."""
     backbone = tiny_backbone(families()["bert"], num_layers=1, dropout=0.1)
     task = TextClassifier(backbone, preprocessor_of("bert"), num_classes=2)
     task.compile(run_eagerly=keras.backend.backend() == "tensorflow")
@@ -368,17 +364,17 @@ def save_prepared(folder: Path, version: int) -> None:
         for number in range(3):
             documents = DOCUMENTS[number * 20 : number * 20 + 20 - (1 - version)]
             Path(texts, f"{number}.txt").write_text("\n\n".join("\n".join(document) for document in documents))
-        prepared = Preparation(duplicates="exact", shard_tokens=100)
-        prepare_corpus(texts, preprocessor_of("bert").tokenizer, folder / "corpus", prepared, verbose=False)
+        preparation = Preparation(duplicates="exact", shard_tokens=100)
+        prepare_corpus(texts, preprocessor_of("bert").tokenizer, folder / "corpus", preparation, verbose=False)
 
 
 @functools.cache
 def ngrams(version: int) -> NgramLM:
-    made = NgramLM(order=2)
+    language_model = NgramLM(order=2)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # too little text
-        made.fit(DOCUMENTS[: 60 if version else 59], verbose=False)
-    return made
+        warnings.simplefilter("ignore")  # warnings about too little text
+        language_model.fit(DOCUMENTS[: 60 if version else 59], verbose=False)
+    return language_model
 
 
 def ngram_kind(path: str) -> ArtifactKind:
@@ -386,8 +382,8 @@ def ngram_kind(path: str) -> ArtifactKind:
         ngrams(version).save(folder / path, verbose=False)
 
     def load(folder: Path) -> Content:
-        read = NgramLM.load(folder / path, verbose=False)
-        return {"words": json.dumps(read.vocabulary), "scores": json.dumps(read.score(TEXTS))}
+        language_model = NgramLM.load(folder / path, verbose=False)
+        return {"words": json.dumps(language_model.vocabulary), "scores": json.dumps(language_model.score(TEXTS))}
 
     return ArtifactKind(path, save, load)
 
@@ -400,9 +396,9 @@ def word_vectors(version: int) -> StaticEmbedder:
 
 
 def content_of_word_vectors(path: Path) -> Content:
-    read = StaticEmbedder.from_preset(path, verbose=False)
-    content: Content = {"words": json.dumps(read.words), "vectors": np.array(read.vectors)}
-    return content if read.subwords is None else content | {"subwords": np.array(read.subwords.vectors)}
+    embedder = StaticEmbedder.from_preset(path, verbose=False)
+    content: Content = {"words": json.dumps(embedder.words), "vectors": np.array(embedder.vectors)}
+    return content if embedder.subwords is None else content | {"subwords": np.array(embedder.subwords.vectors)}
 
 
 def word_vectors_kind(format: str) -> ArtifactKind:
@@ -425,8 +421,11 @@ def vocabulary_kind(tokenizer: Tokenizer, peer: str) -> ArtifactKind:
         write_tokenizer(tokenizer, folder / "tokenizer", 61, peer)
 
     def load(folder: Path) -> Content:
-        found = read_tokenizer(folder / "tokenizer", type(tokenizer))
-        return {"ids": json.dumps(found.tokenize(TEXTS)), "configuration": json.dumps(found.get_config())}
+        loaded_tokenizer = read_tokenizer(folder / "tokenizer", type(tokenizer))
+        return {
+            "ids": json.dumps(loaded_tokenizer.tokenize(TEXTS)),
+            "configuration": json.dumps(loaded_tokenizer.get_config()),
+        }
 
     return ArtifactKind("tokenizer", save, load)
 

@@ -1,4 +1,4 @@
-"""An audit hook that notes what reading a file must never cause: code that runs, and files that change."""
+"""An audit hook that records what reading a file must never do: run code or change files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEVER = (
     "subprocess.Popen", "pty.spawn", "webbrowser.open", "socket.bind", "socket.connect", "urllib.Request",
     "sqlite3.connect", "pickle.find_class", "ftplib.connect",
 )  # fmt: skip
-# From the event to its argument that names what changes.
+# Event -> index of the argument that names the changed path.
 _CHANGES = {
     "os.mkdir": 0, "os.remove": 0, "os.rename": 1, "os.rmdir": 0, "os.link": 1, "os.symlink": 1, "os.truncate": 0,
     "os.chmod": 0, "os.chown": 0, "shutil.copyfile": 1, "shutil.move": 1, "shutil.rmtree": 0,
@@ -28,15 +28,15 @@ _INSTALLED = tuple(
     for path in (Path(__file__).parents[2], sys.prefix, sysconfig.get_path("stdlib"), *site.getsitepackages())
 )
 _events: list[str] | None = None
-_found: list[str] = []
+_recorded: list[str] = []
 
 
 def _is_temporary(path: Any, folder: int = -1) -> bool:
-    """Whether a path is where the process may write: in its own temporary directory."""
+    """Return whether a path is in the process's temporary directory, the only place where it may write."""
     if isinstance(path, int):
         return True
-    within = f"/proc/self/fd/{folder}" if folder >= 0 else "."
-    real = os.path.realpath(os.path.join(within, os.fsdecode(path)))
+    base = f"/proc/self/fd/{folder}" if folder >= 0 else "."
+    real = os.path.realpath(os.path.join(base, os.fsdecode(path)))
     return real.startswith(os.path.realpath(tempfile.gettempdir()) + os.sep)
 
 
@@ -64,18 +64,19 @@ sys.addaudithook(_hook)
 
 
 @contextlib.contextmanager
-def watching() -> Iterator[None]:
-    """Notes what happens in the body of a `with` block."""
+def recording() -> Iterator[None]:
+    """Record forbidden actions while the block runs."""
     global _events
     _events = []
     try:
         yield
     finally:
-        _found.extend(_events)
+        _recorded.extend(_events)
         _events = None
 
 
-def seen() -> list[str]:
-    """What was noted since the last call."""
-    events, _found[:] = list(_found), []
+def take_events() -> list[str]:
+    """Return the events recorded since the last call."""
+    events = list(_recorded)
+    _recorded.clear()
     return events

@@ -1,4 +1,4 @@
-"""The process that saves and loads artifacts, and where malicious ones are laid out."""
+"""Fixtures: a watched process that saves and loads artifacts, and a sandbox for malicious ones."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.ground import Ground
+from tests.faults.sandbox import Sandbox
 from tests.faults.watched_process import WatchedProcess
 
 
 @pytest.fixture(scope="session")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedProcess]:
-    """A process that saves and loads artifacts; it takes seconds to start."""
-    found = WatchedProcess(tmp_path_factory.mktemp("watched"))
-    yield found
-    found.end()
+    """Share one watched process among all tests, as it takes seconds to start."""
+    watched = WatchedProcess(tmp_path_factory.mktemp("watched"))
+    yield watched
+    watched.end()
 
 
 @pytest.fixture
-def ground(process: WatchedProcess, tmp_path: Path) -> Iterator[Ground]:
-    folder = tmp_path / "ground"
+def sandbox(process: WatchedProcess, tmp_path: Path) -> Iterator[Sandbox]:
+    folder = tmp_path / "sandbox"
     folder.mkdir()
-    made = Ground(process, folder)
     process.ask("call", function="nothing", path=str(folder))
-    yield made
-    print(f"{made.attempts} loads")
+    sandbox = Sandbox(process, folder)
+    yield sandbox
+    print(f"{sandbox.attempts} loads")

@@ -1,4 +1,4 @@
-"""`.keras` files and presets that were made to run code, to write elsewhere, or to fill the memory."""
+"""Malicious contents of `.keras` files and presets: they try to run code, write elsewhere or fill the memory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import h5py
 import numpy as np
 
 
-def members_of(path: Path) -> dict[str, bytes]:
+def read_members(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as file:
         return {name: file.read(name) for name in file.namelist()}
 
 
-def write(path: Path, members: dict[str, bytes]) -> None:
+def write_archive(path: Path, members: dict[str, bytes]) -> None:
     with zipfile.ZipFile(path, "w") as file:
         for name, content in members.items():
             file.writestr(name, content)
 
 
 def attacks(mark: Path) -> dict[str, dict[str, Any]]:
-    """Serialized objects that make `mark` if they are built."""
+    """Return serialized objects that create the file `mark` if they are built."""
     code = compile(f"open({str(mark)!r}, 'w')", "attack", "eval")
     encoded = base64.b64encode(marshal.dumps(code)).decode()
     function = {"class_name": "__lambda__", "config": {"code": encoded, "defaults": None, "closure": None}}
@@ -43,18 +43,20 @@ def attacks(mark: Path) -> dict[str, dict[str, Any]]:
         "lambda": lambda_layer,
         "lambda in a model": {**model, "registered_name": None},
         "bare lambda": {"class_name": "__lambda__", "config": {"value": [encoded, None, None]}},
-        "os.system": foreign("os", "system", {"command": f"touch {mark}"}),
-        "os.system by name": {**foreign("os", "system", f"touch {mark}"), "registered_name": "os>system"},
-        "Popen": foreign("subprocess", "Popen", {"args": ["touch", str(mark)]}),
-        "function": {**foreign("builtins", "function", "system"), "registered_name": "system"},
-        "our own": foreign(
+        "os.system": serialized_object("os", "system", {"command": f"touch {mark}"}),
+        "os.system by name": {**serialized_object("os", "system", f"touch {mark}"), "registered_name": "os>system"},
+        "Popen": serialized_object("subprocess", "Popen", {"args": ["touch", str(mark)]}),
+        "function": {**serialized_object("builtins", "function", "system"), "registered_name": "system"},
+        "our own": serialized_object(
             "lmzoo.files.preset_files", "write_json", {"directory": ".", "name": mark.name, "value": {}}
         ),
-        "download": foreign("keras.utils", "get_file", {"fname": str(mark), "origin": Path(__file__).as_uri()}),
+        "download": serialized_object(
+            "keras.utils", "get_file", {"fname": str(mark), "origin": Path(__file__).as_uri()}
+        ),
     }
 
 
-def foreign(module: str, name: str, config: Any) -> dict[str, Any]:
+def serialized_object(module: str, name: str, config: Any) -> dict[str, Any]:
     return {"module": module, "class_name": name, "config": config, "registered_name": None}
 
 
@@ -70,41 +72,45 @@ PLACES = {
 }
 
 
-def replaced(config: dict[str, Any], place: tuple[str, ...], value: Any) -> dict[str, Any]:
+def replace_part(config: dict[str, Any], place: tuple[str, ...], value: Any) -> dict[str, Any]:
     if not place:
         return value
     config = copy.deepcopy(config)
-    inside = config
+    part = config
     for key in place[:-1]:
-        inside = inside[key]
-    inside[place[-1]] = value
+        part = part[key]
+    part[place[-1]] = value
     return config
 
 
 # === Weights ===
 
 
-def huge(file: h5py.File, name: str) -> None:
+def make_huge(file: h5py.File, name: str) -> None:
     del file[name]
     file.create_dataset(name, shape=(10**6, 10**6), dtype="float32", chunks=(1000, 1000))
 
 
-def outside(file: h5py.File, name: str) -> None:
+def store_externally(file: h5py.File, name: str) -> None:
     shape, secret = file[name].shape, Path(file.filename).with_name("secret")
     del file[name]
     secret.write_bytes(bytes(10**5))
     file.create_dataset(name, shape=shape, dtype="float32", external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
 
 
-def linked(file: h5py.File, name: str) -> None:
-    other = Path(file.filename).with_name("other.h5")
-    with h5py.File(other, "w") as opened:
+def link_to_another_file(file: h5py.File, name: str) -> None:
+    other_file = Path(file.filename).with_name("other.h5")
+    with h5py.File(other_file, "w") as opened:
         opened["x"] = np.zeros(file[name].shape)
     del file[name]
-    file[name] = h5py.ExternalLink(str(other), "x")
+    file[name] = h5py.ExternalLink(str(other_file), "x")
 
 
-WEIGHTS: dict[str, Callable[[h5py.File, str], None]] = {"huge": huge, "outside": outside, "linked": linked}
+WEIGHTS: dict[str, Callable[[h5py.File, str], None]] = {
+    "huge": make_huge,
+    "outside": store_externally,
+    "linked": link_to_another_file,
+}
 
 
 def first_dataset(path: Path) -> str:
@@ -114,10 +120,10 @@ def first_dataset(path: Path) -> str:
     return names[0]
 
 
-# === Damages that leave a whole archive, or none ===
+# === Damaged archives and members ===
 
 
-def bad_checksum(path: Path) -> None:
+def damage_checksum(path: Path) -> None:
     data = bytearray(path.read_bytes())
     with zipfile.ZipFile(path) as file:
         info = next(info for info in file.infolist() if info.filename.endswith("vocabulary.txt"))
@@ -125,25 +131,30 @@ def bad_checksum(path: Path) -> None:
     path.write_bytes(data)
 
 
-def without(name: str) -> Callable[[Path], None]:
-    return lambda path: write(path, {other: data for other, data in members_of(path).items() if other != name})
+def remove_member(name: str) -> Callable[[Path], None]:
+    return lambda path: write_archive(
+        path, {member: data for member, data in read_members(path).items() if member != name}
+    )
 
 
-def other_weights(path: Path) -> None:
-    write(path, {**members_of(path), "model.weights.h5": b"\x89HDF"})
+def replace_weights(path: Path) -> None:
+    write_archive(path, {**read_members(path), "model.weights.h5": b"\x89HDF"})
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "checksum": (bad_checksum, r"it.keras is damaged or not an archive \(Bad CRC-32"),
+    "checksum": (damage_checksum, r"it.keras is damaged or not an archive \(Bad CRC-32"),
     "cut": (lambda path: path.write_bytes(path.read_bytes()[:-100]), "damaged or not an archive .File is not a zip"),
-    "no configuration": (without("config.json"), "it.keras is not a Keras model: it holds no config.json"),
-    "no weights": (without("model.weights.h5"), "weights in .*it.keras cannot be read: Expected a model.weights.h5"),
-    "other weights": (other_weights, "weights in .*it.keras cannot be read: .*signature"),
+    "no configuration": (remove_member("config.json"), "it.keras is not a Keras model: it holds no config.json"),
+    "no weights": (
+        remove_member("model.weights.h5"),
+        "weights in .*it.keras cannot be read: Expected a model.weights.h5",
+    ),
+    "other weights": (replace_weights, "weights in .*it.keras cannot be read: .*signature"),
 }
 
 
-def bomb(path: Path, members: dict[str, bytes], member: str) -> None:
-    """70 MB of zeros in one member."""
+def write_bomb(path: Path, members: dict[str, bytes], member: str) -> None:
+    """Write an archive with 70 MiB of zeros in place of one member."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
         for name, content in members.items():
             if name != member:
@@ -153,8 +164,8 @@ def bomb(path: Path, members: dict[str, bytes], member: str) -> None:
                 opened.write(bytes(1 << 20))
 
 
-def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Applies a function to the JSON in a file, which it changes in place."""
+def edit_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Apply a function to the JSON in a file; the function changes the value in place."""
     value = json.loads(path.read_text())
     change(value)
     path.write_text(json.dumps(value))

@@ -1,4 +1,4 @@
-"""What the process that is watched does with a malicious file: each function loads it in one of the library's ways."""
+"""Functions with which the watched process loads a malicious file, one for each way that the library offers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lmzoo.models import Backbone, Task, TextClassifier, TextEmbedder
 from lmzoo.presets.source import open_source
 from lmzoo_cli.model_loading import load_task
 
-with contextlib.suppress(ImportError):  # what it imports is imported now, and not under the audit hook
+with contextlib.suppress(ImportError):  # so that torch imports its modules now, not under the audit hook
     import torch as _torch
 
     _file = io.BytesIO()
@@ -32,11 +32,11 @@ with contextlib.suppress(ImportError):  # what it imports is imported now, and n
 
 
 def nothing(path: str) -> None:
-    """Imports this module, which takes memory."""
+    """Do nothing: the request imports this module, which takes memory."""
 
 
 def with_keras(path: str) -> None:
-    """As people load `.keras` files without lmzoo's own function."""
+    """Load a `.keras` file with Keras' function instead of lmzoo's."""
     keras.saving.load_model(path)
 
 
@@ -49,12 +49,12 @@ def preset(path: str) -> None:
 
 
 def trusted_preset(path: str) -> None:
-    """Where Keras was told to trust files: a preset's parts are built by us, from our classes alone."""
+    """Load a preset while Keras trusts files: lmzoo must still build its own classes only."""
     keras.config.enable_unsafe_deserialization()
     try:
         TextClassifier.from_preset(path)
     finally:
-        keras.backend.clear_session()  # which makes it distrustful again
+        keras.backend.clear_session()  # Keras distrusts files again
 
 
 def embedder(path: str) -> None:
@@ -66,14 +66,14 @@ def backbone(path: str) -> None:
 
 
 def archive(path: str) -> None:
-    """Unpacks it into a folder, next to which nothing may appear."""
-    with tempfile.TemporaryDirectory() as outside:
-        folder = Path(outside, "in/here")
+    """Unpack an archive into a directory and check that nothing appears beside it."""
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent, "in/here")
         folder.mkdir(parents=True)
         try:
             unpack(Path(path), folder)
         finally:
-            assert [*os.listdir(outside), *os.listdir(folder.parent)] == ["in", "here"]
+            assert [*os.listdir(parent), *os.listdir(folder.parent)] == ["in", "here"]
 
 
 def torch(path: str) -> None:
@@ -83,7 +83,7 @@ def torch(path: str) -> None:
 
 
 def torch_alone(path: str) -> None:
-    """The second line of defence, `weights_only`, without the first."""
+    """Load a file with torch's own protection, `weights_only`, without lmzoo's check."""
     with mock.patch.object(torch_files, "_check_pickle"):
         TorchFile(path)
 
@@ -107,9 +107,9 @@ def safetensors(path: str) -> None:
 
 
 def corpus(path: str) -> None:
-    read = TokenCorpus(path)
-    read.tokenizer.tokenize(["a"])
-    for shard in read.shards:
+    token_corpus = TokenCorpus(path)
+    token_corpus.tokenizer.tokenize(["a"])
+    for shard in token_corpus.shards:
         shard.token_ids.sum()
 
 
@@ -124,13 +124,13 @@ def on_the_command_line(path: str) -> None:
 
 
 def checkpoint(path: str) -> None:
-    """The tokenizer, too."""
+    """Load the tokenizer and the backbone."""
     source = open_source(path)
     source.preprocessor()
     Backbone.from_preset(path)
 
 
-# === To see that the audit hook is awake ===
+# === Actions that the audit hook must see ===
 
 
 def runs_a_command(path: str) -> None:

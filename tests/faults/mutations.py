@@ -48,9 +48,9 @@ MUTATIONS: list[Callable[[bytes, random.Random], bytes]] = [truncate, flip, flip
 
 
 def mutate(path: Path, draw: random.Random) -> str:
-    """Damages one of the files at or under a path, and says how."""
+    """Damage one of the files at or below a path and return a description of the damage."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    files = files or sorted(path.parent.glob(f"{path.name}.*"))  # of a checkpoint's prefix
+    files = files or sorted(path.parent.glob(f"{path.name}.*"))  # the path is a checkpoint's prefix
     file = draw.choice([file for file in files if file.stat().st_size])
     mutation, data = draw.choice(MUTATIONS), file.read_bytes()
     file.write_bytes(mutation(data, draw))

@@ -1,4 +1,4 @@
-"""Pickles that run something when Python reads them, in both of PyTorch's containers."""
+"""Pickles that act when Python loads them, in both of PyTorch's containers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 
 class Global:
-    """Pickled as what has this name."""
+    """An object that is pickled as a reference to a name."""
 
     def __init__(self, name: str) -> None:
         self.module, _, self.name = name.rpartition(".")
 
 
 class Call:
-    """Pickled as a call of what has this name, or was computed before."""
+    """An object that is pickled as a call of a function, which a name or another pickled object stands for."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self.function = Global(function) if isinstance(function, str) else function
@@ -26,14 +26,14 @@ class Call:
 
 
 class Built:
-    """Pickled as an object whose state is set."""
+    """An object that is pickled as another object whose state is set."""
 
     def __init__(self, instance: Any, state: Any) -> None:
         self.instance, self.state = instance, state
 
 
 def opcodes(value: Any) -> bytes:
-    """What makes a value of protocol 2, without the frame."""
+    """Return the opcodes of protocol 2 that make a value, without the header and the final stop."""
     if isinstance(value, Global):
         return f"c{value.module}\n{value.name}\n".encode()
     if isinstance(value, Call):
@@ -60,7 +60,7 @@ def method(instance: Any, name: str, *arguments: Any) -> Call:
 
 
 class Touch:
-    """Pickled by Python itself, in its protocols."""
+    """An object that Python's own pickler writes, in any protocol; it makes a directory when loaded."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -74,7 +74,7 @@ TOUCH = ["touch", "made"]
 TRAP = Call("builtins.type", "Trap", (Global("collections.OrderedDict"),), {"__setstate__": Global("os.mkdir")})
 TORCH_LOAD = (Global("torch.load"), ("inner.bin",), {"weights_only": False}, {})
 
-# Each makes a file, or removes one, when Python's own unpickler reads it, as the first test shows.
+# Each creates or removes a file when Python's own unpickler reads it: `test_gadgets_act_when_python_loads_them`.
 GADGETS: dict[str, Any] = {
     "os.system": Call("os.system", "touch made"),
     "os.popen": Call("os.popen", "touch made"),
@@ -130,8 +130,8 @@ GADGETS: dict[str, Any] = {
     "INST": b"\x80\x02(" + opcodes("made") + b"ios\nmkdir\n.",
     "OBJ": b"\x80\x02(cos\nmkdir\n" + opcodes("made") + b"o.",
 }
-# Nothing in these is foreign to torch, and yet they would fill the memory, or are not what they say to be.
-LOCAL = {
+# These use only functions that torch also needs, but would fill the memory or are not what they claim to be.
+LOOKALIKES = {
     "bytes that double": Call("_codecs.encode", Call("_codecs.encode", b"x", "hex"), "hex"),
     "zeros": Call("builtins.bytearray", 1 << 33),
     "numbers": Call("torch.FloatTensor", 1 << 30),
@@ -144,7 +144,7 @@ CONTAINERS = ["zip", "legacy"]
 HEAD = [pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})]
 
 
-def data_of(gadget: Any) -> bytes:
+def pickle_bytes(gadget: Any) -> bytes:
     return gadget if isinstance(gadget, bytes) else pickled(gadget)
 
 
@@ -159,7 +159,7 @@ def write(path: Path, container: str, data: bytes, name: str = "x/data.pkl") -> 
 
 
 def lay_out(directory: Path) -> None:
-    """What the pickles ask for: a folder to remove, a script to run, and another pickle."""
+    """Write what the gadgets need: a directory to remove, a script to run, and another pickle."""
     (directory / "victim").mkdir(parents=True)
     (directory / "script.py").write_text(CODE)
     write(directory / "inner.bin", "legacy", pickled(Call("os.mkdir", "made")))

@@ -1,4 +1,4 @@
-"""A process that saves and loads artifacts when it is told to, and what it did, however it ended."""
+"""A child process that saves and loads artifacts on request and reports what happened, even if it dies."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from typing import Any
 from tests.faults.failing_disk import Disk, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 120  # after which a request counts as one that hangs; the machine may be busy
+TIMEOUT_SECONDS = 120  # for a request; the machine may be busy
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a request.
+    """The outcome of a request.
 
     Attributes:
         ended: "done", "error", "killed" (by a fault), "crashed" or "hangs".
-        value: what the request returned.
-        error: the error's class.
-        message: of the error, or of the warnings.
-        ours: whether lmzoo raised the error (and not a library below).
-        seconds: how long it took.
-        megabytes: by how much the process grew in the meantime.
-        events: what the audit hook saw that a file must not cause.
+        value: Return value of the function.
+        error: Name of the error's class.
+        message: Message of the error, or of the warnings.
+        ours: Whether lmzoo raised the error, rather than a library below it.
+        trace: Last lines of the traceback.
+        seconds: Duration.
+        megabytes: Growth of the process's memory.
+        events: Forbidden actions that the audit hook saw.
     """
 
     ended: str
@@ -48,14 +49,14 @@ class Outcome:
 
 
 class WatchedProcess:
-    """A process with lmzoo, on the backend of the tests. It is started when it is needed, and again after it has ended.
+    """A process with lmzoo, on the backend of the tests. It starts on the first request, and again after it has ended.
 
     Args:
-        folder: the files that it may change; its temporary directory is in there, too.
+        folder: Directory in which the process may change files. It also holds its temporary directory.
 
     Attributes:
-        disk: its disk; None while it does not run, and where Linux does not let it fail.
-        number: how many processes were started so far.
+        disk: The process's disk, or None while no process runs or where Linux lacks seccomp's user notification.
+        number: Number of processes started so far.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -66,66 +67,66 @@ class WatchedProcess:
         (folder / "temporary").mkdir(parents=True, exist_ok=True)
 
     def leftovers(self) -> list[Path]:
-        """What is in its temporary directory, except for TensorFlow's own files, which go when the process ends."""
+        """Return the files in the temporary directory, except TensorFlow's, which go when the process ends."""
         return [path for path in (self.folder / "temporary").iterdir() if "__autograph" not in path.name]
 
-    def ask(self, do: str, fault: Fault | None = None, seconds: float = SECONDS, **arguments: Any) -> Outcome:
-        """Has it call a function of `tests.faults.worker`.
+    def ask(self, do: str, fault: Fault | None = None, seconds: float = TIMEOUT_SECONDS, **arguments: Any) -> Outcome:
+        """Let the process call a function of `tests.faults.worker`.
 
         Args:
-            do: the function's name.
-            fault: what its disk does in the meantime.
-            seconds: after which it is killed.
-            **arguments: of the function.
+            do: Name of the function.
+            fault: Failure of the disk during the call.
+            seconds: Timeout after which the process is killed.
+            **arguments: Arguments of the function.
         """
         if self._process is not None and self._process.poll() is not None:
-            self.end()  # it has ended since the last request
+            self.end()  # the process has ended since the last request
         if self._process is None:
             self._start()
         assert self._process is not None
         self._socket.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
         if self.disk is not None:
             self.disk.expect(fault)
-        before = time.monotonic()
-        line = self._receive(before + seconds)
-        passed = time.monotonic() - before
+        start = time.monotonic()
+        line = self._receive(start + seconds)
+        elapsed = time.monotonic() - start
         if line.endswith(b"\n"):
-            return Outcome(**{**json.loads(line), "seconds": passed})
-        hangs = self._process.poll() is None and passed >= seconds
+            return Outcome(**{**json.loads(line), "seconds": elapsed})
+        hangs = self._process.poll() is None and elapsed >= seconds
         killed = fault is not None and fault.error is None and self.disk is not None and self.disk.hit
         self.end()
-        return Outcome("hangs" if hangs else "killed" if killed else "crashed", seconds=passed)
+        return Outcome("hangs" if hangs else "killed" if killed else "crashed", seconds=elapsed)
 
     def _start(self) -> None:
         self.number += 1
-        self._socket, theirs = socket.socketpair()
-        command = [sys.executable, "-W", "ignore", "-m", "tests.faults.worker", str(theirs.fileno())]
+        self._socket, worker_socket = socket.socketpair()
+        command = [sys.executable, "-W", "ignore", "-m", "tests.faults.worker", str(worker_socket.fileno())]
         environment = {
             **os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "TOKENIZERS_PARALLELISM": "false",
             "TMPDIR": str(self.folder / "temporary"), "TF_CPP_MIN_LOG_LEVEL": "3",
         }  # fmt: skip
-        with theirs:
+        with worker_socket:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()], start_new_session=True
+                command, cwd=ROOT, env=environment, pass_fds=[worker_socket.fileno()], start_new_session=True
             )
         for listener in socket.recv_fds(self._socket, 1, 1)[1]:
             self.disk = Disk(listener, self.folder)
-        ready = self._receive(time.monotonic() + 5 * SECONDS)
+        ready = self._receive(time.monotonic() + 5 * TIMEOUT_SECONDS)
         assert ready == b"ready\n", "the process could not start"
 
     def _receive(self, until: float) -> bytes:
-        """A line from it; less if it has ended, or if the time is over."""
+        """Return a line from the process, or an incomplete one if it has ended or the time is over."""
         line = b""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         if self.disk is not None:
             poll.register(self.disk.listener, select.POLLIN)
-        while not line.endswith(b"\n") and (left := until - time.monotonic()) > 0:
-            for descriptor, event in poll.poll(1000 * left):
+        while not line.endswith(b"\n") and (remaining := until - time.monotonic()) > 0:
+            for descriptor, event in poll.poll(1000 * remaining):
                 if self.disk is not None and descriptor == self.disk.listener:
                     if event & select.POLLIN:
                         self.disk.answer()
-                    else:  # nobody is left to ask
+                    else:  # the process has ended
                         poll.unregister(descriptor)
                 else:
                     received = self._socket.recv(1 << 16)
@@ -135,10 +136,10 @@ class WatchedProcess:
         return line
 
     def end(self) -> None:
-        """Ends the process."""
+        """End the process and its children."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # what it has forked, too
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
             self._socket.close()

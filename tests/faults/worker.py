@@ -1,6 +1,6 @@
-"""The process that `WatchedProcess` starts: `python -m tests.faults.worker <socket>`.
+"""The program that `WatchedProcess` starts: `python -m tests.faults.worker <socket>`.
 
-Each request names a function below and its arguments, as a line of JSON; the answer is a line, too.
+A request is a line of JSON that names a function below and its arguments. The answer is also a line of JSON.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ import lmzoo  # noqa: E402
 from tests.faults import audit  # noqa: E402
 from tests.faults.artifact_kinds import KINDS  # noqa: E402
 
-_PACKAGE, _OURS = str(Path(lmzoo.__file__).parent), ("builtins", "lmzoo")
+_PACKAGE = str(Path(lmzoo.__file__).parent)
 _expected: dict[tuple[str, int], dict[str, Any]] = {}
 
 
 def nothing() -> None:
-    """Starts the process."""
+    """Do nothing: the request starts the process if none runs."""
 
 
 def save(kind: str, folder: str, version: int) -> None:
-    """Writes an artifact."""
+    """Save an artifact."""
     KINDS[kind].save(Path(folder), version)
 
 
 def save_in_a_fork(kind: str, folder: str, version: int) -> None:
-    """Writes it in a process that can be killed without losing this one."""
+    """Save an artifact in a child process, which can be killed without losing this one."""
     child = os.fork()
     if not child:
         try:
@@ -56,39 +56,47 @@ def save_in_a_fork(kind: str, folder: str, version: int) -> None:
 
 
 def remember(kind: str, folder: str, version: int) -> None:
-    """Loads an artifact that is whole, to compare others with."""
+    """Load an intact artifact for later comparisons."""
     _expected[kind, version] = KINDS[kind].load(Path(folder))
 
 
 def load(kind: str, folder: str) -> list[int]:
-    """Loads an artifact; returns the versions that it equals."""
-    found = KINDS[kind].load(Path(folder))
-    return [version for (other, version), value in _expected.items() if other == kind and _equal(found, value)]
+    """Load an artifact and return the versions that it equals."""
+    content = KINDS[kind].load(Path(folder))
+    return [
+        version
+        for (expected_kind, version), expected in _expected.items()
+        if expected_kind == kind and _equal(content, expected)
+    ]
 
 
 def call(function: str, path: str) -> None:
-    """Calls a function of `tests.faults.loads` in the folder of a path, under the audit hook."""
+    """Call a function of `tests.faults.loads` in the directory of a path, under the audit hook."""
     from tests.faults import loads
 
-    with contextlib.chdir(Path(path).parent), audit.watching():
+    with contextlib.chdir(Path(path).parent), audit.recording():
         getattr(loads, function)(path)
 
 
-def _equal(found: dict[str, Any], expected: dict[str, Any]) -> bool:
-    if found.keys() != expected.keys():
+def _equal(actual: dict[str, Any], expected: dict[str, Any]) -> bool:
+    if actual.keys() != expected.keys():
         return False
-    pairs = ((np.asarray(found[name]), np.asarray(value)) for name, value in expected.items())
+    pairs = ((np.asarray(actual[name]), np.asarray(value)) for name, value in expected.items())
     return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     start_peak()
-    before = peak_memory()
+    memory_before = peak_memory()
     try:
-        with warnings.catch_warnings(record=True) as raised:
+        with warnings.catch_warnings(record=True) as caught_warnings:
             warnings.simplefilter("always")
             value = globals()[request.pop("do")](**request)
-        answer = {"ended": "done", "value": value, "message": "\n".join(str(warning.message) for warning in raised)}
+        answer = {
+            "ended": "done",
+            "value": value,
+            "message": "\n".join(str(warning.message) for warning in caught_warnings),
+        }
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         answer = {
@@ -100,7 +108,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             "trace": "".join(traceback.format_list(frames[-5:])),
         }
         error.__traceback__ = None
-    return {**answer, "megabytes": (peak_memory() - before) / 1e6, "events": audit.seen()}
+    return {**answer, "megabytes": (peak_memory() - memory_before) / 1e6, "events": audit.take_events()}
 
 
 def main() -> None:

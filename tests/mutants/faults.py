@@ -1,4 +1,4 @@
-"""Small faults, each of which the test suite has to find: written from the code, without a look at the tests."""
+"""Small faults, each of which the test suite must find; they were written from the code, without knowing the tests."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One fault: in `file` the text `before`, which stands there once, becomes `after`.
+    """A fault: in `file`, the text `before`, which occurs once, is replaced by `after`.
 
     Attributes:
-        name: what is wrong then, in a few words: "attention ignores the padding mask".
-        file: path of the module, below `lmzoo/`; of the command line, from the top of the repository.
-        before: what stands there, a part of a line or a few whole ones.
-        after: what stands there instead.
+        name: Short description, such as "attention ignores the padding mask".
+        file: Path of the module, relative to `lmzoo/`, or to the repository for the command line.
+        before: Part of a line, or a few whole lines.
+        after: Replacement.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Fault:
 
     @property
     def path(self) -> str:
-        """Path of the module from the top of the repository."""
+        """Path of the module, relative to the repository."""
         return self.file if self.file.startswith("lmzoo_cli/") else f"lmzoo/{self.file}"
 
 

@@ -1,8 +1,8 @@
-"""Puts each fault of `faults.py` into a copy of the repository and says which test finds it: `make mutants`.
+"""Insert each fault of `faults.py` into a copy of the repository, and report which test finds it: `make mutants`.
 
-The tests of `make test` that name the changed module, or something that it defines, run until the first one fails;
-those that found a fault the last time, which `killers.json` remembers, run before them. Both backends' tests count.
-The exit code is the number of faults that nothing finds.
+First comes the test that found the fault the last time, which `killers.json` stores. Then the tests of `make test` that
+name the changed module, or something that it defines, run until one fails, on TensorFlow and then on JAX. The exit code
+is the number of faults that no test finds.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ sys.path.insert(0, str(HERE))
 from faults import FAULTS, Fault  # noqa: E402 - the folder is no package
 
 KILLERS = HERE / "killers.json"
-# It compares the text of each fault with the sources, and so fails for all of them.
+# This test compares the text of each fault with the sources, and so would fail for every fault.
 FINDS_EVERY_FAULT = "tests/test_architecture.py::test_each_fault_finds_its_text"
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", re.MULTILINE)
 console = Console()
 
 
-def copy_of_the_repository(folder: Path) -> Path:
-    """The files that git tracks or would track, as they are now; presets, which are large, as links."""
+def copy_repository(folder: Path) -> Path:
+    """Copy all files that git does not ignore into a directory, except the large presets, which become a link."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -53,46 +53,49 @@ def copy_of_the_repository(folder: Path) -> Path:
 
 
 def defined_in(path: Path) -> set[str]:
-    """Names that a module defines at its top, and that say enough to be searched for."""
+    """Return the public names of classes and functions that a module defines, if they are long enough to search for."""
     tree = ast.parse(path.read_text("utf-8"))
     names = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     return {name for name in names if len(name) > 3 and not name.startswith("_")}
 
 
 def tests_of(fault: Fault, root: Path) -> Iterator[list[str]]:
-    """Test files that may find a fault, the likeliest first.
+    """Yield groups of test files and directories that may find a fault, the likeliest first.
 
-    Those that name most of what its module defines; the others that name any of it, and the module's folder; the
-    folders of packages that import the module; conformance.
+    The groups are: files that name most of what the module defines; other files that name any of it, and the directory
+    for the module's package; directories for packages that import the module; conformance.
     """
     module = fault.path.removesuffix(".py").replace("/", ".")
     package, _, name = module.rpartition(".")
-    room = package.removeprefix("lmzoo.").split(".")[0].removeprefix("lmzoo_")
+    package_name = package.removeprefix("lmzoo.").split(".")[0].removeprefix("lmzoo_")
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in defined_in(root / fault.path)]
-    scores, folders = {}, {room}
+    scores, folders = {}, {package_name}
     for path in sorted((root / "tests").rglob("test_*.py")):
         text, file = path.read_text("utf-8"), path.relative_to(root).as_posix()
         score = sum(bool(word.search(text)) for word in words)
         score += 5 * (module in text) + 5 * (name in path.stem)
         if score and "conformance" not in file:
-            scores[file] = score + 2 * file.startswith(f"tests/{room}/")
-    named = sorted(scores, key=lambda file: (-scores[file], file))
+            scores[file] = score + 2 * file.startswith(f"tests/{package_name}/")
+    naming_files = sorted(scores, key=lambda file: (-scores[file], file))
     for path in (root / "lmzoo").rglob("*.py"):
         if re.search(
             rf"(from|import) ({re.escape(module)}|{re.escape(package)} import)\b",
             path.read_text("utf-8"),
         ):
             folders.add(path.relative_to(root / "lmzoo").parts[0])
-    later = [f"tests/{folder}" for folder in sorted(folders) if (root / "tests" / folder).is_dir()]
-    own = [folder for folder in later if folder == f"tests/{room}"]
-    others = sorted(
-        ([folder] for folder in later if folder not in own), key=lambda folder: folder != ["tests/families"]
+    test_folders = [f"tests/{folder}" for folder in sorted(folders) if (root / "tests" / folder).is_dir()]
+    own_folder = [folder for folder in test_folders if folder == f"tests/{package_name}"]
+    importing_folders = sorted(
+        ([folder] for folder in test_folders if folder not in own_folder),
+        key=lambda folder: folder != ["tests/families"],
     )
-    yield from filter(None, [named[:4], [*named[4:], *own], *others, ["tests/conformance"]])
+    yield from filter(
+        None, [naming_files[:4], [*naming_files[4:], *own_folder], *importing_folders, ["tests/conformance"]]
+    )
 
 
 def run_tests(tests: list[str], root: Path, backend: str, marks: str, timeout: float) -> str:
-    """The first test that fails, an empty string if none does."""
+    """Run tests, and return the id of the first that fails, or "" if all pass."""
     environment = {
         **os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3",
         "LMZOO_SHARED": os.environ.get("LMZOO_SHARED", str(ROOT.parent / "shared")),
@@ -102,30 +105,32 @@ def run_tests(tests: list[str], root: Path, backend: str, marks: str, timeout: f
     command += ["-m", marks] if marks else []
     command += ["-n", "auto"] if len(tests) > 4 or any("." not in test for test in tests) else []
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, *tests], cwd=root, env=environment, capture_output=True, text=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired:
         console.print(f"  no answer within {timeout:.0f} s", highlight=False)
         return ""
-    # Only a test that failed has found something: not one that is gone, nor pytest's own errors. With several workers,
-    # pytest calls it an interruption.
-    failed = done.returncode == 1 or (done.returncode == 2 and "stopping after 1 failures" in done.stdout)
-    found = FAILED.search(done.stdout) if failed else None
-    if not failed and done.returncode not in (0, 5):
-        console.print(f"  pytest ended with {done.returncode}: {done.stdout[-300:]}", highlight=False, markup=False)
-    return found[1] if found else ""
+    # Only a failed test has found the fault: missing tests and errors of pytest do not count. With several workers,
+    # pytest reports a failure as an interruption.
+    has_failed = process.returncode == 1 or (process.returncode == 2 and "stopping after 1 failures" in process.stdout)
+    failed_line = FAILED.search(process.stdout) if has_failed else None
+    if not has_failed and process.returncode not in (0, 5):
+        console.print(
+            f"  pytest ended with {process.returncode}: {process.stdout[-300:]}", highlight=False, markup=False
+        )
+    return failed_line[1] if failed_line else ""
 
 
-def killer_of(fault: Fault, root: Path, known: str | None, options: argparse.Namespace) -> str:
-    """The test that finds a fault, an empty string if none does."""
+def find_killer(fault: Fault, root: Path, last_killer: str | None, options: argparse.Namespace) -> str:
+    """Insert a fault, and return the id of a test that finds it, or "" if none does."""
     path = root / fault.path
     original = path.read_text("utf-8")
     if original.count(fault.before) != 1:
         raise ValueError(f"{fault.name!r}: the text before stands {original.count(fault.before)} times in {fault.file}")
     path.write_text(original.replace(fault.before, fault.after), "utf-8")
     try:
-        if known and (killer := run_tests([known], root, "tensorflow", options.marks, options.timeout)):
+        if last_killer and (killer := run_tests([last_killer], root, "tensorflow", options.marks, options.timeout)):
             return killer
         for backend in ("tensorflow", "jax"):
             for tests in tests_of(fault, root):
@@ -148,11 +153,11 @@ def main() -> int:
     survivors = []
     table = Table("fault", "file", "found by", title=f"{len(chosen)} faults")
     with tempfile.TemporaryDirectory() as folder:
-        root = copy_of_the_repository(Path(folder))
+        root = copy_repository(Path(folder))
         for number, fault in enumerate(chosen, 1):
-            began = time.perf_counter()
-            killer = killer_of(fault, root, None if options.forget else killers.get(fault.name), options)
-            seconds = time.perf_counter() - began
+            start = time.perf_counter()
+            killer = find_killer(fault, root, None if options.forget else killers.get(fault.name), options)
+            seconds = time.perf_counter() - start
             line = f"{number}/{len(chosen)} {fault.name}: {killer or 'NOT FOUND'} ({seconds:.0f} s)"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
             sys.stdout.flush()
@@ -163,8 +168,8 @@ def main() -> int:
                 survivors.append(fault.name)
                 killers.pop(fault.name, None)
             names = {f.name for f in FAULTS}
-            kept = {name: killers[name] for name in sorted(killers) if name in names}
-            KILLERS.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+            current_killers = {name: killers[name] for name in sorted(killers) if name in names}
+            KILLERS.write_text(json.dumps(current_killers, indent=1) + "\n", "utf-8")
     console.print(table)
     console.print(f"{len(chosen) - len(survivors)} of {len(chosen)} faults are found.")
     return len(survivors)

@@ -1,7 +1,7 @@
-"""BERT's forward pass in plain numpy, from the papers: no code is shared with the library.
+"""BERT's forward pass in plain NumPy, written from the papers; it shares no code with lmzoo.
 
-Weights are a dict of arrays named as in the first TensorFlow release, kernels (in, out). Letters: B batch, T positions,
-N heads, D width of a head, H hidden width, V vocabulary, M masked positions.
+Weights are a dict of arrays named as in the first TensorFlow release, with kernels of shape (in, out). Shapes: B batch,
+T positions, N heads, D head width, H hidden width, V vocabulary, M masked positions.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ def layer_norm(x: np.ndarray, w: Weights, name: str, epsilon: float) -> np.ndarr
     return centered / np.sqrt(variance + epsilon) * w[f"{name}/LayerNorm/gamma"] + w[f"{name}/LayerNorm/beta"]
 
 
-def softmax(x: np.ndarray) -> np.ndarray:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
+def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    powers = np.exp(x - x.max(axis, keepdims=True))
+    return powers / powers.sum(axis, keepdims=True)
 
 
 class Bert:
     """The encoder, the pooler and the masked-LM head."""
 
     def __init__(self, weights: Weights, layers: int, heads: int, activation: str = "gelu", epsilon: float = 1e-12):
-        # float64, so that what is measured is the rounding of the product
+        # float64, so that differences show the rounding errors of lmzoo only
         self.w = {name: np.asarray(value, "float64") for name, value in weights.items()}
         self.layers, self.heads, self.epsilon = layers, heads, epsilon
         self.act: Callable[[np.ndarray], np.ndarray] = ACTIVATIONS[activation]
 
     def embed(self, token_ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-        at = "bert/embeddings"
-        x = self.w[f"{at}/word_embeddings"][token_ids] + self.w[f"{at}/token_type_embeddings"][segment_ids]
-        x = x + self.w[f"{at}/position_embeddings"][: token_ids.shape[1]]
-        return layer_norm(x, self.w, at, self.epsilon)  # (B, T, H)
+        prefix = "bert/embeddings"
+        x = self.w[f"{prefix}/word_embeddings"][token_ids] + self.w[f"{prefix}/token_type_embeddings"][segment_ids]
+        x = x + self.w[f"{prefix}/position_embeddings"][: token_ids.shape[1]]
+        return layer_norm(x, self.w, prefix, self.epsilon)  # (B, T, H)
 
     def attention(self, x: np.ndarray, mask: np.ndarray, layer: int) -> tuple[np.ndarray, np.ndarray]:
-        """Context (B, T, H) before the output projection, and probabilities (B, N, T, T). One head at a time."""
-        at = f"bert/encoder/layer_{layer}/attention/self"
-        query, key, value = (dense(x, self.w, f"{at}/{name}") for name in ("query", "key", "value"))
+        """Return the context (B, T, H) before the output projection, and the probabilities (B, N, T, T)."""
+        prefix = f"bert/encoder/layer_{layer}/attention/self"
+        query, key, value = (dense(x, self.w, f"{prefix}/{name}") for name in ("query", "key", "value"))
         width = x.shape[-1] // self.heads  # D
         contexts, probabilities = [], []
         for head in range(self.heads):
@@ -70,13 +70,16 @@ class Bert:
         return np.concatenate(contexts, -1), np.stack(probabilities, 1)
 
     def block(self, x: np.ndarray, mask: np.ndarray, layer: int) -> np.ndarray:
-        at = f"bert/encoder/layer_{layer}"
+        prefix = f"bert/encoder/layer_{layer}"
         context, _ = self.attention(x, mask, layer)
         a = layer_norm(
-            dense(context, self.w, f"{at}/attention/output/dense") + x, self.w, f"{at}/attention/output", self.epsilon
+            dense(context, self.w, f"{prefix}/attention/output/dense") + x,
+            self.w,
+            f"{prefix}/attention/output",
+            self.epsilon,
         )
-        f = dense(self.act(dense(a, self.w, f"{at}/intermediate/dense")), self.w, f"{at}/output/dense")
-        return layer_norm(f + a, self.w, f"{at}/output", self.epsilon)
+        f = dense(self.act(dense(a, self.w, f"{prefix}/intermediate/dense")), self.w, f"{prefix}/output/dense")
+        return layer_norm(f + a, self.w, f"{prefix}/output", self.epsilon)
 
     def hidden_states(self, token_ids: np.ndarray, mask: np.ndarray, segment_ids: np.ndarray) -> list[np.ndarray]:
         states = [self.embed(token_ids, segment_ids)]
@@ -88,7 +91,11 @@ class Bert:
         return np.tanh(dense(sequence[:, 0], self.w, "bert/pooler/dense"))  # (B, H)
 
     def masked_lm_logits(self, sequence: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        x = np.stack([row[chosen] for row, chosen in zip(sequence, positions, strict=True)])  # (B, M, H)
-        at = "cls/predictions"
-        x = layer_norm(self.act(dense(x, self.w, f"{at}/transform/dense")), self.w, f"{at}/transform", self.epsilon)
-        return x @ self.w["bert/embeddings/word_embeddings"].T + self.w[f"{at}/output_bias"]  # (B, M, V)
+        x = np.stack(
+            [states[row_positions] for states, row_positions in zip(sequence, positions, strict=True)]
+        )  # (B, M, H)
+        prefix = "cls/predictions"
+        x = layer_norm(
+            self.act(dense(x, self.w, f"{prefix}/transform/dense")), self.w, f"{prefix}/transform", self.epsilon
+        )
+        return x @ self.w["bert/embeddings/word_embeddings"].T + self.w[f"{prefix}/output_bias"]  # (B, M, V)

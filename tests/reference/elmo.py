@@ -1,7 +1,7 @@
-"""ELMo in plain numpy, one sentence and one word at a time, from SPEC.md: no code is shared with the library.
+"""ELMo in plain NumPy, one sentence and one word at a time, written from SPEC.md; it shares no code with lmzoo.
 
-Weights are a dict of arrays named as in the released HDF5 files. Letters: T tokens with markers, W characters, E width
-of a character, F filters, P width of a word, D width of a memory.
+Weights are a dict of arrays named as in the released HDF5 files. Shapes: T tokens with markers, W characters,
+E character width, F filters, P word width, D memory width.
 """
 
 from __future__ import annotations
@@ -10,34 +10,32 @@ from typing import Any
 
 import numpy as np
 
+from tests.reference.left_to_right import sigmoid
+
 Weights = dict[str, np.ndarray]
 
 BOS, EOS, BOW, EOW, PAD = 256, 257, 258, 259, 260
 
 
 def word_row(symbols: bytes | list[int], width: int) -> np.ndarray:
-    """Ids of a word, shifted by one: 0 is for no token."""
+    """Return the character ids (width,) of a word, shifted by one, because 0 means no token."""
     row = np.full(width, PAD)
-    inside = list(symbols)[: width - 2]
-    row[: len(inside) + 2] = [BOW, *inside, EOW]
+    characters = list(symbols)[: width - 2]
+    row[: len(characters) + 2] = [BOW, *characters, EOW]
     return row + 1
 
 
 def sentence_rows(sentence: list[str], width: int) -> np.ndarray:
-    """(T - 2, W), or no rows."""
+    """Return the ids (T - 2, W) of a sentence's words."""
     return np.array([word_row(word.encode(), width) for word in sentence], int).reshape(-1, width)
 
 
 def batch_ids(sentences: list[list[str]], width: int, extra: int = 0) -> np.ndarray:
-    """int32 (B, longest + extra, W), zero at padding."""
+    """Return ids int32 (B, longest + extra, W), zero at padding."""
     ids = np.zeros((len(sentences), max(map(len, sentences)) + extra, width), "int32")
     for row, sentence in zip(ids, sentences, strict=True):
         row[: len(sentence)] = sentence_rows(sentence, width)
     return ids
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
 
 
 def clip(x: np.ndarray, limit: float | None) -> np.ndarray:
@@ -55,7 +53,7 @@ class Elmo:
                 self.w[table] = np.pad(self.w[table], [[1, 0], [0, 0]])
 
     def word(self, ids: np.ndarray) -> np.ndarray:
-        """(P,) from a word's characters (W,), or from its id."""
+        """Return the vector (P,) of a word, given its characters (W,) or its id."""
         if "embedding" in self.w:
             return self.w["embedding"][ids]
         x = self.w["char_embed"][ids]  # (W, E)
@@ -68,21 +66,21 @@ class Elmo:
             parts.append(act(np.array(scores)).max(0))
         y = np.concatenate(parts)  # (F,)
         for k in range(self.o["n_highway"]):
-            at = f"CNN_high_{k}"
-            gate = sigmoid(y @ self.w[f"{at}/W_carry"] + self.w[f"{at}/b_carry"])
-            changed = np.maximum(y @ self.w[f"{at}/W_transform"] + self.w[f"{at}/b_transform"], 0)
+            prefix = f"CNN_high_{k}"
+            gate = sigmoid(y @ self.w[f"{prefix}/W_carry"] + self.w[f"{prefix}/b_carry"])
+            changed = np.maximum(y @ self.w[f"{prefix}/W_transform"] + self.w[f"{prefix}/b_transform"], 0)
             y = gate * changed + (1 - gate) * y
         if "CNN_proj/W_proj" in self.w:
             y = y @ self.w["CNN_proj/W_proj"] + self.w["CNN_proj/b_proj"]
         return y
 
     def stack(self, direction: int, x: np.ndarray, state: list[Any] | None) -> tuple[list[np.ndarray], list[Any]]:
-        """Outputs (T, P) of each layer over `x` (T, P), in the order of reading, and each layer's last (c, m)."""
-        outputs, after = [], []
+        """Return each layer's outputs (T, P) for `x` (T, P), in reading order, and its final state (c, m)."""
+        outputs, states = [], []
         for layer in range(self.o["n_layers"]):
-            at = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            kernel, bias = self.w[f"{at}/W_0"], self.w[f"{at}/B"]
-            projection = self.w.get(f"{at}/W_P_0")
+            prefix = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            kernel, bias = self.w[f"{prefix}/W_0"], self.w[f"{prefix}/B"]
+            projection = self.w.get(f"{prefix}/W_P_0")
             memory_width, width = kernel.shape[1] // 4, kernel.shape[0] // 2
             c, m = state[layer] if state else (np.zeros(memory_width), np.zeros(width))
             ys = []
@@ -95,11 +93,11 @@ class Elmo:
                 ys.append(m + x_t if self.o["use_skip_connections"] and layer else m)
             x = np.array(ys)
             outputs.append(x)
-            after.append((c, m))
-        return outputs, after
+            states.append((c, m))
+        return outputs, states
 
     def sentence(self, words: np.ndarray, state: Any = None) -> tuple[np.ndarray, Any]:
-        """All layers (layers + 1, T, 2P) of one sentence given without markers, and the state of both directions."""
+        """Return all layers (layers + 1, T, 2P) of a sentence without markers, and the states of both directions."""
         if "embedding" in self.w:
             ids = [self.o["bos"], *words, self.o["eos"]]
         else:
@@ -113,23 +111,23 @@ class Elmo:
 
 
 def mix(layers: list[np.ndarray], scalars: list[float], gamma: float, norm: str | None = None) -> list[np.ndarray]:
-    """Mixes of a batch of sentences, each (layers + 1, T, 2P) with markers; the results (T - 2, 2P) have none."""
+    """Mix the layers of each sentence (layers + 1, T, 2P) in a batch; the results (T - 2, 2P) have no markers."""
     weights = np.exp(scalars) / np.exp(scalars).sum()
     mixed = [np.zeros_like(sentence[0, 1:-1]) for sentence in layers]
     for k, weight in enumerate(weights):
         mean, scale = 0.0, 1.0
         if norm:
             inside = slice(1, -1) if norm == "bilm_tf" else slice(None)
-            seen = np.concatenate([sentence[k, inside] for sentence in layers])
-            mean, epsilon = seen.mean(), {"bilm_tf": 1e-12, "allennlp": 1e-13}[norm]
-            scale = 1 / np.sqrt(seen.var() + epsilon)
+            values = np.concatenate([sentence[k, inside] for sentence in layers])
+            mean, epsilon = values.mean(), {"bilm_tf": 1e-12, "allennlp": 1e-13}[norm]
+            scale = 1 / np.sqrt(values.var() + epsilon)
         for sentence, total in zip(layers, mixed, strict=True):
             total += gamma * weight * (sentence[k, 1:-1] - mean) * scale
     return mixed
 
 
 def product_paths(config: Any) -> dict[str, str]:
-    """Name in a released file -> path of the product's weight."""
+    """Return a dict from names in a released file to paths of lmzoo's weights."""
     names = {}
     if config.vocabulary_size is None:
         names["char_embed"] = "bilm/encoder/embedding"
@@ -137,31 +135,31 @@ def product_paths(config: Any) -> dict[str, str]:
             names |= {f"CNN/W_cnn_{i}": f"bilm/encoder/kernel_{i}", f"CNN/b_cnn_{i}": f"bilm/encoder/bias_{i}"}
         for k in range(config.num_highway):
             for part in ("carry", "transform"):
-                ours = f"bilm/encoder/highway_{k}/{part}"
-                names |= {f"CNN_high_{k}/W_{part}": f"{ours}/kernel", f"CNN_high_{k}/b_{part}": f"{ours}/bias"}
+                target = f"bilm/encoder/highway_{k}/{part}"
+                names |= {f"CNN_high_{k}/W_{part}": f"{target}/kernel", f"CNN_high_{k}/b_{part}": f"{target}/bias"}
         if config.num_filters != config.projection_dim:
-            ours = "bilm/encoder/projection"
-            names |= {"CNN_proj/W_proj": f"{ours}/kernel", "CNN_proj/b_proj": f"{ours}/bias"}
+            target = "bilm/encoder/projection"
+            names |= {"CNN_proj/W_proj": f"{target}/kernel", "CNN_proj/b_proj": f"{target}/bias"}
     else:
         names["embedding"] = "bilm/token_embedding/embeddings"
     for layer in range(config.num_layers):
         for d, direction in enumerate(("forward", "backward")):
-            theirs, ours = f"RNN_{d}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", f"bilm/lstm_{layer}/{direction}"
-            names |= {f"{theirs}/W_0": f"{ours}_kernel", f"{theirs}/B": f"{ours}_bias"}
+            source, target = f"RNN_{d}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", f"bilm/lstm_{layer}/{direction}"
+            names |= {f"{source}/W_0": f"{target}_kernel", f"{source}/B": f"{target}_bias"}
             if config.lstm_dim != config.projection_dim:
-                names[f"{theirs}/W_P_0"] = f"{ours}_projection"
+                names[f"{source}/W_P_0"] = f"{target}_projection"
     return names
 
 
 def to_product(name: str, array: np.ndarray) -> np.ndarray:
-    """An array of a released file as the product stores it."""
+    """Convert an array of a released file to the form in which lmzoo stores it."""
     if name in ("char_embed", "embedding"):
         return np.pad(array, [[1, 0], [0, 0]])
     return array[0] if name.startswith("CNN/W_cnn") else array
 
 
 def from_product(name: str, array: np.ndarray) -> np.ndarray:
-    """The inverse of `to_product`."""
+    """Convert an array of lmzoo to the form of a released file."""
     if name in ("char_embed", "embedding"):
         assert not array[0].any()
         return array[1:]
@@ -169,7 +167,7 @@ def from_product(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def reference_of(backbone: Any, **changes: Any) -> Elmo:
-    """The reference with a backbone's weights and options; `changes` are wrong options on purpose."""
+    """Return the reference with a backbone's weights and options; `changes` replaces options, to make it differ."""
     config = backbone.config
     arrays = {weight.path: np.asarray(weight) for weight in backbone.weights}
     paths = product_paths(config)

@@ -13,22 +13,22 @@ import pytest
 def gradients(
     model: keras.Model, loss: Callable[[Any], Any], inputs: Any, training: bool = False
 ) -> dict[str, np.ndarray]:
-    """d loss(model(inputs)) / d weight for every trainable weight, by its path."""
+    """Return d loss(model(inputs)) / d weight for every trainable weight, by its path."""
     variables = model.trainable_variables
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         with tf.GradientTape() as tape:
             value = loss(model(inputs))
-        found = tape.gradient(value, [v.value for v in variables])
-        found = [tf.convert_to_tensor(g) if g is not None else None for g in found]  # embeddings give slices
+        arrays = tape.gradient(value, [v.value for v in variables])
+        arrays = [tf.convert_to_tensor(g) if g is not None else None for g in arrays]  # embeddings give slices
     elif keras.backend.backend() == "jax":
         import jax
 
-        others = [v.value for v in model.non_trainable_variables]
-        of_weights = jax.grad(lambda w: loss(model.stateless_call(w, others, inputs)[0]))
-        found = jax.jit(of_weights)([v.value for v in variables])
+        fixed = [v.value for v in model.non_trainable_variables]
+        gradient = jax.grad(lambda w: loss(model.stateless_call(w, fixed, inputs)[0]))
+        arrays = jax.jit(gradient)([v.value for v in variables])
     else:
         pytest.skip(f"no gradients on {keras.backend.backend()} here")
-    assert not [v.path for v, g in zip(variables, found, strict=True) if g is None]
-    return {v.path: np.asarray(g) for v, g in zip(variables, found, strict=True)}
+    assert not [v.path for v, g in zip(variables, arrays, strict=True) if g is None]
+    return {v.path: np.asarray(g) for v, g in zip(variables, arrays, strict=True)}

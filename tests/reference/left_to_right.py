@@ -1,4 +1,4 @@
-"""Recurrent cells and the feed-forward language model in numpy, written from the formulas of the papers."""
+"""Recurrent cells and the feed-forward language model in NumPy, written from the formulas of the papers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def sigmoid(x):
 
 
 def simple(x, w):
-    """Elman (1990): the hidden units see the input and their own last values."""
+    """Run Elman's network (1990), whose hidden units see the input and their own previous values."""
     width = w["recurrent_kernel"].shape[0]
     h, outputs = np.zeros((len(x), width)), []
     for t in range(x.shape[1]):
@@ -20,7 +20,7 @@ def simple(x, w):
 
 
 def gru(x, w):
-    """Cho et al. (2014), with the reset gate after the product of the hidden units, as cuDNN computes it."""
+    """Run the GRU of Cho et al. (2014) with cuDNN's reset gate, which follows the product of the hidden units."""
     width = w["recurrent_kernel"].shape[0]
     (wr, wu, wn), (ur, uu, un) = (np.split(w[name], 3, axis=1) for name in ("kernel", "recurrent_kernel"))
     br, bu, bn = np.split(w["bias"], 3)
@@ -35,7 +35,7 @@ def gru(x, w):
 
 
 def lstm(x, w):
-    """Hochreiter & Schmidhuber (1997) with the forget gate of Gers et al. (2000)."""
+    """Run the LSTM of Hochreiter & Schmidhuber (1997) with the forget gate of Gers et al. (2000)."""
     width = w["recurrent_kernel"].shape[0]
     (wi, wj, wf, wo), (ui, uj, uf, uo) = (np.split(w[name], 4, axis=1) for name in ("kernel", "recurrent_kernel"))
     bi, bj, bf, bo = np.split(w["bias"], 4)
@@ -54,10 +54,10 @@ CELLS = {"rnn": simple, "gru": gru, "lstm": lstm}
 
 
 def bengio(ids, w, window):
-    """Scores of the next word after the last of `ids` (T,): y = b + W x + U tanh(d + H x), Bengio et al. (2003).
+    """Score the word that follows `ids` (T,): y = b + W x + U tanh(d + H x), Bengio et al. (2003).
 
     `w` has the paper's matrices: C (V, m), H (h, (n-1)·m), d (h,), U (V, h), W (V, (n-1)·m) and b (V,).
-    The words of x are here in the order of the text, and zeros before its beginning.
+    Here x holds the words in the order of the text, with zeros before its beginning.
     """
     vectors = [np.zeros(w["C"].shape[1])] * window + [w["C"][i] for i in ids]
     x = np.concatenate(vectors[-window:])

@@ -1,24 +1,18 @@
-"""NumPy versions of the models for two texts, written from the papers' equations; they read one pair without padding.
+"""NumPy versions of the models for text pairs, written from the papers' equations, for one pair without padding.
 
-Letters in shape comments: a words of the first text, b words of the second, D width of a word, U width of an LSTM.
+Shapes: a words of the first text, b words of the second, D word width, U LSTM width.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def softmax(x, axis):
-    powers = np.exp(x - x.max(axis=axis, keepdims=True))
-    return powers / powers.sum(axis=axis, keepdims=True)
+from tests.reference.bert import softmax
+from tests.reference.left_to_right import sigmoid
 
 
 def lstm(weights, prefix, x):
-    """Outputs (a, U) of an LSTM whose gates are in Keras' order: input, forget, candidate, output."""
+    """Return the outputs (a, U) of an LSTM with gates in Keras' order: input, forget, candidate, output."""
     kernel, recurrent, bias = (weights[f"{prefix}/lstm_cell/{part}"] for part in ("kernel", "recurrent_kernel", "bias"))
     state = output = np.zeros(recurrent.shape[0])
     outputs = []
@@ -31,20 +25,20 @@ def lstm(weights, prefix, x):
 
 
 def bilstm(weights, prefix, x):
-    """Outputs (a, 2U) of LSTMs in both directions."""
+    """Return the outputs (a, 2U) of a bidirectional LSTM."""
     forward = lstm(weights, f"{prefix}/lstm/forward_lstm", x)
     backward = lstm(weights, f"{prefix}/lstm/backward_lstm", x[::-1])[::-1]
     return np.concatenate([forward, backward], axis=1)
 
 
 def esim(weights, first, second):
-    """Vector of a pair (Chen et al., 2017, eqs. 1 to 21)."""
+    """Return the vector of a pair (Chen et al., 2017, eqs. 1 to 21)."""
     a, b = bilstm(weights, "encoding", first), bilstm(weights, "encoding", second)
     scores = a @ b.T
     aligned = softmax(scores, axis=1) @ b, softmax(scores, axis=0).T @ a
     pooled = []
-    for own, other in zip((a, b), aligned, strict=True):
-        enhanced = np.concatenate([own, other, own - other, own * other], axis=1)
+    for encoded, attended in zip((a, b), aligned, strict=True):
+        enhanced = np.concatenate([encoded, attended, encoded - attended, encoded * attended], axis=1)
         projected = np.maximum(enhanced @ weights["projection/kernel"] + weights["projection/bias"], 0)
         composed = bilstm(weights, "composition", projected)
         pooled += [composed.mean(axis=0), composed.max(axis=0)]
@@ -58,7 +52,7 @@ def highway(weights, prefix, x):
 
 
 def attention_flow(weight, context, question):
-    """Vectors G of the context's words, from w of [h; u; h * u] (Seo et al., 2017, eqs. 1 to 3)."""
+    """Return the vectors G of the context's words, from w of [h; u; h * u] (Seo et al., 2017, eqs. 1 to 3)."""
     scores = np.array([[weight @ np.concatenate([h, u, h * u]) for u in question] for h in context])  # (b, a)
     attended = softmax(scores, axis=1) @ question
     summary = softmax(scores.max(axis=1), axis=0) @ context
@@ -66,7 +60,7 @@ def attention_flow(weight, context, question):
 
 
 def bidaf(weights, question, context):
-    """Logits of the start and the end at each word of the context (Seo et al., 2017, section 2)."""
+    """Return the start and end logits of each word of the context (Seo et al., 2017, section 2)."""
     texts = []
     for text in (question, context):
         for i in range(2):
@@ -79,7 +73,7 @@ def bidaf(weights, question, context):
     modeled = bilstm(weights, "modeling_1", bilstm(weights, "modeling_0", flow))
     end_modeled = bilstm(weights, "end_modeling", modeled)
     start, end = (
-        np.concatenate([flow, last], axis=1) @ weights[f"{name}_logits/kernel"]
-        for name, last in (("start", modeled), ("end", end_modeled))
+        np.concatenate([flow, modeled_words], axis=1) @ weights[f"{name}_logits/kernel"]
+        for name, modeled_words in (("start", modeled), ("end", end_modeled))
     )
     return np.concatenate([start, end], axis=1)

@@ -1,5 +1,6 @@
-"""What surrounds the model in BERT's code for SQuAD, in plain Python from its description: nothing is shared with the
-library. Contexts are split into words at spaces; pieces are WordPiece tokens, "##" before those that go on with a word.
+"""Preprocessing, answer ranking and scores of BERT's SQuAD code, in plain Python; it shares no code with lmzoo.
+
+Contexts are split into words at spaces. Pieces are WordPiece tokens; those that continue a word begin with "##".
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Span = tuple[int, int]
 
 
 def split_words(text: str) -> tuple[list[str], list[int]]:
-    """The words of a text, and for each character the index of its word (of the word before it, for a space)."""
+    """Return the words of a text and each character's word index; a space belongs to the word before it."""
     words: list[str] = []
     word_of: list[int] = []
     after_space = True
@@ -38,16 +39,16 @@ def split_words(text: str) -> tuple[list[str], list[int]]:
 
 
 def windows(total: int, room: int, stride: int) -> list[Span]:
-    """(first piece, number of pieces) of each window."""
-    found: list[Span] = []
+    """Return (first piece, number of pieces) of each window."""
+    spans: list[Span] = []
     start = 0
     while start < total:
         length = min(total - start, room)
-        found.append((start, length))
+        spans.append((start, length))
         if start + length == total:
             break
         start += min(length, stride)
-    return found
+    return spans
 
 
 def has_max_context(spans: list[Span], index: int, piece: int) -> bool:
@@ -64,28 +65,28 @@ def has_max_context(spans: list[Span], index: int, piece: int) -> bool:
 def label_pieces(
     context: str, text: str, start: int, tokenize: Callable[[str], list[str]]
 ) -> tuple[Span, list[str]] | None:
-    """First and last piece of an answer, narrowed from words to pieces, and all pieces; None if it is not there."""
+    """Return the first and last piece of an answer, and all pieces; None if the context does not hold the answer."""
     words, word_of = split_words(context)
     first, last = word_of[start], word_of[start + len(text) - 1]
     if " ".join(split_words(text)[0]) not in " ".join(words[first : last + 1]):
         return None
     pieces: list[str] = []
-    begins: list[int] = []
+    word_starts: list[int] = []
     for word in words:
-        begins.append(len(pieces))
+        word_starts.append(len(pieces))
         pieces += tokenize(word)
-    low = begins[first]
-    high = begins[last + 1] - 1 if last + 1 < len(words) else len(pieces) - 1
-    wanted = " ".join(tokenize(text))
+    low = word_starts[first]
+    high = word_starts[last + 1] - 1 if last + 1 < len(words) else len(pieces) - 1
+    answer = " ".join(tokenize(text))
     for new_low in range(low, high + 1):
         for new_high in range(high, new_low - 1, -1):
-            if " ".join(pieces[new_low : new_high + 1]) == wanted:
+            if " ".join(pieces[new_low : new_high + 1]) == answer:
                 return (new_low, new_high), pieces
     return (low, high), pieces
 
 
 def window_label(span: Span | None, window: Span, before: int) -> Span:
-    """What a window is trained on; `before` is the number of tokens in front of it in the row."""
+    """Return a window's label; `before` is the number of tokens in front of the window in its row."""
     start, length = window
     if span is None or span[0] < start or span[1] > start + length - 1:
         return (0, 0)
@@ -103,7 +104,7 @@ class Candidate(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The logits of a window, without padding, and where it is."""
+    """Logits of a window, without padding, and the number of tokens in front of it."""
 
     starts: list[float]
     ends: list[float]
@@ -122,7 +123,7 @@ def n_best(
     longest: int = 30,
     null: bool = False,
 ) -> tuple[list[Candidate], list[float], float]:
-    """The n-best list of an example, its probabilities, and the null score."""
+    """Return the n-best list of an example, its probabilities and the null score."""
     preliminary: list[Candidate] = []
     null_score = math.inf
     for index, (row, (start, length)) in enumerate(zip(rows, spans, strict=True)):
@@ -138,27 +139,27 @@ def n_best(
     if null:
         preliminary.append(Candidate(null_score, "", -1, -1))
     preliminary.sort(key=lambda candidate: candidate.score, reverse=True)
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for candidate in preliminary:
-        if len(found) >= n:
+        if len(candidates) >= n:
             break
         text = "" if candidate.first < 0 else text_of(candidate.first, candidate.last)
-        if (text or candidate.first < 0) and text not in {other.text for other in found}:
-            found.append(candidate._replace(text=text))
-    if null and "" not in {candidate.text for candidate in found}:
-        found.append(Candidate(null_score, "", -1, -1))
-    total = sum(math.exp(candidate.score - found[0].score) for candidate in found)
-    highest_score = found[0].score if found else 0.0
-    return found, [math.exp(candidate.score - highest_score) / total for candidate in found], null_score
+        if (text or candidate.first < 0) and text not in {chosen.text for chosen in candidates}:
+            candidates.append(candidate._replace(text=text))
+    if null and "" not in {candidate.text for candidate in candidates}:
+        candidates.append(Candidate(null_score, "", -1, -1))
+    total = sum(math.exp(candidate.score - candidates[0].score) for candidate in candidates)
+    highest_score = candidates[0].score if candidates else 0.0
+    return candidates, [math.exp(candidate.score - highest_score) / total for candidate in candidates], null_score
 
 
-def prediction(found: list[Candidate], null_score: float, threshold: float) -> str:
-    """The answer of SQuAD 2.0."""
-    best = next((candidate for candidate in found if candidate.text), None)
+def prediction(candidates: list[Candidate], null_score: float, threshold: float) -> str:
+    """Return the predicted answer for SQuAD 2.0, which is empty if the null score exceeds the threshold."""
+    best = next((candidate for candidate in candidates if candidate.text), None)
     return "" if best is None or null_score - best.score > threshold else best.text
 
 
-# === The text of an answer from its pieces alone ===
+# === Answer texts from pieces ===
 
 
 def is_punctuation(character: str) -> bool:
@@ -174,7 +175,7 @@ CJK = [
 
 
 def basic_tokens(text: str) -> list[str]:
-    """BERT's words, in lower case."""
+    """Split a text into BERT's words, in lowercase and without accents."""
     cleaned = ""
     for c in text:
         category = unicodedata.category(c)
@@ -203,20 +204,20 @@ def joined(pieces: list[str]) -> str:
 
 
 def realign(predicted: str, original: str) -> str:
-    """The part of `original`, whole words, that `predicted`, joined pieces, came from; all of it if that fails."""
+    """Return the part of `original` that `predicted`, joined pieces, came from, or all of `original` if unclear."""
     tokens = " ".join(basic_tokens(original))
-    at = tokens.find(predicted)
-    if at == -1:
+    first = tokens.find(predicted)
+    if first == -1:
         return original
-    after = at + len(predicted) - 1
+    last = first + len(predicted) - 1
     of_original = [i for i, c in enumerate(original) if c != " "]
     of_tokens = [i for i, c in enumerate(tokens) if c != " "]
     if len(of_original) != len(of_tokens):
         return original
-    place = dict(zip(of_tokens, of_original, strict=True))
-    if at not in place or after not in place:
+    original_index = dict(zip(of_tokens, of_original, strict=True))
+    if first not in original_index or last not in original_index:
         return original
-    return original[place[at] : place[after] + 1]
+    return original[original_index[first] : original_index[last] + 1]
 
 
 # === Scores ===
@@ -228,33 +229,33 @@ def normalize(text: str) -> str:
 
 
 def f1(predicted: str, gold: str) -> float:
-    ours, theirs = normalize(predicted).split(), normalize(gold).split()
-    if not ours or not theirs:
-        return float(ours == theirs)
-    same = sum((Counter(ours) & Counter(theirs)).values())
-    if same == 0:
+    predicted_words, gold_words = normalize(predicted).split(), normalize(gold).split()
+    if not predicted_words or not gold_words:
+        return float(predicted_words == gold_words)
+    common = sum((Counter(predicted_words) & Counter(gold_words)).values())
+    if common == 0:
         return 0.0
-    precision, recall = same / len(ours), same / len(theirs)
+    precision, recall = common / len(predicted_words), common / len(gold_words)
     return 2 * precision * recall / (precision + recall)
 
 
 def scores(predictions: list[str], golds: list[list[str]]) -> tuple[float, float]:
-    """Exact match and F1 of the official script of version 2.0, in percent."""
+    """Return exact match and F1 in percent, as the official script of version 2.0 computes them."""
     exact = total = 0.0
     for predicted, texts in zip(predictions, golds, strict=True):
-        wanted = [text for text in texts if normalize(text)] or [""]
-        exact += max(float(normalize(predicted) == normalize(text)) for text in wanted)
-        total += max(f1(predicted, text) for text in wanted)
+        gold_texts = [text for text in texts if normalize(text)] or [""]
+        exact += max(float(normalize(predicted) == normalize(text)) for text in gold_texts)
+        total += max(f1(predicted, text) for text in gold_texts)
     return 100 * exact / len(predictions), 100 * total / len(predictions)
 
 
 def best_threshold_score(nulls: list[float], best: list[float], answers: list[float], empty: list[float]) -> float:
-    """The highest mean score that any threshold gives, by trying one around each difference."""
+    """Return the highest mean score over all thresholds: one on each side of every score difference is tried."""
     differences = [null - score for null, score in zip(nulls, best, strict=True)]
-    tried = [d + step for d in differences for step in (-1e-6, 1e-6)]
+    thresholds = [d + step for d in differences for step in (-1e-6, 1e-6)]
 
     def mean(threshold: float) -> float:
         chosen = [e if d > threshold else a for d, a, e in zip(differences, answers, empty, strict=True)]
         return sum(chosen) / len(chosen)
 
-    return max(map(mean, tried))
+    return max(map(mean, thresholds))

@@ -1,4 +1,4 @@
-"""Tiny random BERTs with known weights: the bridge between the product's variables and published names."""
+"""Tiny random BERTs whose weights have the names of the first TensorFlow release, for comparison with references."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.models import BertBackbone, MaskedLM
 
-# Distinct primes (a width is heads * width of a head): swapped axes cannot pass.
+# Distinct primes (the hidden width is a product of two), so that swapped axes cannot pass.
 TINY = {
     "vocabulary_size": 131,
     "num_layers": 3,
@@ -23,7 +23,7 @@ TINY = {
 LENGTHS = (19, 7, 1)  # real tokens of the rows of `padded_batch`
 MASK_POSITIONS = np.array([[3, 11, 18], [1, 6, 0], [0, 0, 0]], "int32")
 
-# name in the first TensorFlow release -> path inside the product; `{}` is the number of the layer
+# Name in the first TensorFlow release -> path in lmzoo; `{}` is the number of the layer.
 ENCODER = {
     "bert/embeddings/word_embeddings": "embeddings/token_embedding/embeddings",
     "bert/embeddings/position_embeddings": "embeddings/position_embedding/embeddings",
@@ -62,7 +62,7 @@ MASKED_LM = {
 
 
 def randomise(model: keras.Model, seed: int = 17) -> None:
-    """Fills every weight; biases and normalizations too, which would hide mistakes at 0 and 1."""
+    """Fill every weight, including biases and normalization weights, whose values 0 and 1 would hide mistakes."""
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         center = 1.0 if weight.path.endswith("gamma") else 0.0
@@ -82,20 +82,20 @@ def tiny_masked_lm(seed: int = 17, **overrides: Any) -> MaskedLM:
 
 
 def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
-    """The arrays of a backbone or a masked LM by their published names, each used exactly once."""
+    """Return the arrays of a backbone or a masked LM by their published names, and check that all are named."""
     arrays = {weight.path: keras.ops.convert_to_numpy(weight.value) for weight in model.weights}
     layers = len({path.split("/")[0] for path in arrays if path.startswith("block_")})
     names = dict(ENCODER)
     for i in range(layers):
-        names |= {theirs.format(i): ours.format(i) for theirs, ours in BLOCK.items()}
+        names |= {published.format(i): path.format(i) for published, path in BLOCK.items()}
     if any(path.startswith("masked_lm_head") for path in arrays):
         names |= MASKED_LM
     assert sorted(names.values()) == sorted(arrays)
-    return {theirs: arrays[ours] for theirs, ours in names.items()}
+    return {published: arrays[path] for published, path in names.items()}
 
 
 def padded_batch(lengths: tuple[int, ...] = LENGTHS, width: int | None = None, seed: int = 23) -> dict[str, np.ndarray]:
-    """Rows of different lengths. What stands in the padding is arbitrary, as it must not matter."""
+    """Return features of rows with different lengths; padding holds random ids, which must not matter."""
     rng = np.random.default_rng(seed)
     shape = (len(lengths), width or max(lengths))
     mask = np.arange(shape[1]) < np.array(lengths)[:, None]
@@ -107,7 +107,7 @@ def padded_batch(lengths: tuple[int, ...] = LENGTHS, width: int | None = None, s
 
 
 def run(model: keras.Model, inputs: dict[str, np.ndarray]) -> Any:
-    """The model's outputs as arrays. (JAX compiles operation by operation outside `jit`, which takes far longer.)"""
+    """Return the model's outputs as arrays, compiled on JAX, which is far faster than one operation at a time."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -117,17 +117,17 @@ def run(model: keras.Model, inputs: dict[str, np.ndarray]) -> Any:
 
 
 def projections(model: keras.Model) -> list[np.ndarray]:
-    """The kernels of queries and values, with the updates of LoRA."""
+    """Return the kernels of queries and values, including LoRA updates."""
     return [to_numpy(layer.kernel) for layer in sublayers(model) if layer.name in ("query", "value")]
 
 
 def to_numpy(outputs: Any) -> Any:
-    """A structure of tensors as float arrays (bfloat16 as float32)."""
+    """Convert a structure of tensors to float32 arrays."""
     return keras.tree.map_structure(lambda t: keras.ops.convert_to_numpy(keras.ops.cast(t, "float32")), outputs)
 
 
 def difference(a: Any, b: Any) -> float:
-    """Largest absolute difference of two structures of arrays of equal shapes; NaN if there is one."""
+    """Return the largest absolute difference between two structures of arrays, or NaN if any value is NaN."""
     pairs = list(zip(keras.tree.flatten(a), keras.tree.flatten(b), strict=True))
     assert pairs
     assert [np.shape(x) for x, _ in pairs] == [np.shape(y) for _, y in pairs]
@@ -135,5 +135,5 @@ def difference(a: Any, b: Any) -> float:
 
 
 def relative_difference(a: Any, b: Any) -> float:
-    """`difference`, relative to the largest absolute value in `b`."""
+    """Return the largest absolute difference, divided by the largest absolute value in `b`."""
     return difference(a, b) / max(float(np.max(np.abs(x), initial=0.0)) for x in keras.tree.flatten(b))

@@ -1,8 +1,8 @@
-"""Saves small models of every family and task as this version of the library writes them: a promise to load them.
+"""Save small models of every family and task in the formats of this version, which all later versions must load.
 
-`python tests/saved_models/save.py` adds to `<version>/<family>.zip` beside this file what it lacks, and changes nothing
-else there. `test_saved_models.py` loads what all versions have written. Run it at a release, once the version is set,
-and with each new family or task.
+`python tests/saved_models/save.py` adds the missing models to `<version>/<family>.zip` beside this file, and changes
+nothing else there. `test_saved_models.py` loads the models of all versions. Run the script at a release, once the
+version is set, and after adding a family or a task.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lmzoo.testing import randomize, tiny_backbone, tiny_examples, tiny_preproce
 from lmzoo.testing.tiny import public_tasks
 
 HERE = Path(__file__).resolve().parent
-# Instead of what `Family.tiny` says, where a family has it: so that the files are small.
+# Replacements for fields of `Family.tiny`, so that the files are small.
 SMALLER = {
     "num_layers": 1, "num_groups": 1, "num_heads": 3, "hidden_dim": 6, "intermediate_dim": 7, "embedding_dim": 5,
     "lstm_dim": 7, "projection_dim": 3, "filters": ((1, 3), (2, 5)), "bucket_size": 5,
@@ -30,15 +30,15 @@ SMALLER = {
 }  # fmt: skip
 
 
-def smaller(family: Family) -> Family:
-    """The family with an even smaller `tiny`."""
+def shrink(family: Family) -> Family:
+    """Return the family with an even smaller `tiny`."""
     names = {field.name for field in dataclasses.fields(family.tiny)}
-    changes = {name: value for name, value in SMALLER.items() if name in names}
-    return dataclasses.replace(family, tiny=dataclasses.replace(family.tiny, **changes))
+    smaller_values = {name: value for name, value in SMALLER.items() if name in names}
+    return dataclasses.replace(family, tiny=dataclasses.replace(family.tiny, **smaller_values))
 
 
 def save_backbone(family: Family, folder: Path) -> None:
-    """Writes a backbone, what goes in and what comes out."""
+    """Save a backbone with example inputs and its outputs for them."""
     backbone, preprocessor = tiny_backbone(family), tiny_preprocessor(family)
     features = preprocessor(["good film !", "the plot was never dull ."])
     if backbone.reads_source:
@@ -50,7 +50,7 @@ def save_backbone(family: Family, folder: Path) -> None:
 
 
 def save_task(task_class: type[tasks.Task], family: Family, folder: Path) -> None:
-    """Writes a task, what it was asked and what it predicts. A classifier has been trained for a step."""
+    """Save a task with example inputs and its predictions; a classifier is trained for one step first."""
     task = tiny_task(task_class, family)
     randomize(task)
     x, y = tiny_examples(task, 5)
@@ -67,12 +67,12 @@ def main() -> None:
     target.mkdir(exist_ok=True)
     for family in families().values():
         with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(target / f"{family.name}.zip", "a") as archive:
-            there = set(archive.namelist())
-            if "Backbone.keras" not in there:
-                save_backbone(smaller(family), Path(folder))
+            stored = set(archive.namelist())
+            if "Backbone.keras" not in stored:
+                save_backbone(shrink(family), Path(folder))
             for task_class in public_tasks():
-                if task_class.supports(family) and f"{task_class.__name__}.keras" not in there:
-                    save_task(task_class, smaller(family), Path(folder))
+                if task_class.supports(family) and f"{task_class.__name__}.keras" not in stored:
+                    save_task(task_class, shrink(family), Path(folder))
             for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
                 archive.write(path, path.relative_to(folder), zipfile.ZIP_DEFLATED)
             added = [path.name for path in Path(folder).glob("*.keras")]

@@ -1,4 +1,4 @@
-"""Saved models are promises: files that any version wrote still load and predict the same."""
+"""Models that any earlier version has saved still load and predict the same."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ ARCHIVES = sorted(Path(__file__).parent.glob("*/*.zip"))
 TOLERANCE = 1e-5  # between backends and machines
 
 
-def saved():
-    """Every file of every version. `make test` reads each family's backbone, and each task on one family."""
-    stored = []
+def saved_models():
+    """Iterate over the models of all versions; each backbone is quick, and each task on one family."""
+    models_of_versions = []
     for path in ARCHIVES:
         with zipfile.ZipFile(path) as archive:
             names = (name.removesuffix(".keras") for name in archive.namelist() if name.endswith(".keras"))
-            stored += [(path.parent.name, name, path) for name in names]
-    for number, ((version, name), same) in enumerate(groupby(sorted(stored), key=lambda item: item[:2])):
-        paths = [path for *_, path in same]
+            models_of_versions += [(path.parent.name, name, path) for name in names]
+    for number, ((version, name), group) in enumerate(groupby(sorted(models_of_versions), key=lambda item: item[:2])):
+        paths = [path for *_, path in group]
         for path in paths:
             slow = name != "Backbone" and path is not paths[number % len(paths)]
             yield pytest.param(path, name, id=f"{version}-{path.stem}-{name}", marks=[pytest.mark.slow] * slow)
@@ -34,7 +34,7 @@ def saved():
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory):
-    """Unpacks an archive once and returns its folder."""
+    """Return a function that unpacks an archive, once, and returns its directory."""
     folders = {}
 
     def unpack(path):
@@ -47,36 +47,37 @@ def unpacked(tmp_path_factory):
     return unpack
 
 
-def check(actual, expected):
+def assert_close(actual, expected):
     for a, b in zip(keras.tree.flatten(actual), expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 @pytest.mark.filterwarnings("ignore:.* hold no (<mask>|.MASK.):lmzoo.text.TextWarning")
-@pytest.mark.parametrize(("archive", "name"), list(saved()))
+@pytest.mark.parametrize(("archive", "name"), list(saved_models()))
 def test_old_files_predict_the_same(archive, name, unpacked):
     folder = unpacked(archive)
     with np.load(folder / f"{name}.npz") as stored:
         arrays = dict(stored)
     expected = [arrays.pop(f"arr_{i}") for i in range(sum(key.startswith("arr_") for key in arrays))]
-    file, preset = keras.saving.load_model(folder / f"{name}.keras"), getattr(models, name).from_preset(folder / name)
-    for model in (file, preset):
+    from_file = keras.saving.load_model(folder / f"{name}.keras")
+    from_preset = getattr(models, name).from_preset(folder / name)
+    for model in (from_file, from_preset):
         model.run_eagerly = keras.backend.backend() == "tensorflow"  # faster for models this small
         if name == "Backbone":
-            check(model.predict_on_batch(arrays), expected)
+            assert_close(model.predict_on_batch(arrays), expected)
         else:
             x = ast.literal_eval((folder / f"{name}.txt").read_text("utf-8"))
-            check(model.predict(x, verbose=0), expected)
+            assert_close(model.predict(x, verbose=0), expected)
     if name == "TextClassifier":
-        assert int(file.optimizer.iterations) == 1
+        assert int(from_file.optimizer.iterations) == 1
 
 
-def test_every_family_and_task_is_there():
-    kept = {(path.stem, name) for path, name in (parameter.values for parameter in saved())}
+def test_every_family_and_task_is_saved():
+    stored = {(path.stem, name) for path, name in (parameter.values for parameter in saved_models())}
     for family in families().values():
         for name in models.__all__:
             task = getattr(models, name)
             if isinstance(task, type) and issubclass(task, models.Task) and task is not models.Task:
-                assert not task.supports(family) or (family.name, name) in kept, (
+                assert not task.supports(family) or (family.name, name) in stored, (
                     "run tests/saved_models/save.py, which saves what is missing"
                 )
