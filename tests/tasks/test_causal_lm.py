@@ -225,7 +225,7 @@ def test_long_texts_are_scored_in_windows():
         (lambda m: tiny_backbone(BERT).call_with_cache(None, [], 0), ValueError, "This BertBackbone is not causal"),
     ],
 )
-def test_errors(model, call, error, message):
+def test_errors_of_texts_and_models(model, call, error, message):
     with pytest.raises(error, match=message):
         call(model)
 

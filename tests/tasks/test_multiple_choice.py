@@ -11,7 +11,7 @@ import pytest
 
 from lmzoo.models import MultipleChoice, TextRegressor
 from lmzoo.registry.family import families
-from lmzoo.testing import tiny_examples, tiny_task
+from lmzoo.testing import tiny_task
 from lmzoo.text import TextWarning
 from lmzoo.training import AdamW
 
@@ -51,20 +51,6 @@ def test_logits_are_scores_of_pairs(family):
         expected = regressor.score([(prompt, choice) for choice in choices])
         np.testing.assert_allclose(row[: len(choices)], expected, rtol=1e-5, atol=1e-6)
         assert (row[len(choices) :] == MISSING_CHOICE_LOGIT).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["bert", "elmo"])
-def test_scores_do_not_depend_on_other_examples_and_the_order_of_choices(family):
-    task = tiny_task(MultipleChoice, families()[family])
-    x, _ = tiny_examples(task, 9)
-    logits = task.predict(x, verbose=0)
-    for (prompt, choices), row in zip(x, logits, strict=True):
-        single_logits = task.predict([(prompt, choices[::-1])], verbose=0)
-        assert single_logits.shape == (1, len(choices))
-        np.testing.assert_allclose(single_logits[0, ::-1], row[: len(choices)], rtol=1e-5, atol=1e-6)
-    columns = [prompt for prompt, _ in x], [choices for _, choices in x]
-    np.testing.assert_array_equal(task.predict(columns, verbose=0), logits)
 
 
 @pytest.mark.slow

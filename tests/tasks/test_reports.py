@@ -184,21 +184,6 @@ def test_a_report_has_the_scores_of_evaluate_and_of_the_answers(name, make_examp
     assert sum(line == "" for line in lines) == len(report.tables)
 
 
-@pytest.mark.slow
-def test_names_and_numbers_of_classes_give_equal_reports(make_examples):
-    task, x, y = make_examples("TextClassifier")
-    reports = [
-        task.report(x, labels, verbose=0) for labels in (y, [task.labels[k] for k in y], y.astype("float"), list(y))
-    ]
-    assert all(report == reports[0] for report in reports)
-    assert [row[-1] for row in reports[0].tables["classes"][1]] == [3, 2, 2]
-    task, x, y = make_examples("TextClassifier", multi_label=True)
-    sets = [[0, 2], [], [1]] * 2 + [[2]]
-    flags = np.array([[k in of_text for k in range(3)] for of_text in sets], "int32")
-    named = [[task.labels[k] for k in of_text] for of_text in sets]
-    assert task.report(x, sets, verbose=0) == task.report(x, flags, verbose=0) == task.report(x, named, verbose=0)
-
-
 def test_words_without_a_label_do_not_count(make_examples):
     task, x, y = make_examples("TokenClassifier")
     words = [text.split() for text in x]

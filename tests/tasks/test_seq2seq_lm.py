@@ -196,21 +196,6 @@ def test_each_side_has_its_own_model_of_one_vocabulary():
         assert [[side.id_to_token(i) for i in ids] for ids in side.tokenize(texts)] == expected
 
 
-@pytest.mark.tf_only
-def test_the_tokenizer_gives_the_same_tokens_in_graphs():
-    import tensorflow as tf
-
-    from lmzoo.text.graphs import graph_detokenizer, graph_tokenizer
-
-    model = train_joint_tokenizer(GERMAN, ENGLISH, 60)
-    tokenizer = MarianTokenizer(model.model, None, [*model.vocabulary, ">>deu<<"])
-    texts = [*GERMAN, *ENGLISH, *UNUSUAL]
-    ids = tokenizer.tokenize(texts)
-    assert graph_tokenizer(tokenizer)(tf.constant(texts)).to_list() == ids
-    detokenized = graph_detokenizer(tokenizer)(tf.ragged.constant(ids, dtype="int32")).numpy()
-    assert [text.decode() for text in detokenized] == [tokenizer.detokenize(of_text) for of_text in ids]
-
-
 WRONG_FILES = {
     "not a model": ({"source": b"no", "vocabulary": ["<pad>", "<unk>", "</s>"]}, "is not a SentencePiece model"),
     "no padding": ({"source": b"", "vocabulary": ["<unk>", "</s>"]}, "lacks the special tokens <pad>"),

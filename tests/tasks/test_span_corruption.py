@@ -131,8 +131,8 @@ def test_files_restore_the_setting(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_streams_of_documents(model):
-    """They are packed batch by batch, so the number of sequences is not known before."""
+def test_streams_of_documents_are_packed_batch_by_batch(model):
+    """So the number of sequences is not known before."""
     from lmzoo.data import stream
 
     rows = [{"text": " ".join(document) if isinstance(document, list) else document} for document in DOCUMENTS]

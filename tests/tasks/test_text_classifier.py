@@ -254,7 +254,7 @@ def test_classify_ranks_the_labels(tiny):
     assert task.classify([]) == []
 
 
-def test_classes_without_names(tiny):
+def test_classes_without_names_are_numbered(tiny):
     task = TextClassifier(tiny.backbone(), tiny.preprocessor(), num_classes=3)
     assert {answer["label"] for answer in task.classify(["good film"], top_k=3)[0]} == {"0", "1", "2"}
     task.fit(["good", "bad", "dull"], [2, 0, 1], verbose=0)
@@ -393,13 +393,13 @@ def test_a_dataset_needs_examples_and_labels(task, strings_dataset):
         task.fit(strings_dataset(TEXTS))
 
 
-def test_empty_evaluation_and_prediction(task):
+def test_predict_but_not_evaluate_takes_no_texts(task):
     assert task.predict([], verbose=0).shape == (0, 3)
     with pytest.raises(ValueError, match="no examples"):
         task.evaluate([], [], verbose=0)
 
 
-def test_sequence_length_exceeds_the_models_positions(tiny):
+def test_sequence_length_must_fit_the_models_positions(tiny):
     with pytest.raises(ValueError, match="positions for 41 tokens"):
         TextClassifier(tiny.backbone(), tiny.preprocessor(43), num_classes=2)
     task = tiny.classifier()
@@ -408,7 +408,7 @@ def test_sequence_length_exceeds_the_models_positions(tiny):
         task.predict(["good"])
 
 
-def test_token_features_exceed_the_models_positions(tiny):
+def test_token_features_must_fit_the_models_positions(tiny):
     ids = np.full((2, 43), 7, "int32")
     features = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
     with pytest.raises(
@@ -417,7 +417,7 @@ def test_token_features_exceed_the_models_positions(tiny):
         tiny.classifier().predict(features, verbose=0)
 
 
-def test_vocabulary_exceeds_the_models_embeddings(tiny):
+def test_the_vocabulary_must_fit_the_models_embeddings(tiny):
     preprocessor = tiny.preprocessor()
     preprocessor.tokenizer = WordPieceTokenizer([*preprocessor.tokenizer.vocabulary, "more"])
     with pytest.raises(ValueError, match="21 tokens, but the model has embeddings for 20") as error:
@@ -456,7 +456,7 @@ def test_a_backbone_with_one_segment_accepts_segment_ids(tiny):
     TextClassifier(BertBackbone.from_config(config), tiny.preprocessor(), num_classes=2)
 
 
-def test_words_exceed_the_models_characters():
+def test_words_must_fit_the_models_characters():
     packing, backbone = families()["elmo"].packing, tiny_backbone(families()["elmo"], max_characters=43)
     with pytest.raises(ValueError, match="of the CharacterTokenizer is 47, but that of the ElmoBackbone is 43"):
         TextClassifier(backbone, Preprocessor(CharacterTokenizer(47), packing, 7), num_classes=2)
@@ -565,7 +565,7 @@ def test_a_loss_given_by_name_takes_logits(tiny, loss, loss_class):
         ("balanced", TypeError, "must be a dict"),
     ],
 )
-def test_wrong_class_weights(named, steps, class_weight, error, message):
+def test_errors_of_class_weights(named, steps, class_weight, error, message):
     with pytest.raises(error, match=message):
         named.fit(TEXTS, ["bad", "good", "bad"], class_weight=class_weight, callbacks=[steps], verbose=0)
     assert steps.count == 0

@@ -72,15 +72,13 @@ def test_pooling_is_numpys_over_each_text_alone(name, pooling):
         with pytest.raises(ValueError, match="no first token that represents the text"):
             make(name, pooling=pooling)
         return
-    unscaled_task, task = make(name, pooling=pooling, normalize=False), make(name, pooling=pooling)
+    raw_task, task = make(name, pooling=pooling, normalize=False), make(name, pooling=pooling)
     expected = []
     for text in TEXTS:
-        features = {k: keras.ops.convert_to_tensor(v) for k, v in unscaled_task.preprocessor([text]).items()}
-        (states,) = keras.ops.convert_to_numpy(
-            unscaled_task.backbone(features)["sequence_output"]
-        )  # (T, H), no padding
+        features = {k: keras.ops.convert_to_tensor(v) for k, v in raw_task.preprocessor([text]).items()}
+        (states,) = keras.ops.convert_to_numpy(raw_task.backbone(features)["sequence_output"])  # (T, H), no padding
         expected.append(REFERENCE_POOLINGS[pooling](states))
-    vectors, unit_vectors = unscaled_task.embed(TEXTS), task.embed(TEXTS, batch_size=3)
+    vectors, unit_vectors = raw_task.embed(TEXTS), task.embed(TEXTS, batch_size=3)
     np.testing.assert_allclose(vectors, expected, rtol=1e-5, atol=1e-5)
     assert vectors.dtype == unit_vectors.dtype == "float32"
     lengths = np.linalg.norm(expected, axis=1, keepdims=True)
@@ -129,7 +127,7 @@ def test_a_prompt_is_put_before_each_text():
 
 
 @pytest.mark.slow
-def test_a_prompt_before_words():
+def test_a_prompt_is_put_before_words():
     task, plain = make("elmo", prompts={"it": "good film "}, default_prompt="it"), make("elmo")
     np.testing.assert_array_equal(
         task.embed([["a", "b"], "a b", []]), plain.embed([["good", "film", "a", "b"], "good film a b", "good film"])

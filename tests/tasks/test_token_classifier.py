@@ -372,7 +372,7 @@ def test_encoded_texts_take_labels_of_words_or_tokens(task):
         ),
     ],
 )
-def test_datasets_of_words(tiny, equal, batch_size):
+def test_datasets_of_words_are_read_like_lists(tiny, equal, batch_size):
     tf = pytest.importorskip("tensorflow")
     words = [["films", "was", "the"], ["dull", "film"][: 2 - equal] * (1 + 2 * equal), ["plot"] * 3]
     y = [[1, 0, 4], [0, 1, 3][: len(words[1])], [2, 0, 0]]

@@ -86,7 +86,7 @@ def test_errors_of_unequal_and_empty_arrays(tiny, words):
         tiny.classifier().fit(features, labels, validation_split=0.99, verbose=0)
 
 
-def test_weights_of_several_outputs():
+def test_weights_of_several_outputs_must_match_the_labels():
     x, y = {"a": np.zeros((5, 3))}, {"b": np.arange(5), "c": np.ones((5, 2))}
     batch = next(ArrayBatches((x, y, np.arange(5.0)), 2).batches())
     assert batch[2]["b"].tolist() == batch[2]["c"].tolist() == [0, 1]

@@ -115,7 +115,7 @@ def test_validation_split_keeps_the_weights(task):
     assert history["val_loss"][0] == pytest.approx(held_out[0], abs=1e-5)  # no weights of classes, as in Keras
 
 
-def test_class_weight(task):
+def test_class_weight_multiplies_the_weights_of_words(task):
     expected = compute_scores(task, TEXTS, TAGS, weights_by_class(TAGS))
     history = fit_one_batch(task, TEXTS, TAGS, class_weight=CLASS_WEIGHT, validation_data=(TEXTS, TAGS))
     assert (history["loss"][0], history["accuracy"][0]) == pytest.approx(expected, abs=1e-5)
