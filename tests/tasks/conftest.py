@@ -87,6 +87,18 @@ def strings_dataset():
     return tf.data.Dataset.from_tensor_slices
 
 
+@pytest.fixture
+def save_and_load(tmp_path):
+    """Return a function that saves a task as a `.keras` file and as a preset, and loads both."""
+
+    def make_clones(task):
+        task.save(tmp_path / "task.keras")
+        task.save_to_preset(tmp_path / "preset")
+        return keras.saving.load_model(tmp_path / "task.keras"), type(task).from_preset(tmp_path / "preset")
+
+    return make_clones
+
+
 class Steps(keras.callbacks.Callback):
     """Counter of training steps."""
 
@@ -101,3 +113,19 @@ class Steps(keras.callbacks.Callback):
 @pytest.fixture
 def steps():
     return Steps()
+
+
+@pytest.fixture
+def assert_refused(steps):
+    """Return a function that checks that a task refuses data before the first step, also as validation data."""
+
+    def check(task, data, valid_data, error, message):
+        with pytest.raises(error, match=message):
+            task.fit(*data, callbacks=[steps], verbose=0)
+        with pytest.raises(error, match=f"In `validation_data`: .*{message}"):
+            task.fit(*valid_data, validation_data=data, callbacks=[steps], verbose=0)
+        with pytest.raises(error, match=message):
+            task.evaluate(*data, verbose=0)
+        assert steps.count == 0
+
+    return check

@@ -82,11 +82,9 @@ def test_many_texts_are_tagged_in_parts(task, tiny, monkeypatch):
 
 
 @pytest.mark.slow
-def test_files_restore_the_tags(task, tmp_path):
+def test_files_restore_the_tags(task, save_and_load):
     randomize(task)
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for clone in (keras.saving.load_model(tmp_path / "task.keras"), TokenClassifier.from_preset(tmp_path / "preset")):
+    for clone in save_and_load(task):
         assert clone.crf
         assert clone.tag(TEXTS) == task.tag(TEXTS)
 

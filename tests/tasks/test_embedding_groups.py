@@ -223,13 +223,11 @@ def test_compiled_mini_batches_train_like_the_whole_batch(name, weights_of):
 # === Files and errors ===
 
 
-def test_settings_are_saved_with_the_model(tmp_path):
+def test_settings_are_saved_with_the_model(save_and_load, tmp_path):
     settings = {"pooling": "max", "normalize": False, "objective": "angle", "temperature": 0.5, "prompts": PROMPTS}
     settings |= {"pair_prompts": ["query", None], "matryoshka_widths": [5, 3], "mini_batch_size": 4}
     task = make(**settings)
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for clone in (keras.saving.load_model(tmp_path / "task.keras"), TextEmbedder.from_preset(tmp_path / "preset")):
+    for clone in save_and_load(task):
         assert {name: getattr(clone, name) for name in settings} == settings
         scores = clone.evaluate((FIRSTS, SECONDS), LABELS, verbose=0)
         assert scores == pytest.approx(task.evaluate((FIRSTS, SECONDS), LABELS, verbose=0), rel=1e-6)

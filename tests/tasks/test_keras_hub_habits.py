@@ -210,15 +210,13 @@ def test_seq2seq_generates_from_token_ids(eager):
 # === The start token ===
 
 
-def test_a_start_token_before_each_prompt(model, tmp_path):
+def test_a_start_token_before_each_prompt(model, save_and_load):
     task = CausalLM(model.backbone, model.preprocessor, max_new_tokens=11, add_start_token=True)
     plain = model.generate(PROMPTS)
     started = model.generate([f"<|endoftext|>{prompt}" for prompt in PROMPTS])
     assert task.generate(PROMPTS) == started != plain
     assert task.generate("") == model.generate("")  # an empty prompt already becomes the start token
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for loaded in (keras.saving.load_model(tmp_path / "task.keras"), CausalLM.from_preset(tmp_path / "preset")):
+    for loaded in save_and_load(task):
         assert loaded.add_start_token
     loaded.add_start_token = False
     assert loaded.generate(PROMPTS) == plain

@@ -126,14 +126,8 @@ def test_large_logits_do_not_overflow(task, monkeypatch):
         (np.where(MATRIX, 0.5, 0), ValueError, "Label 0.5 at position 0 is neither 0 nor 1"),
     ],
 )
-def test_errors_come_before_the_first_step(task, steps, y, error, message):
-    with pytest.raises(error, match=message):
-        task.fit(TEXTS, y, callbacks=[steps], verbose=0)
-    with pytest.raises(error, match=f"In `validation_data`: .*{message}"):
-        task.fit(TEXTS, SETS, validation_data=(TEXTS, y), callbacks=[steps], verbose=0)
-    with pytest.raises(error, match=message):
-        task.evaluate(TEXTS, y, verbose=0)
-    assert steps.count == 0
+def test_errors_come_before_the_first_step(task, assert_refused, y, error, message):
+    assert_refused(task, (TEXTS, y), (TEXTS, SETS), error, message)
 
 
 @pytest.mark.slow
@@ -158,13 +152,11 @@ def test_options_of_single_label_classifiers_are_refused(tiny, task, steps):
 
 
 @pytest.mark.slow
-def test_files_restore_the_setting_and_the_answers(tiny, tmp_path):
+def test_files_restore_the_setting_and_the_answers(tiny, save_and_load):
     task = build(tiny, wide=0.7)
     task.fit(TEXTS, SETS, verbose=0)
     expected = task.classify(TEXTS)
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for loaded in (keras.saving.load_model(tmp_path / "task.keras"), TextClassifier.from_preset(tmp_path / "preset")):
+    for loaded in save_and_load(task):
         assert loaded.multi_label
         assert isinstance(loaded.loss, keras.losses.BinaryCrossentropy)
         for row, answers in zip(expected, loaded.classify(TEXTS), strict=True):

@@ -96,14 +96,8 @@ def test_choose_ranks_the_choices(task):
         (np.eye(3, 4), ValueError, r"one choice for each example, got labels of shape \(3, 4\)"),
     ],
 )
-def test_errors_of_labels_come_before_the_first_step(task, steps, labels, error, message):
-    with pytest.raises(error, match=message):
-        task.fit(EXAMPLES, labels, callbacks=[steps], verbose=0)
-    with pytest.raises(error, match=message):
-        task.evaluate(EXAMPLES, labels, verbose=0)
-    with pytest.raises(error, match=message):
-        task.fit(EXAMPLES, LABELS, validation_data=(EXAMPLES, labels), callbacks=[steps], verbose=0)
-    assert steps.count == 0
+def test_errors_of_labels_come_before_the_first_step(task, assert_refused, labels, error, message):
+    assert_refused(task, (EXAMPLES, labels), (EXAMPLES, LABELS), error, message)
 
 
 def test_errors_of_examples_come_before_the_first_step(task, steps):

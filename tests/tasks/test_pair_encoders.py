@@ -47,7 +47,7 @@ def test_single_texts_are_refused(classifier):
 
 
 @pytest.mark.parametrize("cls", EXAMPLES)
-def test_all_weights_are_trained_and_saved(cls, tmp_path):
+def test_all_weights_are_trained_and_saved(cls, save_and_load):
     task = build(cls)
     before = [np.array(variable) for variable in task.trainable_variables]
     x, y = EXAMPLES[cls]
@@ -58,9 +58,7 @@ def test_all_weights_are_trained_and_saved(cls, tmp_path):
     ]
     assert unchanged == []
     expected = task.predict(x, verbose=0)
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for loaded in (keras.saving.load_model(tmp_path / "task.keras"), cls.from_preset(tmp_path / "preset")):
+    for loaded in save_and_load(task):
         np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, atol=1e-6)
         for weight, saved in zip(loaded.weights, task.weights, strict=True):
             np.testing.assert_array_equal(np.array(weight), np.array(saved), err_msg=weight.path)

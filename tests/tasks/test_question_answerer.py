@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import warnings
 
-import keras
 import numpy as np
 import pytest
 
@@ -128,14 +127,8 @@ def test_top_k_must_be_positive(task, top_k):
         ([("film " * 15, "good")], [None], ValueError, "question of example 0 has 15 tokens; .* `max_question_length`"),
     ],
 )
-def test_errors_come_before_the_first_step(task, steps, x, y, error, message):
-    with pytest.raises(error, match=message):
-        task.fit(x, y, callbacks=[steps], verbose=0)
-    with pytest.raises(error, match=message):
-        task.fit(PAIRS, GOLDS, validation_data=(x, y), callbacks=[steps], verbose=0)
-    assert steps.count == 0
-    with pytest.raises(error, match=message):
-        task.evaluate(x, y, verbose=0)
+def test_errors_come_before_the_first_step(task, assert_refused, x, y, error, message):
+    assert_refused(task, (x, y), (PAIRS, GOLDS), error, message)
 
 
 @pytest.mark.parametrize("y", [[[0, 1]], np.zeros((1, 3), int), np.array([[0.0, 1.0]]), np.array([[-1, 0]])])
@@ -281,7 +274,7 @@ def test_thresholds_decide_on_no_answer(tiny):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_fit_null_threshold_sets_and_saves_the_best_one(tiny, tmp_path):
+def test_fit_null_threshold_sets_and_saves_the_best_one(tiny, save_and_load):
     task = build(tiny)
     rng = random.Random(3)
     words = tiny.words[:4]  # articles do not count in answers
@@ -304,9 +297,7 @@ def test_fit_null_threshold_sets_and_saves_the_best_one(tiny, tmp_path):
     assert f1(best_threshold) == pytest.approx(100)
     assert max(f1(1e9), f1(-1e9)) < 99
     task.null_score_threshold = best_threshold
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for clone in (keras.saving.load_model(tmp_path / "task.keras"), QuestionAnswerer.from_preset(tmp_path / "preset")):
+    for clone in save_and_load(task):
         assert clone.null_score_threshold == best_threshold
         assert clone.doc_stride == 3
         assert agree(clone.answer(pairs), task.answer(pairs))

@@ -93,16 +93,14 @@ def test_a_custom_optimizer_loss_and_metrics_are_restored(tiny, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", ["backbone", "embeddings"])
-def test_frozen_layers_stay_frozen(tiny, tmp_path, frozen):
+def test_frozen_layers_stay_frozen(tiny, save_and_load, frozen):
     task = tiny.classifier()
     layer = task.backbone if frozen == "backbone" else task.backbone.embeddings
     layer.trainable = False
     task.compile()
     expected = [v.path for v in task.trainable_variables]
     assert 0 < len(expected) < len(tiny.classifier().trainable_variables)
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for loaded in (keras.saving.load_model(tmp_path / "task.keras"), type(task).from_preset(tmp_path / "preset")):
+    for loaded in save_and_load(task):
         assert [v.path for v in loaded.trainable_variables] == expected
         assert loaded.backbone.get_config() == task.backbone.get_config()
 

@@ -90,11 +90,8 @@ def test_weights_enter_the_loss_and_the_correlation(tiny, task):
         (np.ones((3, 2)), ValueError, r"one number for each text, got labels of shape \(3, 2\)"),
     ],
 )
-def test_errors_come_before_the_first_step(tiny, task, steps, labels, error, message):
-    with pytest.raises(error, match=message):
-        task.fit(TEXTS, labels, callbacks=[steps], verbose=0)
-    with pytest.raises(error, match=message):
-        task.evaluate(TEXTS, labels, verbose=0)
+def test_errors_come_before_the_first_step(tiny, task, steps, assert_refused, labels, error, message):
+    assert_refused(task, (TEXTS, labels), (TEXTS, [0, 1, 2]), error, message)
     with pytest.raises(error, match=message):
         task.fit(tiny.preprocessor()(TEXTS), labels, callbacks=[steps], verbose=0)
     assert steps.count == 0

@@ -259,12 +259,8 @@ def test_separate_words_have_the_tokens_of_the_text(family):
         ("films", [["O"]], TypeError, "one string"),
     ],
 )
-def test_errors_before_the_first_step(task, steps, texts, labels, error, message):
-    with pytest.raises(error, match=message):
-        task.fit(texts, labels, callbacks=[steps], verbose=0)
-    with pytest.raises(error, match=f"In `validation_data`: .*{message}"):
-        task.fit([["dull"]], [["O"]], validation_data=(texts, labels), callbacks=[steps], verbose=0)
-    assert steps.count == 0
+def test_errors_come_before_the_first_step(task, assert_refused, texts, labels, error, message):
+    assert_refused(task, (texts, labels), ([["dull"]], [["O"]]), error, message)
 
 
 def test_token_features_take_labels_of_tokens(tiny):

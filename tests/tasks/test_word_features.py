@@ -57,13 +57,11 @@ def test_words_are_looked_up_without_case_unless_both_spellings_exist():
 @pytest.mark.parametrize(
     ("cls", "arguments"), [(TextClassifier, {"pooling": "mean"}), (TokenClassifier, {"encoder": "bilstm", "crf": True})]
 )
-def test_files_contain_the_vectors(cls, arguments, tmp_path):
+def test_files_contain_the_vectors(cls, arguments, save_and_load):
     task = build(cls, "static_words", **arguments)
     texts = [" ".join(words) for words in TEXTS]
     expected = task.predict(texts, verbose=0)
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for loaded in (keras.saving.load_model(tmp_path / "task.keras"), cls.from_preset(tmp_path / "preset")):
+    for loaded in save_and_load(task):
         np.testing.assert_allclose(loaded.predict(texts, verbose=0), expected, atol=1e-6)
         assert loaded.get_config() == task.get_config()
         np.testing.assert_array_equal(compute_word_features(loaded, TEXTS)[0], look_up_vectors(TEXTS))
