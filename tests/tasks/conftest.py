@@ -1,4 +1,4 @@
-"""Tiny models on a tiny vocabulary, and texts to go with them."""
+"""Fixtures for tests of tasks: tiny models with a tiny vocabulary, and texts for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LENGTH = 37  # `sequence_length` of the preprocessors
 
 
 class Tiny:
-    """Builds what the tests need; the same arguments give the same weights."""
+    """Builder of tiny models and texts; the same arguments give the same weights."""
 
     words = WORDS
     limit = LIMIT
@@ -52,7 +52,7 @@ class Tiny:
         return task
 
     def texts(self, count=16, longest=6, seed=5):
-        """Texts of two to `longest` words, each one token; up to 6 words give rows of at most 8 tokens."""
+        """Return texts of two to `longest` words, each one token; 6 words give sequences of at most 8 tokens."""
         rng = np.random.default_rng(seed)
         return [" ".join(rng.choice(WORDS[:11], rng.integers(2, longest + 1))) for _ in range(count)]
 
@@ -66,7 +66,7 @@ class Tiny:
 
 @pytest.fixture(autouse=True)
 def _eager(eager):
-    """All tests of tasks."""
+    """Run all tests of tasks eagerly."""
 
 
 @pytest.fixture(scope="session")
@@ -76,19 +76,31 @@ def tiny():
 
 @pytest.fixture(scope="session")
 def weights_of():
-    """Copies of a model's weights."""
+    """Return a function that copies a model's weights."""
     return lambda model: [np.array(keras.ops.convert_to_numpy(weight)) for weight in model.weights]
 
 
 @pytest.fixture(scope="session")
 def strings_dataset():
-    """Makes a `tf.data.Dataset` from slices; skips where TensorFlow is not installed."""
+    """Return a function that makes a `tf.data.Dataset` from slices; skip the test without TensorFlow."""
     tf = pytest.importorskip("tensorflow")
     return tf.data.Dataset.from_tensor_slices
 
 
+@pytest.fixture
+def save_and_load(tmp_path):
+    """Return a function that saves a task as a `.keras` file and as a preset, and loads both."""
+
+    def make_clones(task):
+        task.save(tmp_path / "task.keras")
+        task.save_to_preset(tmp_path / "preset")
+        return keras.saving.load_model(tmp_path / "task.keras"), type(task).from_preset(tmp_path / "preset")
+
+    return make_clones
+
+
 class Steps(keras.callbacks.Callback):
-    """Counts training steps."""
+    """Counter of training steps."""
 
     def __init__(self):
         super().__init__()
@@ -101,3 +113,19 @@ class Steps(keras.callbacks.Callback):
 @pytest.fixture
 def steps():
     return Steps()
+
+
+@pytest.fixture
+def assert_refused(steps):
+    """Return a function that checks that a task refuses data before the first step, also as validation data."""
+
+    def check(task, data, valid_data, error, message):
+        with pytest.raises(error, match=message):
+            task.fit(*data, callbacks=[steps], verbose=0)
+        with pytest.raises(error, match=f"In `validation_data`: .*{message}"):
+            task.fit(*valid_data, validation_data=data, callbacks=[steps], verbose=0)
+        with pytest.raises(error, match=message):
+            task.evaluate(*data, verbose=0)
+        assert steps.count == 0
+
+    return check

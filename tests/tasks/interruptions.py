@@ -1,4 +1,4 @@
-"""Interrupts a run at a certain step, and compares the states of two runs."""
+"""A callback that interrupts a run, and helpers that compare the states of two runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 
 
 class Spy(keras.callbacks.Callback):
-    """Notes the state after each step, by the optimizer's count, and interrupts the run at one of them."""
+    """Records the state after each step of the optimizer, and interrupts the run after step `at`."""
 
     def __init__(self, at=None, act=None):
         super().__init__()
@@ -49,5 +49,5 @@ def spoil(model):
 
 def assert_same(states, expected):
     for step, state in states.items():
-        for i, (ours, theirs) in enumerate(zip(state, expected[step], strict=True)):
-            np.testing.assert_array_equal(ours, theirs, err_msg=f"variable {i} after step {step}")
+        for i, (actual, desired) in enumerate(zip(state, expected[step], strict=True)):
+            np.testing.assert_array_equal(actual, desired, err_msg=f"variable {i} after step {step}")

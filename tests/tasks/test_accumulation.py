@@ -1,4 +1,4 @@
-"""Batches gathered, and half precision, through `fit`."""
+"""`fit` with gradient accumulation, and in half precision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.reference.weights import to_numpy
 
 
 @pytest.mark.slow
-def test_small_batches_train_as_a_large_one(tiny, weights_of):
+def test_accumulated_small_batches_train_like_a_large_one(tiny, weights_of):
     texts, labels = tiny.data()
     results = []
     for size, steps in ((8, 2), (16, None)):
@@ -28,7 +28,7 @@ def test_small_batches_train_as_a_large_one(tiny, weights_of):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_half_precision(tiny, weights_of, dtype):
+def test_half_precision_lowers_the_loss(tiny, weights_of, dtype):
     backbone = BertBackbone(**{**tiny.backbone(dropout=0.1).get_config(), "dtype": dtype})
     task = MaskedLM(backbone, tiny.preprocessor())
     task.compile(LAMB(0.01, global_clipnorm=1.0, gradient_accumulation_steps=2))

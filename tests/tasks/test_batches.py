@@ -1,6 +1,8 @@
-"""How rows are put into batches: few shapes, every row once, in an order that the seed decides."""
+"""Batches: few shapes, every example once, in an order that the seed determines."""
 
 from __future__ import annotations
+
+import itertools
 
 import keras
 import numpy as np
@@ -12,65 +14,57 @@ from lmzoo.tasks.inputs import read_inputs
 
 
 @pytest.fixture
-def watched(tiny, monkeypatch):
-    """A classifier that does no work to speak of, and what it was given: `(rows, width)` of each training batch."""
-    task = tiny.classifier()
-    given = []
+def task(tiny):
+    return tiny.classifier()
+
+
+@pytest.fixture
+def batches(task, monkeypatch):
+    """Return a list to which the task appends the indices of the examples in each training batch."""
+    batches = []
     original = task.make_batch
 
-    def make_batch(examples, rows, width, rng):
-        given.append((rows.tolist(), width))
-        return original(examples, rows, width, rng)
+    def make_batch(examples, indices, width, rng):
+        batches.append(indices.tolist())
+        return original(examples, indices, width, rng)
 
     monkeypatch.setattr(task, "make_batch", make_batch)
-    return task, given
-
-
-def one_epoch(watched, epochs=1, batch_size=4, **arguments):
-    """The batches of each epoch. (On TensorFlow one more is made ahead, to see its structure.)"""
-    task, given = watched
-    texts, labels = arguments.pop("data")
-    given.clear()
-    task.fit(texts, labels, batch_size=batch_size, epochs=epochs, verbose=0, **arguments)
-    count = -(-len(texts) // batch_size)
-    made = given[len(given) - count * epochs :]
-    return [made[i : i + count] for i in range(0, len(made), count)]
-
-
-def compute_row_indices(epoch):
-    return [row for rows, _ in epoch for row in rows]
+    return batches
 
 
 @pytest.mark.compiled
-def test_every_row_once_and_a_new_order_each_epoch(tiny, watched):
-    data = tiny.data(18)
-    epochs = one_epoch(watched, epochs=3, data=data)
+def test_every_epoch_has_each_example_once_in_a_new_order(tiny, task, batches):
+    texts, labels = tiny.data(18)
+
+    def fit(epochs=3, **arguments):
+        """Return the batches of each epoch."""
+        batches.clear()
+        task.fit(texts, labels, batch_size=4, epochs=epochs, verbose=0, **arguments)
+        # TensorFlow makes one more batch before, to see its structure.
+        return [batches[-5 * k :][:5] for k in range(epochs, 0, -1)]
+
+    epochs = fit()
     for epoch in epochs:
-        assert sorted(compute_row_indices(epoch)) == list(range(18))
-        assert sorted(len(rows) for rows, _ in epoch) == [2, 4, 4, 4, 4]
-    assert len({tuple(compute_row_indices(epoch)) for epoch in epochs}) == 3
-    again = one_epoch((watched[0], watched[1]), epochs=3, data=data)
-    assert again[0] != epochs[0], "a second fit repeats the order of the first"
-    watched[0].optimizer.iterations.assign(0)
-    assert one_epoch(watched, epochs=3, data=data) == epochs, "the same seed from the same start"
-    watched[0].optimizer.iterations.assign(0)
-    assert one_epoch(watched, epochs=3, data=data, seed=1) != epochs
-    given = one_epoch(watched, epochs=2, data=data, shuffle=False)
-    assert [compute_row_indices(epoch) for epoch in given] == [list(range(18))] * 2
+        assert sorted(itertools.chain(*epoch)) == list(range(18))
+        assert sorted(map(len, epoch)) == [2, 4, 4, 4, 4]
+    assert len({(*itertools.chain(*epoch),) for epoch in epochs}) == 3
+    assert fit()[0] != epochs[0], "a second fit repeats the order of the first"
+    task.optimizer.iterations.assign(0)
+    assert fit() == epochs, "the same seed from the same start"
+    task.optimizer.iterations.assign(0)
+    assert fit(seed=1) != epochs
+    assert [[*itertools.chain(*epoch)] for epoch in fit(2, shuffle=False)] == [list(range(18))] * 2
 
 
 @pytest.mark.slow
-def test_steps_per_epoch_goes_through_all_rows(tiny, watched):
-    data = tiny.data(16)
-    task, given = watched
-    given.clear()
-    task.fit(*data, batch_size=4, epochs=4, steps_per_epoch=2, verbose=0)
-    first, second = ([row for rows, _ in part for row in rows] for part in (given[-8:-4], given[-4:]))
+def test_steps_per_epoch_goes_through_all_examples(tiny, task, batches):
+    task.fit(*tiny.data(16), batch_size=4, epochs=4, steps_per_epoch=2, verbose=0)
+    first, second = ([*itertools.chain(*part)] for part in (batches[-8:-4], batches[-4:]))
     assert sorted(first) == sorted(second) == list(range(16))
     assert first != second
 
 
-def shapes_of(task, data):
+def collect_shapes(task, data):
     batches, *_ = task.batches(read_inputs(*data), BatchOptions(4, "shuffle"))
     shapes = set()
     for epoch in range(5):
@@ -79,21 +73,21 @@ def shapes_of(task, data):
     return shapes
 
 
-def test_few_shapes_that_fit(tiny):
-    shapes = shapes_of(tiny.classifier(jit_compile=True), tiny.data(611, longest=35))
+def test_compiled_tasks_get_few_shapes(tiny):
+    shapes = collect_shapes(tiny.classifier(jit_compile=True), tiny.data(611, longest=35))
     assert 3 <= len(shapes) <= 8
     assert max(width for _, width in shapes) <= tiny.length
 
 
 @pytest.mark.tf_only
-def test_shapes_that_fit_closely_where_one_graph_computes_them_all(tiny):
-    shapes = shapes_of(tiny.classifier(jit_compile=False), tiny.data(611, longest=35))
+def test_one_open_graph_gets_closely_fitting_shapes(tiny):
+    shapes = collect_shapes(tiny.classifier(jit_compile=False), tiny.data(611, longest=35))
     assert len({width for _, width in shapes if width % 8}) >= 3
     assert max(width for _, width in shapes) <= tiny.length
 
 
 @pytest.mark.parametrize(("count", "fewest", "most"), [(23, 1, 2), (223, 3, 5)])
-def test_a_shape_is_only_compiled_where_it_saves_padding(tiny, count, fewest, most):
+def test_another_shape_is_compiled_only_if_it_saves_padding(tiny, count, fewest, most):
     texts, labels = tiny.data(count, longest=35)
     batches, *_ = tiny.classifier(jit_compile=True).batches(read_inputs(texts, labels), BatchOptions(4, "sorted"))
     widths = {features["token_ids"].shape[1] for features, _ in batches.batches()}
@@ -102,25 +96,24 @@ def test_a_shape_is_only_compiled_where_it_saves_padding(tiny, count, fewest, mo
 
 @pytest.mark.quick_cases("1")
 @pytest.mark.parametrize("count", [1, 7, 33])
-def test_predictions_in_the_order_given(tiny, count):
-    task = tiny.classifier()
+def test_predictions_keep_the_order_of_the_texts(tiny, task, count):
     texts = tiny.texts(count, longest=30)
-    together = task.predict(texts, batch_size=8, verbose=0)
-    assert together.shape == (count, 2)
+    logits = task.predict(texts, batch_size=8, verbose=0)
+    assert logits.shape == (count, 2)
     for i in {0, count // 2, count - 1}:
-        np.testing.assert_allclose(together[i], task.predict([texts[i]], verbose=0)[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(logits[i], task.predict([texts[i]], verbose=0)[0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.tf_only
-def test_few_sequences_need_no_generator(tiny, monkeypatch):
-    """A dataset of a generator takes longer to make than a small model takes to predict."""
+def test_few_sequences_need_no_generator(tiny, task, monkeypatch):
+    """Making a dataset of a generator takes longer than the predictions of a small model."""
     import tensorflow as tf
 
     def fail(*args, **kwargs):
         raise AssertionError("made a generator")
 
-    task, texts = tiny.classifier(), tiny.texts(17)
+    texts = tiny.texts(17)
     with monkeypatch.context() as patch:
         patch.setattr(prediction, "_MAX_IN_MEMORY", 16)
         expected = task.predict(texts, batch_size=4, verbose=0)  # from a generator
@@ -132,34 +125,31 @@ def test_few_sequences_need_no_generator(tiny, monkeypatch):
         task.predict(texts, batch_size=4, verbose=0)
 
 
-def test_a_few_batches_give_the_numbers_of_keras_loop(tiny):
-    """Keras' loop is entered only where somebody watches it: it takes longer to start than a few batches take."""
-    task = tiny.classifier()
-    texts, _ = tiny.data(13)
-    counted = []
-    count = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: counted.append(batch))
-    expected = task.predict(texts, batch_size=4, callbacks=[count], verbose=0)
-    assert counted == [0, 1, 2, 3]
+def test_a_few_batches_give_the_predictions_of_keras_loop(tiny, task):
+    """Keras' loop, which takes longer to start than a few batches take, is used only if there are callbacks."""
+    texts = tiny.texts(13)
+    batches = []
+    recorder = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: batches.append(batch))
+    expected = task.predict(texts, batch_size=4, callbacks=[recorder], verbose=0)
+    assert batches == [0, 1, 2, 3]
     np.testing.assert_array_equal(task.predict(texts, batch_size=4, verbose=0), expected)
-    assert len(counted) == 4
 
 
 @pytest.mark.compiled
-def test_repeated_calls_compile_a_bounded_number_of_times(tiny):
-    task = tiny.classifier()
-    traced, head = [], task.head.call
+def test_repeated_calls_compile_a_bounded_number_of_times(tiny, task):
+    traces, head = [], task.head.call
 
     def call(pooled, training=False):
-        traced.append(tuple(pooled.shape))
+        traces.append(tuple(pooled.shape))
         return head(pooled, training=training)
 
     task.head.call = call
     for count in (1, 2, 3, 5, 6, 7, 8, 11, 13, 16, 17, 19, 31, 33):
         task.classify(tiny.texts(count, seed=count))
-    # TensorFlow: one size, any size, any size and width. Others: 1, 2, 4, ... 32.
-    sizes = 3 if keras.backend.backend() == "tensorflow" else 6
-    assert 1 <= len(traced) <= sizes
-    before = len(traced)
+    # TensorFlow compiles for one size, any size, any size and width; other backends for 1, 2, 4, ... 32 texts.
+    most = 3 if keras.backend.backend() == "tensorflow" else 6
+    assert 1 <= len(traces) <= most
+    before = len(traces)
     for count in range(1, 40, 3):
         task.classify(tiny.texts(count, seed=100 + count))
-    assert len(traced) == before
+    assert len(traces) == before

@@ -1,4 +1,4 @@
-"""The bidirectional language model against numpy: what is read, what is predicted, what is carried on."""
+"""`BidirectionalLM` against numpy: inputs, targets, the state carried between batches, files, errors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.reference.elmo import BOS, EOS, reference_of, word_row
 from tests.reference.weights import to_numpy
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a", "film", "the", "plot", ".", "was", "dull", "good"]
-WIDTH = 19  # characters: the long word of the documents is cut
+WIDTH = 19  # characters a word: the documents have a longer one
 DOCUMENTS = [
     [["the", "film", "was", "\u0100t", "."], ["a", "plot"]],
     [["unknown" * 3, "film"]],
     [["dull", "."], ["the", "good", "plot", "was", "a", "plot", "."], ["good"]],
 ]
 SENTENCES = [sentence for document in DOCUMENTS for sentence in document]
-ON_TENSORFLOW = pytest.mark.tf_only  # elsewhere there is nothing but the other
+ON_TENSORFLOW = pytest.mark.tf_only  # other backends always compile
 SLOW_TO_COMPILE = [pytest.mark.slow] * (keras.backend.backend() == "tensorflow")
 COUNT = sum(len(sentence) + 1 for sentence in SENTENCES)
 
@@ -50,11 +50,11 @@ def build(num_sampled=99, dropout=0.0, compile=None, **overrides):
     return task
 
 
-# === In numpy ===
+# === Reference in numpy ===
 
 
-def assign(rows, backward=False):
-    """What each row reads and predicts: all read a word at a time, and take the next sentence when they have to."""
+def make_streams(rows, backward=False):
+    """Return the (word, next word) pairs of each row; a row that ends its sentence takes the next one."""
     queue = [["<S>", *sentence, "</S>"][:: -1 if backward else 1] for sentence in SENTENCES]
     streams, current = [[] for _ in range(rows)], [[] for _ in range(rows)]
     while queue or any(len(sentence) > 1 for sentence in current):
@@ -67,59 +67,63 @@ def assign(rows, backward=False):
     return streams
 
 
-def in_numpy(task, stream, backward=False, state=None):
-    """Log-probabilities of the words of one row, from SPEC.md."""
+def compute_log_probabilities(task, stream, backward=False, state=None):
+    """Return the log-probability of each next word of a row, by the formulas of SPEC.md."""
     reference = reference_of(task.backbone)
     if task.backbone.config.vocabulary_size:
-        known = {word: i + 1 for i, word in enumerate(VOCABULARY[:-3])}
-        x = [reference.word(known.get(word, 3)) for word, _ in stream]
+        word_ids = {word: i + 1 for i, word in enumerate(VOCABULARY[:-3])}
+        x = [reference.word(word_ids.get(word, 3)) for word, _ in stream]
     else:
-        marks = {"<S>": [BOS], "</S>": [EOS]}
-        x = [reference.word(word_row(marks.get(word, word.encode()), WIDTH)) for word, _ in stream]
-    top = reference.stack(int(backward), np.array(x), state)[0][-1]
-    logits = top @ to_numpy(task.head.kernel).astype("float64").T + to_numpy(task.head.bias)
+        boundaries = {"<S>": [BOS], "</S>": [EOS]}
+        x = [reference.word(word_row(boundaries.get(word, word.encode()), WIDTH)) for word, _ in stream]
+    states = reference.stack(int(backward), np.array(x), state)[0][-1]
+    logits = states @ to_numpy(task.head.kernel).astype("float64").T + to_numpy(task.head.bias)
     targets = [VOCABULARY.index(word) if word in VOCABULARY else 2 for _, word in stream]
     return logits[np.arange(len(stream)), targets] - np.log(np.exp(logits).sum(axis=1))
 
 
-def expected(task, rows):
-    """The mean negative log-likelihood in each direction."""
-    sums = [sum(-in_numpy(task, row, back).sum() for row in assign(rows, back) if row) for back in (False, True)]
+def compute_nlls(task, rows):
+    """Return the mean negative log-likelihood in each direction."""
+    sums = [
+        sum(-compute_log_probabilities(task, row, backward).sum() for row in make_streams(rows, backward) if row)
+        for backward in (False, True)
+    ]
     return np.array(sums) / COUNT
 
 
 @pytest.mark.quick_cases("overrides1-37")
 @pytest.mark.compiled
 @pytest.mark.parametrize(("overrides", "rows"), [({"num_layers": 3}, 2), ({"vocabulary_size": 9}, 37)])
-def test_perplexity(overrides, rows):
-    """Also with more rows than there are sentences."""
+def test_perplexity_agrees_with_numpy(overrides, rows):
+    """The second case has more rows than sentences."""
     task = build(**overrides)
-    forward, backward = expected(task, rows)
-    found = {d: np.log(task.perplexity(DOCUMENTS, rows, d, verbose=False)) for d in (None, "forward", "backward")}
-    assert found == pytest.approx({None: (forward + backward) / 2, "forward": forward, "backward": backward}, rel=1e-5)
-    assert forward != pytest.approx(expected(task, 1)[0], rel=1e-3)
-    strings = [[" ".join(s) for s in d] for d in DOCUMENTS]
-    assert np.log(task.perplexity(strings, rows, verbose=False)) == pytest.approx(found[None], rel=1e-6)
+    forward, backward = compute_nlls(task, rows)
+    losses = {
+        direction: np.log(task.perplexity(DOCUMENTS, rows, direction, verbose=False))
+        for direction in (None, "forward", "backward")
+    }
+    assert losses == pytest.approx({None: (forward + backward) / 2, "forward": forward, "backward": backward}, rel=1e-5)
+    assert forward != pytest.approx(compute_nlls(task, 1)[0], rel=1e-3)
+    strings = [[" ".join(sentence) for sentence in document] for document in DOCUMENTS]
+    assert np.log(task.perplexity(strings, rows, verbose=False)) == pytest.approx(losses[None], rel=1e-6)
 
 
 @pytest.mark.slow
-def test_the_state_is_carried_on():
-    """However a stream is cut."""
+def test_scores_do_not_depend_on_the_unroll_length():
     task = build()
     results = []
     for task.unroll_steps in (COUNT, 7, 7):
         results.append(task.evaluate(DOCUMENTS, batch_size=1, verbose=0, return_dict=True))
-    whole, cut, again = results
-    forward, backward = expected(task, 1)
-    for found in (whole, cut, again):
-        assert np.log(found["forward_perplexity"]) == pytest.approx(forward, rel=1e-5)
-        assert np.log(found["backward_perplexity"]) == pytest.approx(backward, rel=1e-5)
-        assert np.log(found["perplexity"]) == pytest.approx((forward + backward) / 2, rel=1e-5)
-    assert whole["loss"] == pytest.approx(COUNT * (forward + backward) / 2, rel=1e-5)
+    forward, backward = compute_nlls(task, 1)
+    for scores in results:
+        assert np.log(scores["forward_perplexity"]) == pytest.approx(forward, rel=1e-5)
+        assert np.log(scores["backward_perplexity"]) == pytest.approx(backward, rel=1e-5)
+        assert np.log(scores["perplexity"]) == pytest.approx((forward + backward) / 2, rel=1e-5)
+    assert results[0]["loss"] == pytest.approx(COUNT * (forward + backward) / 2, rel=1e-5)
 
 
-def of_batches(task, part):
-    """What an epoch of `fit` on some batches of 2 rows of 3 reports without shuffling, if nothing is learnt."""
+def compute_epoch_logs(task, selection):
+    """Return the logs of an unshuffled epoch over a slice of the batches (2 rows of 3 steps) at learning rate 0."""
     streams = DocumentStreams(DOCUMENTS, lambda *batch: batch[0], 2, 3, shuffle=False)
     streams.count()
     batches = list(streams.batches())
@@ -127,8 +131,8 @@ def of_batches(task, part):
     means = []
     for side in (0, 1):
         rows = [[step[side] for batch in batches for step in batch[row]] for row in range(2)]
-        logs = [in_numpy(task, row, side == 1).reshape(len(batches), 3) for row in rows]
-        means.append(-np.mean([row[part] for row in logs]))
+        log_probabilities = [compute_log_probabilities(task, row, side == 1).reshape(len(batches), 3) for row in rows]
+        means.append(-np.mean([row[selection] for row in log_probabilities]))
     return {
         "forward_perplexity": np.exp(means[0]),
         "backward_perplexity": np.exp(means[1]),
@@ -138,7 +142,7 @@ def of_batches(task, part):
 
 
 class Corpus:
-    """Documents that are no list."""
+    """Iterable of documents without a length."""
 
     def __iter__(self):
         return iter(DOCUMENTS)
@@ -147,73 +151,75 @@ class Corpus:
 @pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("jit", [pytest.param(True, marks=SLOW_TO_COMPILE), pytest.param(False, marks=ON_TENSORFLOW)])
-def test_the_state_of_training(jit):
-    """It is carried from batch to batch, and begins with zeros in each epoch, unless epochs have a given length."""
+def test_training_carries_the_state_from_batch_to_batch(jit):
+    """Each epoch begins with zeros, unless `steps_per_epoch` is given."""
     task = build(compile={"optimizer": keras.optimizers.SGD(0.0), "jit_compile": jit, "run_eagerly": not jit})
     task.unroll_steps = 3
-    size = {"batch_size": 2, "verbose": 0}
-    given = {"validation_data": DOCUMENTS[1:]} if not jit else {}
-    history = task.fit(DOCUMENTS, epochs=2, shuffle=False, **size, **given).history
-    for name, value in of_batches(task, slice(None)).items():
+    arguments = {"batch_size": 2, "verbose": 0}
+    validation = {"validation_data": DOCUMENTS[1:]} if not jit else {}
+    history = task.fit(DOCUMENTS, epochs=2, shuffle=False, **arguments, **validation).history
+    for name, value in compute_epoch_logs(task, slice(None)).items():
         np.testing.assert_allclose(history[name], 2 * [value], rtol=1e-4)
     if not jit:
-        value = task.evaluate(DOCUMENTS[1:], return_dict=True, **size)["perplexity"]
+        value = task.evaluate(DOCUMENTS[1:], return_dict=True, **arguments)["perplexity"]
         np.testing.assert_allclose(history["val_perplexity"], 2 * [value], rtol=1e-6)
-    # What is remembered of validation is kept apart.
-    history = task.fit(Corpus(), steps_per_epoch=2, epochs=2, **size, **given).history
-    parts = [of_batches(task, part) for part in (slice(0, 2), slice(2, 4))]
-    for name in parts[0]:
-        np.testing.assert_allclose(history[name], [part[name] for part in parts], rtol=1e-4)
+    # Validation does not change the state of training.
+    history = task.fit(Corpus(), steps_per_epoch=2, epochs=2, **arguments, **validation).history
+    expected = [compute_epoch_logs(task, selection) for selection in (slice(0, 2), slice(2, 4))]
+    for name in expected[0]:
+        np.testing.assert_allclose(history[name], [logs[name] for logs in expected], rtol=1e-4)
 
 
-@pytest.mark.slow  # `check_task_resume` interrupts an epoch, too
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [None, 5])
 def test_an_interrupted_run_reads_on(tmp_path, steps):
-    """By epochs of the documents' length, and by epochs that go on where the one before ended."""
+    """Epochs end with the documents, or continue where the previous epoch ended."""
 
     def fit(task, at, folder, documents=DOCUMENTS):
-        stop = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: done(stop) == at and 1 / 0)
+        stop = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: count_steps(stop) == at and 1 / 0)
         checkpoint = ResumableCheckpoint(tmp_path / folder, every=3)
         task.unroll_steps = 3
         arguments = {"batch_size": 2, "epochs": 3, "steps_per_epoch": steps, "seed": 5}
         task.fit(documents, callbacks=[stop, checkpoint], verbose=0, **arguments)
 
-    def done(callback):
+    def count_steps(callback):
         return int(callback.model.optimizer.iterations)
 
     weights = []
-    for points in ((), (4, 9)):
+    for interruptions in ((), (4, 9)):
         keras.utils.set_random_seed(3)
         task = build(6, dropout=0.2)
-        for at in points:
+        for at in interruptions:
             with pytest.raises(ZeroDivisionError):
-                fit(task, at, str(points))
+                fit(task, at, str(interruptions))
             task.set_weights([np.ones_like(w) for w in task.get_weights()])
-        fit(task, -1, str(points))
+        fit(task, -1, str(interruptions))
         weights.append(task.get_weights())
-    for ours, theirs in zip(*weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    for expected, actual in zip(*weights, strict=True):
+        np.testing.assert_array_equal(actual, expected)
     with pytest.raises(ValueError, match="another first sentence"):
         fit(task, -1, "()", DOCUMENTS[1:] * 2)
 
 
 @pytest.mark.slow
-def test_documents_by_themselves():
+def test_predict_reads_each_document_separately():
     task, documents = build(), DOCUMENTS[::2]
     task.perplexity(DOCUMENTS, 2, verbose=False)  # leaves a state behind
-    found = task.predict(documents, verbose=0)
-    assert found.shape == (2, 16, 2)
-    for document, logs in zip(documents, found, strict=True):
+    predictions = task.predict(documents, verbose=0)
+    assert predictions.shape == (2, 16, 2)
+    for document, log_probabilities in zip(documents, predictions, strict=True):
         steps = task.encode_inputs([document]).documents[0]
         for side in (0, 1):
-            of_side = [step[side] for step in steps]
-            np.testing.assert_allclose(logs[: len(steps), side], in_numpy(task, of_side, side == 1), atol=1e-5)
-        assert not logs[len(steps) :].any()
+            stream = [step[side] for step in steps]
+            np.testing.assert_allclose(
+                log_probabilities[: len(steps), side], compute_log_probabilities(task, stream, side == 1), atol=1e-5
+            )
+        assert not log_probabilities[len(steps) :].any()
     assert task.predict([], verbose=0).shape == (0, 0, 2)
     assert [len(steps) for steps in task.encode_inputs([[], [""]]).documents] == [0, 0]
 
 
-def test_what_is_read_and_what_is_predicted():
+def test_inputs_and_targets_of_a_batch():
     task = build()
     features = task.make_batch(Examples(task.encode_inputs([DOCUMENTS[1]])), np.array([0]), 5, None)[0]
     assert {name: values.shape for name, values in features.items()} == {
@@ -226,14 +232,14 @@ def test_what_is_read_and_what_is_predicted():
     np.testing.assert_array_equal(features["character_ids"][0, 0], [word_row([BOS], WIDTH), word_row([EOS], WIDTH)])
     assert features["targets"][0].tolist() == [[2, 4], [4, 2], [1, 0], [-1, -1], [-1, -1]]
     assert not features["character_ids"][0, 3:].any()
-    short = task.make_batch(Examples(task.encode_inputs([["a film"]])), np.array([0]), 3, None)[0]
-    assert short["character_ids"].shape == (1, 3, 2, 16), "columns of padding are left out"
+    features = task.make_batch(Examples(task.encode_inputs([["a film"]])), np.array([0]), 3, None)[0]
+    assert features["character_ids"].shape == (1, 3, 2, 16), "columns of padding are left out"
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_it_learns():
-    """From documents of which every word is told by the one before it, and by the one after it."""
+def test_fit_learns_predictable_words():
+    """Each word follows from the word before it, and from the word after it."""
     documents = [["a film was dull .", "the plot is good ."]] * 9
     task = build(num_sampled=5, dropout=0.1)
     optimizer = task.optimizer
@@ -244,38 +250,37 @@ def test_it_learns():
     history = task.fit(documents, batch_size=3, epochs=15, verbose=0).history
     assert task.perplexity(documents, verbose=False) < 2 < 4 < history["perplexity"][0]
     assert history["loss"] == pytest.approx((4 * np.log(history["perplexity"])).tolist(), rel=1e-4)
-    moved = {w.path for w, old in zip(task.backbone.weights, before, strict=True) if (to_numpy(w) != old).any()}
-    assert {w.path for w in task.backbone.weights} - moved == {w.path for w in task.backbone.scalar_mix.weights}
+    changed = {w.path for w, old in zip(task.backbone.weights, before, strict=True) if (to_numpy(w) != old).any()}
+    assert {w.path for w in task.backbone.weights} - changed == {w.path for w in task.backbone.scalar_mix.weights}
 
 
 @pytest.mark.slow
-def test_dropout():
-    """On the inputs of the LSTMs and on their last outputs; anew each time."""
+def test_dropout_acts_on_the_inputs_and_the_last_outputs_of_the_lstms():
     task = build(dropout=0.4)
     features = task.make_batch(Examples(task.encode_inputs(DOCUMENTS)), np.arange(3), 16, None)[0]
-    first, again = (to_numpy(task(features, training=True)) for _ in range(2))
-    assert not np.allclose(first, again)
+    first, second = (to_numpy(task(features, training=True)) for _ in range(2))
+    assert not np.allclose(first, second)
     task.backbone.bilm.dropout.rate = 0.0
-    first, again, still = (to_numpy(task(features, training=training)) for training in (True, True, False))
-    assert not np.allclose(first, again)
+    first, second, deterministic = (to_numpy(task(features, training=training)) for training in (True, True, False))
+    assert not np.allclose(first, second)
     task.streams.dropout.rate = 0.0
-    np.testing.assert_allclose(to_numpy(task(features, training=True)), still, atol=1e-6)
+    np.testing.assert_allclose(to_numpy(task(features, training=True)), deterministic, atol=1e-6)
 
 
 # === Files ===
 
 
 def assert_same(models):
-    for first, other in itertools.pairwise(models):
-        for one, two in zip(first.weights, other.weights, strict=True):
-            np.testing.assert_array_equal(to_numpy(one), to_numpy(two), err_msg=one.path)
+    for model, clone in itertools.pairwise(models):
+        for expected, actual in zip(model.weights, clone.weights, strict=True):
+            np.testing.assert_array_equal(to_numpy(actual), to_numpy(expected), err_msg=expected.path)
 
 
 @pytest.mark.slow
-def test_files(tmp_path):
+def test_files_restore_the_vocabulary_and_all_weights(tmp_path):
     task = build(num_sampled=7)
     for training in (False, True):
-        task.streams.make_room(2, training)  # for what is in no file
+        task.streams.make_room(2, training)  # for states, which are not saved
     task.save(tmp_path / "task.keras")
     task.save_to_preset(tmp_path / "preset")
     with warnings.catch_warnings():
@@ -288,26 +293,26 @@ def test_files(tmp_path):
     backbone = ElmoBackbone.from_preset(tmp_path / "preset")
     assert_same([task.backbone, backbone])
     with pytest.warns(UserWarning, match="another `vocabulary` were passed, so it starts from scratch"):
-        anew = BidirectionalLM.from_preset(tmp_path / "preset", vocabulary=VOCABULARY[:7])
-    assert (anew.head.kernel.shape, anew.num_sampled) == ((7, 13), 7)
+        new_task = BidirectionalLM.from_preset(tmp_path / "preset", vocabulary=VOCABULARY[:7])
+    assert (new_task.head.kernel.shape, new_task.num_sampled) == ((7, 13), 7)
     backbone.save_to_preset(tmp_path / "bare")
     with pytest.raises(ValueError, match="needs `vocabulary`"):
         BidirectionalLM.from_preset(tmp_path / "bare", preprocessor=task.preprocessor, load_weights=False)
 
 
-def test_the_originals_files(tmp_path):
+def test_files_of_the_original_code_restore_the_backbone(tmp_path):
     task = build()
     save_checkpoint(task.backbone, tmp_path / "bilm", to="bilm")
     with pytest.warns(UserWarning, match="no head of a BidirectionalLM, so it starts from scratch"):
-        again = BidirectionalLM.from_preset(tmp_path / "bilm", vocabulary=VOCABULARY)
-    assert_same([task.backbone.bilm, again.backbone.bilm])
-    assert again.preprocessor.tokenizer.max_characters == WIDTH
+        reloaded = BidirectionalLM.from_preset(tmp_path / "bilm", vocabulary=VOCABULARY)
+    assert_same([task.backbone.bilm, reloaded.backbone.bilm])
+    assert reloaded.preprocessor.tokenizer.max_characters == WIDTH
 
 
 # === Errors ===
 
 
-def test_what_cannot_be_learnt():
+def test_errors_of_documents_and_arguments():
     task = build()
     with pytest.raises(ValueError, match=rf"hold {COUNT} words.*too few for a batch of 128 rows of 20"):
         task.fit(DOCUMENTS, verbose=0)
@@ -338,7 +343,7 @@ def test_what_cannot_be_learnt():
         BidirectionalLM(task.backbone, None, VOCABULARY).perplexity(DOCUMENTS)
 
 
-def test_what_cannot_be_built():
+def test_errors_of_the_constructor():
     with pytest.raises(ValueError, match="BertBackbone has no LSTMs in both directions"):
         tiny_task(BidirectionalLM, families()["bert"])
     backbone, preprocessor = tiny_backbone(FAMILY), tiny_preprocessor(FAMILY)

@@ -1,4 +1,4 @@
-"""A recurrent encoder between backbone and head, as ELMo's tasks have it."""
+"""`encoder="bilstm"`: LSTMs between backbone and head, as in ELMo's tasks."""
 
 from __future__ import annotations
 
@@ -8,45 +8,48 @@ import pytest
 
 from lmzoo.layers import BiLSTMEncoder
 from lmzoo.layers.bilstm import HashedWordEmbedding
-from lmzoo.models import TextClassifier
+from lmzoo.models import MultipleChoice, TextClassifier, TextRegressor
 from lmzoo.registry.family import families
-from lmzoo.testing import tiny_task, tiny_texts
+from lmzoo.testing import tiny_examples, tiny_task, tiny_texts
 from lmzoo.text import batch_to_ids
 
-NAMES = ["bert", pytest.param("elmo", marks=pytest.mark.slow)]
 
-
-def build(family, **arguments):
-    return tiny_task(TextClassifier, families()[family], num_classes=2, encoder="bilstm", encoder_dim=11, **arguments)
+def build(cls=TextClassifier, family="elmo"):
+    return tiny_task(cls, families()[family], encoder="bilstm", encoder_dim=11)
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
-@pytest.mark.parametrize("family", NAMES)
-def test_learns_is_saved_and_ignores_padding(family, tmp_path):
-    task, texts = build(family), tiny_texts(8)
+@pytest.mark.parametrize(
+    ("cls", "family"),
+    [(TextClassifier, "bert"), (TextClassifier, "elmo"), (TextRegressor, "elmo"), (MultipleChoice, "elmo")],
+)
+def test_encoders_are_trained_and_saved_and_ignore_padding(cls, family, tmp_path):
+    task = build(cls, family)
+    x, y = tiny_examples(task, 8)
     task.compile(keras.optimizers.Adam(0.02))
-    losses = task.fit(texts, [0, 1] * 4, epochs=10, batch_size=8, verbose=0).history["loss"]
+    losses = task.fit(x, y, epochs=20, batch_size=8, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
-    expected = task.predict(texts, verbose=0)
-    alone = np.concatenate([task.predict([text], verbose=0) for text in texts])
-    np.testing.assert_allclose(alone, expected, atol=1e-5)
+    expected = task.predict(x, verbose=0)
+    for example, padded_logits in zip(x, expected, strict=True):
+        logits = task.predict([example], verbose=0)[0]
+        np.testing.assert_allclose(logits, padded_logits[: len(logits)], atol=1e-5)
     task.save(tmp_path / "task.keras")
     clone = keras.saving.load_model(tmp_path / "task.keras")
-    np.testing.assert_array_equal(clone.predict(texts, verbose=0), expected)
+    np.testing.assert_array_equal(clone.predict(x, verbose=0), expected)
     assert clone.get_config() == task.get_config()
 
 
 @pytest.mark.slow
-def test_compiles(tmp_path):
-    task, texts = build("elmo"), tiny_texts(8)
+def test_all_weights_are_trained_if_xla_compiles():
+    task, texts = build(), tiny_texts(8)
     task.compile(keras.optimizers.SGD(0.1), jit_compile=True)
     before = [np.array(v) for v in task.trainable_variables]
     task.fit(texts, [0, 1] * 4, batch_size=8, verbose=0)
-    assert not [v.path for v, was in zip(task.trainable_variables, before, strict=True) if np.array_equal(v, was)]
+    assert not [v.path for v, old in zip(task.trainable_variables, before, strict=True) if np.array_equal(v, old)]
 
 
-def test_words_have_vectors_of_their_own_whatever_their_columns():
+def test_word_vectors_do_not_depend_on_padded_characters():
     layer = BiLSTMEncoder(5, embedding_dim=7)
     ids = batch_to_ids([["a", "word", "a"], ["words"]])
     layer.build((None, None, 3), ids.shape)
@@ -57,7 +60,7 @@ def test_words_have_vectors_of_their_own_whatever_their_columns():
 
 
 def test_hashes_are_those_of_saved_models():
-    """FNV's powers, 31 bits of the sum, modulo the number of vectors; sums that overflow are negative in between."""
+    """They are sums over FNV's powers, whose low 31 bits are taken modulo the number of vectors."""
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 263, (3, 7, 13)).astype("int32")
     layer = HashedWordEmbedding(101, 1)
@@ -72,7 +75,7 @@ def test_hashes_are_those_of_saved_models():
     np.testing.assert_array_equal(np.ravel(keras.ops.convert_to_numpy(layer(ids))), expected)
 
 
-def test_words_may_be_longer_than_those_of_the_published_models():
+def test_words_may_be_longer_than_in_the_published_models():
     layer, ids = HashedWordEmbedding(101, 3), np.full((1, 2, 67), 261, "int32")  # 261 is padding
     ids[:, 1, :60] = 97
     vectors = keras.ops.convert_to_numpy(layer(ids))
@@ -81,7 +84,7 @@ def test_words_may_be_longer_than_those_of_the_published_models():
 
 
 @pytest.mark.parametrize("tensor_lists", [True, False])
-def test_lstms_equal_those_of_keras(tensor_lists):
+def test_lstms_agree_with_keras(tensor_lists):
     layer = BiLSTMEncoder(5, embedding_dim=0)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3, 7, 2)).astype("float32")
@@ -97,31 +100,31 @@ def test_lstms_equal_those_of_keras(tensor_lists):
     assert np.abs(expected[1, 3] - keras.ops.convert_to_numpy(layer(x, None, np.ones_like(mask)))[1, 3]).max() > 0.01
 
 
-def test_constructors_copy_no_layer(monkeypatch):
-    """A layer that Keras copies while a model is loaded may become a copy of one deleted before, at its address."""
+def test_constructors_do_not_copy_layers(monkeypatch):
+    """While a model is loaded, Keras may take a copy for a deleted layer that had the same address."""
     monkeypatch.delattr(keras.layers.LSTM, "get_config")
     monkeypatch.delattr(keras.layers.Layer, "get_config")
     BiLSTMEncoder(5)
 
 
 @pytest.mark.slow
-def test_words_are_encoded_once_where_xla_does_not_compile():
-    task = build("elmo")
-    assert task.backbone.bilm.encoder.dedupe is not task.jit_compile  # as exported, without a prediction before
+def test_equal_words_are_encoded_once_unless_xla_compiles():
+    task = build()
+    assert task.backbone.bilm.encoder.dedupe is not task.jit_compile  # an export may come before any prediction
     expected = task.predict(tiny_texts(8), verbose=0)
     task.compile(jit_compile=True)
     assert not task.backbone.bilm.encoder.dedupe
     np.testing.assert_allclose(task.predict(tiny_texts(8), verbose=0), expected, atol=1e-5)
 
 
-def test_unknown_encoder():
+def test_unknown_encoders_are_refused():
     with pytest.raises(ValueError, match='`encoder` must be "bilstm", "esim" or None, got \'gru\''):
         tiny_task(TextClassifier, families()["bert"], encoder="gru")
 
 
 @pytest.mark.slow
-def test_presets_load_whatever_was_built_before(tmp_path):
-    """Layers that Keras names are numbered anew in every process."""
+def test_presets_do_not_depend_on_models_built_before(tmp_path):
+    """The names that Keras gives to layers are numbered in every process."""
     texts = tiny_texts(5)
     for name in ("first", "second"):
         task = tiny_task(TextClassifier, families()["bert"], encoder="bilstm", encoder_dim=7)

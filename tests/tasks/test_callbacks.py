@@ -1,8 +1,7 @@
-"""Keras' own callbacks, on raw strings in buckets."""
+"""Keras' own callbacks in `fit` on texts."""
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import itertools
 
@@ -13,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def task(tiny):
-    """One model for the callbacks that do not mind what it has learned before."""
+    """Return a task for callbacks that do not depend on its weights."""
     return tiny.classifier()
 
 
@@ -29,7 +28,7 @@ def fit(tiny, task):
 
 
 @pytest.mark.slow
-def test_reduce_lr_on_plateau(task, fit):
+def test_reduce_lr_on_plateau_lowers_the_rate(task, fit):
     rate = float(task.optimizer.learning_rate)
     history = fit(keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.5, patience=1, min_delta=100.0))
     np.testing.assert_allclose(history.history["learning_rate"], [rate, rate, rate / 2, rate / 4], rtol=1e-5)
@@ -37,21 +36,21 @@ def test_reduce_lr_on_plateau(task, fit):
 
 
 @pytest.mark.slow
-def test_learning_rate_scheduler(task, fit, weights_of):
+def test_learning_rate_scheduler_sets_the_rate(task, fit, weights_of):
     rates = [0.0, 0.0, 3e-4, 1e-4]
-    seen = []
-    spy = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: seen.append(weights_of(task)))
+    weights = []
+    recorder = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: weights.append(weights_of(task)))
     rate = float(task.optimizer.learning_rate)
-    history = fit(keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch]), spy)
+    history = fit(keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch]), recorder)
     np.testing.assert_allclose(history.history["learning_rate"], rates, rtol=1e-5)
     task.optimizer.learning_rate = rate
-    moved = [max(np.abs(a - b).max() for a, b in zip(*pair, strict=True)) for pair in itertools.pairwise(seen)]
-    assert moved[:2] == [0, 0]
-    assert moved[2] > 0
+    changes = [max(np.abs(a - b).max() for a, b in zip(*pair, strict=True)) for pair in itertools.pairwise(weights)]
+    assert changes[:2] == [0, 0]
+    assert changes[2] > 0
 
 
 @pytest.mark.slow
-def test_model_checkpoint(tiny, task, fit, tmp_path):
+def test_model_checkpoint_saves_tasks_and_weights(tiny, task, fit, tmp_path):
     texts = tiny.texts()
     path = tmp_path / "best.keras"
     fit(
@@ -60,11 +59,8 @@ def test_model_checkpoint(tiny, task, fit, tmp_path):
         epochs=2,
     )
     assert {file.name for file in tmp_path.iterdir()} == {"best.keras", "1.weights.h5", "2.weights.h5"}
-    np.testing.assert_allclose(
-        keras.saving.load_model(path).evaluate(texts[:8], tiny.labels(texts[:8]), verbose=0)[0],
-        min(task.history.history["val_loss"]),
-        rtol=1e-4,
-    )
+    loss = keras.saving.load_model(path).evaluate(texts[:8], tiny.labels(texts[:8]), verbose=0)[0]
+    np.testing.assert_allclose(loss, min(task.history.history["val_loss"]), rtol=1e-4)
     expected = task.predict(texts, verbose=0)
     task.load_weights(tmp_path / "1.weights.h5")
     assert np.abs(task.predict(texts, verbose=0) - expected).max() > 0
@@ -73,33 +69,25 @@ def test_model_checkpoint(tiny, task, fit, tmp_path):
 
 
 @pytest.mark.slow
-def test_early_stopping_restores_the_best_weights(tiny, task, fit, weights_of):
-    seen = []
-    spy = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(weights_of(task)))
+def test_early_stopping_restores_the_best_weights(task, fit, weights_of):
+    weights = []
+    recorder = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: weights.append(weights_of(task)))
     stop = keras.callbacks.EarlyStopping("val_loss", min_delta=100.0, patience=1, restore_best_weights=True)
-    history = fit(stop, spy)
+    history = fit(stop, recorder)
     assert len(history.epoch) == 2
-    for now, best in zip(weights_of(task), seen[0], strict=True):
-        np.testing.assert_array_equal(now, best)
-
-
-@pytest.mark.slow
-def test_csv_logger(fit, tmp_path):
-    history = fit(keras.callbacks.CSVLogger(tmp_path / "log.csv"), epochs=2)
-    with (tmp_path / "log.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    np.testing.assert_allclose([float(line["loss"]) for line in lines], history.history["loss"], rtol=1e-5)
+    for restored, best in zip(weights_of(task), weights[0], strict=True):
+        np.testing.assert_array_equal(restored, best)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="TensorBoard is not installed")
-def test_tensorboard(fit, tmp_path):
+def test_tensorboard_writes_logs_of_training_and_validation(fit, tmp_path):
     fit(keras.callbacks.TensorBoard(tmp_path, histogram_freq=1), epochs=1)
     assert list((tmp_path / "train").iterdir())
     assert list((tmp_path / "validation").iterdir())
 
 
 @pytest.mark.slow
-def test_backup_and_restore(tiny, tmp_path, weights_of):
+def test_backup_and_restore_resumes_at_the_interrupted_epoch(tiny, tmp_path, weights_of):
     texts, labels = tiny.data()
 
     def fail(epoch, logs):

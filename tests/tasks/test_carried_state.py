@@ -1,4 +1,4 @@
-"""Recurrent language models whose batches go on where the previous ones stopped."""
+"""`CausalLM(carries_state=True)`: recurrent models whose state goes on in the next batch."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def model(request):
     return CausalLM(backbone, Preprocessor(tokenizer, FAMILY.packing, LENGTH), carries_state=True)
 
 
-def loss_of_streams(model) -> float:
-    """Each stream read in one go, from zeros; the reference."""
+def compute_stream_loss(model) -> float:
+    """Return the mean loss over tokens if each stream is read at once, from zero states."""
     packed = model.encode_examples(TEXTS).encoded
     rows = np.split(packed.token_ids, packed.sequence_splits[1:-1])
     steps = -(-len(rows) // ROWS)
@@ -42,47 +42,46 @@ def loss_of_streams(model) -> float:
         inputs = {"token_ids": ids[:, :-1], "padding_mask": np.ones_like(ids[:, :-1])}
         vectors = model.backbone(inputs)["sequence_output"]
         logits = ops.convert_to_numpy(model.backbone.embeddings.token_embedding(vectors, reverse=True))
-        chosen = np.take_along_axis(log_softmax(logits.astype("float64")), ids[:, 1:, None], axis=2)[0, :, 0]
+        target_scores = np.take_along_axis(log_softmax(logits.astype("float64")), ids[:, 1:, None], axis=2)[0, :, 0]
         weights = (ids[0, :-1] != end) | (ids[0, 1:] != end)
-        total, count = total - (chosen * weights).sum(), count + weights.sum()
+        total, count = total - (target_scores * weights).sum(), count + weights.sum()
     return total / count
 
 
 def compile_with_mean(model) -> None:
-    """With the mean over all tokens, where the loss is a mean over batches, and nothing that learns."""
+    """Compile the model with a metric that is the mean over tokens (the loss is one over batches) and rate 0."""
     mean = keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="mean")
     model.compile(keras.optimizers.SGD(0.0), weighted_metrics=[mean])
 
 
-def evaluated(model) -> float:
+def evaluate(model) -> float:
     return model.evaluate(TEXTS, batch_size=ROWS, verbose=0, return_dict=True)["mean"]
 
 
-def test_rows_go_on_in_the_next_batch():
+def test_streams_go_on_in_the_next_batch():
     batches = LengthBatches(np.full(8, 6), lambda indices, width, rng: indices, 3, [6], "streams")
     assert [batch.tolist() for batch in batches.batches()] == [[0, 3, 6], [1, 4, 7], [2, 5]]
     assert len(batches) == 3
 
 
 @pytest.mark.quick_cases("lstm")
-def test_the_loss_is_that_of_whole_streams(model):
-    expected = loss_of_streams(model)
+def test_the_loss_does_not_depend_on_how_streams_are_cut(model):
+    expected = compute_stream_loss(model)
     compile_with_mean(model)
     history = model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0).history["mean"]
     np.testing.assert_allclose(history, [expected] * 2, rtol=1e-5)  # an epoch begins with zeros
-    model.fit(TEXTS[:2], batch_size=1, verbose=0)  # other states than those of the evaluation
-    assert evaluated(model) == pytest.approx(expected, rel=1e-5)
-    alone = CausalLM(model.backbone, model.preprocessor)
-    compile_with_mean(alone)
-    assert abs(evaluated(alone) - expected) > 1e-4
+    model.fit(TEXTS[:2], batch_size=1, verbose=0)  # leaves other states behind
+    assert evaluate(model) == pytest.approx(expected, rel=1e-5)
+    stateless = CausalLM(model.backbone, model.preprocessor)
+    compile_with_mean(stateless)
+    assert abs(evaluate(stateless) - expected) > 1e-4
 
 
 @pytest.mark.quick_cases("gru")
-def test_validation_goes_on_too(model):
-    """In `fit` as in `evaluate`."""
+def test_validation_carries_its_state(model):
     compile_with_mean(model)
     history = model.fit(TEXTS, validation_data=TEXTS, batch_size=ROWS, epochs=2, verbose=0).history
-    np.testing.assert_allclose(history["val_mean"], [evaluated(model)] * 2, rtol=1e-6)
+    np.testing.assert_allclose(history["val_mean"], [evaluate(model)] * 2, rtol=1e-6)
     history = model.fit(TEXTS, validation_split=0.5, batch_size=ROWS, verbose=0).history
     assert np.isfinite(history["val_mean"]).all()
 
@@ -90,16 +89,16 @@ def test_validation_goes_on_too(model):
 @pytest.mark.slow
 def test_texts_are_scored_and_continued_from_zeros(model):
     model.fit(TEXTS, batch_size=ROWS, verbose=0)
-    alone = CausalLM(model.backbone, model.preprocessor)
-    assert model.perplexity(TEXTS) == pytest.approx(alone.perplexity(TEXTS), rel=1e-6)
-    assert model.generate(["the film"], 5) == alone.generate(["the film"], 5)
+    stateless = CausalLM(model.backbone, model.preprocessor)
+    assert model.perplexity(TEXTS) == pytest.approx(stateless.perplexity(TEXTS), rel=1e-6)
+    assert model.generate(["the film"], 5) == stateless.generate(["the film"], 5)
     np.testing.assert_allclose(
-        model.predict(["the film", "good"], verbose=0), alone.predict(["the film", "good"], verbose=0), atol=1e-6
+        model.predict(["the film", "good"], verbose=0), stateless.predict(["the film", "good"], verbose=0), atol=1e-6
     )
 
 
 @pytest.mark.quick_cases("gru")
-def test_it_is_saved_without_the_states(model, tmp_path):
+def test_files_do_not_contain_the_states(model, tmp_path):
     model.fit(TEXTS, batch_size=ROWS, verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -112,22 +111,22 @@ def test_an_interrupted_run_goes_on(model, tmp_path):
     model.compile(keras.optimizers.SGD(0.5))
     model.fit(TEXTS, batch_size=ROWS, verbose=0)  # makes room for states
     begin = state_of(model)
-    whole = Spy()
-    model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0, callbacks=[whole])
+    full_run = Spy()
+    model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0, callbacks=[full_run])
     assign(model, begin)
-    checkpoint = ResumableCheckpoint(tmp_path, every=1)
+    callbacks = [ResumableCheckpoint(tmp_path, every=1), Spy(at=sorted(full_run.states)[3])]
     with pytest.raises(Interrupted):
-        model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0, callbacks=[checkpoint, Spy(at=sorted(whole.states)[3])])
+        model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0, callbacks=callbacks)
     assign(model, begin)
-    rest = Spy()
-    model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0, callbacks=[ResumableCheckpoint(tmp_path, every=1), rest])
-    assert len(rest.states) < len(whole.states)
-    assert_same(rest.states, whole.states)
+    resumed = Spy()
+    model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0, callbacks=[ResumableCheckpoint(tmp_path, every=1), resumed])
+    assert len(resumed.states) < len(full_run.states)
+    assert_same(resumed.states, full_run.states)
 
 
 @pytest.mark.quick_cases("gru")
 def test_an_evaluation_between_two_runs_does_not_matter(model, tmp_path):
-    """It has a state of its own, which the saved one lacks."""
+    """The evaluation has its own state, which is not saved."""
     model.compile(keras.optimizers.SGD(0.5))
     model.fit(TEXTS, batch_size=ROWS, verbose=0, callbacks=[ResumableCheckpoint(tmp_path, every=1)])
     model.evaluate(TEXTS, batch_size=ROWS, verbose=0)
@@ -135,35 +134,35 @@ def test_an_evaluation_between_two_runs_does_not_matter(model, tmp_path):
     assert history.epoch == [1]
 
 
-def test_others_have_no_state():
+def test_models_without_a_state_are_refused():
     with pytest.raises(ValueError, match="Gpt2Backbone has no state to carry"):
         CausalLM(tiny_backbone(GPT2), tiny_preprocessor(GPT2), carries_state=True)
 
 
 @pytest.mark.quick_cases("gru")
 def test_larger_batches_start_from_zeros(model):
-    """Beyond the rows of the batches before."""
+    """Streams beyond the size of the earlier batches have no state yet."""
     compile_with_mean(model)
     model.evaluate(TEXTS, batch_size=2, verbose=0)
-    alone = CausalLM(model.backbone, model.preprocessor)
+    stateless = CausalLM(model.backbone, model.preprocessor)
     texts = ["the film", "good", "a", "film", "the"]
-    np.testing.assert_allclose(model.predict(texts, verbose=0), alone.predict(texts, verbose=0), atol=1e-6)
+    np.testing.assert_allclose(model.predict(texts, verbose=0), stateless.predict(texts, verbose=0), atol=1e-6)
 
 
 @pytest.mark.quick_cases("gru")
-def test_token_features_go_on_as_they_say(model):
+def test_token_features_say_whether_streams_go_on(model):
     encoded = model.encode_examples(TEXTS)
     features, y, weights = model.make_batch(encoded, np.arange(2), LENGTH + 1, None)
     compile_with_mean(model)
-    found = []
+    losses = []
     for goes_on in (0, 0, 1):
-        given = {**features, "goes_on": np.full(2, goes_on, "int32")}
-        found.append(model.evaluate(given, y, sample_weight=weights, verbose=0, return_dict=True)["mean"])
-    assert found[0] == pytest.approx(found[1], rel=1e-6)
-    assert abs(found[2] - found[0]) > 1e-4
+        x = {**features, "goes_on": np.full(2, goes_on, "int32")}
+        losses.append(model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)["mean"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    assert abs(losses[2] - losses[0]) > 1e-4
 
 
-def test_data_of_which_only_a_part_is_known(model, tmp_path):
+def test_streamed_data_is_refused(model, tmp_path):
     (tmp_path / "texts.csv").write_text("text\n" + "\n".join(TEXTS))
     table = TableStream(tmp_path / "texts.csv")
     with pytest.raises(ValueError, match="With `carries_state` data that streams cannot be read"):

@@ -1,4 +1,4 @@
-"""A language model from left to right: what it learns from, what counts in its loss, and how it scores texts."""
+"""`CausalLM`: packed sequences, the loss and its weights, scores of texts, files."""
 
 from __future__ import annotations
 
@@ -22,68 +22,65 @@ from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_text
 from lmzoo.text import Preprocessor, TextWarning
 from lmzoo.text.probabilities import log_softmax
 
-pytestmark = pytest.mark.usefixtures("eager")
-
 TEXTS = ["the film", "a", "the plot was never dull ."]
 
 
 @pytest.fixture(scope="module")
 def model():
-    """To look at, not to change."""
+    """Return a model that the tests do not change."""
     return tiny_task(CausalLM, FAMILY)
 
 
-def preprocessor_of(length: int) -> Preprocessor:
+def make_preprocessor(length: int) -> Preprocessor:
     return Preprocessor(tiny_preprocessor(FAMILY).tokenizer, FAMILY.packing, length)
 
 
-# === Packing, and what counts ===
+# === Packing and the loss ===
 
 
 def test_documents_are_packed_without_gaps(tmp_path):
-    preprocessor = preprocessor_of(7)
+    preprocessor = make_preprocessor(7)
     tokenizer = preprocessor.tokenizer
     end = tokenizer.token_to_id(tokenizer.end_token)
     stream = [i for ids in tokenizer.tokenize(TEXTS) for i in [end, *ids, end]]
     packed = pack_continuously(TEXTS, preprocessor)
     rows = np.split(packed.token_ids, packed.sequence_splits[1:-1])
     assert [len(row) for row in rows[:-1]] == [8] * (len(rows) - 1)
-    assert [*rows[0], *(token for row in rows[1:] for token in row[1:])] == stream  # each once, but the borders
+    assert [*rows[0], *(token for row in rows[1:] for token in row[1:])] == stream  # only borders are repeated
     assert all(row[0] == before[-1] for before, row in itertools.pairwise(rows))
     # Sentences are joined by spaces; a corpus in files gives the same.
     documents = [text.split() for text in TEXTS]
     write_corpus(TEXTS, tokenizer, tmp_path, verbose=False)
-    for other in (documents, TokenCorpus(tmp_path)):
-        np.testing.assert_array_equal(pack_continuously(other, preprocessor).token_ids, packed.token_ids)
+    for corpus in (documents, TokenCorpus(tmp_path)):
+        np.testing.assert_array_equal(pack_continuously(corpus, preprocessor).token_ids, packed.token_ids)
 
 
-def test_padding_and_borders_do_not_count(model):
+def test_padding_and_borders_have_no_weight(model):
     examples = model.encode_examples(TEXTS)
-    features, following, weights = model.make_batch(examples, np.array([0]), 74, np.random.default_rng(0))
+    features, targets, weights = model.make_batch(examples, np.array([0]), 74, np.random.default_rng(0))
     tokenizer = model.preprocessor.tokenizer
     end = tokenizer.token_to_id(tokenizer.end_token)
     expected = [(token, 1) for ids in tokenizer.tokenize(TEXTS) for token in [*ids, end]]
-    counted = [(token, int(w)) for token, w in zip(following[0], weights[0], strict=True) if w]
+    counted = [(token, int(w)) for token, w in zip(targets[0], weights[0], strict=True) if w]
     assert counted == expected  # ends are predicted, beginnings of documents are not
     ids, mask = features["token_ids"][0], features["padding_mask"][0]
     assert ids.shape == (73,)
     assert mask.sum() == len(expected) + 2  # the two borders
     assert not weights[0][mask == 0].any()
-    assert [token for token, before in zip(following[0], ids, strict=True) if before == end == token] == [end, end]
+    assert [token for token, before in zip(targets[0], ids, strict=True) if before == end == token] == [end, end]
 
 
-def test_the_loss_is_that_of_what_counts(model):
-    """By hand, from the logits."""
-    features, following, weights = model.make_batch(model.encode_examples(TEXTS), np.array([0]), 74, None)
-    logits = log_softmax(model.predict_on_batch(features).astype("float64"))
-    chosen = np.take_along_axis(logits, following[:, :, None], axis=2)[..., 0]
-    measured = model.evaluate(TEXTS, verbose=0, return_dict=True)
-    assert measured["loss"] == pytest.approx(-(chosen * weights).sum() / weights.sum(), rel=1e-5)
-    assert model.report(TEXTS, verbose=0).scores["perplexity"] == pytest.approx(np.exp(measured["loss"]), rel=1e-4)
+def test_the_loss_is_the_weighted_mean_over_tokens(model):
+    features, targets, weights = model.make_batch(model.encode_examples(TEXTS), np.array([0]), 74, None)
+    log_probabilities = log_softmax(model.predict_on_batch(features).astype("float64"))
+    target_scores = np.take_along_axis(log_probabilities, targets[:, :, None], axis=2)[..., 0]
+    scores = model.evaluate(TEXTS, verbose=0, return_dict=True)
+    assert scores["loss"] == pytest.approx(-(target_scores * weights).sum() / weights.sum(), rel=1e-5)
+    assert model.report(TEXTS, verbose=0).scores["perplexity"] == pytest.approx(np.exp(scores["loss"]), rel=1e-4)
 
 
 def test_the_scores_of_a_report_do_not_depend_on_the_batch_size():
-    model = CausalLM(tiny_backbone(FAMILY), preprocessor_of(7))
+    model = CausalLM(tiny_backbone(FAMILY), make_preprocessor(7))
     model.compile(weighted_metrics=[keras.metrics.SparseTopKCategoricalAccuracy(67, name="top")])
     texts = [*TEXTS, "the film was good . " * 3, "a", "never"]
     examples = model.encode_examples(texts)
@@ -91,13 +88,13 @@ def test_the_scores_of_a_report_do_not_depend_on_the_batch_size():
     assert count > 5
     assert len({*examples.encoded.lengths.tolist()}) > 1  # batches are padded
     reports = [model.report(texts, batch_size=size, verbose=0).scores for size in (1, 2, 5, count)]
-    measured = model.evaluate(texts, batch_size=count, verbose=0, return_dict=True)
-    assert 0 < measured["top"] < 1
+    expected = model.evaluate(texts, batch_size=count, verbose=0, return_dict=True)
+    assert 0 < expected["top"] < 1
     for report in reports:
-        assert report["perplexity"] == pytest.approx(np.exp(measured["loss"]), rel=1e-5)
-        assert report == pytest.approx({**measured, "perplexity": report["perplexity"]}, rel=1e-5)
-    one_by_one = model.evaluate(texts, batch_size=1, verbose=0, return_dict=True)
-    assert abs(one_by_one["loss"] - measured["loss"]) > 1e-3
+        assert report["perplexity"] == pytest.approx(np.exp(expected["loss"]), rel=1e-5)
+        assert report == pytest.approx({**expected, "perplexity": report["perplexity"]}, rel=1e-5)
+    unbatched = model.evaluate(texts, batch_size=1, verbose=0, return_dict=True)
+    assert abs(unbatched["loss"] - expected["loss"]) > 1e-3
 
 
 def test_the_weight_of_a_sequence_counts_for_its_tokens(model):
@@ -112,27 +109,17 @@ def test_the_weight_of_a_sequence_counts_for_its_tokens(model):
 
 
 @pytest.mark.slow
-def test_it_learns():
-    model = tiny_task(CausalLM, FAMILY)
-    model.compile(keras.optimizers.Adam(0.01))
-    before = model.perplexity(["the film was good"])
-    model.fit(["the film was good", ["the film", "was good"]] * 8, epochs=12, batch_size=2, verbose=0)
-    assert model.perplexity(["the film was good"]) < before / 5
-
-
-@pytest.mark.slow
-def test_validation_and_features(model):
+def test_fit_validates_and_takes_token_features():
     model = tiny_task(CausalLM, FAMILY)
     history = model.fit(TEXTS * 20, validation_data=TEXTS, verbose=0).history
     assert {"val_loss", "val_accuracy"} <= history.keys()
-    features, following, weights = model.make_batch(model.encode_examples(TEXTS), np.array([0]), 74, None)
-    model.fit(features, following, sample_weight=weights, verbose=0)
+    features, targets, weights = model.make_batch(model.encode_examples(TEXTS), np.array([0]), 74, None)
+    model.fit(features, targets, sample_weight=weights, verbose=0)
 
 
 @pytest.mark.slow
 @pytest.mark.tf_only
-def test_datasets_of_texts():
-    """Also where they fill whole sequences."""
+def test_datasets_whose_texts_fill_sequences():
     import tensorflow as tf
 
     model = tiny_task(CausalLM, FAMILY)
@@ -144,8 +131,8 @@ def test_datasets_of_texts():
 
 @pytest.mark.slow
 @pytest.mark.tf_only
-def test_datasets_with_batches_without_tokens():
-    """The last batch of a file's lines may be a blank line."""
+def test_dataset_batches_without_tokens():
+    """The last batch of a file's lines may be one blank line."""
     import tensorflow as tf
 
     model = tiny_task(CausalLM, FAMILY)
@@ -153,13 +140,13 @@ def test_datasets_with_batches_without_tokens():
     with pytest.warns(TextWarning, match="1 of 1 documents held no tokens"):
         model.fit(dataset, verbose=0)
     with pytest.warns(TextWarning, match="1 of 1 documents held no tokens"):
-        found = model.evaluate(dataset, verbose=0)
-    assert np.isfinite(found).all()
-    assert found == model.evaluate(dataset.take(1), verbose=0)
+        scores = model.evaluate(dataset, verbose=0)
+    assert np.isfinite(scores).all()
+    assert scores == model.evaluate(dataset.take(1), verbose=0)
 
 
 @pytest.mark.slow
-def test_tables_whose_later_texts_are_longer(tmp_path):
+def test_later_texts_of_a_table_may_be_longer(tmp_path):
     model = tiny_task(CausalLM, FAMILY)
     texts = ["a film"] * 8 + ["the film was good and bad"] * 40
     (tmp_path / "texts.csv").write_text("text\n" + "\n".join(texts))
@@ -170,32 +157,34 @@ def test_tables_whose_later_texts_are_longer(tmp_path):
 # === Scores ===
 
 
-def by_hand(model, ids):
-    """The log-probabilities of all tokens of a sequence after the first."""
+def compute_log_probabilities(model, ids):
+    """Return the log-probability of each token of a sequence except the first."""
     features = {"token_ids": np.array([ids], "int32"), "padding_mask": np.ones((1, len(ids)), "int32")}
     logits = log_softmax(model.predict_on_batch(features)[0])
     return logits[np.arange(len(ids) - 1), ids[1:]]
 
 
 @pytest.mark.slow
-def test_scores(model):
+def test_scores_are_log_probabilities_with_spans(model):
     tokenizer = model.preprocessor.tokenizer
     end = tokenizer.token_to_id(tokenizer.end_token)
     texts = [*TEXTS, "", "the é  film"]
     scores = model.score(texts)
-    for text, found, spans in zip(texts, scores, tokenizer.tokenize_with_offsets(texts), strict=True):
-        assert [(s["token"], s["start"], s["end"]) for s in found] == [tuple(span[1:]) for span in spans]
-        expected = by_hand(model, [end, *(span.id for span in spans)])
-        np.testing.assert_allclose([s["log_probability"] for s in found], expected, rtol=1e-5, atol=1e-5)
-        assert all(text[s["start"] : s["end"]].strip() == text[s["start"] : s["end"]] for s in found)
-    flat = [s["log_probability"] for found in scores for s in found]
-    assert model.perplexity(texts) == pytest.approx(np.exp(-np.mean(flat)), rel=1e-5)
-    np.testing.assert_allclose(flat, [s["log_probability"] for f in model.score(texts, 1) for s in f], atol=1e-5)
+    for text, tokens, spans in zip(texts, scores, tokenizer.tokenize_with_offsets(texts), strict=True):
+        assert [(s["token"], s["start"], s["end"]) for s in tokens] == [tuple(span[1:]) for span in spans]
+        expected = compute_log_probabilities(model, [end, *(span.id for span in spans)])
+        np.testing.assert_allclose([s["log_probability"] for s in tokens], expected, rtol=1e-5, atol=1e-5)
+        assert all(text[s["start"] : s["end"]].strip() == text[s["start"] : s["end"]] for s in tokens)
+    log_probabilities = [s["log_probability"] for tokens in scores for s in tokens]
+    assert model.perplexity(texts) == pytest.approx(np.exp(-np.mean(log_probabilities)), rel=1e-5)
+    np.testing.assert_allclose(
+        log_probabilities, [s["log_probability"] for tokens in model.score(texts, 1) for s in tokens], atol=1e-5
+    )
     assert model.score([]) == []
 
 
 @pytest.mark.slow
-def test_scores_of_a_quantized_model():
+def test_a_quantized_model_keeps_its_perplexity():
     model = tiny_task(CausalLM, FAMILY)
     before = model.perplexity(TEXTS)
     model.quantize("int8")
@@ -203,20 +192,20 @@ def test_scores_of_a_quantized_model():
 
 
 @pytest.mark.slow
-def test_long_texts_are_read_in_windows():
-    """Each token after at least half a window, or the whole text before it."""
-    model = CausalLM(tiny_backbone(FAMILY), preprocessor_of(11))
+def test_long_texts_are_scored_in_windows():
+    """Each token is predicted from at least half a window, or from the whole text before it."""
+    model = CausalLM(tiny_backbone(FAMILY), make_preprocessor(11))
     tokenizer = model.preprocessor.tokenizer
     text = " ".join(tiny_texts(11))
     ids = [tokenizer.token_to_id(tokenizer.end_token), *tokenizer.tokenize([text])[0]]
     assert len(ids) > 40
-    expected = [by_hand(model, ids[:11])]
+    expected = [compute_log_probabilities(model, ids[:11])]
     for begin in range(5, len(ids), 5):
-        expected.append(by_hand(model, ids[begin : begin + 11])[5:])
+        expected.append(compute_log_probabilities(model, ids[begin : begin + 11])[5:])
         if begin + 11 >= len(ids):
             break
-    found = [s["log_probability"] for s in model.score([text])[0]]
-    np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-5, atol=1e-5)
+    log_probabilities = [s["log_probability"] for s in model.score([text])[0]]
+    np.testing.assert_allclose(log_probabilities, np.concatenate(expected), rtol=1e-5, atol=1e-5)
 
 
 # === Errors ===
@@ -236,7 +225,7 @@ def test_long_texts_are_read_in_windows():
         (lambda m: tiny_backbone(BERT).call_with_cache(None, [], 0), ValueError, "This BertBackbone is not causal"),
     ],
 )
-def test_errors(model, call, error, message):
+def test_errors_of_texts_and_models(model, call, error, message):
     with pytest.raises(error, match=message):
         call(model)
 
@@ -245,8 +234,8 @@ def test_errors(model, call, error, message):
 
 
 @pytest.mark.slow
-def test_documents_without_borders():
-    """Each token but the first is predicted, and a text's first token has no score."""
+def test_documents_without_start_and_end_tokens():
+    """Each token except the first is predicted, and a text's first token has no score."""
     model = tiny_task(CausalLM, GPT)
     tokenizer = model.preprocessor.tokenizer
     ids = tokenizer.tokenize(TEXTS)
@@ -263,16 +252,16 @@ def test_documents_without_borders():
 
 
 @pytest.mark.slow
-def test_gpt_through_the_files_of_transformers(tmp_path):
+def test_gpt_round_trip_through_transformers_files(tmp_path):
     transformers = pytest.importorskip("transformers")
     model = tiny_task(CausalLM, GPT)
     model.save_to_preset(tmp_path / "ours")
     convert(tmp_path / "ours", tmp_path / "theirs", to="hf")
-    again = CausalLM.from_preset(tmp_path / "theirs")
-    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0))
+    reloaded = CausalLM.from_preset(tmp_path / "theirs")
+    np.testing.assert_array_equal(reloaded.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0))
     peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
     texts = [*TEXTS, "The é  FILM<unk>!"]
-    assert peer(texts)["input_ids"] == again.preprocessor.tokenizer.tokenize(texts)
+    assert peer(texts)["input_ids"] == reloaded.preprocessor.tokenizer.tokenize(texts)
     file = tmp_path / "theirs/tokenizer.json"
     pipeline = json.loads(file.read_text("utf-8"))
     for part, key, value in (("model", "end_of_word_suffix", ""), ("normalizer", "lowercase", False)):
@@ -289,18 +278,18 @@ def test_gpt_through_the_files_of_transformers(tmp_path):
 
 
 @pytest.mark.slow
-def test_through_the_files_of_transformers(model, tmp_path, recwarn):
-    """Weights, tokenizer and texts survive, and transformers' tokenizer gives the same ids."""
+def test_gpt2_round_trip_through_transformers_files(model, tmp_path, recwarn):
+    """Predictions stay the same, and transformers' tokenizer gives the same ids."""
     transformers = pytest.importorskip("transformers")
     model.save_to_preset(tmp_path / "ours")
     convert(tmp_path / "ours", tmp_path / "theirs", to="hf")
-    again = CausalLM.from_preset(tmp_path / "theirs")
-    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0))
+    reloaded = CausalLM.from_preset(tmp_path / "theirs")
+    np.testing.assert_array_equal(reloaded.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0))
     peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
     texts = [*TEXTS, "the é<|endoftext|>  a film"]
     assert peer(texts)["input_ids"] == model.preprocessor.tokenizer.tokenize(texts)
     assert (peer.bos_token, peer.eos_token, peer.unk_token, peer.pad_token) == (*["<|endoftext|>"] * 3, None)
-    # Its head has no weights: nothing starts from scratch, neither here nor in another task.
+    # The head has no weights, so no task that loads these files warns that it starts from scratch.
     model.backbone.save_to_preset(tmp_path / "backbone")
     recwarn.clear()
     CausalLM.from_preset(tmp_path / "backbone", preprocessor=model.preprocessor)

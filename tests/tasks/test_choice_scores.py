@@ -1,4 +1,4 @@
-"""`CausalLM.classify`: the likelihoods of choices after prompts."""
+"""`CausalLM.classify`: likelihoods of choices after prompts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import pytest
 from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.families.lstm_lm import FAMILY as LSTM_LM
-from lmzoo.models import CausalLM, Gpt2Backbone
+from lmzoo.models import CausalLM
 from lmzoo.presets.converting import convert
 from lmzoo.tasks import choice_scores
 from lmzoo.testing import randomize, tiny_preprocessor, tiny_task
 from lmzoo.text import Preprocessor
 from lmzoo.text.probabilities import softmax
-
-pytestmark = pytest.mark.usefixtures("eager")
 
 PROMPTS = ["the film was", "a plot", "the é  plot was never dull . is it a good film", "film\n", "very "]
 CHOICES = ["good", "very bad", "dull and fine", "bad"]
@@ -24,20 +22,20 @@ EXAMPLES = [("the plot is", "bad"), ("a film", "very bad")]
 
 @pytest.fixture(scope="module")
 def model():
-    """To look at, not to change."""
+    """Return a model that the tests do not change."""
     model = tiny_task(CausalLM, FAMILY)
     randomize(model)
     return model
 
 
-def in_order(answers):
-    """Scores (n, C) in the order of the choices."""
+def order_scores(answers):
+    """Return the scores in the order of the choices, float (n, C)."""
     return np.array([[{a["label"]: a["score"] for a in row}[choice] for choice in CHOICES] for row in answers])
 
 
 @pytest.fixture(scope="module")
 def likelihoods(model, tmp_path_factory):
-    """Log-likelihoods of `CHOICES` after prompts, and their numbers of tokens, from transformers' model in torch."""
+    """Return a function that computes the log-likelihoods and token counts of `CHOICES` with transformers."""
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("gpt2")
@@ -63,37 +61,37 @@ def likelihoods(model, tmp_path_factory):
     return compute
 
 
-def test_it_is_what_transformers_computes(model, likelihoods):
+def test_scores_are_those_of_transformers(model, likelihoods):
     sums, counts = likelihoods([*PROMPTS, ""])
     assert counts.min() < counts.max()
-    answers = in_order(model.classify([*PROMPTS, ""], CHOICES, top_k=4))
+    answers = order_scores(model.classify([*PROMPTS, ""], CHOICES, top_k=4))
     np.testing.assert_allclose(answers, softmax(sums), atol=1e-5)
     np.testing.assert_allclose(np.log(answers[:, :1] / answers), sums[:, :1] - sums, atol=1e-4)
-    mean = in_order(model.classify([*PROMPTS, ""], CHOICES, reduction="mean", top_k=4))
+    mean = order_scores(model.classify([*PROMPTS, ""], CHOICES, reduction="mean", top_k=4))
     np.testing.assert_allclose(mean, softmax(sums / counts), atol=1e-5)
 
 
 @pytest.mark.parametrize("unconditional_prompt", ["", "the film is"])
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_against_an_unconditional_prompt(model, likelihoods, unconditional_prompt, reduction):
-    (sums, counts), (less, fewer) = likelihoods(PROMPTS), likelihoods([unconditional_prompt])
-    expected = softmax(sums - less if reduction == "sum" else sums / counts - less / fewer)
+def test_scores_are_relative_to_an_unconditional_prompt(model, likelihoods, unconditional_prompt, reduction):
+    (sums, counts), (prior_sums, prior_counts) = likelihoods(PROMPTS), likelihoods([unconditional_prompt])
+    expected = softmax(sums - prior_sums if reduction == "sum" else sums / counts - prior_sums / prior_counts)
     settings = {"reduction": reduction, "unconditional_prompt": unconditional_prompt}
-    answers = in_order(model.classify(PROMPTS, CHOICES, **settings, top_k=4))
+    answers = order_scores(model.classify(PROMPTS, CHOICES, **settings, top_k=4))
     np.testing.assert_allclose(answers, expected, atol=1e-5)
 
 
-def test_examples_come_first(model, likelihoods):
+def test_examples_are_put_before_the_prompts(model, likelihoods):
     first = "the plot is bad\n\na film very bad\n\n"
     sums, _ = likelihoods(PROMPTS, first)
-    less, _ = likelihoods([""])  # without examples
-    answers = in_order(model.classify(PROMPTS, CHOICES, EXAMPLES, unconditional_prompt="", top_k=4))
-    np.testing.assert_allclose(answers, softmax(sums - less), atol=1e-5)
-    one = in_order(model.classify(PROMPTS, CHOICES, EXAMPLES[:1], top_k=4))
-    np.testing.assert_allclose(one, softmax(likelihoods(PROMPTS, "the plot is bad\n\n")[0]), atol=1e-5)
+    prior_sums, _ = likelihoods([""])  # without examples
+    answers = order_scores(model.classify(PROMPTS, CHOICES, EXAMPLES, unconditional_prompt="", top_k=4))
+    np.testing.assert_allclose(answers, softmax(sums - prior_sums), atol=1e-5)
+    answers_after_one = order_scores(model.classify(PROMPTS, CHOICES, EXAMPLES[:1], top_k=4))
+    np.testing.assert_allclose(answers_after_one, softmax(likelihoods(PROMPTS, "the plot is bad\n\n")[0]), atol=1e-5)
 
 
-def test_answers_are_as_those_of_a_classifier(model):
+def test_answers_have_the_format_of_a_classifiers(model):
     ranked = model.classify(PROMPTS, CHOICES, top_k=3)
     assert [len(row) for row in ranked] == [3] * len(PROMPTS)
     assert all(row == sorted(row, key=lambda answer: -answer["score"]) for row in ranked)
@@ -106,19 +104,19 @@ def test_answers_are_as_those_of_a_classifier(model):
     assert model.classify([b"the film was"], CHOICES) == model.classify(["the film was"], CHOICES)
 
 
-def test_batches_and_lengths_change_nothing(model):
-    expected = in_order(model.classify(PROMPTS, CHOICES, top_k=4))
+def test_scores_do_not_depend_on_batches_and_sequence_length(model):
+    expected = order_scores(model.classify(PROMPTS, CHOICES, top_k=4))
     for batch_size in (1, 3):
-        answers = in_order(model.classify(PROMPTS, CHOICES, top_k=4, batch_size=batch_size))
+        answers = order_scores(model.classify(PROMPTS, CHOICES, top_k=4, batch_size=batch_size))
         np.testing.assert_allclose(answers, expected, atol=1e-5)
-    # Prompts are limited by the model, and not by the length to which its preprocessor truncates texts.
+    # The model limits prompts, not the length to which its preprocessor truncates texts.
     preprocessor = tiny_preprocessor(FAMILY)
     short = CausalLM(model.backbone, Preprocessor(preprocessor.tokenizer, FAMILY.packing, 5))
-    np.testing.assert_allclose(in_order(short.classify(PROMPTS, CHOICES, top_k=4)), expected, atol=1e-5)
+    np.testing.assert_allclose(order_scores(short.classify(PROMPTS, CHOICES, top_k=4)), expected, atol=1e-5)
 
 
-def by_score(model, prompt, choices):
-    """The sums of `score`, which begins texts with the start token."""
+def sum_token_scores(model, prompt, choices):
+    """Return the choices' sums over `score`, which begins texts with the start token."""
     sums = []
     for choice in choices:
         (tokens,) = model.score([f"{prompt} {choice}"])
@@ -127,65 +125,65 @@ def by_score(model, prompt, choices):
 
 
 @pytest.mark.slow
-def test_with_a_start_token(model):
+def test_prompts_begin_with_the_start_token_if_it_is_added(model):
     started = CausalLM(model.backbone, model.preprocessor, add_start_token=True)
     for prompt in ("the film was", ""):
-        answers = in_order(started.classify([prompt], CHOICES, top_k=4))
-        np.testing.assert_allclose(answers, softmax(by_score(model, prompt, CHOICES)), atol=1e-5)
-    assert abs(answers - in_order(model.classify(["the film was"], CHOICES, top_k=4))).max() > 1e-3
+        answers = order_scores(started.classify([prompt], CHOICES, top_k=4))
+        np.testing.assert_allclose(answers, softmax(sum_token_scores(model, prompt, CHOICES)), atol=1e-5)
+    assert abs(answers - order_scores(model.classify(["the film was"], CHOICES, top_k=4))).max() > 1e-3
 
 
 @pytest.mark.parametrize("carries_state", [False, True])
-def test_a_recurrent_model(carries_state):
+def test_recurrent_models_classify_from_zero_states(carries_state):
     model = tiny_task(CausalLM, LSTM_LM, carries_state=carries_state)
     model.add_start_token = True
-    answers = in_order(model.classify(PROMPTS[:2], CHOICES, top_k=4))
-    expected = np.concatenate([by_score(model, prompt, CHOICES) for prompt in PROMPTS[:2]])
+    answers = order_scores(model.classify(PROMPTS[:2], CHOICES, top_k=4))
+    expected = np.concatenate([sum_token_scores(model, prompt, CHOICES) for prompt in PROMPTS[:2]])
     np.testing.assert_allclose(answers, softmax(expected), atol=1e-5)
 
 
 @pytest.mark.slow
-def test_a_quantized_model_and_new_weights():
+def test_classify_follows_new_weights_and_quantization():
     model = tiny_task(CausalLM, FAMILY)
-    before = in_order(model.classify(PROMPTS, CHOICES, top_k=4))
+    before = order_scores(model.classify(PROMPTS, CHOICES, top_k=4))
     model.backbone.set_weights([2 * w for w in model.backbone.get_weights()])
-    assert abs(in_order(model.classify(PROMPTS, CHOICES, top_k=4)) - before).max() > 1e-3
+    assert abs(order_scores(model.classify(PROMPTS, CHOICES, top_k=4)) - before).max() > 1e-3
     model.backbone.set_weights([w / 2 for w in model.backbone.get_weights()])
     model.quantize("int8")
-    np.testing.assert_allclose(in_order(model.classify(PROMPTS, CHOICES, top_k=4)), before, atol=0.05)
+    np.testing.assert_allclose(order_scores(model.classify(PROMPTS, CHOICES, top_k=4)), before, atol=0.05)
 
 
 # === Tokens ===
 
 
-def compute_row_indices(prompt, choices, separator=" "):
+def encode_choices(prompt, choices, separator=" "):
     preprocessor = tiny_preprocessor(FAMILY)
     return preprocessor.tokenizer, choice_scores.encode_choices(
         preprocessor, "`prompts[0]`", prompt, choices, separator, [0], 67
     )
 
 
-def test_choices_of_a_token_share_a_row():
-    tokenizer, (row,) = compute_row_indices("the film was", ["good", "bad", "dull"])
+def test_choices_of_one_token_share_a_sequence():
+    tokenizer, (row,) = encode_choices("the film was", ["good", "bad", "dull"])
     assert row.token_ids == tokenizer.tokenize(["the film was"])[0]
     assert row.positions == [len(row.token_ids) - 1] * 3
     assert row.targets == tokenizer.tokenize([" good bad dull"])[0]
-    _, rows = compute_row_indices("the film was", ["good", "good film", "bad plot", "bad"])
+    _, rows = encode_choices("the film was", ["good", "good film", "bad plot", "bad"])
     length = len(row.token_ids) + 1
     assert [(len(row.token_ids), row.choices) for row in rows] == [(length, [1, 1, 0, 3]), (length, [2, 2])]
 
 
 def test_a_token_of_prompt_and_choice_belongs_to_the_choice():
-    """Without a separator, "go" + "od" is a single token, and what is left of the prompt is empty."""
-    tokenizer, rows = compute_row_indices("the go", ["od", "ose"], separator="")
+    """Without a separator, "go" + "od" is a single token, and the prompt keeps only the tokens before it."""
+    tokenizer, rows = encode_choices("the go", ["od", "ose"], separator="")
     the = tokenizer.tokenize(["the"])[0]
     good = tokenizer.tokenize([" good"])[0]
     goose = tokenizer.tokenize([" goose"])[0]
     assert [row.token_ids for row in rows] == [the + goose[:-1]]
     assert rows[0].targets == goose + good
     assert rows[0].choices == [1] * len(goose) + [0]
-    for prompt, joined in (("the ", " good"), ("the\n", "good"), ("the", " good")):
-        assert choice_scores.join(prompt, "good", " ").endswith(joined)
+    for prompt, suffix in (("the ", " good"), ("the\n", "good"), ("the", " good")):
+        assert choice_scores.join(prompt, "good", " ").endswith(suffix)
     assert choice_scores.join("the", " good", " ") == "the good"
     assert choice_scores.join("", "good", " ") == " good"
 
@@ -221,8 +219,8 @@ def test_a_token_of_prompt_and_choice_belongs_to_the_choice():
         ((["a"], CHOICES, (), "sum", None, " ", 1, 0), ValueError, "`batch_size` must be an integer of at least 1"),
     ],
 )
-def test_errors(model, monkeypatch, arguments, error, message):
-    monkeypatch.setattr(choice_scores, "predict_encoded", None)  # all before the first step
+def test_errors_before_the_first_step(model, monkeypatch, arguments, error, message):
+    monkeypatch.setattr(choice_scores, "predict_encoded", None)
     with pytest.raises(error, match=message):
         model.classify(*arguments)
 
@@ -236,30 +234,3 @@ def test_a_family_without_a_start_token():
         model.classify(["the film"], CHOICES, unconditional_prompt="")
     with pytest.raises(ValueError, match=r"`choices\[0\]`, '\\x00', has no tokens"):
         model.classify(["the film"], ["\x00", "good"])
-
-
-# === GPT-2's published shapes ===
-
-
-@pytest.mark.slow
-def test_the_shapes_of_gpt2(tmp_path):
-    """Random weights, as published: 12 layers of 768, 50,257 tokens, 1,024 positions."""
-    transformers = pytest.importorskip("transformers")
-    torch = pytest.importorskip("torch")
-    sizes = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768, "intermediate_dim": 3072}
-    backbone = Gpt2Backbone(vocabulary_size=50257, max_sequence_length=1024, dropout=0.0, **sizes)
-    tokenizer = tiny_preprocessor(FAMILY).tokenizer
-    model = CausalLM(backbone, Preprocessor(tokenizer, FAMILY.packing, 1024))
-    model.save_to_preset(tmp_path / "ours")
-    convert(tmp_path / "ours", tmp_path / "theirs", to="hf")
-    peer = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "theirs").eval()
-    prompts = ["the film was never dull , the plot", "a " * 130]
-    answers = in_order(model.classify(prompts, CHOICES, top_k=4))
-    sums = np.zeros((2, 4))
-    for i, prompt in enumerate(prompts):
-        for j, choice in enumerate(CHOICES):
-            before, after = tokenizer.tokenize([prompt.rstrip(), f" {choice}"])
-            with torch.no_grad():
-                scores = peer(torch.tensor([before + after])).logits.log_softmax(-1)[0, len(before) - 1 : -1]
-            sums[i, j] = scores[torch.arange(len(after)), torch.tensor(after)].sum()
-    np.testing.assert_allclose(answers, softmax(sums), atol=1e-5)

@@ -1,4 +1,4 @@
-"""Columns of Hugging Face's `datasets`, which are sequences of their own kind, and what is made of them."""
+"""Columns and tables of Hugging Face's `datasets` and of pandas as data for tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lmzoo.testing.tiny import public_tasks
 
 
 class Column(Sequence):
-    """What `dataset["name"]` is: it reads its rows when asked, and is no list."""
+    """Sequence like `dataset["name"]`, which reads its rows on demand and is not a list."""
 
     def __init__(self, rows):
         self._rows = rows
@@ -27,7 +27,7 @@ class Column(Sequence):
 
 
 class Dataset:
-    """What is said of a whole one: it has names of columns, and a shape like an array."""
+    """Table like one of Hugging Face, with names of columns and an array's shape."""
 
     def __init__(self, **columns):
         self._columns = columns
@@ -45,7 +45,7 @@ PAIRS = {models.QuestionAnswerer, models.TextEmbedder, models.MultipleChoice}
 TASKS = [task for task in public_tasks() if task.supports(FAMILY)]
 
 
-# One of each kind of input: texts, words, pairs.
+# One task for each kind of input: texts, words, pairs.
 QUICK = {models.TextClassifier, models.TokenClassifier, models.QuestionAnswerer}
 
 
@@ -53,21 +53,21 @@ QUICK = {models.TextClassifier, models.TokenClassifier, models.QuestionAnswerer}
 @pytest.mark.parametrize(
     "task_class", [pytest.param(task, marks=[pytest.mark.slow] * (task not in QUICK)) for task in TASKS]
 )
-def test_columns_are_as_good_as_lists(task_class):
+def test_columns_are_read_like_lists(task_class):
     task = tiny_task(task_class, FAMILY)
     task.compile(run_eagerly=True)  # quicker for one batch
     x, y = tiny_examples(task, 5)
     columns = tuple(Column(list(side)) for side in zip(*x, strict=True)) if task_class in PAIRS else Column(x)
     labels = y if y is None else Column(y)
     expected = task.fit(x, y, verbose=0).history["loss"]
-    again = tiny_task(task_class, FAMILY)
-    again.compile(run_eagerly=True)
-    assert again.fit(columns, labels, verbose=0).history["loss"] == expected
-    np.testing.assert_array_equal(again.encode_inputs(columns).lengths, task.encode_inputs(x).lengths)
+    column_task = tiny_task(task_class, FAMILY)
+    column_task.compile(run_eagerly=True)
+    assert column_task.fit(columns, labels, verbose=0).history["loss"] == expected
+    np.testing.assert_array_equal(column_task.encode_inputs(columns).lengths, task.encode_inputs(x).lengths)
 
 
 @pytest.mark.slow
-def test_names_of_classes_and_pairs():
+def test_columns_of_pairs_and_of_label_names_are_read_like_lists():
     task = tiny_task(models.TextClassifier, FAMILY, num_classes=None, labels=["a", "b"])
     task.compile(run_eagerly=True)
     texts, names = ["good film", "bad", "dull plot"], ["a", "b", "a"]
@@ -78,7 +78,7 @@ def test_names_of_classes_and_pairs():
 
 
 class Frame:
-    """A DataFrame of pandas, as far as it is used: an index of names, and columns that iterate over numpy's scalars."""
+    """Table like a DataFrame of pandas: an index of names, and columns that iterate over numpy's scalars."""
 
     def __init__(self, **columns):
         self._columns = {name: np.array(column, object) for name, column in columns.items()}
@@ -95,31 +95,32 @@ TEXTS, NAMES = ["good film", "bad", "dull plot", "never", "a fine film"], ["a", 
 
 
 @pytest.fixture
-def task(eager):
+def task():
     return tiny_task(models.TextClassifier, FAMILY, num_classes=None, labels=["a", "b"])
 
 
 @pytest.mark.quick_cases("Dataset")
-@pytest.mark.parametrize("kind", [Frame, Dataset])
-def test_columns_of_a_table_are_named(task, kind):
-    table, validation = (kind(review=t, title=t[::-1], stars=n) for t, n in ((TEXTS, NAMES), (TEXTS[:2], NAMES[:2])))
+@pytest.mark.parametrize("table_class", [Frame, Dataset])
+def test_from_table_selects_columns_by_name(task, table_class):
+    table = table_class(review=TEXTS, title=TEXTS[::-1], stars=NAMES)
+    validation = table_class(review=TEXTS[:2], stars=NAMES[:2])
     assert data.from_table(table, "review", "stars") == (TEXTS, NAMES)
     assert data.from_table(table, ("review", "title")) == ((TEXTS, TEXTS[::-1]), None)
     held_out = data.from_table(validation, "review", "stars")
-    found = task.fit(*data.from_table(table, "review", "stars"), validation_data=held_out, verbose=0).history
-    assert found.keys() >= {"loss", "val_loss"}
+    history = task.fit(*data.from_table(table, "review", "stars"), validation_data=held_out, verbose=0).history
+    assert history.keys() >= {"loss", "val_loss"}
 
 
-def test_texts_are_in_the_column_text_by_default(eager):
+def test_from_table_selects_the_column_text_by_default():
     task = tiny_task(models.MaskedLM, FAMILY)
     table = Dataset(text=TEXTS, label=NAMES)
     assert data.from_table(table) == (TEXTS, None)
-    seen = task.fit(*data.from_table(table), verbose=0, validation_data=data.from_table(table)).history
-    assert seen.keys() >= {"loss", "val_loss"}
+    history = task.fit(*data.from_table(table), verbose=0, validation_data=data.from_table(table)).history
+    assert history.keys() >= {"loss", "val_loss"}
 
 
 class Streamed:
-    """A dataset of Hugging Face that is read on demand."""
+    """Table like a streaming dataset of Hugging Face."""
 
     column_names = ("text", "label")
 
@@ -128,7 +129,7 @@ class Streamed:
 
 
 class Splits(dict):
-    """All parts of a dataset of Hugging Face."""
+    """Dict of tables like all parts of a dataset of Hugging Face."""
 
     @property
     def column_names(self):
@@ -150,7 +151,7 @@ class Splits(dict):
         ),
     ],
 )
-def test_wrong_tables(error, message, table, columns):
+def test_errors_of_from_table(error, message, table, columns):
     with pytest.raises(error, match=message):
         data.from_table(table, *columns)
 
@@ -163,7 +164,7 @@ def test_wrong_tables(error, message, table, columns):
         (Streamed(), r"\['text', 'label'\]: pass what `lmzoo.data.stream` returns"),
     ],
 )
-def test_tables_as_they_are(task, table, message):
+def test_whole_tables_are_not_texts(task, table, message):
     for call in (task.fit, task.evaluate, task.predict):
         with pytest.raises(TypeError, match=message):
             call(table, verbose=0)
@@ -172,14 +173,11 @@ def test_tables_as_they_are(task, table, message):
 
 
 @pytest.mark.tf_only
-def test_a_dataset_of_records_is_told_from_one_of_tuples():
+def test_tensorflow_datasets_of_records_are_refused():
     import tensorflow as tf
 
     records = tf.data.Dataset.from_tensor_slices({"text": ["good", "bad"], "label": [0, 1]}).batch(2)
     task = tiny_task(models.TextClassifier, FAMILY)
     for dataset in (records, records.map(lambda row: (row, row["label"]))):
-        with pytest.raises(
-            TypeError,
-            match=r"records of \['text', 'label'\]: `lmzoo.data.stream` .*\(row\['text'\], \.",
-        ):
+        with pytest.raises(TypeError, match=r"records of \['text', 'label'\]: `lmzoo.data.stream` .*\(row\['text'\], "):
             task.evaluate(dataset)

@@ -1,4 +1,4 @@
-"""Tasks learn from rows of a tokenized corpus as from those of documents."""
+"""Training on the sequences of a tokenized corpus."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from lmzoo.text import LengthBatches
 from lmzoo.training import ResumableCheckpoint
 
 
-def test_rows_in_files(tiny, tmp_path):
+def test_a_corpus_in_files_gives_the_batches_of_documents(tiny, tmp_path):
     texts, preprocessor = tiny.texts(48), tiny.preprocessor()
     documents = [texts[i::7] for i in range(7)]
     corpus = write_corpus(documents, preprocessor.tokenizer, tmp_path, shard_tokens=17)
     assert len(corpus.shards) > 3
-    masked = MaskedLM(tiny.backbone(), preprocessor)
-    rows = pack_documents(corpus, preprocessor)
-    history = masked.fit(rows, batch_size=len(rows), verbose=0)
+    masked_lm = MaskedLM(tiny.backbone(), preprocessor)
+    sequences = pack_documents(corpus, preprocessor)
+    history = masked_lm.fit(sequences, batch_size=len(sequences), verbose=0)
     assert np.isfinite(history.history["loss"]).all()
-    assert masked.optimizer.iterations == 1
+    assert masked_lm.optimizer.iterations == 1
 
-    both = Pretrainer(tiny.backbone(), preprocessor, objective="sop")
+    pretrainer = Pretrainer(tiny.backbone(), preprocessor, objective="sop")
     batches = []
     for source in (documents, corpus):
         pairs = segment_pairs(source, preprocessor, "sop", np.random.default_rng(3))
-        examples = both.encode_examples(pairs)
-        batches.append(both.make_batch(examples, np.array([3, 1, 4]), 37, np.random.default_rng(5)))
-    for found, expected in zip(*map(keras.tree.flatten, reversed(batches)), strict=True):
-        np.testing.assert_array_equal(found, expected)
-        assert found.dtype == expected.dtype
+        examples = pretrainer.encode_examples(pairs)
+        batches.append(pretrainer.make_batch(examples, np.array([3, 1, 4]), 37, np.random.default_rng(5)))
+    for actual, expected in zip(*map(keras.tree.flatten, reversed(batches)), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+        assert actual.dtype == expected.dtype
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_its_own_rows_only(tiny, tmp_path, monkeypatch):
-    """Rows of the same lengths are told by their ids and labels; a run from before these were noted goes on."""
+def test_a_run_goes_on_with_equal_sequences_only(tiny, tmp_path, monkeypatch):
+    """Token ids and labels are compared; runs of earlier versions, which did not record them, still go on."""
     texts = tiny.texts(40)
     model = Pretrainer(tiny.backbone(), tiny.preprocessor(length=16), objective="nsp")
     rng = np.random.default_rng(3)
@@ -49,15 +49,15 @@ def test_a_run_goes_on_with_its_own_rows_only(tiny, tmp_path, monkeypatch):
         return int(model.optimizer.iterations)
 
     run(pairs, tmp_path / "new", 1)
-    for others in (
+    for other_pairs in (
         dataclasses.replace(pairs, labels=1 - pairs.labels),
         dataclasses.replace(pairs, token_ids=np.where(pairs.token_ids > 7, pairs.token_ids - 1, pairs.token_ids)),
     ):
         with pytest.raises(ValueError, match=r"holds a run with another content of the batches\. Choose"):
-            run(others, tmp_path / "new", 2)
+            run(other_pairs, tmp_path / "new", 2)
     identity = LengthBatches.identity
-    before = ("texts", "batch size", "order", "seed")
+    recorded = ("texts", "batch size", "order", "seed")
     with monkeypatch.context() as patch:
-        patch.setattr(LengthBatches, "identity", lambda self: {name: identity(self)[name] for name in before})
-        done = run(pairs, tmp_path / "old", 1)
-    assert run(pairs, tmp_path / "old", 3) == done + 2
+        patch.setattr(LengthBatches, "identity", lambda self: {name: identity(self)[name] for name in recorded})
+        steps = run(pairs, tmp_path / "old", 1)
+    assert run(pairs, tmp_path / "old", 3) == steps + 2

@@ -1,4 +1,4 @@
-"""Tagging with a conditional random field: training, answers, files, served models, errors."""
+"""`TokenClassifier(crf=True)`: training, tags, files, served models, errors."""
 
 from __future__ import annotations
 
@@ -42,60 +42,56 @@ def test_fit_learns_spans(task):
 
 
 @pytest.mark.slow
-def test_answers_are_well_formed(task, tiny):
-    """With any weights; and those of the same model without transitions are not."""
+def test_tags_are_well_formed_with_any_weights(task, tiny):
     randomize(task)
     texts, allowed = tiny.texts(13, longest=25), transition_table(LABELS)
     for text in task.tag(texts, aggregation="none"):
         path = [5, *(LABELS.index(word["label"]) for word in text), 5]
         assert all(allowed[step] for step in itertools.pairwise(path))
         assert all(0 <= word["score"] <= 1 for word in text)
-    logits = keras.Model(task.input, task.head.output).predict(task.preprocessor(texts), verbose=0).argmax(axis=-1)
-    assert not all(allowed[step] for row in logits for step in itertools.pairwise(row.tolist()))
+    # Without transitions they would not be.
+    labels = keras.Model(task.input, task.head.output).predict(task.preprocessor(texts), verbose=0).argmax(axis=-1)
+    assert not all(allowed[step] for row in labels for step in itertools.pairwise(row.tolist()))
 
 
 @pytest.mark.slow
-def test_neighbors_and_padding_change_nothing(task, tiny):
+def test_tags_do_not_depend_on_other_texts(task, tiny):
     randomize(task)
     texts = tiny.texts(4, longest=25)
-    together, alone = task.tag(texts), [task.tag([text])[0] for text in texts]
-    for some, others in zip(together, alone, strict=True):
-        assert [span["label"] for span in some] == [span["label"] for span in others]
-        np.testing.assert_allclose([s["score"] for s in some], [s["score"] for s in others], atol=1e-5)
+    for text, spans in zip(texts, task.tag(texts), strict=True):
+        (expected,) = task.tag([text])
+        assert [span["label"] for span in spans] == [span["label"] for span in expected]
+        np.testing.assert_allclose([s["score"] for s in spans], [s["score"] for s in expected], atol=1e-5)
 
 
 @pytest.mark.slow
-def test_many_texts_are_tagged_a_part_at_a_time(task, tiny, monkeypatch):
+def test_many_texts_are_tagged_in_parts(task, tiny, monkeypatch):
     texts = tiny.texts(7, longest=25)
-    whole = task.tag(texts, aggregation="none")
+    expected = task.tag(texts, aggregation="none")
     monkeypatch.setattr("lmzoo.tasks.token_classifier._WINDOWS_PER_PREDICTION", 3)
     predict, counts = task.predict, []
     monkeypatch.setattr(
         task, "predict", lambda x, *args, **kwargs: counts.append(len(x)) or predict(x, *args, **kwargs)
     )
-    parts = task.tag(texts, aggregation="none")
+    tags = task.tag(texts, aggregation="none")
     assert counts == [3, 3, 1]
-    for found, expected in zip(parts, whole, strict=True):
-        assert [word["label"] for word in found] == [word["label"] for word in expected]
-        assert [word["score"] for word in found] == pytest.approx([word["score"] for word in expected], abs=1e-5)
+    for words, expected_words in zip(tags, expected, strict=True):
+        assert [word["label"] for word in words] == [word["label"] for word in expected_words]
+        expected_scores = [word["score"] for word in expected_words]
+        assert [word["score"] for word in words] == pytest.approx(expected_scores, abs=1e-5)
 
 
 @pytest.mark.slow
-def test_files(task, tmp_path):
+def test_files_restore_the_tags(task, save_and_load):
     randomize(task)
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for again in (
-        keras.saving.load_model(tmp_path / "task.keras"),
-        TokenClassifier.from_preset(tmp_path / "preset"),
-    ):
-        assert again.crf
-        assert again.tag(TEXTS) == task.tag(TEXTS)
+    for clone in save_and_load(task):
+        assert clone.crf
+        assert clone.tag(TEXTS) == task.tag(TEXTS)
 
 
 @pytest.mark.slow
 @pytest.mark.tf_only
-def test_served_answers(task, tmp_path, tiny):
+def test_exported_models_give_the_same_tags(task, tmp_path, tiny):
     import tensorflow as tf
 
     randomize(task)
@@ -103,13 +99,13 @@ def test_served_answers(task, tmp_path, tiny):
     task.export(tmp_path / "1", verbose=False)
     served = tf.saved_model.load(str(tmp_path / "1")).signatures
     assert set(served) == {"serving_default"}
-    found = {name: x.numpy() for name, x in served["serving_default"](text=tf.constant(texts)).items()}
+    outputs = {name: x.numpy() for name, x in served["serving_default"](text=tf.constant(texts)).items()}
     for i, spans in enumerate(task.tag(texts)):
         count = len(spans)
-        assert [label.decode() for label in found["label"][i][:count]] == [span["label"] for span in spans]
-        assert found["start"][i][:count].tolist() == [span["start"] for span in spans]
-        np.testing.assert_allclose(found["score"][i][:count], [span["score"] for span in spans], atol=1e-5)
-        assert (found["start"][i][count:] == -1).all()
+        assert [label.decode() for label in outputs["label"][i][:count]] == [span["label"] for span in spans]
+        assert outputs["start"][i][:count].tolist() == [span["start"] for span in spans]
+        np.testing.assert_allclose(outputs["score"][i][:count], [span["score"] for span in spans], atol=1e-5)
+        assert (outputs["start"][i][count:] == -1).all()
 
 
 @pytest.mark.parametrize(
@@ -123,20 +119,19 @@ def test_served_answers(task, tmp_path, tiny):
         (["O", "B-PER", "E-PER"], [["O", "O", "O"], ["B-PER"]], r"`y\[1\]`: a text cannot end with 'B-PER'"),
     ],
 )
-def test_impossible_labels(tiny, labels, tags, message):
+def test_impossible_sequences_of_labels_are_refused(tiny, labels, tags, message):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=labels, crf=True)
     with pytest.raises(ValueError, match=message):
         task.fit([["films", "was", "bad"], ["dull"]], tags, verbose=0)
 
 
-def test_another_loss(tiny):
-    task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS, crf=True)
+def test_other_losses_are_refused(task):
     with pytest.raises(ValueError, match="With `crf` the outputs are scores of pairs of labels: leave `loss` out"):
         task.compile(loss="mse")
     task.compile(loss=CrfLoss(), jit_compile=False)
 
 
-def test_labels_that_mark_no_spans(tiny):
+def test_labels_need_not_mark_spans(tiny):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=["NOUN", "VERB"], crf=True)
     task.fit([["films", "was"]], [["VERB", "NOUN"]], verbose=0)
     assert len(task.tag([["films", "was"]])[0]) == 2
@@ -145,12 +140,12 @@ def test_labels_that_mark_no_spans(tiny):
 
 
 @pytest.mark.slow
-def test_a_head_without_transitions_is_not_used(task, tiny, tmp_path):
+def test_heads_with_and_without_transitions_do_not_replace_each_other(task, tiny, tmp_path):
     plain = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
     plain.save_to_preset(tmp_path / "plain")
     with pytest.warns(UserWarning, match="is not used, since `crf` is another: it starts from scratch"):
-        again = TokenClassifier.from_preset(tmp_path / "plain", crf=True)
-    assert (again.crf, again.labels) == (True, tuple(LABELS))
+        crf_task = TokenClassifier.from_preset(tmp_path / "plain", crf=True)
+    assert (crf_task.crf, crf_task.labels) == (True, tuple(LABELS))
     task.save_to_preset(tmp_path / "crf")
     with pytest.warns(UserWarning, match="since `crf` is another"):
         assert not TokenClassifier.from_preset(tmp_path / "crf", crf=False).crf

@@ -1,4 +1,4 @@
-"""Training that diverges stops, and a diverged model is not saved, exported or loaded without a word."""
+"""Diverging training stops, and diverged models warn when saved or loaded, and are not exported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lmzoo.models import Backbone, TextClassifier
 from lmzoo.training import ResumableCheckpoint
 
 
-class Ends(keras.callbacks.Callback):
+class StepCounter(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
         self.steps, self.ended = 0, False
@@ -24,43 +24,43 @@ class Ends(keras.callbacks.Callback):
         self.ended = True
 
 
-def diverging(tiny, at=6):
-    """A classifier whose rate is far too high in step `at - 1`, so that the loss of step `at` is NaN."""
+def make_diverging_task(tiny, step=6):
+    """Return a classifier whose learning rate explodes in step `step - 1`, so that the loss of `step` is NaN."""
     task = tiny.classifier()
-    rate = keras.optimizers.schedules.PiecewiseConstantDecay([at - 3], [0.0, 1e30])
+    rate = keras.optimizers.schedules.PiecewiseConstantDecay([step - 3], [0.0, 1e30])
     task.compile(keras.optimizers.SGD(rate))
     return task
 
 
 def test_fit_stops_at_the_step_whose_loss_is_not_finite(tiny):
     texts, labels = tiny.data(16)
-    ends = Ends()
+    counter = StepCounter()
     with pytest.raises(NotFiniteError, match=r"the loss is nan in step 2 of epoch 2\. .*a lower learning rate"):
-        diverging(tiny).fit(texts, labels, batch_size=4, epochs=3, callbacks=[ends], verbose=0)
-    assert ends.steps == 5  # the sixth is not passed on
-    assert not ends.ended
+        make_diverging_task(tiny).fit(texts, labels, batch_size=4, epochs=3, callbacks=[counter], verbose=0)
+    assert counter.steps == 5  # callbacks do not see the sixth
+    assert not counter.ended
 
 
 @pytest.mark.slow
 def test_fit_stops_without_other_callbacks(tiny):
     texts, labels = tiny.data(16)
     with pytest.raises(NotFiniteError, match="in step 2 of epoch 2"):
-        diverging(tiny).fit(texts, labels, batch_size=4, epochs=3, verbose=0)
+        make_diverging_task(tiny).fit(texts, labels, batch_size=4, epochs=3, verbose=0)
 
 
 @pytest.mark.slow
 def test_keras_own_callback_stops_without_an_error(tiny):
     texts, labels = tiny.data(16)
-    ends, task = Ends(), diverging(tiny)
+    counter, task = StepCounter(), make_diverging_task(tiny)
     stop = keras.callbacks.TerminateOnNaN()
-    history = task.fit(texts, labels, batch_size=4, epochs=3, callbacks=[stop, ends], verbose=0)
-    assert ends.ended
-    assert ends.steps == 6
+    history = task.fit(texts, labels, batch_size=4, epochs=3, callbacks=[stop, counter], verbose=0)
+    assert counter.ended
+    assert counter.steps == 6
     assert np.isnan(history.history["loss"][-1])
 
 
-class Ruin(keras.callbacks.Callback):
-    """Makes a weight NaN after one of the steps, as an update does whose loss was still finite."""
+class WeightSpoiler(keras.callbacks.Callback):
+    """Callback that sets a weight to NaN after `step`, like an update whose loss was still finite."""
 
     def __init__(self, step):
         super().__init__()
@@ -73,7 +73,7 @@ class Ruin(keras.callbacks.Callback):
 
 @pytest.mark.quick_cases("6")
 @pytest.mark.parametrize("step", [4, pytest.param(6, marks=pytest.mark.slow)])  # the last of an epoch, and within
-def test_a_ruined_state_is_not_saved(tiny, tmp_path, step):
+def test_a_state_with_nan_is_not_saved(tiny, tmp_path, step):
     texts, labels = tiny.data(16)
 
     def fit(*callbacks):
@@ -83,7 +83,7 @@ def test_a_ruined_state_is_not_saved(tiny, tmp_path, step):
     with pytest.raises(
         NotFiniteError, match=r"Training diverged: '.*' is NaN or infinite in .* The state is not saved"
     ):
-        fit(Ruin(step))
+        fit(WeightSpoiler(step))
     assert max(path.name for path in tmp_path.iterdir()) == f"step-{step - 1:012d}"
     fit()  # goes on from there
     assert max(path.name for path in tmp_path.iterdir()) == "step-000000000012"
@@ -98,15 +98,15 @@ def spoil(weight, count=2):
 
 @pytest.fixture(params=["backbone", "head"])
 def spoiled(request, tiny):
-    """A classifier with NaN in one weight, and the message that names it."""
+    """Return a classifier with NaN in one weight, and the message that names it."""
     task = tiny.classifier(labels=["bad", "good"])
     return task, spoil((task.backbone if request.param == "backbone" else task.head).weights[-1])
 
 
-def warned(message, call):
-    with pytest.warns(UserWarning, match=message) as caught:
+def call_and_expect_warning(message, call):
+    with pytest.warns(UserWarning, match=message) as notices:
         result = call()
-    assert sum("NaN or infinite" in str(w.message) for w in caught) == 1
+    assert sum("NaN or infinite" in str(notice.message) for notice in notices) == 1
     return result
 
 
@@ -114,29 +114,29 @@ def warned(message, call):
 def test_saving_and_loading_name_the_weight(spoiled, tmp_path):
     task, message = spoiled
     file, preset, weights = tmp_path / "task.keras", tmp_path / "preset", tmp_path / "task.weights.h5"
-    warned(f"saved: .*{message}", lambda: task.save(file))
-    warned(f"saved: .*{message}", lambda: task.save_to_preset(preset))
-    warned(f"saved: .*{message}", lambda: task.save_weights(weights))
-    loaded = warned(f"loaded: .*{message}", lambda: keras.saving.load_model(file))
-    warned(message, lambda: TextClassifier.from_preset(preset))
-    warned(f"loaded: .*{message}", lambda: task.load_weights(weights))
+    call_and_expect_warning(f"saved: .*{message}", lambda: task.save(file))
+    call_and_expect_warning(f"saved: .*{message}", lambda: task.save_to_preset(preset))
+    call_and_expect_warning(f"saved: .*{message}", lambda: task.save_weights(weights))
+    loaded = call_and_expect_warning(f"loaded: .*{message}", lambda: keras.saving.load_model(file))
+    call_and_expect_warning(message, lambda: TextClassifier.from_preset(preset))
+    call_and_expect_warning(f"loaded: .*{message}", lambda: task.load_weights(weights))
     assert loaded.classify(["good"])[0]["label"] in ("bad", "good")
 
 
 def test_other_formats_name_the_tensor(spoiled, tmp_path):
     task, message = spoiled
     numbers = message.partition("'")[2]
-    warned(f"saved: .*{numbers}", lambda: lmzoo.save_checkpoint(task, tmp_path, to="hf"))
-    warned(numbers, lambda: TextClassifier.from_preset(tmp_path))
+    call_and_expect_warning(f"saved: .*{numbers}", lambda: lmzoo.save_checkpoint(task, tmp_path, to="hf"))
+    call_and_expect_warning(numbers, lambda: TextClassifier.from_preset(tmp_path))
 
 
-def test_backbones_are_checked_too(tiny, tmp_path):
+def test_saving_and_loading_backbones_name_the_weight(tiny, tmp_path):
     backbone = tiny.backbone()
     message = spoil(backbone.weights[3])
-    warned(message, lambda: backbone.save(tmp_path / "backbone.keras"))
-    warned(message, lambda: backbone.save_to_preset(tmp_path / "preset"))
-    warned(message, lambda: keras.saving.load_model(tmp_path / "backbone.keras"))
-    warned(message, lambda: Backbone.from_preset(tmp_path / "preset"))
+    call_and_expect_warning(message, lambda: backbone.save(tmp_path / "backbone.keras"))
+    call_and_expect_warning(message, lambda: backbone.save_to_preset(tmp_path / "preset"))
+    call_and_expect_warning(message, lambda: keras.saving.load_model(tmp_path / "backbone.keras"))
+    call_and_expect_warning(message, lambda: Backbone.from_preset(tmp_path / "preset"))
 
 
 def test_a_diverged_model_is_not_exported(spoiled, tmp_path):
@@ -147,7 +147,7 @@ def test_a_diverged_model_is_not_exported(spoiled, tmp_path):
         assert not path.exists()
 
 
-def test_whole_models_are_saved_and_loaded_in_silence(tiny, tmp_path):
+def test_finite_models_are_saved_and_loaded_without_a_warning(tiny, tmp_path):
     task = tiny.classifier()
     task.save(tmp_path / "task.keras")
     keras.saving.load_model(tmp_path / "task.keras")

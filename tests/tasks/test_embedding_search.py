@@ -1,4 +1,4 @@
-"""Search with an embedder: texts, vectors and indexes as the corpus, prompts, and what is an error."""
+"""`TextEmbedder.search`: texts, vectors and indexes as the corpus, prompts, errors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from lmzoo.search import QuantizedIndex
 from lmzoo.tasks import text_embedder as module
 from lmzoo.testing import tiny_task
 
-pytestmark = pytest.mark.usefixtures("eager")
-
 TEXTS = ["good film", "the plot was never dull .", "a fine film !", "bad", "very very bad plot", "is", "fine"]
 QUERIES = ["a good film", "dull", "the plot"]
 PROMPTS = {"query": "the ", "passage": "bad ", "other": "is "}
@@ -23,35 +21,31 @@ def embedder():
     return tiny_task(TextEmbedder, families()["bert"], normalize=False, prompts=PROMPTS, default_prompt="other")
 
 
-def ranking(queries, corpus, top_k):
+def rank(queries, corpus, top_k):
     cosines = queries @ corpus.T / np.linalg.norm(queries, axis=1)[:, None] / np.linalg.norm(corpus, axis=1)
     order = np.argsort(-np.round(cosines, 5), axis=1, kind="stable")[:, :top_k]
     return order, np.take_along_axis(cosines, order, axis=1)
 
 
-def test_texts(embedder):
-    found = embedder.search(QUERIES, TEXTS, top_k=5, batch_size=2)
-    expected = ranking(embedder.embed(QUERIES, prompt="the "), embedder.embed(TEXTS, prompt="bad "), 5)
-    assert [[hit["index"] for hit in hits] for hits in found] == expected[0].tolist()
-    np.testing.assert_allclose([[hit["score"] for hit in hits] for hits in found], expected[1], atol=1e-5)
-    assert [*found[0][0]] == ["index", "text", "score"]
-    assert all(hit["text"] == TEXTS[hit["index"]] for hits in found for hit in hits)
+def test_search_ranks_texts_by_cosine(embedder):
+    results = embedder.search(QUERIES, TEXTS, top_k=5, batch_size=2)
+    expected = rank(embedder.embed(QUERIES, prompt="the "), embedder.embed(TEXTS, prompt="bad "), 5)
+    assert [[hit["index"] for hit in hits] for hits in results] == expected[0].tolist()
+    np.testing.assert_allclose([[hit["score"] for hit in hits] for hits in results], expected[1], atol=1e-5)
+    assert [*results[0][0]] == ["index", "text", "score"]
+    assert all(hit["text"] == TEXTS[hit["index"]] for hits in results for hit in hits)
 
 
-def test_prompts_by_name(embedder):
-    found = embedder.search(QUERIES, TEXTS, 7, query_prompt_name="passage", document_prompt_name="query")
-    expected = ranking(embedder.embed(QUERIES, prompt="bad "), embedder.embed(TEXTS, prompt="the "), 7)
-    np.testing.assert_allclose([[hit["score"] for hit in hits] for hits in found], expected[1], atol=1e-5)
+def test_search_takes_names_of_prompts(embedder):
+    results = embedder.search(QUERIES, TEXTS, 7, query_prompt_name="passage", document_prompt_name="query")
+    expected = rank(embedder.embed(QUERIES, prompt="bad "), embedder.embed(TEXTS, prompt="the "), 7)
+    np.testing.assert_allclose([[hit["score"] for hit in hits] for hits in results], expected[1], atol=1e-5)
 
 
 def test_prompts_of_pairs_come_first(embedder):
-    """What the sides of pairs were trained with, also under names that say nothing of queries."""
-    task = TextEmbedder(
-        embedder.backbone,
-        embedder.preprocessor,
-        prompts={"query": "bad ", "a": "the ", "b": "film "},
-        pair_prompts=("a", None),
-    )
+    """The prompts of `pair_prompts`, with which the sides were trained, may have any names."""
+    prompts = {"query": "bad ", "a": "the ", "b": "film "}
+    task = TextEmbedder(embedder.backbone, embedder.preprocessor, prompts=prompts, pair_prompts=("a", None))
     np.testing.assert_allclose(task.embed_queries(QUERIES), task.embed(QUERIES, prompt="the "), atol=1e-6)
     np.testing.assert_allclose(task.embed_documents(TEXTS), task.embed(TEXTS, prompt=""), atol=1e-6)
     task.pair_prompts = ("a", "b")
@@ -61,39 +55,35 @@ def test_prompts_of_pairs_come_first(embedder):
     )
 
 
-def test_vectors(embedder):
+def test_search_takes_vectors_and_indexes(embedder):
     expected = embedder.search(QUERIES, TEXTS, top_k=3)
     vectors = embedder.embed_documents(TEXTS)
-    assert same(embedder.search(QUERIES, vectors, top_k=3, texts=TEXTS), expected)
-    assert same(embedder.search(embedder.embed_queries(QUERIES), vectors, top_k=3, texts=TEXTS), expected)
     index = QuantizedIndex.quantize(vectors, "binary", originals=vectors)
-    assert same(embedder.search(QUERIES, index, top_k=3, texts=TEXTS), expected)
+    for queries, corpus in ((QUERIES, vectors), (embedder.embed_queries(QUERIES), vectors), (QUERIES, index)):
+        results = embedder.search(queries, corpus, top_k=3, texts=TEXTS)
+        for hits, expected_hits in zip(results, expected, strict=True):
+            scores = [hit["score"] for hit in hits]
+            assert scores == pytest.approx([hit["score"] for hit in expected_hits], abs=1e-5)
+            assert [{**hit, "score": 0} for hit in hits] == [{**hit, "score": 0} for hit in expected_hits]
     assert [*embedder.search(QUERIES, vectors, top_k=1)[0][0]] == ["index", "score"]
     assert embedder.search([], vectors) == []
 
 
-def same(found, expected):
-    for hits, others in zip(found, expected, strict=True):
-        assert [hit.pop("score") for hit in hits] == pytest.approx([hit["score"] for hit in others], abs=1e-5)
-        assert hits == [{"index": hit["index"], "text": hit["text"]} for hit in others]
-    return True
-
-
-def test_similarities():
+def test_search_ranks_by_other_similarities():
     for similarity in ("dot", "manhattan"):
         task = tiny_task(TextEmbedder, families()["bert"], normalize=False, similarity=similarity)
         assert TextEmbedder.from_config(task.get_config()).similarity == similarity
         queries, corpus = task.embed(QUERIES), task.embed(TEXTS)
         expected = queries @ corpus.T if similarity == "dot" else -np.abs(queries[:, None] - corpus).sum(axis=-1)
-        found = task.search(QUERIES, TEXTS)  # all of a small corpus
-        scores = [[hit["score"] for hit in hits] for hits in found]
+        results = task.search(QUERIES, TEXTS)  # of a small corpus, all texts
+        scores = [[hit["score"] for hit in hits] for hits in results]
         np.testing.assert_allclose(scores, -np.sort(-expected, axis=1), rtol=1e-4)
 
 
 def test_many_texts_are_embedded_in_parts(embedder, monkeypatch):
     monkeypatch.setattr(module, "_BATCHES_PER_PART", 1)
-    found = embedder.embed_documents(TEXTS, batch_size=3)
-    np.testing.assert_allclose(found, embedder.embed(TEXTS, prompt="bad "), rtol=1e-4, atol=1e-5)
+    vectors = embedder.embed_documents(TEXTS, batch_size=3)
+    np.testing.assert_allclose(vectors, embedder.embed(TEXTS, prompt="bad "), rtol=1e-4, atol=1e-5)
 
 
 VECTORS = np.ones((2, families()["bert"].tiny.hidden_dim))
@@ -103,18 +93,10 @@ VECTORS = np.ones((2, families()["bert"].tiny.hidden_dim))
     ("arguments", "options", "message"),
     [
         ((QUERIES, []), {}, "`corpus` must be a list of at least one text"),
-        (
-            (QUERIES, VECTORS[:0]),
-            {},
-            "`corpus` must be a list of at least one text, or an array of at least one vector",
-        ),
+        ((QUERIES, VECTORS[:0]), {}, "`corpus` must be a list of .*, or an array of at least one vector"),
         ((QUERIES, TEXTS, 8), {}, "`top_k` must be an integer from 1 to 7, the size of `corpus`, got 8"),
         ((QUERIES, VECTORS, 3), {}, "`top_k` must be an integer from 1 to 2, the size of `corpus`, got 3"),
-        (
-            (QUERIES, TEXTS),
-            {"query_prompt_name": "x"},
-            "There is no prompt 'x'; `prompts` has 'query', 'passage', 'other'",
-        ),
+        ((QUERIES, TEXTS), {"query_prompt_name": "x"}, "There is no prompt 'x'; `prompts` has 'query', 'pas.*'other'"),
         ((QUERIES, TEXTS), {"document_prompt_name": "y"}, "There is no prompt 'y'"),
         ((QUERIES, VECTORS[:, 1:], 2), {}, r"`corpus` has vectors of width \d+, but the queries have width \d+"),
         ((VECTORS[:, 1:], VECTORS, 2), {}, r"has vectors of width \d+, but the queries have the shape \(2, \d+\)"),
@@ -135,7 +117,7 @@ def test_errors_before_the_first_step(embedder, arguments, options, message, mon
         embedder.search(*arguments, **options)
 
 
-def test_entries_that_are_no_text(embedder):
+def test_entries_that_are_not_texts_are_refused(embedder):
     for arguments in ((["a", 3], TEXTS), (QUERIES, ["a", None]), ("a", TEXTS), (QUERIES, "a")):
         with pytest.raises(TypeError, match=r"\[1\]|list of texts, got one string"):
             embedder.search(*arguments, top_k=1)

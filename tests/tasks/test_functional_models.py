@@ -1,4 +1,4 @@
-"""Keras' functional models over tasks that the conformance kit does not build, and over trained ones."""
+"""Keras' functional models of tasks that the conformance kit does not build, and of trained tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = {
 }
 
 
-def batch_of(task):
+def make_batch(task):
     examples = task.encode_examples(*tiny_examples(task))
     lengths = examples.encoded.lengths
     return task.make_batch(examples, np.arange(len(lengths)), int(lengths.max()), np.random.default_rng(0))
@@ -31,11 +31,11 @@ def batch_of(task):
 
 @pytest.mark.quick_cases("mean")
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.tf_only  # the kit's check compares one task on JAX
+@pytest.mark.tf_only  # on JAX, the kit's check of one task is enough
 def test_copies_compute_the_same(case):
     task_class, family, arguments = CASES[case]
     task = tiny_task(task_class, families()[family], **arguments)
-    assert_copies_agree(task, batch_of(task)[0])
+    assert_copies_agree(task, make_batch(task)[0])
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def task():
     return tiny_task(MaskedLM, families()["bert"])
 
 
-def test_parts_that_share_weights_are_one_layer(task):
-    """The word table is in the backbone and in the head, and so is the last block."""
+def test_copies_share_the_weights_that_the_model_shares(task):
+    """The backbone and the head have the token embeddings and the last block in common."""
     model = keras.Model(task.input, keras.layers.Dense(3)(task.output))
     count = len(task.weights) - len(task.backbone.pooler.weights)
     for copy in (keras.models.clone_model(model), keras.models.model_from_json(model.to_json())):
@@ -54,19 +54,19 @@ def test_parts_that_share_weights_are_one_layer(task):
 
 @pytest.mark.slow
 @pytest.mark.tf_only
-def test_a_trained_model_goes_on_after_loading(task, tmp_path):
+def test_a_loaded_model_continues_training(task, tmp_path):
     task.backbone.pooler.trainable = False  # the loss does not reach it, and Keras would warn
-    features, targets, weights = batch_of(task)
+    features, targets, weights = make_batch(task)
     model = keras.Model(task.input, keras.layers.Softmax()(task.output))
     model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", run_eagerly=True)
     losses = [model.train_on_batch(features, targets, weights)]
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    losses += [x.train_on_batch(features, targets, weights) for x in (model, loaded)]
+    losses += [trained_model.train_on_batch(features, targets, weights) for trained_model in (model, loaded)]
     assert losses[1] == losses[2] < losses[0]
 
 
-def test_a_clone_of_a_task_is_compiled_as_the_task(task):
+def test_a_clone_of_a_task_is_compiled_like_the_task(task):
     task.compile("sgd")
     clone = keras.models.clone_model(task)
     assert type(clone) is not MaskedLM
@@ -74,14 +74,14 @@ def test_a_clone_of_a_task_is_compiled_as_the_task(task):
     assert clone.loss.get_config() == task.loss.get_config()
 
 
-def test_copies_without_lora_say_so(tmp_path):
+def test_copies_warn_that_they_have_no_lora(tmp_path):
     backbone = tiny_backbone(families()["bert"])
     backbone.enable_lora(2)
     for weight in backbone.trainable_weights:
         weight.assign(np.random.default_rng(0).normal(scale=0.1, size=weight.shape))
-    with pytest.warns(UserWarning, match="a clone has no updates, and a saved model has them added") as caught:
+    with pytest.warns(UserWarning, match="a clone has no updates, and a saved model has them added") as notices:
         clone = keras.models.clone_model(backbone)
-    assert len({str(warning.message) for warning in caught}) == 1
+    assert len({str(warning.message) for warning in notices}) == 1
     assert not any("lora" in weight.path for weight in clone.weights)
     model = keras.Model(backbone.input, keras.layers.Dense(3)(backbone.output["pooled_output"]))
     with pytest.warns(UserWarning, match="a clone has no updates"):

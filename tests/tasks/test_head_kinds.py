@@ -1,4 +1,4 @@
-"""Kinds of heads: what a task says of its head in its one file, and what follows from it."""
+"""Kinds of heads: registration, presets and conversion of tasks by the kind of their head."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 
 @keras.saving.register_keras_serializable(package="toy")
 class Length(Task):
-    """A task from outside of the package."""
+    """Task defined outside the package."""
 
     head_kind = "length"
     learns_from = "texts alone"
@@ -35,10 +35,10 @@ class Length(Task):
 
 @keras.saving.register_keras_serializable(package="toy")
 class Sentiment(TextClassifier):
-    """Another class with the same kind of head."""
+    """Subclass with the same kind of head."""
 
 
-def test_every_task_has_a_kind_of_its_own():
+def test_every_task_has_its_own_kind_of_head():
     classes = [getattr(lmzoo.models, name) for name in lmzoo.models.__all__]
     tasks = [cls for cls in classes if issubclass(cls, Task) and cls is not Task]
     assert tasks
@@ -47,7 +47,7 @@ def test_every_task_has_a_kind_of_its_own():
     assert {kind for cls in tasks for kind in cls.reads_heads} <= kinds
 
 
-def test_a_kind_belongs_to_one_task():
+def test_two_tasks_cannot_have_the_same_kind_of_head():
     with pytest.raises(ValueError, match="kind 'masked_lm' belong to MaskedLM: give Mine another"):
 
         class Mine(HasHead):
@@ -58,12 +58,12 @@ def test_a_kind_belongs_to_one_task():
 
 
 class Nameless(Length):
-    """A task that names no kind of head."""
+    """Task without a kind of head."""
 
     head_kind = ""
 
 
-def test_a_task_that_names_no_kind_is_no_preset(tmp_path):
+def test_presets_need_a_kind_of_head(tmp_path):
     message = "Nameless names none: add a `head_kind` to the class, a word such as 'nameless'"
     with pytest.raises(ValueError, match=message):
         Nameless(tiny_backbone(FAMILY)).save_to_preset(tmp_path / "preset")
@@ -73,19 +73,19 @@ def test_a_task_that_names_no_kind_is_no_preset(tmp_path):
         Nameless.from_preset(tmp_path / "preset")
 
 
-def test_who_uses_a_head():
+def test_find_task_for_head():
     assert find_task_for_head("pretraining") is find_task_for_head("masked_lm") is MaskedLM
     assert find_task_for_head("regression") is TextRegressor
     assert (find_task_for_head(None), find_task_for_head("unknown"), task_name("unknown")) == (None, None, "unknown")
 
 
-def test_a_pretrainer_without_objective_holds_a_head_of_masked_tokens():
+def test_a_pretrainer_without_an_objective_has_a_masked_lm_head():
     assert tiny_task(Pretrainer, FAMILY).head_kind == "pretraining"
     assert tiny_task(Pretrainer, FAMILY, objective=None).head_kind == "masked_lm"
 
 
-def test_a_task_from_outside(tmp_path):
-    """Its presets are converted and verified like those of the others, and other tasks say whose head they leave."""
+def test_presets_of_tasks_from_outside_the_package(tmp_path):
+    """They are converted and verified, and another task's warning names the class of the head."""
     task = Length(tiny_backbone(FAMILY), tiny_preprocessor(FAMILY))
     task.save_to_preset(tmp_path / "preset")
     assert open_source(tmp_path / "preset").head == "length"
@@ -98,11 +98,11 @@ def test_a_task_from_outside(tmp_path):
 
 
 @pytest.mark.quick_cases("Sentiment-TextClassifier")
-@pytest.mark.parametrize(("saved", "loaded"), [(TextClassifier, Sentiment), (Sentiment, TextClassifier)])
-def test_another_class_with_such_a_head(saved, loaded, tmp_path):
-    task = tiny_task(saved, FAMILY)
+@pytest.mark.parametrize(("saved_class", "loaded_class"), [(TextClassifier, Sentiment), (Sentiment, TextClassifier)])
+def test_subclasses_load_each_others_heads(saved_class, loaded_class, tmp_path):
+    task = tiny_task(saved_class, FAMILY)
     task.save_to_preset(tmp_path)
-    again = loaded.from_preset(tmp_path)
+    reloaded = loaded_class.from_preset(tmp_path)
     texts = ["a fine film", "never dull ."]
-    assert type(again) is loaded
-    assert again.classify(texts) == task.classify(texts)
+    assert type(reloaded) is loaded_class
+    assert reloaded.classify(texts) == task.classify(texts)

@@ -1,4 +1,4 @@
-"""What people who come from KerasHub type: it works, or the error says what to type instead."""
+"""Names and arguments of KerasHub: they work, or the error says what to use instead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMPTS = ["the film", "a"]
 
 @pytest.fixture(scope="module")
 def model():
-    """One for all tests, so that each loop is compiled once."""
+    """Return a model that the tests share, so that each loop is compiled once."""
     model = tiny_task(CausalLM, GPT2, max_new_tokens=11)
     randomize(model)
     return model
@@ -60,7 +60,7 @@ def test_one_source_gives_one_text(eager):
         ({"maxlen": 64}, "$"),
     ],
 )
-def test_arguments_of_generate(model, arguments, advice):
+def test_unknown_arguments_of_generate_get_advice(model, arguments, advice):
     (name,) = arguments
     for generate in (model.generate, tiny_task(Seq2SeqLM, MARIAN).generate):
         with pytest.raises(TypeError, match=rf"^`generate` takes no argument `{name}`\. ?{advice}"):
@@ -68,7 +68,7 @@ def test_arguments_of_generate(model, arguments, advice):
 
 
 @pytest.mark.slow
-def test_prompts_by_keras_hubs_name(model, eager):
+def test_generate_takes_prompts_as_inputs(model, eager):
     assert model.generate(inputs=PROMPTS, max_new_tokens=3) == model.generate(PROMPTS, max_new_tokens=3)
     task = tiny_task(Seq2SeqLM, MARIAN)
     assert task.generate(inputs="the film", max_new_tokens=3) == task.generate("the film", max_new_tokens=3)
@@ -90,7 +90,7 @@ def test_prompts_by_keras_hubs_name(model, eager):
         ({"modus": "loss"}, "$"),
     ],
 )
-def test_arguments_of_score(model, arguments, advice):
+def test_unknown_arguments_of_score_get_advice(model, arguments, advice):
     (name,) = arguments
     for texts in ((), (PROMPTS,)):
         with pytest.raises(TypeError, match=rf"^`score` takes no argument `{name}`\. ?{advice}"):
@@ -99,23 +99,23 @@ def test_arguments_of_score(model, arguments, advice):
         model.score()
 
 
-def ids_of(model, prompts):
+def tokenize(model, prompts):
     return model.preprocessor.tokenizer.tokenize(prompts)
 
 
 @pytest.mark.slow
-def test_token_ids_are_continued(model):
-    """With a preprocessor or without, in each form, alone and next to others."""
+def test_generate_continues_all_forms_of_token_ids(model):
+    """The results are the same with and without a preprocessor, for single prompts and for several."""
     tokenizer = model.preprocessor.tokenizer
-    ids = ids_of(model, PROMPTS)
+    ids = tokenize(model, PROMPTS)
     lengths = [len(row) for row in ids]
     assert len(set(lengths)) == 2
     mask = np.arange(max(lengths)) >= max(lengths) - np.array(lengths)[:, None]  # padding on the left
     padded = np.full(mask.shape, 5, "int32")
     padded[mask] = [token for row in ids for token in row]
     expected = model.generate(PROMPTS, stop=None)
-    alone = CausalLM(model.backbone, max_new_tokens=11)
-    for task in (model, alone):
+    bare_task = CausalLM(model.backbone, max_new_tokens=11)
+    for task in (model, bare_task):
         new = task.generate(ids, stop=None)
         assert [
             tokenizer.detokenize(prompt + row)[len(tokenizer.detokenize(prompt)) :]
@@ -127,9 +127,9 @@ def test_token_ids_are_continued(model):
         for single in (ids[0], np.array(ids[0]), keras.ops.convert_to_tensor(ids[0])):
             assert task.generate(single, stop=None) == new[0]
         assert task.generate(np.array([ids[0], ids[0]]), stop=None) == [new[0], new[0]]
-        pieces = [*task.generate(ids, stop=None, stream=True)]
-        assert len(pieces) > 1
-        assert [[*itertools.chain(*parts)] for parts in zip(*pieces, strict=True)] == new
+        chunks = [*task.generate(ids, stop=None, stream=True)]
+        assert len(chunks) > 1
+        assert [[*itertools.chain(*parts)] for parts in zip(*chunks, strict=True)] == new
         assert [*task.generate(ids[0], stop=None, stream=True)] == [
             parts[0] for parts in task.generate(ids[:1], stop=None, stream=True)
         ]
@@ -137,19 +137,19 @@ def test_token_ids_are_continued(model):
         assert task.generate(ids[0], stop=end) == new[0][: new[0].index(end)] == task.generate(ids, stop=[end])[0]
     end_id = tokenizer.token_to_id(tokenizer.end_token)
     assert model.generate(ids) == [row[: row.index(end_id)] if end_id in row else row for row in new]
-    assert alone.generate(ids) == new
+    assert bare_task.generate(ids) == new
 
 
-def test_stop_ids_end_texts(model):
-    (new,) = model.generate(ids_of(model, PROMPTS[:1]))
-    count = next(i for i in range(1, len(new)) if new[i] not in new[:i])
-    assert model.generate(PROMPTS[0], stop=new[count]) == model.generate(PROMPTS[0], max_new_tokens=count)
+def test_texts_end_before_a_stop_id(model):
+    (new_ids,) = model.generate(tokenize(model, PROMPTS[:1]))
+    count = next(i for i in range(1, len(new_ids)) if new_ids[i] not in new_ids[:i])
+    assert model.generate(PROMPTS[0], stop=new_ids[count]) == model.generate(PROMPTS[0], max_new_tokens=count)
 
 
-def test_token_ids_that_cannot_be(model):
-    alone = CausalLM(model.backbone)
+def test_errors_of_token_ids(model):
+    bare_task = CausalLM(model.backbone)
     size = model.backbone.vocabulary_size
-    for task in (model, alone):
+    for task in (model, bare_task):
         for prompts, message in (
             ([[1, 2], [3, size]], rf"`prompts\[1\]\[1\]` must be a token id from 0 to {size - 1}, got {size}"),
             ([[1], []], r"`prompts\[1\]` must be a list of 1 to \d+ token ids, got \[\]"),
@@ -167,13 +167,13 @@ def test_token_ids_that_cannot_be(model):
     with pytest.raises(
         ValueError, match=r"This CausalLM has no preprocessor, so `generate` takes token ids, not text\. Pass"
     ):
-        alone.generate(PROMPTS)
+        bare_task.generate(PROMPTS)
     with pytest.raises(TypeError, match=r"`prompts\[0\]` must be a string, got \[1, 'a'\]"):
         model.generate([[1, "a"]])
 
 
 @pytest.mark.slow
-def test_sources_of_token_ids(eager):
+def test_seq2seq_generates_from_token_ids(eager):
     task = tiny_task(Seq2SeqLM, MARIAN)
     randomize(task)
     sources = ["the film", "a plot was dull"]
@@ -182,9 +182,9 @@ def test_sources_of_token_ids(eager):
     features = task.preprocessor.features(encoded, np.arange(2), int(encoded.lengths.max()))
     ids = [row.tolist() for row in encoded.by_sequence(encoded.token_ids)]
     (end_id,) = task.preprocessor.special_ids()[2]
-    alone = Seq2SeqLM(task.backbone, None)
-    alone.output_bias.bias.assign(task.output_bias.bias)
-    begun = {**features, "decoder_token_ids": np.full((2, 1), tokenizer.pad_id)}
+    bare_task = Seq2SeqLM(task.backbone, None)
+    bare_task.output_bias.bias.assign(task.output_bias.bias)
+    features_with_start = {**features, "decoder_token_ids": np.full((2, 1), tokenizer.pad_id)}
     new = task.generate(ids, max_new_tokens=5)
     assert [tokenizer.detokenize(row) for row in new] == task.generate(sources, max_new_tokens=5)
     assert task.generate(ids[1], max_new_tokens=5) == new[1]
@@ -192,17 +192,17 @@ def test_sources_of_token_ids(eager):
     assert tokenizer.detokenize(task.translate(ids, max_new_tokens=5)[0]) == task.translate(
         sources[0], max_new_tokens=5
     )
-    assert alone.generate(begun, max_new_tokens=5, stop=end_id) == new
-    unstopped = alone.generate(begun, max_new_tokens=5)
+    assert bare_task.generate(features_with_start, max_new_tokens=5, stop=end_id) == new
+    unstopped = bare_task.generate(features_with_start, max_new_tokens=5)
     assert [len(row) for row in unstopped] == [5, 5]
-    continued = {**features, "decoder_token_ids": [[tokenizer.pad_id, row[0]] for row in unstopped]}
-    assert alone.generate(continued, max_new_tokens=4) == [row[1:] for row in unstopped]
+    continued_features = {**features, "decoder_token_ids": [[tokenizer.pad_id, row[0]] for row in unstopped]}
+    assert bare_task.generate(continued_features, max_new_tokens=4) == [row[1:] for row in unstopped]
     with pytest.raises(ValueError, match="has no preprocessor, so it does not know the token that begins a target"):
-        alone.generate(ids)
+        bare_task.generate(ids)
     with pytest.raises(ValueError, match="This Seq2SeqLM has no preprocessor, so `generate` takes token ids, not text"):
-        alone.translate(sources)
+        bare_task.translate(sources)
     with pytest.raises(ValueError, match=r"`decoder_token_ids\[0\]\[0\]` must be a token id from 0 to"):
-        alone.generate({**features, "decoder_token_ids": [[-1], [0]]})
+        bare_task.generate({**features, "decoder_token_ids": [[-1], [0]]})
     with pytest.raises(ValueError, match="`stop` must be token ids or None, got"):
         task.generate(sources, stop="x")
 
@@ -210,15 +210,13 @@ def test_sources_of_token_ids(eager):
 # === The start token ===
 
 
-def test_a_start_token_before_each_prompt(model, tmp_path):
+def test_a_start_token_before_each_prompt(model, save_and_load):
     task = CausalLM(model.backbone, model.preprocessor, max_new_tokens=11, add_start_token=True)
     plain = model.generate(PROMPTS)
     started = model.generate([f"<|endoftext|>{prompt}" for prompt in PROMPTS])
     assert task.generate(PROMPTS) == started != plain
-    assert task.generate("") == model.generate("")  # which is the start token already
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for loaded in (keras.saving.load_model(tmp_path / "task.keras"), CausalLM.from_preset(tmp_path / "preset")):
+    assert task.generate("") == model.generate("")  # an empty prompt already becomes the start token
+    for loaded in save_and_load(task):
         assert loaded.add_start_token
     loaded.add_start_token = False
     assert loaded.generate(PROMPTS) == plain
@@ -230,17 +228,17 @@ def test_a_start_token_before_each_prompt(model, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The format 'KerasHub' holds no")
-def test_texts_are_those_of_keras_hub(model, tmp_path):
+def test_generate_gives_the_texts_of_keras_hub(model, tmp_path):
     hub = pytest.importorskip("keras_hub").models
     save_checkpoint(model.backbone, tmp_path / "hub", to="keras_hub", preprocessor=model.preprocessor)
     folder = str(tmp_path / "hub")
     preprocessor = hub.GPT2CausalLMPreprocessor(hub.GPT2Tokenizer.from_preset(folder), sequence_length=29)
-    theirs = hub.GPT2CausalLM(hub.GPT2Backbone.from_preset(folder), preprocessor)
-    theirs.compile(sampler="greedy")
+    hub_task = hub.GPT2CausalLM(hub.GPT2Backbone.from_preset(folder), preprocessor)
+    hub_task.compile(sampler="greedy")
     task = CausalLM(model.backbone, model.preprocessor, add_start_token=True)
     for prompt in PROMPTS:
         count = 1 + len(model.preprocessor.tokenizer.tokenize([prompt])[0])
-        expected = theirs.generate(prompt, max_length=count + 11, strip_prompt=True)
+        expected = hub_task.generate(prompt, max_length=count + 11, strip_prompt=True)
         assert task.generate(prompt, max_new_tokens=11) == expected
         assert model.generate(prompt, max_new_tokens=11) != expected
 
@@ -258,7 +256,7 @@ def test_the_exported_model_adds_the_start_token(model, tmp_path):
     assert [text.decode() for text in answer["text"].numpy()] == task.generate(prompts)
 
 
-def test_families_without_a_start_token():
+def test_errors_of_add_start_token():
     with pytest.raises(ValueError, match=r"This CharacterPairTokenizer has no start token to put before prompts\."):
         tiny_task(CausalLM, GPT, add_start_token=True)
     with pytest.raises(ValueError, match="`add_start_token` must be True or False, got 'yes'"):
@@ -280,13 +278,13 @@ def test_families_without_a_start_token():
         ("export_to_transformers", '`lmzoo.save_checkpoint\\(task, directory, to="hf"\\)`'),
     ],
 )
-def test_names_of_task_parts(model, name, advice):
+def test_unknown_attributes_of_tasks_get_advice(model, name, advice):
     with pytest.raises(AttributeError, match=rf"^'CausalLM' object has no attribute '{name}': {advice}"):
         getattr(model, name)
     assert not hasattr(model, "nothing")
 
 
-def test_names_of_text_parts(model):
+def test_unknown_attributes_of_text_classes_get_advice(model):
     tokenizer = model.preprocessor.tokenizer
     assert [tokenizer.id_to_token(id) for id in tokenizer.special_token_ids] == [*tokenizer.special_tokens]
     with pytest.raises(AttributeError, match=r"has no attribute 'set_vocabulary': pass the vocabulary to the constr"):
@@ -312,12 +310,12 @@ def test_names_of_text_parts(model):
         ("BartBackbone", "Did you mean 'BertBackbone'"),
     ],
 )
-def test_names_of_classes(name, advice):
+def test_unknown_classes_get_advice(name, advice):
     with pytest.raises(AttributeError, match=f"^`lmzoo.models` has no class '{name}'\\. {advice}"):
         getattr(models, name)
 
 
-def test_arguments_of_text_parts(model, tmp_path):
+def test_unknown_arguments_of_text_classes_get_advice(model, tmp_path):
     preprocessor = model.preprocessor
     cls = type(preprocessor)
     preprocessor.save_to_preset(tmp_path)
@@ -341,7 +339,7 @@ def test_arguments_of_text_parts(model, tmp_path):
         preprocessor(PROMPTS, sample_weight=[1.0, 2.0])
 
 
-def test_arguments_of_save_to_preset(model, tmp_path):
+def test_unknown_arguments_of_save_to_preset_get_advice(model, tmp_path):
     for part in (model, model.backbone):
         for arguments, advice in (({"max_shard_size": 10}, "The weights of a preset are one file"), ({"size": 3}, "$")):
             with pytest.raises(TypeError, match=rf"^`save_to_preset` takes no argument `{min(arguments)}`\. ?{advice}"):
@@ -349,11 +347,11 @@ def test_arguments_of_save_to_preset(model, tmp_path):
     assert not (tmp_path / "preset").exists()
 
 
-def test_names_of_presets(model):
+def test_presets_lists_the_names_of_presets(model):
     assert type(model.backbone).presets.keys() == type(model.backbone).list_presets().keys() < CausalLM.presets.keys()
 
 
-def test_arguments_of_compile(model):
+def test_unknown_arguments_of_compile_get_advice(model):
     for arguments, message in (
         ({"sampler": "top_k"}, "`sampler`. Pass `sampler` to `generate`."),
         ({"optimiser": "adam"}, "`optimiser`. Did you mean `optimizer`?"),
@@ -378,7 +376,7 @@ def test_backbones_take_no_text(method):
 
 
 @pytest.mark.slow
-def test_pairs_with_keras_hubs_names(eager):
+def test_seq2seq_takes_pairs_by_keras_hubs_names(eager):
     datasets = pytest.importorskip("tensorflow").data.Dataset
     task = tiny_task(Seq2SeqLM, MARIAN)
     sources, targets = ["the film", "a plot"], ["a", "the the film"]
@@ -395,7 +393,7 @@ def test_pairs_with_keras_hubs_names(eager):
 # === Constructors ===
 
 
-def test_the_number_of_classes_in_second_place():
+def test_num_classes_must_be_passed_by_name():
     backbone, preprocessor = tiny_backbone(BERT), tiny_preprocessor(BERT)
     for cls in (TextClassifier, TokenClassifier):
         for arguments in ((backbone, 3), (backbone, 3, preprocessor)):
@@ -419,7 +417,7 @@ def test_the_number_of_classes_in_second_place():
         (MaskedLM, "pooling_mode", "$"),
     ],
 )
-def test_arguments_of_constructors(cls, name, advice, tmp_path):
+def test_unknown_arguments_of_constructors_get_advice(cls, name, advice, tmp_path):
     task = tiny_task(cls, BERT)
     with pytest.raises(TypeError, match=rf"^`{cls.__name__}` takes no argument `{name}`\. ?{advice}"):
         cls(task.backbone, task.preprocessor, **{name: "mean"})
@@ -433,21 +431,21 @@ def test_arguments_of_constructors(cls, name, advice, tmp_path):
 
 def test_a_summary_shows_the_tokenizer(capsys):
     task = tiny_task(TextClassifier, BERT)
-    parts: list[str] = []
-    task.summary(print_fn=parts.append)
+    printed: list[str] = []
+    task.summary(print_fn=printed.append)
     size = task.preprocessor.tokenizer.vocabulary_size
-    assert parts[0].startswith(f"Preprocessor: WordPieceTokenizer, vocabulary size {size}, sequences of at most ")
-    assert "classifier" in "".join(parts[1:])
+    assert printed[0].startswith(f"Preprocessor: WordPieceTokenizer, vocabulary size {size}, sequences of at most ")
+    assert "classifier" in "".join(printed[1:])
     assert not capsys.readouterr().out
     task.summary()
-    assert capsys.readouterr().out.startswith(parts[0])
-    parts.clear()
-    TextClassifier(task.backbone, num_classes=3).summary(60, None, parts.append)
-    assert parts
-    assert "Preprocessor" not in "".join(parts)
+    assert capsys.readouterr().out.startswith(printed[0])
+    printed.clear()
+    TextClassifier(task.backbone, num_classes=3).summary(60, None, printed.append)
+    assert printed
+    assert "Preprocessor" not in "".join(printed)
 
 
-def test_predictions_without_a_mask_say_so(eager):
+def test_predict_warns_of_texts_without_a_mask(eager):
     task = tiny_task(MaskedLM, BERT)
     with pytest.warns(TextWarning, match=r"^1 of 3 texts, the first at position 1, hold no \[MASK\], so their outputs"):
         logits = task.predict(["the [MASK]", "the film", "[MASK] [MASK]"], verbose=0)

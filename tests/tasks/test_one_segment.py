@@ -1,4 +1,4 @@
-"""A BERT with one segment computes what one with two does, although its preprocessor makes ids of segments."""
+"""A BERT with one segment gives the results of one with two, although its preprocessor makes segment ids."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ from lmzoo.registry.family import families
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo.training import distill
 
-pytestmark = pytest.mark.usefixtures("eager")
-
 BERT = families()["bert"]
 TEXTS = tiny_texts(5)
 
 
-def pair_of(cls, **settings):
-    """Two tasks with the same weights; one has a second segment besides, which these texts do not use."""
+def make_pair(cls, **settings):
+    """Return two tasks with the same weights; the second one has another segment, which these texts do not use."""
     tasks = [
         cls(tiny_backbone(BERT, num_segments=count, dropout=0.0), tiny_preprocessor(BERT), **settings)
         for count in (1, 2)
     ]
     randomize(tasks[0])
-    for one, both in zip(*(task.weights for task in tasks), strict=True):
-        values = keras.ops.convert_to_numpy(one)
-        both.assign(values if values.shape == both.shape else np.concatenate([values, values + 3]))
+    for source, target in zip(*(task.weights for task in tasks), strict=True):
+        values = keras.ops.convert_to_numpy(source)
+        target.assign(values if values.shape == target.shape else np.concatenate([values, values + 3]))
     return tasks
 
 
-USES = {
+RESULTS = {
     "hidden states": (TextEmbedder, {}, lambda task: analysis.hidden_states(task, TEXTS)[1]),
     "attention": (TextEmbedder, {}, lambda task: [a.scores for a in analysis.attention(task, TEXTS)]),
     "embeddings": (TextEmbedder, {}, lambda task: [task.embed(TEXTS)]),
@@ -49,17 +47,16 @@ USES = {
 
 
 @pytest.mark.slow_cases("distillation", "losses")
-@pytest.mark.parametrize("use", USES)
-def test_one_segment_of_two(use):
-    cls, settings, results_of = USES[use]
-    one, both = (results_of(task) for task in pair_of(cls, **settings))
-    for found, expected in zip(one, both, strict=True):
-        np.testing.assert_allclose(found, expected, atol=2e-5)
+@pytest.mark.parametrize("name", RESULTS)
+def test_one_segment_gives_the_results_of_two(name):
+    cls, settings, compute = RESULTS[name]
+    results, expected_results = (compute(task) for task in make_pair(cls, **settings))
+    for actual, expected in zip(results, expected_results, strict=True):
+        np.testing.assert_allclose(actual, expected, atol=2e-5)
 
 
-def test_a_batch_without_examples():
-    """It changes nothing."""
-    task = pair_of(TextClassifier, num_classes=3)[0]
+def test_a_batch_without_examples_changes_nothing():
+    task = make_pair(TextClassifier, num_classes=3)[0]
     task.compile(keras.optimizers.SGD(0.5))  # without weight decay
     before = [np.array(weight) for weight in task.weights]
     losses = task.train_on_batch([], [])

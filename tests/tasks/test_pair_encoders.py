@@ -1,4 +1,4 @@
-"""Encoders of pairs on top of backbones: `encoder="esim"` and `encoder="bidaf"`."""
+"""Tasks with pair encoders: `encoder="esim"` and `encoder="bidaf"`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def classifier():
     return build(labels=["no", "yes"])
 
 
-def test_padding_and_neighbors_do_not_matter(classifier):
+def test_padding_and_other_pairs_do_not_matter(classifier):
     expected = classifier.predict(PAIRS, verbose=0)
-    alone = np.concatenate([classifier.predict([pair], verbose=0) for pair in PAIRS])
-    np.testing.assert_allclose(alone, expected, atol=1e-5)
+    single_logits = np.concatenate([classifier.predict([pair], verbose=0) for pair in PAIRS])
+    np.testing.assert_allclose(single_logits, expected, atol=1e-5)
     swapped = classifier.predict([(b, a) for a, b in PAIRS[:1]], verbose=0)
     assert np.abs(swapped - expected[:1]).max() > 1e-3
     assert np.isfinite(expected).all()
@@ -47,20 +47,18 @@ def test_single_texts_are_refused(classifier):
 
 
 @pytest.mark.parametrize("cls", EXAMPLES)
-def test_all_weights_learn_and_are_saved(cls, tmp_path):
+def test_all_weights_are_trained_and_saved(cls, save_and_load):
     task = build(cls)
     before = [np.array(variable) for variable in task.trainable_variables]
     x, y = EXAMPLES[cls]
     task.compile(keras.optimizers.SGD(1.0), run_eagerly=True)
     task.fit(x, y, batch_size=7, verbose=0)
     unchanged = [
-        v.path for v, was in zip(task.trainable_variables, before, strict=True) if np.array_equal(np.array(v), was)
+        v.path for v, old in zip(task.trainable_variables, before, strict=True) if np.array_equal(np.array(v), old)
     ]
     assert unchanged == []
     expected = task.predict(x, verbose=0)
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for loaded in (keras.saving.load_model(tmp_path / "task.keras"), cls.from_preset(tmp_path / "preset")):
+    for loaded in save_and_load(task):
         np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, atol=1e-6)
         for weight, saved in zip(loaded.weights, task.weights, strict=True):
             np.testing.assert_array_equal(np.array(weight), np.array(saved), err_msg=weight.path)
@@ -80,7 +78,7 @@ def test_backbones_without_segments_get_zeros():
     assert not plain.preprocessor(PAIRS)["segment_ids"].any()
 
 
-def test_choices_are_pairs():
+def test_choices_do_not_depend_on_other_choices():
     task = build(MultipleChoice)
     logits = task.predict([("good film", ["!", "a plot"]), ("bad", ["a plot", "!", "is bad"])], verbose=0)
     expected = task.predict([("bad", ["!", "is bad"])], verbose=0)
@@ -103,7 +101,7 @@ def test_answers_are_in_the_context():
         assert bool(answer["text"]) == bool(context)
 
 
-def test_encoders_belong_to_tasks():
+def test_encoders_of_other_tasks_are_refused():
     with pytest.raises(ValueError, match='`encoder` must be "bilstm", "esim" or None, got \'bidaf\''):
         build(encoder="bidaf")
     with pytest.raises(ValueError, match='`encoder` must be "bilstm", "bidaf" or None, got \'esim\''):

@@ -1,4 +1,4 @@
-"""Tasks to and from presets."""
+"""Presets of tasks: round trips, heads, overrides, damaged files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import lmzoo
 from lmzoo.models import Backbone, BertBackbone, MaskedLM, MultipleChoice, Task, TextClassifier
 from lmzoo.presets import PresetError
 
-pytestmark = pytest.mark.compiled  # what is saved and what is loaded must be equal to the last bit
+pytestmark = pytest.mark.compiled  # saved and loaded tasks must have bit-identical predictions
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_round_trip_with_head_and_labels(classifier, preset):
 
 
 @pytest.mark.slow
-def test_copies_of_a_preset_in_one_model(classifier, preset):
+def test_one_model_may_contain_several_copies_of_a_preset(classifier, preset):
     backbones = [Backbone.from_preset(preset), Backbone.from_preset(preset), Backbone.from_preset(preset, name="third")]
     tasks = [TextClassifier.from_preset(preset), TextClassifier.from_preset(preset, name="teacher")]
     assert len({model.name for model in (*backbones, *tasks)}) == 5
@@ -61,19 +61,19 @@ def test_copies_of_a_preset_in_one_model(classifier, preset):
     outputs = [*(backbone(inputs)["pooled_output"] for backbone in backbones), *(task(inputs) for task in tasks)]
     model = keras.Model(inputs, outputs)
     features = classifier.preprocessor(["good film", "a bad plot ."])
-    *vectors, ours, theirs = model(features)
-    for vector in vectors:
+    results = model(features)
+    for vector in results[:3]:
         np.testing.assert_allclose(vector, classifier.backbone(features)["pooled_output"], atol=1e-6)
-    for logits in (ours, theirs):
+    for logits in results[3:]:
         np.testing.assert_allclose(logits, predict(classifier), atol=1e-5)
-    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
-    again.set_weights(model.get_weights())
-    np.testing.assert_allclose(again(features)[0], vectors[0], atol=1e-6)
-    assert again.get_layer("third").get_config()["name"] == "third"
+    clone = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
+    clone.set_weights(model.get_weights())
+    np.testing.assert_allclose(clone(features)[0], results[0], atol=1e-6)
+    assert clone.get_layer("third").get_config()["name"] == "third"
 
 
 @pytest.mark.slow
-def test_other_classes_start_anew_with_a_notice(classifier, preset):
+def test_other_classes_start_from_scratch_with_a_warning(classifier, preset):
     for arguments in ({"num_classes": 3}, {"num_classes": 5}, {"labels": ["no", "yes"]}, {"labels": ["a", "b", "c"]}):
         with pytest.warns(UserWarning, match="starts from scratch") as notices:
             task = TextClassifier.from_preset(preset, **arguments)
@@ -85,24 +85,24 @@ def test_other_classes_start_anew_with_a_notice(classifier, preset):
             assert np.abs(predict(task) - predict(classifier)).max() > 1e-2
 
 
-def test_another_task_takes_the_backbone(classifier, preset):
+def test_another_task_loads_the_backbone_only(classifier, preset):
     with pytest.warns(UserWarning, match="holds no head of a MaskedLM, so it starts from scratch"):
         task = MaskedLM.from_preset(preset)
-    for ours, theirs in zip(task.backbone.weights, classifier.backbone.weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    for actual, expected in zip(task.backbone.weights, classifier.backbone.weights, strict=True):
+        np.testing.assert_array_equal(actual, expected)
     with pytest.warns(
         UserWarning, match="holds the head of a TextClassifier, not of a MultipleChoice, so a new one starts"
     ):
         MultipleChoice.from_preset(preset)
 
 
-def test_a_task_that_a_family_cannot_have_is_an_error_without_a_notice():
+def test_a_task_that_the_family_does_not_support_is_an_error_without_a_warning():
     with pytest.raises(ValueError, match="cannot fill masks"):
         MaskedLM.from_preset("elmo_nano_en")
 
 
 @pytest.mark.slow
-def test_masked_lm_head_travels(tiny, tmp_path):
+def test_the_masked_lm_head_is_saved(tiny, tmp_path):
     task = tiny.masked_lm(masking={"probability": 0.3})
     task.head.output_bias.assign(np.random.default_rng(3).normal(size=20))
     task.save_to_preset(tmp_path / "mlm")
@@ -110,11 +110,11 @@ def test_masked_lm_head_travels(tiny, tmp_path):
     assert loaded.masking.probability == 0.3
     np.testing.assert_array_equal(predict(loaded, ["a [MASK]"]), predict(task, ["a [MASK]"]))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # There is no head that could be dropped.
+        warnings.simplefilter("error")  # a head for masks is dropped without a warning
         assert TextClassifier.from_preset(tmp_path / "mlm", num_classes=2).num_classes == 2
 
 
-def test_without_weights(classifier, preset):
+def test_load_weights_false_gives_random_weights(classifier, preset):
     task = TextClassifier.from_preset(preset, load_weights=False)
     assert task.labels == classifier.labels
     assert np.abs(predict(task) - predict(classifier)).max() > 1e-2
@@ -122,7 +122,7 @@ def test_without_weights(classifier, preset):
 
 @pytest.mark.slow
 @pytest.mark.half_precision
-def test_overrides(tiny, classifier, preset):
+def test_overrides_change_the_backbone_the_head_and_the_preprocessor(tiny, classifier, preset):
     task = TextClassifier.from_preset(preset, dtype="mixed_bfloat16", dropout=0.3, sequence_length=13)
     assert task.backbone.dtype_policy.name == "mixed_bfloat16"
     assert task.head.dtype_policy.name == "mixed_bfloat16"
@@ -140,7 +140,7 @@ def test_overrides(tiny, classifier, preset):
     assert preprocessor.sequence_length == 17, "the caller's object was changed"
 
 
-def test_backbones(classifier, preset):
+def test_backbones_load_from_presets_of_tasks(preset):
     for cls in (Backbone, BertBackbone):
         backbone = cls.from_preset(preset, dropout=0.2)
         assert type(backbone) is BertBackbone
@@ -165,7 +165,7 @@ def test_the_base_class_loads_the_stored_task(tiny, classifier, preset, tmp_path
     assert type(Task.from_preset(tmp_path / "hf")) is TextClassifier
 
 
-def test_the_base_class_says_which_class_to_take(tiny, copy, tmp_path):
+def test_errors_of_the_base_class_name_the_class_to_use(tiny, copy, tmp_path):
     tiny.backbone().save_to_preset(tmp_path / "bare")
     with pytest.raises(PresetError, match=r"holds BertBackbone without a head.*TextClassifier\.from_preset"):
         Task.from_preset(tmp_path / "bare")
@@ -177,7 +177,7 @@ def test_the_base_class_says_which_class_to_take(tiny, copy, tmp_path):
 
 
 @pytest.mark.slow
-def test_backbone_alone_needs_a_preprocessor(tiny, tmp_path):
+def test_presets_of_backbones_need_a_preprocessor(tiny, tmp_path):
     tiny.backbone().save_to_preset(tmp_path / "bare")
     with pytest.raises(ValueError, match="Pass `preprocessor=`"):
         TextClassifier.from_preset(tmp_path / "bare", num_classes=2)
@@ -216,28 +216,28 @@ def test_an_altered_byte_in_any_file_is_an_error_that_names_it(copy):
         TextClassifier.from_preset(copy)
 
 
-def test_a_failure_while_saving_leaves_the_old_preset(tiny, classifier, copy, monkeypatch):
+def test_a_failure_while_saving_keeps_the_old_preset(tiny, classifier, copy, monkeypatch):
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    other = tiny.classifier(num_classes=2, seed=12)
+    new_task = tiny.classifier(num_classes=2, seed=12)
 
     def fail(directory):
         raise OSError("disk full")
 
-    monkeypatch.setattr(other.preprocessor, "save_assets", fail)
+    monkeypatch.setattr(new_task.preprocessor, "save_assets", fail)
     with pytest.raises(OSError, match="disk full"):
-        other.save_to_preset(copy)
+        new_task.save_to_preset(copy)
     assert {path: path.read_bytes() for path in copy.parent.rglob("*") if path.is_file()} == before
     np.testing.assert_array_equal(predict(TextClassifier.from_preset(copy)), predict(classifier))
 
 
-def test_overwriting(tiny, copy):
+def test_a_preset_is_overwritten_unless_forbidden(tiny, copy):
     with pytest.raises(FileExistsError):
         tiny.classifier().save_to_preset(copy, overwrite=False)
     tiny.masked_lm().save_to_preset(copy)
     assert not json.loads((copy / "task.json").read_text())["registered_name"].endswith("TextClassifier")
 
 
-def test_a_head_of_other_weights_is_an_error(tiny, copy):
+def test_a_head_whose_weights_have_other_shapes_is_an_error(copy):
     from lmzoo.presets import write_manifest
 
     stored = json.loads((copy / "task.json").read_text())
@@ -257,7 +257,7 @@ def test_overrides_that_change_the_architecture_are_refused(copy):
     assert Backbone.from_preset(copy, load_weights=False, num_layers=1).config.num_layers == 1
 
 
-def test_the_global_dtype_policy_counts(preset):
+def test_backbones_follow_the_global_dtype_policy(preset):
     before = keras.config.dtype_policy()
     try:
         keras.config.set_dtype_policy("mixed_bfloat16")
@@ -268,9 +268,9 @@ def test_the_global_dtype_policy_counts(preset):
     assert Backbone.from_preset(preset).dtype_policy.name == "float32"
 
 
-def test_nothing_is_drawn_for_a_stored_head(preset, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", lambda *_, **__: drawn.append(1))
-    monkeypatch.setattr(np.random, "default_rng", lambda *_: drawn.append(1))  # draws on JAX
+def test_loading_a_head_draws_no_random_weights(preset, monkeypatch):
+    draws = []
+    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", lambda *_, **__: draws.append(1))
+    monkeypatch.setattr(np.random, "default_rng", lambda *_: draws.append(1))  # draws on JAX
     assert TextClassifier.from_preset(preset).head.built
-    assert not drawn
+    assert not draws

@@ -1,4 +1,4 @@
-"""Masked tokens and sentences together: losses, documents, what is drawn when."""
+"""`Pretrainer` on masked tokens and pairs of sentences: losses, documents, masks, files, errors."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tests.reference.weights import to_numpy
 
 
 def build(tiny, **arguments):
-    compiled = arguments.pop("compile", {})
+    compile_arguments = arguments.pop("compile", {})
     task = Pretrainer(tiny.backbone(), tiny.preprocessor(), **arguments)
     randomize(task)
-    if compiled:
-        task.compile(**compiled)
+    if compile_arguments:
+        task.compile(**compile_arguments)
     return task
 
 
-def documents_of(tiny, count=7, sentences=5):
+def make_documents(tiny, count=7, sentences=5):
     texts = tiny.texts(count * sentences)
     return [texts[i::count] for i in range(count)]
 
 
 def pair_neighbors(tiny, task, objective="nsp", **arguments):
     return segment_pairs(
-        documents_of(tiny, **arguments), task.preprocessor, objective, np.random.default_rng(3), passes=2
+        make_documents(tiny, **arguments), task.preprocessor, objective, np.random.default_rng(3), passes=2
     )
 
 
@@ -43,7 +43,7 @@ def cross_entropy(logits, targets):
     return np.log(np.exp(logits).sum(axis=-1)) - chosen
 
 
-def batch_of(task, pairs, sample_weight=None):
+def make_batch(task, pairs, sample_weight=None):
     rows = np.arange(len(pairs))
     rng = np.random.default_rng(11)
     return task.make_batch(Examples(pairs, None, sample_weight), rows, int(pairs.lengths.max()), rng)
@@ -55,24 +55,24 @@ def test_the_loss_is_the_sum_of_both_means(tiny, weighted):
     task = build(tiny)
     pairs = pair_neighbors(tiny, task)
     weight = np.linspace(0.5, 3, len(pairs)) if weighted else None
-    features, targets, weights = batch_of(task, pairs, weight)
-    found = task.predict(features, verbose=0)
-    each = {name: cross_entropy(found[name], targets[name]) for name in found}
-    expected = {name: np.average(each[name], weights=weights[name]) for name in found}
-    rows = np.ones(len(pairs)) if weight is None else weight
-    np.testing.assert_allclose(weights["sentence"], rows, rtol=1e-6)
-    np.testing.assert_allclose(weights["masked_lm"].max(axis=1), rows, rtol=1e-6)
+    features, targets, weights = make_batch(task, pairs, weight)
+    outputs = task.predict(features, verbose=0)
+    losses = {name: cross_entropy(outputs[name], targets[name]) for name in outputs}
+    expected = {name: np.average(losses[name], weights=weights[name]) for name in outputs}
+    sequence_weights = np.ones(len(pairs)) if weight is None else weight
+    np.testing.assert_allclose(weights["sentence"], sequence_weights, rtol=1e-6)
+    np.testing.assert_allclose(weights["masked_lm"].max(axis=1), sequence_weights, rtol=1e-6)
     assert 0 in weights["masked_lm"], "a slot without a mask"
-    result = task.evaluate(features, targets, sample_weight=weights, batch_size=len(pairs), verbose=0, return_dict=True)
-    assert result["masked_lm_loss"] == pytest.approx(expected["masked_lm"], rel=1e-5)
-    assert result["sentence_loss"] == pytest.approx(expected["sentence"], rel=1e-5)
-    assert result["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)
-    for name in found:
-        right = found[name].argmax(axis=-1) == targets[name]
-        assert result[f"{name}_accuracy"] == pytest.approx(np.average(right, weights=weights[name]), rel=1e-5)
+    scores = task.evaluate(features, targets, sample_weight=weights, batch_size=len(pairs), verbose=0, return_dict=True)
+    assert scores["masked_lm_loss"] == pytest.approx(expected["masked_lm"], rel=1e-5)
+    assert scores["sentence_loss"] == pytest.approx(expected["sentence"], rel=1e-5)
+    assert scores["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)
+    for name in outputs:
+        is_correct = outputs[name].argmax(axis=-1) == targets[name]
+        assert scores[f"{name}_accuracy"] == pytest.approx(np.average(is_correct, weights=weights[name]), rel=1e-5)
 
 
-def test_labels_are_those_of_the_pairs(tiny):
+def test_batches_hold_the_labels_of_the_pairs(tiny):
     task = build(tiny)
     pairs = pair_neighbors(tiny, task)
     rows = np.array([3, 1, 4])
@@ -82,51 +82,38 @@ def test_labels_are_those_of_the_pairs(tiny):
 
 
 @pytest.mark.slow
-def test_documents_are_paired_once_and_masked_anew(tiny, monkeypatch):
+def test_documents_are_paired_once_but_masked_in_each_epoch(tiny, monkeypatch):
     task = build(tiny)
-    seen = []
-    make_batch = task.make_batch
+    batches = []
+    original = task.make_batch
 
-    def spy(*arguments):
-        batch = make_batch(*arguments)
-        seen.append((arguments[0].encoded, batch))
+    def record(*arguments):
+        batch = original(*arguments)
+        batches.append((arguments[0].encoded, batch))
         return batch
 
-    monkeypatch.setattr(task, "make_batch", spy)
-    task.fit(documents_of(tiny), epochs=2, batch_size=64, shuffle=False, verbose=0)
-    (pairs, first), (again, second) = seen[-2:]
-    assert pairs is again
-    expected = segment_pairs(documents_of(tiny), task.preprocessor, "nsp", np.random.default_rng(0))
+    monkeypatch.setattr(task, "make_batch", record)
+    task.fit(make_documents(tiny), epochs=2, batch_size=64, shuffle=False, verbose=0)
+    (pairs, first), (second_pairs, second) = batches[-2:]
+    assert pairs is second_pairs
+    expected = segment_pairs(make_documents(tiny), task.preprocessor, "nsp", np.random.default_rng(0))
     np.testing.assert_array_equal(pairs.token_ids, expected.token_ids)
     np.testing.assert_array_equal(first[1]["sentence"], second[1]["sentence"])
     assert not np.array_equal(first[0]["mask_positions"], second[0]["mask_positions"])
 
 
-@pytest.mark.slow
-@pytest.mark.compiled
-def test_it_learns_both(tiny):
-    """What is in order is told by its first words."""
-    documents = [["good film"] * 3 + ["dull plot"] * 3 for _ in range(8)]
-    task = build(tiny, objective="sop", compile={"optimizer": keras.optimizers.Adam(0.01)})
-    history = task.fit(documents, epochs=40, batch_size=8, verbose=0).history
-    assert history["sentence_loss"][-1] < 0.2 < history["sentence_loss"][0]
-    assert history["masked_lm_loss"][-1] < 0.5 * history["masked_lm_loss"][0]
-    found = task.predict([("good film", "dull plot"), ("dull plot", "good film")], verbose=0)["sentence"]
-    assert found.argmax(axis=1).tolist() == [0, 1]
-
-
-def test_evaluation_is_the_same_twice(tiny):
-    task, documents = build(tiny), documents_of(tiny)
-    first, again = (task.evaluate(documents, verbose=0, return_dict=True) for _ in range(2))
-    assert first == again
+def test_evaluate_always_draws_the_same_masks(tiny):
+    task, documents = build(tiny), make_documents(tiny)
+    first, second = (task.evaluate(documents, verbose=0, return_dict=True) for _ in range(2))
+    assert first == second
     assert first.keys() == {
         "loss", "masked_lm_loss", "sentence_loss", "masked_lm_accuracy", "sentence_accuracy",
     }  # fmt: skip
 
 
 @pytest.mark.slow
-def test_validation(tiny):
-    task, documents = build(tiny), documents_of(tiny)
+def test_validation_data_and_splits_are_evaluated(tiny):
+    task, documents = build(tiny), make_documents(tiny)
     expected = task.evaluate(documents, verbose=0, return_dict=True)["loss"]
     task.compile(keras.optimizers.SGD(0.0))
     history = task.fit(documents[:4], validation_data=(documents,), verbose=0).history
@@ -135,9 +122,9 @@ def test_validation(tiny):
 
 
 def test_the_backbone_runs_once(tiny, monkeypatch):
-    """Or dropout would give the two objectives different passes, at twice the cost."""
+    """With two passes, the objectives would see different dropout, at twice the cost."""
     task = build(tiny)
-    features, *_ = batch_of(task, pair_neighbors(tiny, task))
+    features, *_ = make_batch(task, pair_neighbors(tiny, task))
     calls = []
     call = task.backbone.embeddings.call
     monkeypatch.setattr(task.backbone.embeddings, "call", lambda *a, **k: calls.append(1) or call(*a, **k))
@@ -146,26 +133,26 @@ def test_the_backbone_runs_once(tiny, monkeypatch):
 
 
 @pytest.mark.slow
-def test_masked_tokens_as_in_masked_lm(tiny):
+def test_logits_are_those_of_masked_lm_and_of_the_sentence_head(tiny):
     task = build(tiny)
     masked = MaskedLM(task.backbone, task.preprocessor)
-    for mine, theirs in zip(masked.head.weights, task.head.weights, strict=True):
-        mine.assign(to_numpy(theirs))
+    for target, source in zip(masked.head.weights, task.head.weights, strict=True):
+        target.assign(to_numpy(source))
     texts = [("the film [MASK] good", "[MASK]"), ("a plot", "was [MASK] [MASK] dull [MASK]")]
-    found = task.predict(texts, verbose=0)
-    np.testing.assert_array_equal(found["masked_lm"], masked.predict(texts, verbose=0))
-    assert {name: logits.shape for name, logits in found.items()} == {"masked_lm": (2, 3, 20), "sentence": (2, 2)}
+    outputs = task.predict(texts, verbose=0)
+    np.testing.assert_array_equal(outputs["masked_lm"], masked.predict(texts, verbose=0))
+    assert {name: logits.shape for name, logits in outputs.items()} == {"masked_lm": (2, 3, 20), "sentence": (2, 2)}
     pooled = to_numpy(task.backbone(task.preprocessor(texts)))["pooled_output"]
     layer = task.get_layer("sentence_head")
     expected = pooled @ to_numpy(layer.kernel) + to_numpy(layer.bias)
-    np.testing.assert_allclose(found["sentence"], expected, atol=1e-6)
+    np.testing.assert_allclose(outputs["sentence"], expected, atol=1e-6)
     assert {name: logits.shape for name, logits in task.predict([], verbose=0).items()} == {
         "masked_lm": (0, 0, 20),
         "sentence": (0, 2),
     }
 
 
-def test_predictions_on_a_dataset(tiny, strings_dataset):
+def test_predict_reads_datasets_like_lists(tiny, strings_dataset):
     task, texts = build(tiny), ["the film [MASK] good", "dull", "a [MASK] plot was [MASK]"]
     expected = task.predict(texts, verbose=0)
     for name, logits in task.predict(strings_dataset(texts).batch(2), verbose=0).items():
@@ -173,35 +160,35 @@ def test_predictions_on_a_dataset(tiny, strings_dataset):
 
 
 @pytest.mark.slow
-def test_without_an_objective(tiny):
-    task, documents = build(tiny, objective=None), documents_of(tiny)
+def test_without_an_objective_only_masked_tokens_are_predicted(tiny):
+    task, documents = build(tiny, objective=None), make_documents(tiny)
     assert task.predict(["a [MASK]"], verbose=0).keys() == {"masked_lm"}
     assert not any(weight.path.startswith(("sentence_head", "pooler")) for weight in task.trainable_weights)
-    rows = pack_sentences(documents, task.preprocessor)
-    scores = [task.evaluate(x, verbose=0, return_dict=True) for x in (documents, rows)]
+    sequences = pack_sentences(documents, task.preprocessor)
+    scores = [task.evaluate(x, verbose=0, return_dict=True) for x in (documents, sequences)]
     assert scores[0] == scores[1]
-    ones = np.ones(len(rows))
-    assert task.evaluate(rows, sample_weight=ones, verbose=0, return_dict=True) == scores[0]
+    weights = np.ones(len(sequences))
+    assert task.evaluate(sequences, sample_weight=weights, verbose=0, return_dict=True) == scores[0]
     task.fit(pair_neighbors(tiny, task), verbose=0)
 
 
 @pytest.mark.parametrize(("name", "objective"), [("bert", "nsp"), ("albert", "sop"), ("roberta", None)])
-def test_the_objective_is_the_familys(name, objective):
+def test_the_family_determines_the_default_objective(name, objective):
     task = tiny_task(Pretrainer, families()[name])
     assert task.objective == task.get_config()["objective"] == objective
 
 
-def test_a_preset_serves_other_tasks(tiny, tmp_path):
+def test_other_tasks_load_a_pretrainers_preset(tiny, tmp_path):
     task = build(tiny, objective="sop", masking={"probability": 0.3}, activation="relu")
     task.save_to_preset(tmp_path / "both")
-    again = Pretrainer.from_preset(tmp_path / "both")
-    assert (again.objective, again.masking.probability, again.head.activation) == ("sop", 0.3, "relu")
+    reloaded = Pretrainer.from_preset(tmp_path / "both")
+    assert (reloaded.objective, reloaded.masking.probability, reloaded.head.activation) == ("sop", 0.3, "relu")
     texts = ["the film [MASK] good"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         masked = MaskedLM.from_preset(tmp_path / "both")
     assert (masked.masking.probability, masked.head.activation) == (0.3, "relu")
-    assert masked.name.startswith("masked_lm")  # and not with the name of the task that was saved
+    assert masked.name.startswith("masked_lm")  # not with the name of the saved task
     np.testing.assert_array_equal(masked.predict(texts, verbose=0), task.predict(texts, verbose=0)["masked_lm"])
     TextClassifier.from_preset(tmp_path / "both", num_classes=3)
     masked.save_to_preset(tmp_path / "masked")
@@ -210,27 +197,27 @@ def test_a_preset_serves_other_tasks(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_compile_keeps_what_it_was_told(tiny, tmp_path):
-    """Names of losses are those of logits, metrics of both outputs stay with their outputs."""
+def test_losses_and_metrics_of_compile_are_saved(tiny, tmp_path):
+    """Losses given by name take logits, and metrics stay with their outputs."""
     loss = {"masked_lm": "sparse_categorical_crossentropy", "sentence": "sparse_categorical_crossentropy"}
     metrics = {"sentence": keras.metrics.SparseCategoricalAccuracy(name="right")}
-    more = {"sentence": [keras.metrics.MeanMetricWrapper(keras.losses.sparse_categorical_crossentropy, name="m")]}
-    task = build(tiny, compile={"loss": loss, "metrics": metrics, "weighted_metrics": more})
-    assert all(part.from_logits for part in task.loss.values())
-    task.evaluate(documents_of(tiny), verbose=0)
+    mean_loss = keras.metrics.MeanMetricWrapper(keras.losses.sparse_categorical_crossentropy, name="m")
+    task = build(tiny, compile={"loss": loss, "metrics": metrics, "weighted_metrics": {"sentence": [mean_loss]}})
+    assert all(output_loss.from_logits for output_loss in task.loss.values())
+    task.evaluate(make_documents(tiny), verbose=0)
     task.save(tmp_path / "task.keras")
-    again = keras.saving.load_model(tmp_path / "task.keras")
-    expected, found = (t.evaluate(documents_of(tiny), verbose=0, return_dict=True) for t in (task, again))
-    assert expected == found
-    assert found.keys() == {"loss", "masked_lm_loss", "sentence_loss", "sentence_right", "sentence_m"}
+    reloaded = keras.saving.load_model(tmp_path / "task.keras")
+    expected, actual = (model.evaluate(make_documents(tiny), verbose=0, return_dict=True) for model in (task, reloaded))
+    assert expected == actual
+    assert actual.keys() == {"loss", "masked_lm_loss", "sentence_loss", "sentence_right", "sentence_m"}
     with pytest.raises(ValueError, match="outputs are logits"):
         task.compile(loss={**loss, "sentence": keras.losses.SparseCategoricalCrossentropy()})
 
 
-def test_what_cannot_be_learnt(tiny):
-    documents = documents_of(tiny)
+def test_errors_of_documents_and_sequences(tiny):
+    documents = make_documents(tiny)
     task = build(tiny)
-    rows = pack_sentences(documents, task.preprocessor)
+    sequences = pack_sentences(documents, task.preprocessor)
     with pytest.raises(ValueError, match="learns from documents alone"):
         task.fit(documents, [0] * len(documents))
     with pytest.raises(ValueError, match="learns from documents alone"):
@@ -238,7 +225,7 @@ def test_what_cannot_be_learnt(tiny):
     with pytest.raises(ValueError, match="A document has no weight"):
         task.fit(documents, sample_weight=np.ones(len(documents)))
     with pytest.raises(ValueError, match='With `objective="nsp"` sequences are pairs: make them with'):
-        task.fit(rows)
+        task.fit(sequences)
     with pytest.raises(ValueError, match=r"but 3 weights"):
         task.fit(pair_neighbors(tiny, task), sample_weight=np.ones(3))
     with pytest.raises(TypeError, match=r"`documents\[0\]` must be a list of strings, got one string"):
@@ -250,13 +237,13 @@ def test_what_cannot_be_learnt(tiny):
         task.fit([[], [""]])
 
 
-def test_a_dataset_has_no_documents(tiny, strings_dataset):
+def test_a_dataset_of_strings_is_refused(tiny, strings_dataset):
     with pytest.raises(TypeError, match=r"`documents\[0\]` must be a list of strings"):
         build(tiny).fit(strings_dataset(["a text", "another"]))
 
 
 @pytest.mark.slow
-def test_objectives_that_do_not_fit(tiny):
+def test_errors_of_objectives(tiny):
     with pytest.raises(ValueError, match='`objective` must be "nsp", "sop", "plm", "rtd", "sbo" or None, got \'mlm\''):
         build(tiny, objective="mlm")
     for name in ("roberta", "distilbert"):

@@ -1,4 +1,4 @@
-"""Where the defaults of fine-tuning come from: the recipes of the preset, unless the user says otherwise."""
+"""Fine-tuning recipes of presets: the default learning rate and pooling of a task."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ RECIPES = {
 }
 
 
-def rate(task):
+def get_rate(task):
     return float(task.optimizer.learning_rate)
 
 
 @pytest.fixture(scope="module")
 def preset(tiny, tmp_path_factory):
-    """A preset with recipes, and no head."""
+    """Save a backbone with recipes, and return the path of its preset."""
     backbone = tiny.backbone()
     path = tmp_path_factory.mktemp("recipes") / "preset"
     backbone.fine_tuning = dict(RECIPES)
@@ -38,51 +38,51 @@ def build(preset, tiny):
 def test_a_preset_decides_on_rate_and_pooling(build):
     task = build(TextClassifier, num_classes=2)
     assert task.pooling == "mean"
-    assert rate(task) == pytest.approx(0.003)
+    assert get_rate(task) == pytest.approx(0.003)
     assert task.recipe == RECIPES["classification"]
     assert build(TextEmbedder).pooling == "max"
     with pytest.warns(UserWarning, match="holds no head"):
-        assert rate(build(MaskedLM)) == pytest.approx(0.001)
+        assert get_rate(build(MaskedLM)) == pytest.approx(0.001)
 
 
-def test_heads_without_a_recipe_get_the_usual_one(build, tiny):
+def test_heads_without_a_recipe_get_the_default_one(build, tiny):
     task = build(TextRegressor)
     assert task.pooling == "first"
-    usual = FineTuningRecipe(5e-5 * 768 / 21)
-    assert task.recipe == tiny.classifier().recipe == usual
-    assert (usual.epochs, usual.batch_size) == (3, 32)
-    assert rate(task) == pytest.approx(usual.learning_rate)
+    default = FineTuningRecipe(5e-5 * 768 / 21)
+    assert task.recipe == tiny.classifier().recipe == default
+    assert (default.epochs, default.batch_size) == (3, 32)
+    assert get_rate(task) == pytest.approx(default.learning_rate)
 
 
-def test_what_the_user_says_is_taken(build):
+def test_arguments_override_the_recipe(build):
     task = build(TextClassifier, num_classes=2, pooling="first")
     task.compile(AdamW(0.5))
-    assert (task.pooling, rate(task)) == ("first", 0.5)
+    assert (task.pooling, get_rate(task)) == ("first", 0.5)
     task.compile()
-    assert rate(task) == pytest.approx(0.003)
+    assert get_rate(task) == pytest.approx(0.003)
 
 
 @pytest.mark.slow
 def test_a_saved_task_keeps_its_settings_and_the_recipes(build, tmp_path):
     task = build(TextClassifier, num_classes=2, pooling="first")
     task.compile(AdamW(0.5))
-    task.save(tmp_path / "it.keras")
-    task.save_to_preset(tmp_path / "it")
-    again = keras.saving.load_model(tmp_path / "it.keras")
-    assert (again.pooling, rate(again)) == ("first", 0.5)
-    assert again.backbone.fine_tuning == RECIPES
-    assert TextClassifier.from_preset(tmp_path / "it").pooling == "first"
+    task.save(tmp_path / "task.keras")
+    task.save_to_preset(tmp_path / "task")
+    reloaded = keras.saving.load_model(tmp_path / "task.keras")
+    assert (reloaded.pooling, get_rate(reloaded)) == ("first", 0.5)
+    assert reloaded.backbone.fine_tuning == RECIPES
+    assert TextClassifier.from_preset(tmp_path / "task").pooling == "first"
     with pytest.warns(UserWarning, match="starts from scratch"):
-        assert TextClassifier.from_preset(tmp_path / "it", num_classes=3).pooling == "first"
+        assert TextClassifier.from_preset(tmp_path / "task", num_classes=3).pooling == "first"
     with pytest.warns(UserWarning, match="the head of a TextClassifier"):
-        assert TextEmbedder.from_preset(tmp_path / "it").pooling == "max"
-    assert Backbone.from_preset(tmp_path / "it").fine_tuning == RECIPES
+        assert TextEmbedder.from_preset(tmp_path / "task").pooling == "max"
+    assert Backbone.from_preset(tmp_path / "task").fine_tuning == RECIPES
 
 
-def test_recipes_change_no_number(preset, tiny):
+def test_recipes_change_neither_weights_nor_configuration(preset, tiny):
     loaded, original = Backbone.from_preset(preset), tiny.backbone()
-    for ours, theirs in zip(loaded.weights, original.weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    for actual, expected in zip(loaded.weights, original.weights, strict=True):
+        np.testing.assert_array_equal(actual, expected)
     assert "fine_tuning" not in original.get_config()
     assert loaded.config == original.config
 
@@ -104,7 +104,7 @@ def test_recipes_change_no_number(preset, tiny):
         ({"classification": {"learning_rate": 1e-3, "pooling": 1}}, "`pooling` of a recipe must be text"),
     ],
 )
-def test_what_is_not_a_recipe(tiny, recipes, message):
+def test_errors_of_recipes(tiny, recipes, message):
     config = tiny.backbone().get_config()
     with pytest.raises(ValueError, match=message):
         BertBackbone.from_config({**config, "fine_tuning": recipes})

@@ -1,4 +1,4 @@
-"""Replaced token detection: what the generator draws, both losses, and where their gradients go."""
+"""Replaced token detection: the generator's draws, both losses, and the weights that each loss trains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.tasks.objectives.replaced_tokens import fill, narrow_config, sample
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
-from lmzoo.training import AdamW
 
 to_numpy = keras.ops.convert_to_numpy
 NAMES = ["electra", "albert", "deberta_v3"]
@@ -22,19 +21,19 @@ NAMES = ["electra", "albert", "deberta_v3"]
 
 @pytest.fixture(params=NAMES)
 def task(request):
-    found = tiny_task(Pretrainer, families()[request.param], objective="rtd")
-    randomize(found)
-    found.merge_weights()  # merges embeddings
-    return found
+    task = tiny_task(Pretrainer, families()[request.param], objective="rtd")
+    randomize(task)
+    task.merge_weights()  # merges embeddings
+    return task
 
 
-def documents():
+def make_documents():
     texts = tiny_texts(30)
     return [texts[i : i + 5] for i in range(0, 30, 5)]
 
 
-def batch_of(task, sample_weight=None):
-    encoded = task.encode_examples(documents()).encoded
+def make_batch(task, sample_weight=None):
+    encoded = task.encode_examples(make_documents()).encoded
     rows = np.arange(len(encoded))
     width = int(encoded.lengths.max())
     return task.make_batch(Examples(encoded, None, sample_weight), rows, width, np.random.default_rng(7))
@@ -47,15 +46,16 @@ def test_draws_follow_the_probabilities():
     ends = probabilities.cumsum(axis=-1)
     expected = (ends <= draws[..., None]).sum(axis=-1).clip(max=6)
     expected[1, 2] = logits[1, 2].argmax()
-    found = to_numpy(sample(logits, draws))
-    assert found.dtype == "int32"
-    np.testing.assert_array_equal(found, expected)
-    many = np.linspace(0, 1, 10_001, dtype="float32")[None, :-1]
-    shares = np.bincount(to_numpy(sample(np.repeat(logits[:1, :1], 10_000, axis=1), many))[0], minlength=7) / 10_000
-    np.testing.assert_allclose(shares, probabilities[0, 0], atol=2e-4)
+    tokens = to_numpy(sample(logits, draws))
+    assert tokens.dtype == "int32"
+    np.testing.assert_array_equal(tokens, expected)
+    uniform_draws = np.linspace(0, 1, 10_001, dtype="float32")[None, :-1]
+    samples = to_numpy(sample(np.repeat(logits[:1, :1], 10_000, axis=1), uniform_draws))[0]
+    frequencies = np.bincount(samples, minlength=7) / 10_000
+    np.testing.assert_allclose(frequencies, probabilities[0, 0], atol=2e-4)
 
 
-def test_a_sum_that_is_rounded_to_less_than_1():
+def test_a_draw_above_a_rounded_sum_selects_the_last_token():
     logits = np.full((1, 1, 3), -1e-4, "float32")
     assert to_numpy(sample(logits, np.array([[1.0]], "float32"))).item() == 2
 
@@ -69,68 +69,68 @@ def test_position_0_stands_for_no_token():
 
 @pytest.mark.quick_cases("electra-True", "deberta_v3-False", "deberta_v3-True")
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_losses(task, weighted):
-    count = len(task.encode_examples(documents()).encoded)
-    given = np.linspace(0.5, 3, count) if weighted else None
-    features, targets, weights = batch_of(task, sample_weight=given)
-    found = task.predict(features, verbose=0)
-    logits = found["masked_lm"].astype("float64")
-    chosen = np.take_along_axis(logits, targets["masked_lm"][..., None], axis=-1)[..., 0]
-    entropy = np.log(np.exp(logits).sum(axis=-1)) - chosen  # (B, M)
-    masked = np.average(entropy, weights=weights["masked_lm"])
-    original, judged = targets["replaced_tokens"], found["corrupted_ids"]
-    replaced, z = judged != original, found["replaced_tokens"].astype("float64")  # (B, T)
+def test_losses_and_metrics_agree_with_numpy(task, weighted):
+    count = len(task.encode_examples(make_documents()).encoded)
+    sample_weight = np.linspace(0.5, 3, count) if weighted else None
+    features, targets, weights = make_batch(task, sample_weight=sample_weight)
+    outputs = task.predict(features, verbose=0)
+    logits = outputs["masked_lm"].astype("float64")
+    target_logits = np.take_along_axis(logits, targets["masked_lm"][..., None], axis=-1)[..., 0]
+    entropy = np.log(np.exp(logits).sum(axis=-1)) - target_logits  # (B, M)
+    masked_lm_loss = np.average(entropy, weights=weights["masked_lm"])
+    original, corrupted = targets["replaced_tokens"], outputs["corrupted_ids"]
+    replaced, z = corrupted != original, outputs["replaced_tokens"].astype("float64")  # (B, T)
     detection = np.average(np.log1p(np.exp(-np.where(replaced, z, -z))), weights=weights["replaced_tokens"])
-    result = task.evaluate(features, targets, sample_weight=weights, batch_size=count, verbose=0, return_dict=True)
-    assert result["masked_lm_loss"] == pytest.approx(masked, rel=1e-5)
-    assert result["replaced_tokens_loss"] == pytest.approx(detection, rel=1e-5)
-    assert result["loss"] == pytest.approx(masked + 50 * detection, rel=1e-5)
-    right = np.average((z > 0) == replaced, weights=weights["replaced_tokens"])
-    assert result["replaced_tokens_accuracy"] == pytest.approx(right, rel=1e-5)
-    said, real = weights["replaced_tokens"] * (z > 0), weights["replaced_tokens"] * replaced
-    both = (said * replaced).sum()
-    assert result["replaced_tokens_precision"] == pytest.approx(both / said.sum(), rel=1e-5)
-    assert result["replaced_tokens_recall"] == pytest.approx(both / real.sum(), rel=1e-5)
+    scores = task.evaluate(features, targets, sample_weight=weights, batch_size=count, verbose=0, return_dict=True)
+    assert scores["masked_lm_loss"] == pytest.approx(masked_lm_loss, rel=1e-5)
+    assert scores["replaced_tokens_loss"] == pytest.approx(detection, rel=1e-5)
+    assert scores["loss"] == pytest.approx(masked_lm_loss + 50 * detection, rel=1e-5)
+    accuracy = np.average((z > 0) == replaced, weights=weights["replaced_tokens"])
+    assert scores["replaced_tokens_accuracy"] == pytest.approx(accuracy, rel=1e-5)
+    positives, actual = weights["replaced_tokens"] * (z > 0), weights["replaced_tokens"] * replaced
+    true_positives = (positives * replaced).sum()
+    assert scores["replaced_tokens_precision"] == pytest.approx(true_positives / positives.sum(), rel=1e-5)
+    assert scores["replaced_tokens_recall"] == pytest.approx(true_positives / actual.sum(), rel=1e-5)
     assert 0 in weights["replaced_tokens"], "padding"
 
 
 @pytest.mark.slow_cases("albert")
-def test_what_is_judged(task):
-    """Tokens that the generator draws, at the chosen positions only; one that it draws right is original."""
-    features, targets, weights = batch_of(task)
-    judged, original = task.predict(features, verbose=0)["corrupted_ids"], targets["replaced_tokens"]
-    places = np.zeros(judged.shape, bool)
+def test_the_discriminator_reads_the_generators_tokens(task):
+    """They replace tokens at masked positions only; a token that is drawn correctly counts as original."""
+    features, targets, weights = make_batch(task)
+    corrupted, original = task.predict(features, verbose=0)["corrupted_ids"], targets["replaced_tokens"]
+    is_masked = np.zeros(corrupted.shape, bool)
     rows, slots = np.nonzero(weights["masked_lm"])
-    places[rows, features["mask_positions"][rows, slots]] = True
-    np.testing.assert_array_equal(judged[~places], original[~places])
-    assert (judged[places] != original[places]).mean() > 0.5
+    is_masked[rows, features["mask_positions"][rows, slots]] = True
+    np.testing.assert_array_equal(corrupted[~is_masked], original[~is_masked])
+    assert (corrupted[is_masked] != original[is_masked]).mean() > 0.5
     mask = task.preprocessor.tokenizer.mask_id
-    assert mask in features["token_ids"][places]
+    assert mask in features["token_ids"][is_masked]
     assert mask not in original
-    # With draws at the place of the original token nothing is replaced.
+    # Draws that select the original tokens replace nothing.
     logits = task.predict(features, verbose=0)["masked_lm"].astype("float64")
     ends = (np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)).cumsum(axis=-1)
     starts = np.concatenate([np.zeros_like(ends[..., :1]), ends[..., :-1]], axis=-1)
-    middle = np.take_along_axis((starts + ends) / 2, targets["masked_lm"][..., None], axis=-1)[..., 0]
-    same = task.predict({**features, "draws": middle.astype("float32")}, verbose=0)["corrupted_ids"]
-    np.testing.assert_array_equal(same, original)
+    draws = np.take_along_axis((starts + ends) / 2, targets["masked_lm"][..., None], axis=-1)[..., 0]
+    unchanged = task.predict({**features, "draws": draws.astype("float32")}, verbose=0)["corrupted_ids"]
+    np.testing.assert_array_equal(unchanged, original)
 
 
 @pytest.mark.slow_cases("albert")
-def test_the_generator_alone(task):
-    features, *_ = batch_of(task)
+def test_make_generator_returns_a_masked_lm_with_its_own_weights(task):
+    features, *_ = make_batch(task)
     generator = task.make_generator()
     assert isinstance(generator, MaskedLM)
     expected = generator.predict({name: features[name] for name in generator.input}, verbose=0)
     np.testing.assert_allclose(task.predict(features, verbose=0)["masked_lm"], expected, atol=1e-6)
-    own, theirs = task.backbone.config, generator.backbone.config
+    config, narrow = task.backbone.config, generator.backbone.config
     if task.backbone.generator_embeddings == "shared":
-        assert theirs.hidden_dim < own.hidden_dim / 3
-        assert (theirs.embedding_dim, theirs.num_layers) == (own.embedding_dim, own.num_layers)
+        assert narrow.hidden_dim < config.hidden_dim / 3
+        assert (narrow.embedding_dim, narrow.num_layers) == (config.embedding_dim, config.num_layers)
     else:
-        assert theirs == dataclasses.replace(own, num_layers=own.num_layers // 2)
+        assert narrow == dataclasses.replace(config, num_layers=config.num_layers // 2)
     before = to_numpy(task.backbone.embeddings.token_embedding.embeddings)
-    generator.backbone.embeddings.token_embedding.embeddings.assign(0 * before)  # copies
+    generator.backbone.embeddings.token_embedding.embeddings.assign(0 * before)  # a copy
     np.testing.assert_array_equal(to_numpy(task.backbone.embeddings.token_embedding.embeddings), before)
     with pytest.raises(ValueError, match='`objective="rtd"` has a generator, None has none'):
         tiny_task(Pretrainer, families()["roberta"]).make_generator()
@@ -139,73 +139,73 @@ def test_the_generator_alone(task):
 @pytest.mark.slow_cases("albert-masked_lm", "albert-replaced_tokens")
 @pytest.mark.parametrize("trained", ["masked_lm", "replaced_tokens"])
 def test_each_loss_trains_its_own_model(task, trained):
-    """The discriminator's loss does not reach the generator, which is not an adversary, but perhaps its embeddings."""
+    """The discriminator's loss changes at most the embeddings of the generator."""
     other = {"masked_lm": "replaced_tokens", "replaced_tokens": "masked_lm"}[trained]
     task.compile(keras.optimizers.SGD(1.0), loss_weights={trained: 1.0, other: 0.0})
     before = [to_numpy(weight) for weight in task.weights]
-    features, targets, weights = batch_of(task)
-    # Without `fit`, which adds the generator's embeddings to the discriminator's at its end.
+    features, targets, weights = make_batch(task)
+    # `fit` would add the generator's embeddings to the discriminator's at its end.
     task.train_on_batch(features, targets, sample_weight=weights)
     changed = {
         weight.path: not np.array_equal(to_numpy(weight), old) for weight, old in zip(task.weights, before, strict=True)
     }
-    of_generator = {path: new for path, new in changed.items() if path.startswith("replaced_tokens/generator/")}
-    assert any(of_generator.values()) == (trained == "masked_lm")
+    generator_changes = [changed[path] for path in changed if path.startswith("replaced_tokens/generator/")]
+    assert any(generator_changes) == (trained == "masked_lm")
     assert changed["replaced_tokens/head/logits/kernel"] == (trained == "replaced_tokens")
     is_shared = task.backbone.generator_embeddings == "shared"
     assert changed["embeddings/token_embedding/embeddings"] == (is_shared or trained == "replaced_tokens")
 
 
-def test_disentangled_embeddings():
-    """The discriminator's table is the generator's and a difference; after `fit` the backbone's table is their sum."""
+def test_disentangled_embeddings_are_merged_after_fit():
+    """The discriminator's table is the generator's plus a difference; after `fit`, the backbone has the sum."""
     family = families()["deberta_v3"]
     task = Pretrainer(tiny_backbone(family, dropout=0.0), tiny_preprocessor(family))
     layer = task.get_layer("replaced_tokens")
-    own, of_generator = task.backbone.embeddings.token_embedding, layer.generator.embeddings.token_embedding
-    start = np.array(own.embeddings)  # a copy: JAX uses the memory again
-    np.testing.assert_array_equal(to_numpy(of_generator.embeddings), start)
+    table, generator_table = task.backbone.embeddings.token_embedding, layer.generator.embeddings.token_embedding
+    start = np.array(table.embeddings)  # a copy: JAX uses the memory again
+    np.testing.assert_array_equal(to_numpy(generator_table.embeddings), start)
     task.compile(keras.optimizers.SGD(0.5))
-    features, targets, weights = batch_of(task)
+    features, targets, weights = make_batch(task)
     for _ in range(2):
         task.train_on_batch(features, targets, sample_weight=weights)
-    difference = np.array(own.embeddings) - start
-    learned = np.array(of_generator.embeddings) - start
+    difference = np.array(table.embeddings) - start
+    learned = np.array(generator_table.embeddings) - start
     assert min(np.abs(difference).max(), np.abs(learned).max()) > 1e-3
     expected = task.predict(features, verbose=0)
     layer.merge_embeddings()
-    np.testing.assert_allclose(to_numpy(own.embeddings), start + difference + learned, atol=1e-6)
-    found = task.predict(features, verbose=0)
-    for name, output in found.items():
+    np.testing.assert_allclose(to_numpy(table.embeddings), start + difference + learned, atol=1e-6)
+    outputs = task.predict(features, verbose=0)
+    for name, output in outputs.items():
         np.testing.assert_allclose(output, expected[name], rtol=1e-5, atol=1e-5)
-    states = task.backbone({**features_of(task, features), "token_ids": found["corrupted_ids"]})["sequence_output"]
-    np.testing.assert_allclose(to_numpy(layer.head(states)), found["replaced_tokens"], rtol=1e-5)
-    task.fit(documents(), verbose=0)
-    np.testing.assert_array_equal(to_numpy(layer.merged_table), to_numpy(of_generator.embeddings))
+    states = task.backbone({**select_inputs(task, features), "token_ids": outputs["corrupted_ids"]})["sequence_output"]
+    np.testing.assert_allclose(to_numpy(layer.head(states)), outputs["replaced_tokens"], rtol=1e-5)
+    task.fit(make_documents(), verbose=0)
+    np.testing.assert_array_equal(to_numpy(layer.merged_table), to_numpy(generator_table.embeddings))
     resized = task.resize_token_embeddings(task.backbone.vocabulary_size + 3)
     layer = resized.get_layer("replaced_tokens")
-    table = layer.generator.embeddings.token_embedding.embeddings
-    np.testing.assert_array_equal(to_numpy(layer.merged_table), to_numpy(table))
+    generator_table = layer.generator.embeddings.token_embedding
+    np.testing.assert_array_equal(to_numpy(layer.merged_table), to_numpy(generator_table.embeddings))
     with pytest.raises(ValueError, match="`generator_width` must be 35, the width of the embeddings, got 7"):
         Pretrainer(task.backbone, generator_width=7)
 
 
-def features_of(task, features):
+def select_inputs(task, features):
     return {name: features[name] for name in task.backbone.input}
 
 
 @pytest.mark.quick_cases("deberta_v3")
-def test_predictions_of_texts(task):
-    """Masks are filled with the generator's most probable tokens; a text without masks is judged as it is."""
+def test_predict_on_texts_fills_masks_and_detects_tokens(task):
+    """Masks are filled with the generator's most probable tokens; texts without masks stay as they are."""
     texts = ["a good [MASK]", "the film was dull"]
-    found = task.predict(texts, verbose=0)
-    filled = task.make_generator().predict(texts[:1], verbose=0)[0, 0].argmax()
+    outputs = task.predict(texts, verbose=0)
+    best_token = task.make_generator().predict(texts[:1], verbose=0)[0, 0].argmax()
     mask = task.preprocessor.tokenizer.mask_id
     ids = task.preprocessor(texts)["token_ids"]
     width = ids.shape[1]
-    np.testing.assert_array_equal(found["corrupted_ids"][:, :width], np.where(ids == mask, filled, ids))
-    features = {**task.preprocessor(texts), "token_ids": np.where(ids == mask, filled, ids)}
+    np.testing.assert_array_equal(outputs["corrupted_ids"][:, :width], np.where(ids == mask, best_token, ids))
+    features = {**task.preprocessor(texts), "token_ids": np.where(ids == mask, best_token, ids)}
     logits = task.get_layer("replaced_tokens").head(task.backbone(features)["sequence_output"])
-    np.testing.assert_allclose(found["replaced_tokens"][:, :width], to_numpy(logits), atol=1e-5)
+    np.testing.assert_allclose(outputs["replaced_tokens"][:, :width], to_numpy(logits), atol=1e-5)
     assert {name: output.shape for name, output in task.predict([], verbose=0).items()} == {
         "masked_lm": (0, 0, task.backbone.vocabulary_size),
         "replaced_tokens": (0, 0),
@@ -214,55 +214,33 @@ def test_predictions_of_texts(task):
 
 
 @pytest.mark.slow_cases("albert")
-def test_evaluation_is_the_same_twice(task):
-    first, again = (task.evaluate(documents(), verbose=0, return_dict=True) for _ in range(2))
-    assert first == again
+def test_evaluate_always_draws_the_same_tokens(task):
+    first, second = (task.evaluate(make_documents(), verbose=0, return_dict=True) for _ in range(2))
+    assert first == second
 
 
 @pytest.mark.slow
-@pytest.mark.compiled
-def test_it_learns_both():
-    """Two sentences, in which a word tells which one it is: another word in its place is found in each of them."""
-    family = families()["electra"]
-    size = {"num_layers": 2, "num_heads": 4, "hidden_dim": 64, "intermediate_dim": 128, "embedding_dim": 64}
-    size |= {"vocabulary_size": family.tiny.vocabulary_size, "max_sequence_length": 71}
-    backbone = family.backbone(**size, dropout=0.0)
-    task = Pretrainer(backbone, tiny_preprocessor(family), objective="rtd")
-    task.compile(AdamW(0.002, global_clipnorm=1.0))
-    sentences = ["good bad film plot . films a", "plot a bad films good . film"]
-    history = task.fit([[sentence] for sentence in sentences * 60], epochs=30, batch_size=12, verbose=0).history
-    for name in ("masked_lm_loss", "replaced_tokens_loss"):
-        assert history[name][-1] < 0.5 * history[name][0], name
-    for sentence in sentences:
-        for place in (2, 4):
-            words = sentence.split()
-            words[place] = "bad" if words[place] == "plot" else "plot"
-            scores = task.predict([" ".join(words)], verbose=0)["replaced_tokens"][0, 1:8]
-            assert scores[place] > np.delete(scores, place).max() + 0.5
-
-
-@pytest.mark.slow
-def test_files(tmp_path):
+def test_files_restore_the_task_and_its_generator(tmp_path):
     family = families()["electra"]
     task = Pretrainer(tiny_backbone(family), tiny_preprocessor(family), generator_width=6)
     randomize(task)
-    expected = task.evaluate(documents(), verbose=0)
-    task.save(tmp_path / "it.keras")
-    task.save_to_preset(tmp_path / "it")
-    for again in (Task.load(tmp_path / "it.keras"), Pretrainer.from_preset(tmp_path / "it")):
-        assert (again.objective, again.generator_width) == ("rtd", 6)
-        assert again.evaluate(documents(), verbose=0) == expected
+    expected = task.evaluate(make_documents(), verbose=0)
+    task.save(tmp_path / "task.keras")
+    task.save_to_preset(tmp_path / "task")
+    for clone in (Task.load(tmp_path / "task.keras"), Pretrainer.from_preset(tmp_path / "task")):
+        assert (clone.objective, clone.generator_width) == ("rtd", 6)
+        assert clone.evaluate(make_documents(), verbose=0) == expected
     with pytest.warns(UserWarning, match="holds no head of a MaskedLM, so it starts from scratch"):
-        MaskedLM.from_preset(tmp_path / "it")
+        MaskedLM.from_preset(tmp_path / "task")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        TextClassifier.from_preset(tmp_path / "it", num_classes=3)
+        TextClassifier.from_preset(tmp_path / "task", num_classes=3)
     task.make_generator().save_to_preset(tmp_path / "generator")
     assert MaskedLM.from_preset(tmp_path / "generator").fill(["a [MASK]"], top_k=1)
 
 
-def test_the_familys_masking():
-    """As in Google's code: most of the tokens are masked, the others stay, and none is replaced at random."""
+def test_electra_masks_85_percent_of_the_selected_tokens():
+    """The other selected tokens stay as they are, and none is replaced at random, as in Google's code."""
     masking = families()["electra"].masking
     rng, targets = np.random.default_rng(1), np.full((1, 10_000), 17)
     corrupted = masking.corrupt(targets, np.ones(targets.shape, bool), 3, 137, rng)
@@ -271,12 +249,12 @@ def test_the_familys_masking():
 
 
 @pytest.mark.slow
-def test_widths():
+def test_generator_width_narrows_the_configuration():
     config = families()["electra"].tiny
     assert (config.num_heads, config.hidden_dim, config.intermediate_dim) == (5, 35, 47)
-    small, given = narrow_config(config), narrow_config(config, 14)
-    assert (small.num_heads, small.hidden_dim, small.intermediate_dim) == (1, 8, 10)
-    assert (given.num_heads, given.hidden_dim, given.intermediate_dim) == (2, 14, 18)
+    default, chosen = narrow_config(config), narrow_config(config, 14)
+    assert (default.num_heads, default.hidden_dim, default.intermediate_dim) == (1, 8, 10)
+    assert (chosen.num_heads, chosen.hidden_dim, chosen.intermediate_dim) == (2, 14, 18)
     for width, message in ((0, "a positive integer, got 0"), (15, "a multiple of the number of heads, 2, got 15")):
         with pytest.raises(ValueError, match=f"`generator_width` must be {message}"):
             tiny_task(Pretrainer, families()["electra"], generator_width=width)

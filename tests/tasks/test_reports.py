@@ -1,4 +1,4 @@
-"""How answers are compared with labels: with stand-ins for models, and in `Task.report`."""
+"""Comparison of answers with labels, with fake tasks, and `Task.report`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lmzoo.tasks.base.labels import encode_classes
 from lmzoo.testing import tiny_examples, tiny_task
 
 
-def model(verb, answer, **attributes):
-    """A stand-in for a task that has only the method that answers."""
-    return SimpleNamespace(**{verb: answer}, **attributes)
+def make_fake_task(method, answer, **attributes):
+    """Return a fake task that has only the method that answers."""
+    return SimpleNamespace(**{method: answer}, **attributes)
 
 
-def test_classes():
-    found = ["bad", "good", "bad"]
-    task = model(
+def test_classes_are_compared_in_all_forms():
+    predicted = ["bad", "good", "bad"]
+    task = make_fake_task(
         "classify",
-        lambda x, batch_size: [{"label": found[i], "score": 0.9} for i in x],
+        lambda x, batch_size: [{"label": predicted[i], "score": 0.9} for i in x],
         class_names=["bad", "good"],
         multi_label=False,
         encode_labels=lambda y: encode_classes(y, 2, ["bad", "good"]),
@@ -35,11 +35,11 @@ def test_classes():
     assert report.tables["classes"][1][0] == ["bad", 1.0, pytest.approx(2 / 3), 0.8, 3]
 
 
-def test_label_sets(monkeypatch):
-    found = [["a", "b"], [], ["b"]]
+def test_label_sets_are_compared_in_all_forms(monkeypatch):
+    predicted = [["a", "b"], [], ["b"]]
 
     def classify(x, batch_size, threshold):
-        return [[{"label": name, "score": 0.2 + 0.5 * (name in found[i])} for name in "ab"] for i in x]
+        return [[{"label": name, "score": 0.2 + 0.5 * (name in predicted[i])} for name in "ab"] for i in x]
 
     task = tiny_task(models.TextClassifier, FAMILY, labels=["a", "b"], multi_label=True)
     monkeypatch.setattr(task, "classify", classify)
@@ -49,9 +49,9 @@ def test_label_sets(monkeypatch):
         assert task.compare([[0, 1], [2]], labels, batch_size=4) == report
 
 
-def test_correlations():
+def test_scores_are_compared_by_correlation():
     labels, predicted = [1.0, 2.0, 4.0, 3.0], [1.0, 3.0, 4.0, 9.0]
-    task = model("score", lambda x, batch_size: [predicted[i] for i in x])
+    task = make_fake_task("score", lambda x, batch_size: [predicted[i] for i in x])
     report = models.TextRegressor.compare(task, [range(3), range(3, 4)], labels, batch_size=4)
     pearson = np.corrcoef(labels, predicted)[0, 1]
     assert report.scores == pytest.approx({"pearson": pearson, "spearman": 0.8})
@@ -68,15 +68,15 @@ def test_correlations():
     assert models.TextEmbedder.compare(task, [pairs], None, batch_size=4).scores == {}
 
 
-def test_choices_and_answers():
-    task = model(
+def test_choices_and_answers_are_compared():
+    task = make_fake_task(
         "choose",
         lambda x, batch_size: [{"index": i, "score": 0.9} for i in x],
         encode_labels=lambda y: encode_classes(y, 3, None),
     )
     for labels in ([1, 0, 0], np.array([[1], [0], [0]]), keras.ops.array([1, 0, 0])):
         assert models.MultipleChoice.compare(task, [[1, 2], [0]], labels, batch_size=4).scores["accuracy"] == 2 / 3
-    task = model("answer", lambda x, batch_size: [{"text": text, "score": 0.9} for text in x])
+    task = make_fake_task("answer", lambda x, batch_size: [{"text": text, "score": 0.9} for text in x])
     golds = [[{"text": "Ada", "answer_start": 0}], []]
     report = models.QuestionAnswerer.compare(task, [["the Ada", "Bob"]], golds, batch_size=4)
     assert report.scores["exact_match"] == 50
@@ -84,29 +84,29 @@ def test_choices_and_answers():
 
 
 class Tagger:
-    """A stand-in for a model with fixed labels for the words that it sees; None for words that are truncated."""
+    """Fake task with fixed labels for words, or None for truncated words."""
 
-    def __init__(self, labels, given):
+    def __init__(self, labels, predicted):
         self.labels = self.class_names = labels
         self.num_classes = len(labels)
-        self._given = given
+        self._predicted = predicted
 
     def encode_inputs(self, texts):
-        first = [k if label else -1 for row in self._given for k, label in enumerate(row)]
-        splits = np.cumsum([0, *map(len, self._given)])
-        words = [[("word", 5 * k, 5 * k + 4) for k in range(len(row))] for row in self._given]
+        first = [k if label else -1 for row in self._predicted for k, label in enumerate(row)]
+        splits = np.cumsum([0, *map(len, self._predicted)])
+        words = [[("word", 5 * k, 5 * k + 4) for k in range(len(row))] for row in self._predicted]
         methods = {"first": np.array(first), "word_splits": splits, "words": words, "__len__": lambda self: len(texts)}
         return type("Encoded", (), methods)()
 
     def labels_of_words(self, encoded, batch_size):
-        rows = [[self.labels.index(label) for label in row if label] for row in self._given]
+        rows = [[self.labels.index(label) for label in row if label] for row in self._predicted]
         return [(np.array(row), np.full(len(row), 0.9)) for row in rows]
 
     def labels_by_word(self, texts, y, encoded):
         return list(y), 0
 
 
-def test_words_that_were_cut_off_are_outside_of_spans():
+def test_truncated_words_are_outside_spans():
     actual = [["B-X", "I-X", "O", "B-Y"], ["B-Y", "O"], ["B-X"]]
     task = Tagger(["O", "B-X", "I-X", "B-Y"], [["B-X", "I-X", "O", "B-X"], ["B-Y", "B-Y"], [None]])
     report = models.TokenClassifier.compare(task, [actual], actual, batch_size=4)
@@ -118,7 +118,7 @@ def test_words_that_were_cut_off_are_outside_of_spans():
     assert models.TokenClassifier.compare(task, [actual], numbers, batch_size=4) == report
 
 
-def test_references_of_translations_in_any_list():
+def test_references_of_translations_may_be_arrays():
     pytest.importorskip("sacrebleu")
     task = SimpleNamespace(translate=lambda x, batch_size: [*map(str.upper, x)])
     for targets in (["A FILM"], np.array(["A FILM"]), np.array([b"A FILM"])):
@@ -128,7 +128,7 @@ def test_references_of_translations_in_any_list():
         models.Seq2SeqLM.compare(task, [["a film"]], None, batch_size=4)
 
 
-def test_words_that_were_cut_off_have_wrong_labels():
+def test_truncated_words_have_wrong_labels():
     actual = [["NOUN", "VERB"], ["NOUN"]]
     report = models.TokenClassifier.compare(
         Tagger(["NOUN", "VERB"], [["NOUN", "NOUN"], [None]]), [actual], actual, batch_size=4
@@ -139,7 +139,7 @@ def test_words_that_were_cut_off_have_wrong_labels():
 
 # === Task.report ===
 
-# One of each kind of answer in `make test`.
+# `make test` reports one task for each kind of answer.
 QUICK = {"TextClassifier", "TokenClassifier", "TextEmbedder"}
 SCORES = {
     "TextClassifier": {"loss", "accuracy", "macro_f1"},
@@ -154,8 +154,8 @@ SCORES = {
 
 
 @pytest.fixture
-def reported(eager):
-    """Builds a tiny task, and returns it with examples."""
+def make_examples():
+    """Return a function that makes a tiny task and examples for it."""
 
     def build(name, **arguments):
         task = tiny_task(getattr(models, name), FAMILY, **arguments)
@@ -167,62 +167,47 @@ def reported(eager):
 
 @pytest.mark.slow_cases("TextEmbedder", "TokenClassifier")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in SCORES])
-def test_a_report_holds_the_scores_of_evaluate_and_of_the_answers(name, reported):
-    task, x, y = reported(name)
+def test_a_report_has_the_scores_of_evaluate_and_of_the_answers(name, make_examples):
+    task, x, y = make_examples(name)
     if name == "Pretrainer":
         x = [["good film", "dull plot"]] * 5
     report = task.report(x, y, batch_size=3, verbose=0)
     assert report.scores.keys() >= SCORES[name]
     measured = task.evaluate(x, y if task.needs_labels else None, batch_size=3, return_dict=True, verbose=0)
-    if name == "MaskedLM":  # the loss of its report is that of all tokens
+    if name == "MaskedLM":  # its report has the loss over all tokens
         measured = task.measure(x, None, 3, verbose=0)
-    same = {name: report.scores[name] for name in measured if name != "accuracy"}
-    if name != "Pretrainer":  # whose evaluation masks other tokens each time
-        assert same == pytest.approx({name: measured[name] for name in same}, rel=1e-5)
+    scores = {name: report.scores[name] for name in measured if name != "accuracy"}
+    if name != "Pretrainer":  # its evaluation masks other tokens each time
+        assert scores == pytest.approx({name: measured[name] for name in scores}, rel=1e-5)
     lines = str(report).splitlines()
     assert lines[0].split() == ["score", "value"]
     assert sum(line == "" for line in lines) == len(report.tables)
 
 
-@pytest.mark.slow
-def test_names_and_numbers_of_classes_give_one_report(reported):
-    task, x, y = reported("TextClassifier")
-    reports = [
-        task.report(x, labels, verbose=0) for labels in (y, [task.labels[k] for k in y], y.astype("float"), list(y))
-    ]
-    assert all(report == reports[0] for report in reports)
-    assert [row[-1] for row in reports[0].tables["classes"][1]] == [3, 2, 2]
-    task, x, y = reported("TextClassifier", multi_label=True)
-    sets = [[0, 2], [], [1]] * 2 + [[2]]
-    flags = np.array([[k in of_text for k in range(3)] for of_text in sets], "int32")
-    named = [[task.labels[k] for k in of_text] for of_text in sets]
-    assert task.report(x, sets, verbose=0) == task.report(x, flags, verbose=0) == task.report(x, named, verbose=0)
-
-
-def test_words_without_a_label_do_not_count(reported):
-    task, x, y = reported("TokenClassifier")
+def test_words_without_a_label_do_not_count(make_examples):
+    task, x, y = make_examples("TokenClassifier")
     words = [text.split() for text in x]
-    without = [[-100, *labels[1:]] for labels in y]
-    report = task.report(words, without, verbose=0)
+    partly_ignored = [[-100, *labels[1:]] for labels in y]
+    report = task.report(words, partly_ignored, verbose=0)
     assert sum(map(len, y)) - len(y) > 0
-    found = task.predict(words, verbose=0).argmax(axis=-1)
+    predicted = task.predict(words, verbose=0).argmax(axis=-1)
     encoded = task.encode_inputs(words)
-    right = [
-        found[i, column] == label
+    is_correct = [
+        predicted[i, column] == label
         for i, columns in enumerate(np.split(encoded.first, encoded.word_splits[1:-1]))
         for column, label in list(zip(columns, y[i], strict=True))[1:]
     ]
-    assert report.scores["accuracy"] == pytest.approx(np.mean(right))
+    assert report.scores["accuracy"] == pytest.approx(np.mean(is_correct))
 
 
-def test_pairs_are_compared_in_either_form(reported):
-    task, x, y = reported("TextEmbedder")
+def test_both_forms_of_pairs_give_equal_reports(make_examples):
+    task, x, y = make_examples("TextEmbedder")
     firsts, seconds = map(list, zip(*x, strict=True))
     assert task.report(x, y, verbose=0).scores == task.report((firsts, seconds), y, verbose=0).scores
 
 
-def test_a_report_needs_texts(reported):
-    task, x, y = reported("TextClassifier")
+def test_a_report_needs_texts(make_examples):
+    task, x, y = make_examples("TextClassifier")
     features = task.text_preprocessor(x)
     with pytest.raises(TypeError, match="A report needs texts in memory, got dict: `evaluate` takes other data"):
         task.report(features, y)
@@ -230,8 +215,8 @@ def test_a_report_needs_texts(reported):
         task.report(x)
 
 
-def test_what_is_asked_for_is_checked_first(reported, monkeypatch):
-    task, x, y = reported("TextClassifier")
+def test_arguments_are_checked_before_the_evaluation(make_examples, monkeypatch):
+    task, x, y = make_examples("TextClassifier")
     monkeypatch.setattr(task, "evaluate", None)
     for columns in ({"n": [*y, 0]}, {"n": y[1:]}):
         with pytest.raises(ValueError, match=r"The column 'n' has . values for 7 examples"):

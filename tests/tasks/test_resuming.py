@@ -1,4 +1,4 @@
-"""Runs that are interrupted and go on: the same batches, masks and dropout, and the same weights to the last bit."""
+"""Resumed training: the same batches, masks and dropout as without an interruption, and bit-identical weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmzoo.training import ResumableCheckpoint, resuming
 from tests.reference.weights import to_numpy
 from tests.tasks.interruptions import Interrupted, Spy, assert_same, assign, spoil, state_of
 
-BATCHES, EPOCHS = 4, 3  # of 20 rows, 5 at a time
+BATCHES, EPOCHS = 4, 3  # 20 texts in batches of 5
 STEPS = BATCHES * EPOCHS
 
 
@@ -41,20 +41,20 @@ def data(tiny):
 
 @pytest.fixture(scope="module")
 def begin(model):
-    """Sets the model to where the uninterrupted run began."""
+    """Return a function that sets the model to the state before the first step."""
     initial = state_of(model)
     return lambda: assign(model, initial)
 
 
 @pytest.fixture
-def expected(model, data, begin, uninterrupted):
+def expected(begin, uninterrupted):
     begin()
     return uninterrupted
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(model, data, begin):
-    """The state after each step of a run that no checkpoint watches."""
+    """Return the state after each step of a run without checkpoints."""
     begin()
     spy = Spy()
     model.fit(data, epochs=EPOCHS, batch_size=5, verbose=0, callbacks=[spy])
@@ -64,28 +64,28 @@ def uninterrupted(model, data, begin):
 
 @pytest.fixture
 def interrupted(model, data, begin, uninterrupted, tmp_path):
-    """Folder of a run that ended in its step 7, with the states after steps 4 and 6; the model knows nothing of it."""
+    """Return the folder of a run that failed in step 7, with the states after steps 4 and 6; the model is spoiled."""
     begin()
     with pytest.raises(Interrupted):
         run(model, data, tmp_path, Spy(7))
-    assert names(tmp_path) == ["step-000000000004", "step-000000000006"]
+    assert list_states(tmp_path) == ["step-000000000004", "step-000000000006"]
     spoil(model)
     return tmp_path
 
 
-def names(folder):
+def list_states(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.slow
 def test_many_interruptions_change_nothing(model, data, expected, begin, tmp_path):
-    saved = 0  # the step whose state is the newest in the folder
+    saved = 0  # the step of the newest state in the folder
     for point in (1, 3, 8, STEPS):
-        spoil(model) if names(tmp_path) else begin()
+        spoil(model) if list_states(tmp_path) else begin()
         spy = Spy(point)
         with pytest.raises(Interrupted):
             run(model, data, tmp_path, spy)
-        assert sorted(spy.states) == [*range(saved + 1, point + 1)]  # what was not saved is done again
+        assert sorted(spy.states) == [*range(saved + 1, point + 1)]  # steps that were not saved are repeated
         assert_same(spy.states, expected)
         saved = (point - 1) // 2 * 2
     spoil(model)
@@ -103,7 +103,7 @@ def test_a_finished_run_trains_no_further_unless_there_are_more_epochs(model, da
     run(model, data, tmp_path, spy, every=None, epochs=2)
     assert spy.states == {}
     before = state_of(model)
-    # The rate had fallen to 0; it falls over three epochs now.
+    # The learning rate had fallen to 0; now it falls over three epochs.
     run(model, data, tmp_path, spy, every=None)
     assert sorted(spy.states) == [*range(9, STEPS + 1)]
     assert max(np.abs(a - b).max() for a, b in zip(state_of(model)[:3], before[:3], strict=True)) > 0
@@ -112,22 +112,22 @@ def test_a_finished_run_trains_no_further_unless_there_are_more_epochs(model, da
 
 @pytest.mark.slow
 def test_validation_and_other_callbacks_see_whole_epochs(model, data, uninterrupted, interrupted):
-    seen = []
-    spy = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append((epoch, "val_loss" in logs)))
+    epochs = []
+    spy = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.append((epoch, "val_loss" in logs)))
     run(model, data, interrupted, spy, validation_data=(data[:5],))
-    assert seen == [(1, True), (2, True)]
+    assert epochs == [(1, True), (2, True)]
     assert_same({STEPS: state_of(model)}, uninterrupted)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at_batch", [False, True])
-def test_who_stops_training_at_the_end_of_a_resumed_epoch_is_heard(model, data, interrupted, at_batch):
+def test_a_callback_may_stop_training_at_the_end_of_a_resumed_epoch(model, data, interrupted, at_batch):
     def stop(*_):
         model.stop_training = True
 
     run(model, data, interrupted, Spy(8, stop) if at_batch else keras.callbacks.LambdaCallback(on_epoch_end=stop))
     assert int(model.optimizer.iterations) == 8
-    assert names(interrupted)[-1] == "step-000000000008"
+    assert list_states(interrupted)[-1] == "step-000000000008"
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_sigterm_saves_and_stops(model, data, expected, tmp_path, at):
         checkpoint = run(model, data, tmp_path, spy, every=100)
     assert checkpoint.stopped
     assert signal.getsignal(signal.SIGTERM) is former
-    assert names(tmp_path) == [f"step-{at:012d}"]
+    assert list_states(tmp_path) == [f"step-{at:012d}"]
     spoil(model)
     spy = Spy()
     assert not run(model, data, tmp_path, spy, every=100).stopped
@@ -149,18 +149,17 @@ def test_sigterm_saves_and_stops(model, data, expected, tmp_path, at):
 
 @pytest.mark.slow
 def test_validation_ends_with_a_stopped_epoch(model, data, expected, tmp_path):
-    """And no callback takes its results for those of an epoch."""
-    counts, seen = [], []
-    count = keras.callbacks.LambdaCallback()
-    count.on_test_batch_end = lambda batch, logs=None: counts.append(batch)
-    note = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs["val_loss"]))
+    """Its loss is NaN, so that no callback takes it for the loss of a whole epoch."""
+    batches, losses = [], []
+    batch_recorder = keras.callbacks.LambdaCallback()
+    batch_recorder.on_test_batch_end = lambda batch, logs=None: batches.append(batch)
+    loss_recorder = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: losses.append(logs["val_loss"]))
     stop = Spy(5, lambda model: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.warns(UserWarning, match="Stopped by SIGTERM after step 5"):
-        run(model, data, tmp_path, stop, count, note, every=100, validation_data=(data * 2,))
-    whole = len(counts) - 1  # those of the first epoch; of the second one, a single one
-    assert whole > 1
-    assert counts[-1] == 0
-    assert [np.isnan(loss) for loss in seen] == [False, True]
+        run(model, data, tmp_path, stop, batch_recorder, loss_recorder, every=100, validation_data=(data * 2,))
+    assert len(batches) > 2  # several batches in the first epoch, one in the second
+    assert batches[-1] == 0
+    assert [np.isnan(loss) for loss in losses] == [False, True]
 
 
 def interrupt(*_):
@@ -175,7 +174,7 @@ def test_control_c_saves_and_stops(model, data, expected, tmp_path, capsys, at):
         run(model, data, tmp_path, Spy(at, interrupt), every=100)
     assert "Press Ctrl-C again" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is former
-    assert names(tmp_path) == [f"step-{at:012d}"]
+    assert list_states(tmp_path) == [f"step-{at:012d}"]
     spoil(model)
     spy = Spy()
     assert not run(model, data, tmp_path, spy, every=100).stopped
@@ -185,34 +184,34 @@ def test_control_c_saves_and_stops(model, data, expected, tmp_path, capsys, at):
 
 @pytest.mark.slow
 def test_a_second_control_c_does_not_wait(model, data, interrupted):
-    seen = []
+    events = []
 
     def twice(model):
         interrupt()
-        seen.append("after one")
+        events.append("after one")
         interrupt()
-        seen.append("after two")
+        events.append("after two")
 
     with pytest.raises(KeyboardInterrupt):
         run(model, data, interrupted, Spy(9, twice))
-    assert seen == ["after one"]
-    assert names(interrupted)[-1] == "step-000000000008"
+    assert events == ["after one"]
+    assert list_states(interrupted)[-1] == "step-000000000008"
 
 
 @pytest.mark.slow
 def test_an_ignored_control_c_remains_ignored(model, data, interrupted):
-    """As for a job that a shell script runs in the background."""
+    """A shell script ignores it for its jobs in the background."""
     former = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         assert not run(model, data, interrupted, Spy(7, interrupt)).stopped
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, former)
-    assert names(interrupted)[-1] == f"step-{STEPS:012d}"
+    assert list_states(interrupted)[-1] == f"step-{STEPS:012d}"
 
 
 @pytest.mark.slow
-def test_a_state_is_saved_when_the_last_one_is_old(model, data, begin, tmp_path, monkeypatch):
+def test_a_state_is_saved_after_some_minutes(model, data, begin, tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(resuming.time, "monotonic", lambda: now[0])
 
@@ -220,19 +219,19 @@ def test_a_state_is_saved_when_the_last_one_is_old(model, data, begin, tmp_path,
         def on_train_batch_end(self, batch, logs=None):
             now[0] += 60
 
-    def steps(every, minutes):
+    def run_and_list_steps(every, minutes):
         begin()
         folder = tmp_path / f"{every} {minutes}"
         checkpoint = ResumableCheckpoint(folder, every, keep=99, minutes=minutes)
         model.fit(data, epochs=EPOCHS, batch_size=5, verbose=0, callbacks=[checkpoint, Minute()])
-        return [int(name.removeprefix("step-")) for name in names(folder)]
+        return [int(name.removeprefix("step-")) for name in list_states(folder)]
 
-    assert steps(None, 3) == [3, 4, 7, 8, 11, 12]
-    assert steps(5, 3.5) == [4, 5, 9, 10, 12]  # 4 is the end of an epoch, 12 that of the training
+    assert run_and_list_steps(None, 3) == [3, 4, 7, 8, 11, 12]
+    assert run_and_list_steps(5, 3.5) == [4, 5, 9, 10, 12]  # 4 ends an epoch, 12 ends the training
 
 
 @pytest.mark.slow
-def test_the_handlers_are_put_back_after_an_error(model, data, interrupted):
+def test_signal_handlers_are_restored_after_an_error(model, data, interrupted):
     former = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     with pytest.raises(Interrupted):
         run(model, data, interrupted, Spy(8))
@@ -240,7 +239,7 @@ def test_the_handlers_are_put_back_after_an_error(model, data, interrupted):
 
 
 @pytest.mark.slow
-def test_a_damaged_state_is_passed_over(model, data, uninterrupted, interrupted):
+def test_a_damaged_state_is_skipped(model, data, uninterrupted, interrupted):
     file = interrupted / "step-000000000006" / "state.safetensors"
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
@@ -250,10 +249,10 @@ def test_a_damaged_state_is_passed_over(model, data, uninterrupted, interrupted)
         run(model, data, interrupted, spy)
     assert sorted(spy.states) == [*range(5, STEPS + 1)]
     assert_same(spy.states, uninterrupted)
-    assert names(interrupted) == ["step-000000000010", "step-000000000012"]
+    assert list_states(interrupted) == ["step-000000000010", "step-000000000012"]
 
 
-def test_other_runs_are_refused(tiny, model, data, interrupted):
+def test_a_changed_run_is_refused(tiny, model, data, interrupted):
     with pytest.raises(ValueError, match="holds a run with another texts"):
         run(model, data[1:], interrupted)
     with pytest.raises(ValueError, match="another order, another seed"):
@@ -274,25 +273,25 @@ def test_other_runs_are_refused(tiny, model, data, interrupted):
 
 
 @pytest.mark.slow
-def test_epochs_of_fewer_steps_than_batches(model, begin, tiny, tmp_path):
+def test_steps_per_epoch_below_the_number_of_batches(model, begin, tiny, tmp_path):
     encoded = model.preprocessor.encode(tiny.texts(20))
     arguments = {"steps_per_epoch": 3, "every": 1}
     begin()
-    spy, again = Spy(), Spy()
+    spy, resumed = Spy(), Spy()
     run(model, encoded, tmp_path / "whole", spy, **arguments)
     begin()
     with pytest.raises(Interrupted):
         run(model, encoded, tmp_path / "parts", Spy(6), **arguments)
     spoil(model)
-    run(model, encoded, tmp_path / "parts", again, **arguments)
-    assert sorted(again.states) == [6, 7, 8, 9]
-    assert_same(again.states, spy.states)
+    run(model, encoded, tmp_path / "parts", resumed, **arguments)
+    assert sorted(resumed.states) == [6, 7, 8, 9]
+    assert_same(resumed.states, spy.states)
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.tf_only
-def test_compiled_training_goes_on(tiny, tmp_path):
+def test_compiled_training_resumes(tiny, tmp_path):
     model, data, spies = tiny.masked_lm(dropout=0.2, jit_compile=True), tiny.texts(15), (Spy(), Spy())
     run(model, data, tmp_path, spies[0], every=1, keep=99, epochs=2)
     for step in range(4, 7):
@@ -304,8 +303,8 @@ def test_compiled_training_goes_on(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_new_model_goes_on_with_pairs(tiny, tmp_path):
-    """As another process would, with a model that has nothing in common with the first."""
+def test_a_new_model_resumes_training_on_pairs(tiny, tmp_path):
+    """Another process would also begin with other weights."""
     texts, spies = tiny.texts(40), []
     documents = [texts[i::7] for i in range(7)]
     for seed in (11, 12):

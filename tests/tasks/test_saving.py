@@ -1,12 +1,8 @@
-"""`.keras` files: what is in them, and that training goes on where it was."""
+"""`.keras` files: contents, predictions after loading, continued training."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 
@@ -14,12 +10,12 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import MaskedLM, Task
+from lmzoo.models import MaskedLM, Task, TextClassifier
 
 
 @pytest.fixture(scope="module")
 def trained(tiny):
-    """A classifier in the middle of its training, and its data."""
+    """Return a classifier in the middle of its training, and its data."""
     texts, labels = tiny.data()
     names = [("bad", "good")[label] for label in labels]
     task = tiny.classifier(labels=["bad", "good"])
@@ -54,7 +50,7 @@ def test_reload_predicts_the_same_and_trains_on(trained, file, tmp_path, weights
 
 
 @pytest.mark.slow
-def test_loading_with_limits_is_the_same(trained, file, tmp_path, monkeypatch):
+def test_task_load_restores_the_task_and_checks_its_class(trained, file, tmp_path, monkeypatch):
     task, texts, _ = trained
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -70,34 +66,14 @@ def test_loading_with_limits_is_the_same(trained, file, tmp_path, monkeypatch):
     assert list(folder.iterdir()) == []
 
 
-def test_the_file_holds_the_vocabulary(trained, file):
+def test_the_file_contains_the_vocabulary(trained, file):
     with zipfile.ZipFile(file) as archive:
         name = next(name for name in archive.namelist() if name.endswith("vocabulary.txt"))
         tokens = archive.read(name).decode().splitlines()
     assert tokens == trained[0].preprocessor.tokenizer.vocabulary
 
 
-@pytest.mark.slow
-def test_fresh_process(trained, file, tmp_path):
-    task, texts, _ = trained
-    moved = shutil.move(file, tmp_path / "served.keras")
-    shutil.rmtree(file.parent)
-    code = "import sys, json, lmzoo, keras; task = keras.saving.load_model(sys.argv[1]); "
-    code += "print(json.dumps(task.predict(json.loads(sys.argv[2]), verbose=0).tolist()))"
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-c", code, str(moved), json.dumps(texts)],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    served = json.loads(done.stdout.splitlines()[-1])
-    np.testing.assert_allclose(served, task.predict(texts, verbose=0), rtol=1e-5, atol=1e-6)
-
-
-def test_own_optimizer_loss_and_metrics_come_back(tiny, tmp_path):
+def test_a_custom_optimizer_loss_and_metrics_are_restored(tiny, tmp_path):
     texts, labels = tiny.data(8)
     task = tiny.classifier(
         rate=0.01,
@@ -109,32 +85,27 @@ def test_own_optimizer_loss_and_metrics_come_back(tiny, tmp_path):
     task.save(tmp_path / "task.keras")
     loaded = keras.saving.load_model(tmp_path / "task.keras")
     assert isinstance(loaded.optimizer, keras.optimizers.Adam)
-    a, b = (model.evaluate(texts, labels, verbose=0, return_dict=True) for model in (task, loaded))
-    assert a.keys() == {"loss", "accuracy", "nll"}
-    assert a == pytest.approx(b)
-    np.testing.assert_allclose(a["loss"], a["nll"], rtol=1e-4)
+    expected, scores = (model.evaluate(texts, labels, verbose=0, return_dict=True) for model in (task, loaded))
+    assert expected.keys() == {"loss", "accuracy", "nll"}
+    assert scores == pytest.approx(expected)
+    np.testing.assert_allclose(expected["loss"], expected["nll"], rtol=1e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", ["backbone", "embeddings"])
-def test_what_is_frozen_stays_frozen(tiny, tmp_path, frozen):
+def test_frozen_layers_stay_frozen(tiny, save_and_load, frozen):
     task = tiny.classifier()
     layer = task.backbone if frozen == "backbone" else task.backbone.embeddings
     layer.trainable = False
     task.compile()
     expected = [v.path for v in task.trainable_variables]
     assert 0 < len(expected) < len(tiny.classifier().trainable_variables)
-    task.save(tmp_path / "task.keras")
-    task.save_to_preset(tmp_path / "preset")
-    for loaded in (
-        keras.saving.load_model(tmp_path / "task.keras"),
-        type(task).from_preset(tmp_path / "preset"),
-    ):
+    for loaded in save_and_load(task):
         assert [v.path for v in loaded.trainable_variables] == expected
         assert loaded.backbone.get_config() == task.backbone.get_config()
 
 
-def test_an_unwritable_path_is_named(tiny, tmp_path, monkeypatch):
+def test_errors_name_an_unwritable_path(tiny, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied", _[0])
 
@@ -144,9 +115,7 @@ def test_an_unwritable_path_is_named(tiny, tmp_path, monkeypatch):
         task.save_to_preset(tmp_path / "preset")
 
 
-def test_without_preprocessor(tiny, tmp_path):
-    from lmzoo.models import TextClassifier
-
+def test_tasks_without_a_preprocessor_are_saved(tiny, tmp_path):
     task, features = TextClassifier(tiny.backbone(), num_classes=3), tiny.preprocessor()(tiny.texts(5))
     task.save(tmp_path / "task.keras")
     loaded = keras.saving.load_model(tmp_path / "task.keras")
@@ -161,14 +130,14 @@ def test_without_preprocessor(tiny, tmp_path):
 def test_a_task_loaded_without_compiling_is_saved_again(trained, file, tmp_path):
     loaded = keras.saving.load_model(file, compile=False)
     loaded.save(tmp_path / "again.keras")
-    again = keras.saving.load_model(tmp_path / "again.keras")
-    assert not again.compiled
-    for ours, theirs in zip(again.get_weights(), trained[0].get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(again.predict(trained[1], verbose=0), loaded.predict(trained[1], verbose=0))
+    clone = keras.saving.load_model(tmp_path / "again.keras")
+    assert not clone.compiled
+    for actual, expected in zip(clone.get_weights(), trained[0].get_weights(), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(clone.predict(trained[1], verbose=0), loaded.predict(trained[1], verbose=0))
 
 
-def test_a_url_is_not_a_local_folder(trained, tmp_path, monkeypatch):
+def test_urls_are_refused(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="is a URL"):
         trained[0].save("gs://bucket/task.keras")

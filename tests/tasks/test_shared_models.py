@@ -1,4 +1,4 @@
-"""Models that several threads use, and that are used again after an error."""
+"""Tasks that several threads share, and tasks after an error or an interruption."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import keras
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.compiled  # a compiled step takes over the memory of the weights
+pytestmark = pytest.mark.compiled  # a compiled step reuses the memory of the weights
 
 
-class Interrupted(keras.callbacks.Callback):
-    """Ctrl-C after a batch."""
+class Interruption(keras.callbacks.Callback):
+    """Callback that raises KeyboardInterrupt after `batch`."""
 
     def __init__(self, batch):
         super().__init__()
@@ -22,15 +22,19 @@ class Interrupted(keras.callbacks.Callback):
         if batch == self.batch:
             raise KeyboardInterrupt
 
-    on_test_batch_end = on_predict_batch_end
+    on_test_batch_end = on_train_batch_end = on_predict_batch_end
+
+
+def fail(*_):
+    raise RuntimeError
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [0, 1])
-def test_a_model_goes_on_after_an_interruption(tiny, batch):
+def test_a_task_predicts_after_an_interruption(tiny, batch):
     (texts, labels), task = tiny.data(7), tiny.classifier()
     expected = task.predict(texts, verbose=0)
-    arguments = {"batch_size": 3, "verbose": 0, "callbacks": [Interrupted(batch)]}
+    arguments = {"batch_size": 3, "verbose": 0, "callbacks": [Interruption(batch)]}
     for run in (lambda: task.predict(texts, **arguments), lambda: task.evaluate(texts, labels, **arguments)):
         with pytest.raises(KeyboardInterrupt):
             run()
@@ -38,58 +42,35 @@ def test_a_model_goes_on_after_an_interruption(tiny, batch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["predict", "train"])
-def test_a_model_goes_on_after_an_error_in_its_step(tiny, monkeypatch, step):
+@pytest.mark.parametrize("method", ["predict_step", "train_step", "make_batch"])
+def test_a_task_predicts_and_trains_after_an_error(tiny, monkeypatch, method):
     (texts, labels), task = tiny.data(7), tiny.classifier()
     expected = task.predict(texts, verbose=0)
-
-    def fail(*_):
-        raise RuntimeError
-
-    with monkeypatch.context() as changed:
-        changed.setattr(task, f"{step}_step", fail)
+    with monkeypatch.context() as patch:
+        patch.setattr(task, method, fail)
+        if method != "make_batch":  # the compiled functions call the step
+            task.predict_function = task.train_function = None
+        with pytest.raises(RuntimeError):
+            task.predict(texts, verbose=0) if method == "predict_step" else task.fit(texts, labels, verbose=0)
+    if method != "make_batch":
         task.predict_function = task.train_function = None
-        with pytest.raises(RuntimeError):
-            task.fit(texts, labels, verbose=0) if step == "train" else task.predict(texts, verbose=0)
-    task.predict_function = task.train_function = None
     np.testing.assert_array_equal(task.predict(texts, verbose=0), expected)
     assert np.isfinite(task.fit(texts, labels, verbose=0).history["loss"]).all()
 
 
 @pytest.mark.slow
-def test_a_model_is_trained_after_an_error_in_its_first_batch(tiny, monkeypatch):
-    (texts, labels), task = tiny.data(7), tiny.classifier()
-    expected = task.predict(texts, verbose=0)
-
-    def fail(*_):
-        raise RuntimeError
-
-    with monkeypatch.context() as changed:
-        changed.setattr(task, "make_batch", fail)
-        with pytest.raises(RuntimeError):
-            task.fit(texts, labels, verbose=0)
-    np.testing.assert_array_equal(task.predict(texts, verbose=0), expected)
-    assert np.isfinite(task.fit(texts, labels, verbose=0).history["loss"]).all()
-
-
-@pytest.mark.slow
-def test_an_interrupted_fit_keeps_what_it_has_learnt(tiny):
+def test_an_interrupted_fit_keeps_its_progress(tiny):
     (texts, labels), task = tiny.data(7), tiny.classifier(rate=0.05)
     before = task.predict(texts, verbose=0)
-
-    class Stop(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 1:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        task.fit(texts, labels, batch_size=3, verbose=0, callbacks=[Stop()])
+        task.fit(texts, labels, batch_size=3, verbose=0, callbacks=[Interruption(1)])
     assert np.abs(task.predict(texts, verbose=0) - before).max() > 1e-3
 
 
-def test_threads_share_a_model(tiny):
+def test_threads_share_a_new_task(tiny):
     (texts, _), task = tiny.data(5), tiny.classifier()
-    expected = task.predict(texts, verbose=0)
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: task.predict(texts, verbose=0), range(8)):
-            np.testing.assert_array_equal(found, expected)
+        predictions = list(pool.map(lambda _: task.predict(texts, verbose=0), range(8)))
+    expected = task.predict(texts, verbose=0)
+    for logits in predictions:
+        np.testing.assert_array_equal(logits, expected)

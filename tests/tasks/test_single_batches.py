@@ -1,4 +1,4 @@
-"""Calls and single batches: a task takes texts there, too, and says what to do where it cannot."""
+"""Calls, `predict_on_batch`, `train_on_batch` and `test_on_batch` on texts."""
 
 from __future__ import annotations
 
@@ -21,31 +21,29 @@ def task(request):
 
 
 @pytest.mark.quick_cases("MultipleChoice", "QuestionAnswerer")
-def test_outputs_of_texts(task):
+def test_calls_on_texts_give_the_outputs_of_predict(task):
     x, _ = tiny_examples(task)
     expected = task.predict(x, verbose=0)
     for outputs in (task(x), task.predict_on_batch(x)):
-        for found, right in zip(keras.tree.flatten(outputs), keras.tree.flatten(expected), strict=True):
-            common = tuple(slice(min(sizes)) for sizes in zip(found.shape, right.shape, strict=True))
-            real = right[common] != 0  # `predict` has zeros beyond the width of a batch
-            np.testing.assert_allclose(np.asarray(found)[common][real], right[common][real], atol=1e-5)
+        for actual, desired in zip(keras.tree.flatten(outputs), keras.tree.flatten(expected), strict=True):
+            common = tuple(slice(min(sizes)) for sizes in zip(actual.shape, desired.shape, strict=True))
+            real = desired[common] != 0  # `predict` has zeros beyond the width of a batch
+            np.testing.assert_allclose(np.asarray(actual)[common][real], desired[common][real], atol=1e-5)
 
 
 @pytest.mark.quick_cases("MaskedLM")
-def test_a_step_on_texts(task):
-    """The loss is that of `evaluate`, and falls."""
+def test_steps_on_texts_lower_the_loss_of_evaluate(task):
     x, y = tiny_examples(task)
     losses = [task.train_on_batch(x, y, return_dict=True)["loss"] for _ in range(3)]
-    assert losses[-1] < losses[0] or isinstance(task, MaskedLM)  # which masks other tokens in each step
-    found = task.test_on_batch(x, y, return_dict=True)["loss"]
-    if not isinstance(task, MaskedLM):
+    loss = task.test_on_batch(x, y, return_dict=True)["loss"]
+    if not isinstance(task, MaskedLM):  # it masks other tokens in each step
+        assert losses[-1] < losses[0]
         task.reset_metrics()
-        np.testing.assert_allclose(
-            found, task.evaluate(x, y, batch_size=7, verbose=0, return_dict=True)["loss"], rtol=1e-5
-        )
+        expected = task.evaluate(x, y, batch_size=7, verbose=0, return_dict=True)["loss"]
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
 
 
-def test_weights_of_single_batches():
+def test_single_batches_take_weights_of_texts_and_classes():
     task = tiny_task(TextClassifier, families()["bert"])
     task.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     x, y = tiny_examples(task)
@@ -53,13 +51,13 @@ def test_weights_of_single_batches():
     named = [task.labels[label] for label in y]
     expected = task.test_on_batch(x, named, weights, return_dict=True)["loss"]
     task.reset_metrics()
-    found = task.train_on_batch(x, y, class_weight={task.labels[2]: 3.0}, return_dict=True)["loss"]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    loss = task.train_on_batch(x, y, class_weight={task.labels[2]: 3.0}, return_dict=True)["loss"]
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
     with pytest.raises(ValueError, match=r"Label 3 at position 2 is outside \[0, 3\)"):
         task.train_on_batch(x, [0, 1, 3, 0, 0, 0, 0])
 
 
-def test_class_weights_of_words():
+def test_single_batches_take_weights_of_words_classes():
     task = tiny_task(TokenClassifier, families()["bert"])
     task.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     x, y = tiny_examples(task)
@@ -68,16 +66,16 @@ def test_class_weights_of_words():
     features, labels, *_ = task.training_batches(x, y, batch_size=7)[0]
     for inputs, targets in ((x, y), (features, labels)):
         task.reset_metrics()
-        found = task.train_on_batch(inputs, targets, class_weight=class_weight, return_dict=True)["loss"]
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        loss = task.train_on_batch(inputs, targets, class_weight=class_weight, return_dict=True)["loss"]
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
 
 
-def test_no_texts():
+def test_a_call_without_texts():
     task = tiny_task(TextClassifier, families()["bert"])
     assert task([]).shape == (0, 3)
 
 
-def test_symbolic_strings():
+def test_symbolic_strings_are_refused():
     task = tiny_task(TextClassifier, families()["bert"])
     with pytest.raises(TypeError, match=r"takes no symbolic strings\. Build on its token features, `task\.input`"):
         task(keras.Input((), dtype="string"))
@@ -92,17 +90,17 @@ def test_symbolic_strings():
 
 
 @pytest.mark.slow
-def test_features_of_a_model_with_segments():
-    """A tokenizer makes segment ids, and this model takes none: Keras would take them for the tokens."""
+def test_segment_ids_are_dropped_for_a_model_without_segments():
+    """Keras would take segment ids, which the preprocessor makes, for the tokens."""
     family = families()["bert"]
     backbone = tiny_backbone(family, num_segments=1)
     task = TextClassifier(backbone, tiny_preprocessor(family), num_classes=3)
     x, y = tiny_examples(task)
     features = task.preprocessor(x)
     assert "segment_ids" in features
-    own = {name: features[name] for name in backbone.input}
-    expected = task.predict(own, verbose=0)
-    for found in (task(x), task(features), task.predict(features, verbose=0), task.predict(x, verbose=0)):
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-    losses = [task.evaluate(data, y, verbose=0, return_dict=True)["loss"] for data in (own, features, x)]
+    model_inputs = {name: features[name] for name in backbone.input}
+    expected = task.predict(model_inputs, verbose=0)
+    for logits in (task(x), task(features), task.predict(features, verbose=0), task.predict(x, verbose=0)):
+        np.testing.assert_allclose(logits, expected, atol=1e-6)
+    losses = [task.evaluate(data, y, verbose=0, return_dict=True)["loss"] for data in (model_inputs, features, x)]
     np.testing.assert_allclose(losses, losses[0], rtol=1e-6)

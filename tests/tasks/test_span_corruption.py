@@ -1,4 +1,4 @@
-"""T5's pre-training objective: a Seq2SeqLM that learns from documents."""
+"""T5's pre-training objective: `Seq2SeqLM(span_corruption=...)` learns from documents."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from lmzoo.text import EncodedTexts, Preprocessor, SpanCorruption, T5Tokenizer
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.training.losses import SmoothedCrossEntropy
 
-pytestmark = pytest.mark.usefixtures("eager")
-
 WORDS = ["the", "film", "was", "good", "a", "plot", "never", "dull"]
 DOCUMENTS = [["the film was good", "a plot was never dull"], "the good film was never good", ["a", "the film"]] * 7
 LENGTH = 13
@@ -30,12 +28,12 @@ def make_task(num_sentinels=5, length=LENGTH, **arguments):
 
 @pytest.fixture(scope="module")
 def model():
-    """To look at, not to change."""
+    """Return a model that the tests do not change."""
     return make_task()
 
 
-def restored(features, targets):
-    """The texts of a batch: what the target says in place of each sentinel of the source."""
+def restore_texts(features, targets):
+    """Return the tokens of a batch's texts, with the target's spans in place of the source's sentinels."""
     texts = []
     for source, mask, target in zip(features["token_ids"], features["padding_mask"], targets, strict=True):
         spans = {}
@@ -52,7 +50,7 @@ def restored(features, targets):
     return texts
 
 
-def test_batches(model):
+def test_batches_move_spans_from_the_source_to_the_target(model):
     examples = model.encode_examples(DOCUMENTS)
     text_length = model.span_corruption.text_length(LENGTH)
     assert set(examples.encoded.lengths[:-1]) == {text_length}
@@ -62,66 +60,64 @@ def test_batches(model):
     assert features["token_ids"].shape == (4, LENGTH)
     assert targets.shape == weights.shape == (4, model.span_corruption.target_length(text_length))
     expected = [examples.encoded.select([i]).token_ids.tolist() for i in indices]
-    assert restored(features, targets) == expected
+    assert restore_texts(features, targets) == expected
     np.testing.assert_array_equal(features["decoder_token_ids"][:, 1:], targets[:, :-1])
     assert (features["decoder_token_ids"][:, 0] == 0).all()
     np.testing.assert_array_equal(features["decoder_padding_mask"], weights > 0)
     real = targets[weights > 0]
     assert (targets[weights == 0] == 0).all()
     assert np.count_nonzero(real == 1) == 4  # the end of each target
-    again = model.make_batch(examples, indices, text_length, np.random.default_rng(6))[0]
-    assert (again["token_ids"] != features["token_ids"]).any()  # other spans
+    other_features = model.make_batch(examples, indices, text_length, np.random.default_rng(6))[0]
+    assert (other_features["token_ids"] != features["token_ids"]).any()  # other spans
 
 
 def test_padding_changes_no_spans(model):
-    """Also if the longest sequence, which decides on the width, is another one."""
+    """The longest sequence of a batch determines the width."""
     examples = model.encode_examples(DOCUMENTS)
     narrow, wide = (model.make_batch(examples, np.array([2, 4]), width, np.random.default_rng(5)) for width in (15, 29))
     assert narrow[0]["token_ids"].shape[1] < wide[0]["token_ids"].shape[1]
-    assert restored(*narrow[:2]) == restored(*wide[:2])
-    for one, other in ((narrow[0]["token_ids"], wide[0]["token_ids"]), narrow[1:2] + wide[1:2]):
-        np.testing.assert_array_equal(one, other[:, : one.shape[1]])
-        assert (other[:, one.shape[1] :] == 0).all()
+    assert restore_texts(*narrow[:2]) == restore_texts(*wide[:2])
+    for narrow_values, wide_values in ((narrow[0]["token_ids"], wide[0]["token_ids"]), narrow[1:2] + wide[1:2]):
+        np.testing.assert_array_equal(narrow_values, wide_values[:, : narrow_values.shape[1]])
+        assert (wide_values[:, narrow_values.shape[1] :] == 0).all()
 
 
-def test_weights_of_sequences(model):
+def test_weights_of_sequences_are_weights_of_their_tokens(model):
     examples = model.encode_examples(DOCUMENTS)
     weights = np.arange(len(examples.encoded)) / 7
     weighted = model.encode_examples(examples.encoded, sample_weight=weights)
     indices = np.array([4, 1])
-    *_, found = model.make_batch(weighted, indices, 20, np.random.default_rng(5))
+    *_, token_weights = model.make_batch(weighted, indices, 20, np.random.default_rng(5))
     *_, unweighted = model.make_batch(examples, indices, 20, np.random.default_rng(5))
-    np.testing.assert_allclose(found, unweighted * weights[indices, None])
+    np.testing.assert_allclose(token_weights, unweighted * weights[indices, None])
 
 
-def test_the_loss_has_no_smoothing(model):
-    """By hand, from the logits. With pairs, it is smoothed."""
+def test_the_loss_is_smoothed_for_pairs_only(model):
     examples = model.encode_examples(DOCUMENTS)
     features, targets, weights = model.make_batch(examples, np.array([0, 1, 2]), 20, np.random.default_rng(0))
     logits = model.predict_on_batch(features).astype("float64")
     scores = np.take_along_axis(log_softmax(logits), targets[..., None], axis=-1)[..., 0]
-    found = model.test_on_batch(features, targets, weights, return_dict=True)["loss"]
-    assert found == pytest.approx(-(scores * weights).sum() / weights.sum(), rel=1e-4)
+    loss = model.test_on_batch(features, targets, weights, return_dict=True)["loss"]
+    assert loss == pytest.approx(-(scores * weights).sum() / weights.sum(), rel=1e-4)
     pairs = Seq2SeqLM(model.backbone, model.preprocessor)
     assert isinstance(pairs.loss, SmoothedCrossEntropy)
-    assert pairs.test_on_batch(features, targets, weights, return_dict=True)["loss"] != pytest.approx(found, rel=1e-4)
+    assert pairs.test_on_batch(features, targets, weights, return_dict=True)["loss"] != pytest.approx(loss, rel=1e-4)
 
 
 @pytest.mark.slow
-def test_it_learns():
+def test_training_lowers_the_loss():
     model = make_task()
     model.compile(keras.optimizers.Adam(0.01))
     history = model.fit(DOCUMENTS, epochs=10, batch_size=3, verbose=0, validation_split=0.3).history
     assert history["loss"][-1] < history["loss"][0] / 1.5
     assert {"val_loss", "val_accuracy"} <= history.keys()
     scores = [model.evaluate(DOCUMENTS, verbose=0) for _ in range(2)]
-    assert scores[0] == scores[1]  # always with the same spans
-    # From then on, it learns from pairs.
+    assert scores[0] == scores[1]  # evaluation always drops the same spans
     pairs = Seq2SeqLM(model.backbone, model.preprocessor)
     pairs.fit([("the film", "a plot")] * 3, verbose=0)
 
 
-def test_files(model, tmp_path):
+def test_files_restore_the_setting(model, tmp_path):
     model.save(tmp_path / "model.keras")
     reloaded = keras.saving.load_model(tmp_path / "model.keras")
     assert reloaded.span_corruption == model.span_corruption
@@ -129,14 +125,14 @@ def test_files(model, tmp_path):
     assert Seq2SeqLM.from_preset(tmp_path / "preset").span_corruption == model.span_corruption
     for_pairs = Seq2SeqLM.from_preset(tmp_path / "preset", span_corruption=None)
     assert for_pairs.span_corruption is None
-    for one, other in zip(for_pairs.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for actual, expected in zip(for_pairs.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(actual, expected)
     assert make_task(span_corruption={"mean_length": 5}).span_corruption == SpanCorruption(mean_length=5)
 
 
 @pytest.mark.slow
-def test_streams_of_documents(model):
-    """They are packed batch by batch; how many sequences there are is not known before."""
+def test_streams_of_documents_are_packed_batch_by_batch(model):
+    """So the number of sequences is not known before."""
     from lmzoo.data import stream
 
     rows = [{"text": " ".join(document) if isinstance(document, list) else document} for document in DOCUMENTS]
@@ -147,7 +143,7 @@ def test_streams_of_documents(model):
     assert np.isfinite(history["loss"]).all()
 
 
-def test_too_few_sentinels_are_said_before_the_first_step():
+def test_too_few_sentinels_are_an_error_before_the_first_step():
     task = make_task(num_sentinels=2)
     text_length = task.longest_sequence
     _, (spans,) = task.span_corruption.counts(np.array([text_length]))
@@ -174,12 +170,12 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("x", "message"), ERRORS.values(), ids=ERRORS.keys())
-def test_wrong_examples(model, x, message):
+def test_errors_of_examples(model, x, message):
     with pytest.raises(ValueError, match=message):
         model.fit(x, verbose=0)
 
 
-def test_wrong_arguments(model):
+def test_errors_of_arguments_and_models(model):
     with pytest.raises(ValueError, match="learns from documents alone, with span corruption: it takes no labels"):
         model.fit(DOCUMENTS, [1] * len(DOCUMENTS), verbose=0)
     with pytest.raises(TypeError, match=r"`documents\[1\]` must be a string or a list of strings, got 3"):
@@ -196,11 +192,11 @@ def test_wrong_arguments(model):
 
 
 def test_token_features_need_no_tokenizer(model):
-    """Batches made elsewhere; a model without a preprocessor cannot make its own."""
+    """A model without a preprocessor trains on batches, but cannot make them."""
     examples = model.encode_examples(DOCUMENTS)
     x, y, weights = model.make_batch(examples, np.array([0, 1]), 20, np.random.default_rng(0))
-    alone = Seq2SeqLM(model.backbone, None, span_corruption=SpanCorruption())
-    scores = [task.evaluate(x, y, sample_weight=weights, verbose=0) for task in (model, alone)]
+    bare_model = Seq2SeqLM(model.backbone, None, span_corruption=SpanCorruption())
+    scores = [task.evaluate(x, y, sample_weight=weights, verbose=0) for task in (model, bare_model)]
     assert scores[0] == pytest.approx(scores[1], rel=1e-5)
     with pytest.raises(ValueError, match="has no preprocessor"):
-        alone.fit(DOCUMENTS, verbose=0)
+        bare_model.fit(DOCUMENTS, verbose=0)

@@ -1,4 +1,4 @@
-"""Weights of words and of their classes in tagging: the loss is compared with numpy."""
+"""Weights of words and of their classes in `TokenClassifier`; the loss is compared with numpy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmzoo.text.probabilities import log_softmax
 from lmzoo.training.span_metrics import IGNORED
 
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
-# The first word is of two tokens: "film", "##s".
+# The first word has two tokens: "film", "##s".
 TEXTS = [["films", "was", "the", "plot"], ["dull", "film"], [], ["bad", "plot", "films", "."], ["a"]]
 TAGS = [["B-PER", "O", -100, "B-LOC"], ["O", "B-LOC"], [], ["O", "B-PER", "I-PER", "O"], ["B-LOC"]]
 WEIGHTS = [[0.5, 2.0, 9.0, 0.0], [3.0, 1.0], [], [1.0, 0.25, 5.0, 1.5], [2.0]]
@@ -28,8 +28,8 @@ def task(tiny):
     return TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
 
 
-def expected_loss(task, texts, tags, weights):
-    """The weighted mean over words of the negative log-likelihood, and the weighted share of right ones."""
+def compute_scores(task, texts, tags, weights):
+    """Return the words' weighted mean of the negative log-likelihood, and their weighted accuracy."""
     encoded = task.encode_inputs(texts)
     logits = task.predict(texts, verbose=0)  # (n, T, C)
     losses, hits, total = 0.0, 0.0, 0.0
@@ -43,26 +43,30 @@ def expected_loss(task, texts, tags, weights):
     return losses / total, hits / total
 
 
-def by_class(tags):
+def weights_by_class(tags):
     table = {"O": 0.5, "B-PER": 3.0, "I-PER": 1.0, "B-LOC": 0.0, "I-LOC": 1.0}
-    return [[table.get(tag, 1.0) for tag in of_text] for of_text in tags]
+    return [[table.get(tag, 1.0) for tag in text_tags] for text_tags in tags]
 
 
-def first_loss(task, *args, **kwargs):
-    """The loss that `fit` reports for one batch of all texts, before its step."""
+def multiply(weights, factors):
+    return [[a * b for a, b in zip(*rows, strict=True)] for rows in zip(weights, factors, strict=True)]
+
+
+def fit_one_batch(task, *args, **kwargs):
+    """Return the logs of `fit` for one batch of all texts, before its step."""
     task.compile(keras.optimizers.SGD(0.0))
     return task.fit(*args, batch_size=len(TEXTS), verbose=0, **kwargs).history
 
 
 def test_weights_of_words(task):
-    expected = expected_loss(task, TEXTS, TAGS, WEIGHTS)
-    found = task.evaluate(TEXTS, TAGS, sample_weight=WEIGHTS, batch_size=8, verbose=0)
-    assert found[:2] == pytest.approx(expected, abs=1e-5)
-    history = first_loss(task, TEXTS, TAGS, sample_weight=WEIGHTS, validation_data=(TEXTS, TAGS, WEIGHTS))
+    expected = compute_scores(task, TEXTS, TAGS, WEIGHTS)
+    scores = task.evaluate(TEXTS, TAGS, sample_weight=WEIGHTS, batch_size=8, verbose=0)
+    assert scores[:2] == pytest.approx(expected, abs=1e-5)
+    history = fit_one_batch(task, TEXTS, TAGS, sample_weight=WEIGHTS, validation_data=(TEXTS, TAGS, WEIGHTS))
     assert (history["loss"][0], history["accuracy"][0]) == pytest.approx(expected, abs=1e-5)
     assert (history["val_loss"][0], history["val_accuracy"][0]) == pytest.approx(expected, abs=1e-5)
-    plain = expected_loss(task, TEXTS, TAGS, [[1.0] * len(tags) for tags in TAGS])
-    assert abs(plain[0] - expected[0]) > 1e-3
+    unweighted = compute_scores(task, TEXTS, TAGS, [[1.0] * len(tags) for tags in TAGS])
+    assert abs(unweighted[0] - expected[0]) > 1e-3
 
 
 def test_weights_are_padded_like_their_labels(task):
@@ -75,96 +79,86 @@ def test_weights_are_padded_like_their_labels(task):
 
 @pytest.mark.quick_cases("elmo")
 @pytest.mark.parametrize("name", ["elmo", "roberta"])
-def test_other_tokenizers(name):
+def test_weights_of_words_with_other_tokenizers(name):
     task = tiny_task(TokenClassifier, families()[name], labels=LABELS)
-    expected = expected_loss(task, TEXTS, TAGS, WEIGHTS)
+    expected = compute_scores(task, TEXTS, TAGS, WEIGHTS)
     assert task.evaluate(TEXTS, TAGS, sample_weight=WEIGHTS, verbose=0)[:2] == pytest.approx(expected, abs=1e-5)
 
 
 def test_weights_of_truncated_words(task):
     task.preprocessor.sequence_length = 5  # three tokens of a text
     with pytest.warns(TextWarning):
-        found = task.evaluate(TEXTS, TAGS, sample_weight=WEIGHTS, batch_size=8, verbose=0)
+        scores = task.evaluate(TEXTS, TAGS, sample_weight=WEIGHTS, batch_size=8, verbose=0)
     with pytest.warns(TextWarning):
-        expected = expected_loss(task, TEXTS, TAGS, WEIGHTS)
-    assert found[:2] == pytest.approx(expected, abs=1e-5)
+        expected = compute_scores(task, TEXTS, TAGS, WEIGHTS)
+    assert scores[:2] == pytest.approx(expected, abs=1e-5)
 
 
-def test_weights_of_strings_and_spans(task):
-    texts = ["films was the plot", "dull film"]
+def test_all_forms_of_weights_and_texts(task):
+    texts, tags = ["films was", "dull film"], [["B-PER", "O"], ["O", "O"]]
     spans = [[{"start": 0, "end": 5, "label": "PER"}], []]
-    tags = [["B-PER", "O", "O", "O"], ["O", "O"]]
-    weights = [np.array([2, 1, 0, 4]), (1, 0.5)]
-    expected = expected_loss(task, texts, tags, weights)
-    assert task.evaluate(texts, spans, sample_weight=weights, verbose=0)[:2] == pytest.approx(expected, abs=1e-5)
-
-
-def test_weights_in_an_array_and_of_encoded_texts(task):
-    texts, tags = [["dull", "film"], ["films", "was"]], [["O", "B-LOC"], ["B-PER", "O"]]
     weights = np.array([[2.0, 0.5], [0.25, 3.0]])
-    expected = expected_loss(task, texts, tags, weights)
-    for x in (texts, task.encode_inputs(texts)):
-        assert task.evaluate(x, tags, sample_weight=weights, verbose=0)[:2] == pytest.approx(expected, abs=1e-5)
+    expected = compute_scores(task, texts, tags, weights)
+    encoded = task.encode_inputs(texts)
+    forms = ((texts, spans, [weights[0], (0.25, 3)]), (texts, tags, weights), (encoded, tags, weights))
+    for x, y, sample_weight in forms:
+        scores = task.evaluate(x, y, sample_weight=sample_weight, verbose=0)
+        assert scores[:2] == pytest.approx(expected, abs=1e-5)
 
 
 def test_validation_split_keeps_the_weights(task):
     # The last two texts are held out.
-    history = first_loss(task, TEXTS, TAGS, sample_weight=WEIGHTS, class_weight=CLASS_WEIGHT, validation_split=0.4)
-    trained = [
-        [a * b for a, b in zip(*rows, strict=True)] for rows in zip(WEIGHTS[:3], by_class(TAGS[:3]), strict=True)
-    ]
-    assert history["loss"][0] == pytest.approx(expected_loss(task, TEXTS[:3], TAGS[:3], trained)[0], abs=1e-5)
-    held_out = expected_loss(task, TEXTS[3:], TAGS[3:], WEIGHTS[3:])
+    history = fit_one_batch(task, TEXTS, TAGS, sample_weight=WEIGHTS, class_weight=CLASS_WEIGHT, validation_split=0.4)
+    trained = multiply(WEIGHTS[:3], weights_by_class(TAGS[:3]))
+    assert history["loss"][0] == pytest.approx(compute_scores(task, TEXTS[:3], TAGS[:3], trained)[0], abs=1e-5)
+    held_out = compute_scores(task, TEXTS[3:], TAGS[3:], WEIGHTS[3:])
     assert history["val_loss"][0] == pytest.approx(held_out[0], abs=1e-5)  # no weights of classes, as in Keras
 
 
-def test_class_weight(task):
-    expected = expected_loss(task, TEXTS, TAGS, by_class(TAGS))
-    history = first_loss(task, TEXTS, TAGS, class_weight=CLASS_WEIGHT, validation_data=(TEXTS, TAGS))
+def test_class_weight_multiplies_the_weights_of_words(task):
+    expected = compute_scores(task, TEXTS, TAGS, weights_by_class(TAGS))
+    history = fit_one_batch(task, TEXTS, TAGS, class_weight=CLASS_WEIGHT, validation_data=(TEXTS, TAGS))
     assert (history["loss"][0], history["accuracy"][0]) == pytest.approx(expected, abs=1e-5)
-    plain = expected_loss(task, TEXTS, TAGS, [[1.0] * len(tags) for tags in TAGS])
-    assert history["val_loss"][0] == pytest.approx(plain[0], abs=1e-5)
-    of_texts = np.array([2.0, 0.5, 1.0, 3.0, 1.0])
-    both = [[weight * b for b in row] for weight, row in zip(of_texts, by_class(TAGS), strict=True)]
-    history = first_loss(task, TEXTS, TAGS, class_weight=CLASS_WEIGHT, sample_weight=of_texts)
-    assert history["loss"][0] == pytest.approx(expected_loss(task, TEXTS, TAGS, both)[0], abs=1e-5)
+    unweighted = compute_scores(task, TEXTS, TAGS, [[1.0] * len(tags) for tags in TAGS])
+    assert history["val_loss"][0] == pytest.approx(unweighted[0], abs=1e-5)
+    text_weights = np.array([2.0, 0.5, 1.0, 3.0, 1.0])
+    products = [[weight * b for b in row] for weight, row in zip(text_weights, weights_by_class(TAGS), strict=True)]
+    history = fit_one_batch(task, TEXTS, TAGS, class_weight=CLASS_WEIGHT, sample_weight=text_weights)
+    assert history["loss"][0] == pytest.approx(compute_scores(task, TEXTS, TAGS, products)[0], abs=1e-5)
 
 
 def test_class_weight_of_token_features(task):
     features, labels = task.make_batch(task.encode_examples(TEXTS, TAGS), np.arange(5), 11, None)
-    expected = first_loss(task, TEXTS, TAGS, class_weight=CLASS_WEIGHT)["loss"]
-    assert first_loss(task, features, labels, class_weight=CLASS_WEIGHT)["loss"] == pytest.approx(expected, abs=1e-5)
+    expected = fit_one_batch(task, TEXTS, TAGS, class_weight=CLASS_WEIGHT)["loss"]
+    assert fit_one_batch(task, features, labels, class_weight=CLASS_WEIGHT)["loss"] == pytest.approx(expected, abs=1e-5)
     with pytest.raises(ValueError, match="needs texts, or arrays of token features, with labels; got a generator"):
         task.fit((batch for batch in [(features, labels)]), class_weight=CLASS_WEIGHT, verbose=0, steps_per_epoch=1)
 
 
-def test_class_weight_in_a_table(task):
+def test_class_weight_of_words_in_a_table(task):
     import pandas
 
     table = pandas.DataFrame({"text": TEXTS, "label": TAGS})
-    expected = expected_loss(task, TEXTS, TAGS, by_class(TAGS))
+    expected = compute_scores(task, TEXTS, TAGS, weights_by_class(TAGS))
     table = from_table(table, label="label")
-    assert first_loss(task, *table, class_weight=CLASS_WEIGHT)["loss"][0] == pytest.approx(expected[0], abs=1e-5)
+    assert fit_one_batch(task, *table, class_weight=CLASS_WEIGHT)["loss"][0] == pytest.approx(expected[0], abs=1e-5)
 
 
 @pytest.mark.tf_only
-def test_datasets_of_strings(task):
+def test_weights_in_a_dataset(task):
     import tensorflow as tf
 
-    parts = [
-        tf.ragged.constant(part) for part in (TEXTS, [[0 if t == -100 else LABELS.index(t) for t in y] for y in TAGS])
-    ]
-    weights = tf.ragged.constant(WEIGHTS)
-    tags = [["O" if t == -100 else t for t in y] for y in TAGS]
-    dataset = tf.data.Dataset.from_tensor_slices((*parts, weights)).ragged_batch(len(TEXTS))
-    expected = expected_loss(task, TEXTS, tags, WEIGHTS)
+    tags = [["O" if tag == -100 else tag for tag in row] for row in TAGS]
+    components = (TEXTS, [[LABELS.index(tag) for tag in row] for row in tags], WEIGHTS)
+    dataset = tf.data.Dataset.from_tensor_slices((*map(tf.ragged.constant, components),)).ragged_batch(len(TEXTS))
+    expected = compute_scores(task, TEXTS, tags, WEIGHTS)
     assert task.evaluate(dataset, verbose=0)[:2] == pytest.approx(expected, abs=1e-5)
-    both = [[a * b for a, b in zip(*rows, strict=True)] for rows in zip(WEIGHTS, by_class(tags), strict=True)]
-    found = first_loss(task, dataset, class_weight=CLASS_WEIGHT)["loss"]
-    assert found[0] == pytest.approx(expected_loss(task, TEXTS, tags, both)[0], abs=1e-5)
+    products = multiply(WEIGHTS, weights_by_class(tags))
+    losses = fit_one_batch(task, dataset, class_weight=CLASS_WEIGHT)["loss"]
+    assert losses[0] == pytest.approx(compute_scores(task, TEXTS, tags, products)[0], abs=1e-5)
 
 
-def test_resuming_takes_class_weights(task, tmp_path):
+def test_resumable_runs_take_class_weights(task, tmp_path):
     checkpoint = lmzoo.training.ResumableCheckpoint(tmp_path / "run")
     task.fit(TEXTS, TAGS, class_weight=CLASS_WEIGHT, callbacks=[checkpoint], verbose=0)
 
@@ -182,14 +176,14 @@ def test_resuming_takes_class_weights(task, tmp_path):
         (np.ones((2, 4, 1)), ValueError, r"weights of its words, got weights of shape \(2, 4, 1\)"),
     ],
 )
-def test_wrong_weights(task, steps, weights, error, message):
+def test_errors_of_weights_of_words(task, steps, weights, error, message):
     for method in (task.fit, task.evaluate):
         with pytest.raises(error, match=message):
             method(TEXTS[:2], TAGS[:2], sample_weight=weights, callbacks=[steps], verbose=0)
     assert steps.count == 0
 
 
-def test_a_random_field_has_no_weights_of_words(tiny, steps):
+def test_weights_of_words_and_classes_are_refused_with_crf(tiny, steps):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS, crf=True)
     texts, tags = TEXTS[:2], [["B-PER", "O", "O", "B-LOC"], ["O", "B-LOC"]]
     with pytest.raises(ValueError, match=r"Words have no weights with `crf`, .* pass a weight for each text"):

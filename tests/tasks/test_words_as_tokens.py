@@ -1,4 +1,4 @@
-"""Language models whose tokens are whole words."""
+"""Language models whose tokens are whole words: the tokenizer, scores, training, generation, export."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from lmzoo.testing import tiny_texts
 from lmzoo.text import Preprocessor, TextWarning, TextWordTokenizer
 from lmzoo.text.probabilities import log_softmax
 
-pytestmark = pytest.mark.usefixtures("eager")
-
 TEXTS = tiny_texts(13)
 FAMILIES = pytest.mark.parametrize("family", [LSTM_LM, FFNN_LM], ids=lambda family: family.name)
 
 
-def model_of(family):
+def make_model(family):
     tokenizer = train_words([[text] for text in TEXTS], 11, kind=TextWordTokenizer)
     keras.utils.set_random_seed(3)
     arguments = {"vocabulary_size": 11, "hidden_dim": 17, "max_sequence_length": 29, "dropout": 0.0}
@@ -31,7 +29,7 @@ def model_of(family):
     return CausalLM(backbone, Preprocessor(tokenizer, family.packing, 29), max_new_tokens=5)
 
 
-def test_ids_are_places_in_the_vocabulary(tmp_path):
+def test_ids_are_positions_in_the_vocabulary(tmp_path):
     tokenizer = TextWordTokenizer(["<|endoftext|>", "<unk>", "a", "film"])
     assert tokenizer.tokenize(["A  film, a film", ""]) == [[1, 3, 1, 2, 3], []]
     assert tokenizer.vocabulary_size == 4
@@ -39,64 +37,64 @@ def test_ids_are_places_in_the_vocabulary(tmp_path):
     assert tokenizer.detokenize([2, 3, 0, 1]) == "a film <|endoftext|> <unk>"
     assert TextWordTokenizer.of_words(["film"], 5).vocabulary_size == 5
     tokenizer.save_assets(tmp_path)
-    again = TextWordTokenizer.from_config(tokenizer.get_config())
-    again.load_assets(tmp_path)
-    assert again.vocabulary == tokenizer.vocabulary
+    reloaded = TextWordTokenizer.from_config(tokenizer.get_config())
+    reloaded.load_assets(tmp_path)
+    assert reloaded.vocabulary == tokenizer.vocabulary
     with pytest.raises(ValueError, match="lacks the special tokens <unk>"):
         TextWordTokenizer(["<|endoftext|>", "a"])
 
 
-def test_a_vocabulary_of_texts():
+def test_the_vocabulary_has_the_most_frequent_words():
     texts = ["a film , a plot", "a film ; <unk>"]
     tokenizer = train_tokenizer(texts, TextWordTokenizer, 5, verbose=False)
     assert tokenizer.vocabulary == ["<|endoftext|>", "<unk>", "a", "film", ","]
-    with pytest.warns(TextWarning, match="support 10 tokens, not the 19") as seen:  # < and > are words
+    with pytest.warns(TextWarning, match="support 10 tokens, not the 19") as notices:  # < and > are words
         train_tokenizer(texts, TextWordTokenizer, 19, verbose=False)
-    assert len(seen) == 1
+    assert len(notices) == 1
 
 
 @pytest.mark.quick_cases("ffnn_lm")
 @FAMILIES
-def test_padded_batches(family):
-    """Scores are those of single sequences, and padding has the id of a word."""
-    model = model_of(family)
+def test_scores_do_not_depend_on_padding(family):
+    """Padding has the id of a word."""
+    model = make_model(family)
     features = model.preprocessor(TEXTS)
     assert features["padding_mask"].min() == 0
-    found = [score["log_probability"] for of_text in model.score(TEXTS) for score in of_text]
+    scores = [score["log_probability"] for text_scores in model.score(TEXTS) for score in text_scores]
     expected = []
     for ids in model.preprocessor.tokenizer.tokenize(TEXTS):
         row = np.array([[0, *ids]], "int32")
         logits = log_softmax(model.predict_on_batch({"token_ids": row, "padding_mask": np.ones_like(row)})[0])
         expected += logits[np.arange(len(ids)), ids].tolist()
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
 @pytest.mark.slow
 @FAMILIES
-def test_it_learns_and_continues(family, tmp_path):
-    model = model_of(family)
+def test_models_learn_generate_and_are_saved(family, tmp_path):
+    model = make_model(family)
     model.compile(keras.optimizers.Adam(0.03))
     before = model.perplexity(TEXTS[:1])
     model.fit(TEXTS[:1] * 13, epochs=5, batch_size=2, verbose=0)
     assert model.perplexity(TEXTS[:1]) < 0.8 * before
     words = model.preprocessor.tokenizer.vocabulary
     prompts = [" ".join(text.split()[:count]) for text, count in zip(TEXTS, (2, 5), strict=False)]
-    found = model.generate(prompts)
-    assert found == [model.generate([prompt])[0] for prompt in prompts]
-    assert all(text.startswith(" ") and {*text.split()} <= {*words[1:]} for text in found)
-    word = found[0].split()[-1]
-    assert model.generate(prompts[:1], stop=word) == [found[0][: found[0].index(word)]]
-    model.save(tmp_path / "it.keras")
-    again = keras.saving.load_model(tmp_path / "it.keras")
-    assert again.generate(prompts) == found
+    texts = model.generate(prompts)
+    assert texts == [model.generate([prompt])[0] for prompt in prompts]
+    assert all(text.startswith(" ") and {*text.split()} <= {*words[1:]} for text in texts)
+    word = texts[0].split()[-1]
+    assert model.generate(prompts[:1], stop=word) == [texts[0][: texts[0].index(word)]]
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert reloaded.generate(prompts) == texts
 
 
 @pytest.mark.slow
 @pytest.mark.tf_only
-def test_served(tmp_path):
+def test_exported_models_generate_the_same_texts(tmp_path):
     import tensorflow as tf
 
-    model = model_of(LSTM_LM)
+    model = make_model(LSTM_LM)
     model.fit(TEXTS, verbose=0)
     model.export(tmp_path / "1", verbose=False)
     served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]

@@ -1,4 +1,4 @@
-"""A RoBERTa with two segments, as Hugging Face's class has by default: all tokens belong to the first one."""
+"""A RoBERTa with two segments, the default of transformers: all tokens belong to the first segment."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def backbone():
     return tiny_backbone(FAMILY, num_segments=2)
 
 
-def test_classes_are_those_of_transformers(tmp_path):
+def test_logits_are_those_of_transformers(tmp_path):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     sizes = {"vocab_size": 313, "type_vocab_size": 2, "max_position_embeddings": 73}
-    theirs = peer("roberta", "ForSequenceClassification", tmp_path, **sizes)
+    peer_model = peer("roberta", "ForSequenceClassification", tmp_path, **sizes)
     task = TextClassifier.from_preset(tmp_path, preprocessor=tiny_preprocessor(FAMILY))
     for x in (TEXTS, (TEXTS, TEXTS[::-1])):
         features = task.preprocessor(x)
         assert not features["segment_ids"].any()
         with torch.no_grad():
-            expected = theirs(
+            expected = peer_model(
                 input_ids=torch.tensor(features["token_ids"]), attention_mask=torch.tensor(features["padding_mask"])
             ).logits.numpy()
         np.testing.assert_allclose(task.predict(x, verbose=0), expected, atol=1e-5)
@@ -44,43 +44,42 @@ def test_every_task_takes_text(backbone, cls):
     assert len(task.answers(x.get(cls, ["good film"]))) == 1
 
 
-def test_the_preprocessor_of_the_caller_stays(backbone):
+def test_the_callers_preprocessor_is_not_changed(backbone):
     preprocessor = tiny_preprocessor(FAMILY)
     task = TextClassifier(backbone, preprocessor, num_classes=2)
     assert "segment_ids" in task.preprocessor(TEXTS)
     assert "segment_ids" not in preprocessor(TEXTS)
-    # A hidden state depends on the segment, so that zeros are not the same as any others.
+    # The segments have different embeddings.
     features = task.preprocessor(TEXTS)
     ones = task.predict({**features, "segment_ids": features["padding_mask"]}, verbose=0)
     assert np.abs(ones - task.predict(TEXTS, verbose=0)).max() > 1e-3
 
 
 def test_analysis_takes_a_backbone(backbone):
-    found = hidden_states(backbone, TEXTS[:2], preprocessor=tiny_preprocessor(FAMILY))
-    assert len(found) == 2
+    assert len(hidden_states(backbone, TEXTS[:2], preprocessor=tiny_preprocessor(FAMILY))) == 2
 
 
-def test_files(tmp_path):
+def test_files_restore_the_predictions(tmp_path):
     task = TextClassifier(tiny_backbone(FAMILY, num_segments=2), tiny_preprocessor(FAMILY), num_classes=2)
     task.save(tmp_path / "task.keras")
     task.save_to_preset(tmp_path / "preset")
-    for again in (TextClassifier.load(tmp_path / "task.keras"), TextClassifier.from_preset(tmp_path / "preset")):
-        np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), task.predict(TEXTS, verbose=0))
+    for loaded in (TextClassifier.load(tmp_path / "task.keras"), TextClassifier.from_preset(tmp_path / "preset")):
+        np.testing.assert_array_equal(loaded.predict(TEXTS, verbose=0), task.predict(TEXTS, verbose=0))
 
 
 @pytest.mark.slow
 @pytest.mark.tf_only
-def test_exports(backbone, tmp_path):
+def test_exported_models_give_the_same_scores(backbone, tmp_path):
     import tensorflow as tf
 
     task = TextClassifier(backbone, tiny_preprocessor(FAMILY), labels=["bad", "good"])
     task.export(tmp_path / "1", verbose=False)
     served = tf.saved_model.load(str(tmp_path / "1")).signatures
     expected = [answer["score"] for answer in task.classify(TEXTS)]
-    found = served["serving_default"](text=tf.constant(TEXTS))["score"]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    found = served["pair"](text=tf.constant(TEXTS), text_pair=tf.constant(TEXTS))["score"]
-    np.testing.assert_allclose(found, [answer["score"] for answer in task.classify((TEXTS, TEXTS))], atol=1e-5)
+    scores = served["serving_default"](text=tf.constant(TEXTS))["score"]
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    scores = served["pair"](text=tf.constant(TEXTS), text_pair=tf.constant(TEXTS))["score"]
+    np.testing.assert_allclose(scores, [answer["score"] for answer in task.classify((TEXTS, TEXTS))], atol=1e-5)
     features = {name: tf.constant(x) for name, x in tiny_preprocessor(FAMILY)(TEXTS).items()}
     np.testing.assert_allclose(served["tokens"](**features)["score"], expected, atol=1e-5)
 
@@ -89,7 +88,7 @@ def test_exports(backbone, tmp_path):
 @pytest.mark.tf_only
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 @pytest.mark.parametrize("format", ["onnx", pytest.param("tflite", marks=pytest.mark.slow)])
-def test_files_for_other_runtimes(format, tmp_path):
+def test_other_runtimes_give_the_same_logits(format, tmp_path):
     backbone = tiny_backbone(FAMILY, num_segments=2, num_layers=1)
     task = TextClassifier(backbone, tiny_preprocessor(FAMILY), labels=["bad", "good"])
     file = tmp_path / f"model.{format}"
@@ -97,10 +96,10 @@ def test_files_for_other_runtimes(format, tmp_path):
     if format == "onnx":
         onnxruntime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("tf2onnx")
         task.export(file, verbose=False)
-        (found,) = onnxruntime.InferenceSession(str(file)).run(None, features)
+        (logits,) = onnxruntime.InferenceSession(str(file)).run(None, features)
     else:
         import tensorflow as tf
 
         task.export(file, verbose=False)
-        found = tf.lite.Interpreter(str(file)).get_signature_runner()(**features)["logits"]
-    np.testing.assert_allclose(found, task.predict(TEXTS, verbose=0), atol=1e-5)
+        logits = tf.lite.Interpreter(str(file)).get_signature_runner()(**features)["logits"]
+    np.testing.assert_allclose(logits, task.predict(TEXTS, verbose=0), atol=1e-5)
