@@ -133,7 +133,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             position = state.position
             if changed := [name for name, value in identity.items() if position["run"].get(name, value) != value]:
                 raise ValueError(
-                    f"{self._states.folder} holds a run with another {', another '.join(changed)}. Choose another "
+                    f"{self._states.folder} holds a run that differs in {', '.join(changed)}. Choose another "
                     "folder, or remove this one to start from scratch."
                 )
             _load_state(state, model)

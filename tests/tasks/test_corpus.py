@@ -53,7 +53,7 @@ def test_a_run_goes_on_with_equal_sequences_only(tiny, tmp_path, monkeypatch):
         dataclasses.replace(pairs, labels=1 - pairs.labels),
         dataclasses.replace(pairs, token_ids=np.where(pairs.token_ids > 7, pairs.token_ids - 1, pairs.token_ids)),
     ):
-        with pytest.raises(ValueError, match=r"holds a run with another content of the batches\. Choose"):
+        with pytest.raises(ValueError, match=r"holds a run that differs in content of the batches\. Choose"):
             run(other_pairs, tmp_path / "new", 2)
     identity = LengthBatches.identity
     recorded = ("texts", "batch size", "order", "seed")

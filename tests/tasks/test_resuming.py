@@ -253,9 +253,9 @@ def test_a_damaged_state_is_skipped(model, data, uninterrupted, interrupted):
 
 
 def test_a_changed_run_is_refused(tiny, model, data, interrupted):
-    with pytest.raises(ValueError, match="holds a run with another texts"):
+    with pytest.raises(ValueError, match="holds a run that differs in texts"):
         run(model, data[1:], interrupted)
-    with pytest.raises(ValueError, match="another order, another seed"):
+    with pytest.raises(ValueError, match="order, seed"):
         run(model, data, interrupted, shuffle=False, seed=3)
     with pytest.raises(ValueError, match="saved from another model"):
         run(tiny.masked_lm(rate=0.1), data, interrupted)

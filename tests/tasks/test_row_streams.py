@@ -174,7 +174,7 @@ def test_interrupted_runs_go_on(begin, folder, tmp_path, read):
     assert sorted(resumed_states) == [*range(1, 16)]
     position = json.loads((tmp_path / "parts" / "step-000000000014" / "position.json").read_text())
     assert position["place"]["step"] in (12, 14)  # the first step of a buffer, possibly of the next one
-    with pytest.raises(ValueError, match=r"holds a run with .*another shuffle buffer"):
+    with pytest.raises(ValueError, match=r"holds a run that differs in .*shuffle buffer"):
         model.fit(stream_labeled(read(folder), 15), callbacks=[checkpoint], **arguments)
 
 
@@ -206,7 +206,7 @@ def test_runs_do_not_go_on_with_changed_data(begin, folder, tmp_path):
     begin().fit(stream_labeled(TableStream(folder)), callbacks=[checkpoint], **run)
     with (folder / "3.jsonl").open("a") as file:
         file.write('{"text": "more", "label": "a"}\n')
-    with pytest.raises(ValueError, match=r"holds a run with .*another files"):
+    with pytest.raises(ValueError, match=r"holds a run that differs in .*files"):
         begin().fit(stream_labeled(TableStream(folder)), callbacks=[checkpoint], **run, epochs=2)
     shuffled, checkpoint = read_tensorflow(folder).shuffle(40), ResumableCheckpoint(tmp_path / "other")
     with pytest.raises(ValueError, match="in another order each time it is read"):
