@@ -13,7 +13,6 @@ from lmzoo.errors import PresetError
 from lmzoo.families.marian import FAMILY
 from lmzoo.layers.embeddings import sinusoids
 from lmzoo.models import MarianEncoderBackbone, Seq2SeqLM, StaticEmbedder, TextEmbedder, TokenClassifier
-from lmzoo.pretraining.recipe import Recipe
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from tests.families.comparing import add_noise
 from tests.families.encoder_decoder_parity import (
@@ -197,5 +196,3 @@ def test_wrong_arguments_are_refused(arguments, message):
 def test_tasks_of_one_text_are_refused():
     with pytest.raises(ValueError, match="it is for a Seq2SeqLM, not for a TextClassifier"):
         lmzoo.models.TextClassifier(tiny_backbone(FAMILY), num_classes=2)
-    with pytest.raises(ValueError, match="marian learns from pairs of texts"):
-        Recipe(family="marian")

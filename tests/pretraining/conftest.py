@@ -1,4 +1,4 @@
-"""A tiny text, tiny models, and runs that end by an error."""
+"""A small text, tiny models, and runs that are interrupted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 
 
 class Stop(keras.callbacks.Callback):
-    """Ends a run by an error."""
+    """Raises an error after a step."""
 
     def __init__(self, step):
         super().__init__()
