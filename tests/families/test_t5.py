@@ -235,9 +235,11 @@ def test_tasks_of_one_text_use_the_encoder(tmp_path, stored):
         task.save_to_preset(tmp_path / "preset")
     classifier = TextClassifier.from_preset(tmp_path / "preset", num_classes=3)
     embedder = TextEmbedder.from_preset(tmp_path / "preset")
-    by_family = Backbone.from_preset(tmp_path / "preset", family="t5_encoder")
+    encoders = [classifier.backbone, embedder.backbone]
+    if stored == "hf":  # with `family`, the decoder of a checkpoint is not read
+        encoders.append(Backbone.from_preset(tmp_path / "preset", family="t5_encoder"))
     expected = task.backbone.make_encoder()
-    for encoder in (classifier.backbone, embedder.backbone, by_family):
+    for encoder in encoders:
         assert type(encoder) is T5EncoderBackbone
         check_weights(encoder, expected)
     assert classifier.preprocessor.tokenizer.vocabulary == task.preprocessor.tokenizer.vocabulary
