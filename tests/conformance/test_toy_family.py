@@ -7,7 +7,6 @@ import importlib
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 import lmzoo.registry.family
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
@@ -80,29 +79,6 @@ def test_the_last_token_represents_the_text(backbone, features):
     expected = outputs["sequence_output"][np.arange(len(last)), last]
     np.testing.assert_array_equal(outputs["pooled_output"], expected)
     np.testing.assert_array_equal(outputs["hidden_states"][-1], outputs["sequence_output"])
-
-
-def test_steps_with_caches_equal_one_call(backbone, features):
-    """Text is generated in these steps: each block continues from its cache."""
-    expected = backbone.predict(features, verbose=0)["sequence_output"]
-    batch, length = features["token_ids"].shape
-    mask = ops.convert_to_tensor(features["padding_mask"].astype(bool))
-    embedded = backbone.embeddings(ops.convert_to_tensor(features["token_ids"]))  # (B, T, H)
-    caches = [block.attention.empty_cache(batch, length) for block in backbone.blocks]
-    for index in range(4):
-        x = embedded[:, index : index + 1]  # (B, 1, H)
-        for k, block in enumerate(backbone.blocks):
-            x, caches[k] = block(x, mask, cache=caches[k], index=index)
-        vectors = ops.convert_to_numpy(backbone.final_norm(x))[:, 0]
-        np.testing.assert_allclose(vectors, expected[:, index], atol=1e-5)
-
-
-def test_attention_scores_are_causal(backbone, features, toy):
-    scores = backbone.attention_scores(features)
-    assert len(scores) == toy.tiny.num_layers
-    for array in map(ops.convert_to_numpy, scores):
-        np.testing.assert_allclose(array.sum(-1), 1.0, atol=1e-5)
-        assert not np.triu(array, 1).any()
 
 
 def test_vectors_at_positions_are_refused(backbone, features):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.layers import RelativeAttention
-from lmzoo.models import Pretrainer, TextClassifier, XlnetBackbone
+from lmzoo.models import Pretrainer, XlnetBackbone
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task
 from lmzoo.text.permutation import factorization_order
@@ -193,18 +193,6 @@ def test_both_streams_equal_transformers_in_a_permuted_order(has_memory):
     if not has_memory:
         logits = run(model, {**batch, "mask_positions": POSITIONS, "order": order})
         assert difference(logits["masked_lm"][CHOSEN], expected.logits.numpy()[CHOSEN]) <= TOLERANCE
-
-
-def test_classifier_equals_transformers():
-    """The peer's batch is padded on the left, so that the last token is last."""
-    model, batch = TextClassifier(backbone_of(), num_classes=7), batch_of()
-    randomise(model)
-    shifted = {
-        name: np.stack([np.roll(row, WIDTH - n) for row, n in zip(values, LENGTHS, strict=True)])
-        for name, values in batch.items()
-    }
-    peer_model = peer(model, "ForSequenceClassification", num_labels=7)
-    assert difference(run(model, batch), run_peer(peer_model, shifted, use_mems=False).logits.numpy()) <= TOLERANCE
 
 
 # === Visibility of tokens ===

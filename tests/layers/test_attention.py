@@ -112,19 +112,23 @@ def test_the_graph_shows_a_mask_of_all_pairs():
 
 
 @jax_only
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("mask", [RIGHT_PADDED, WITH_HOLES], ids=["right_padded", "with_holes"])
-def test_attention_by_length_equals_the_standard_form(mask):
+def test_attention_by_length_equals_the_standard_form(mask, causal):
     import jax
 
     from lmzoo.layers.attention import attention_by_length
 
-    query, key, value = heads()
-    outputs = np.asarray(jax.jit(attention_by_length)(query, key, value, mask))
-    expected = to_numpy(attention_probabilities(query, key, mask)) @ to_numpy(value)
+    count = 2 if causal else B  # a sequence without keys would lead to the standard form
+    query, key, value = (x[:count] for x in heads())
+    mask = mask[:count]
+    outputs = np.asarray(jax.jit(attention_by_length, static_argnums=4)(query, key, value, mask, causal))
+    positions = np.arange(T) if causal else None
+    expected = to_numpy(attention_probabilities(query, key, mask, positions)) @ to_numpy(value)
     assert np.isfinite(outputs).all()
     has_tokens = mask.any(1)
     assert difference(outputs[has_tokens], expected[has_tokens]) <= 1e-5
-    gradient = jax.grad(lambda q: jax.numpy.sum(attention_by_length(q, key, value, mask) ** 2))(query)
+    gradient = jax.grad(lambda q: jax.numpy.sum(attention_by_length(q, key, value, mask, causal) ** 2))(query)
     assert np.isfinite(gradient).all()
 
 
@@ -211,21 +215,6 @@ def test_the_batch_shares_a_causal_mask():
     shapes = shapes_in_graph(lambda x, mask: layer(x, mask), x, RIGHT_PADDED)
     assert {shape for shape, _ in shapes if shape[-2:] == (T, T)} <= {(B, N, T, T), (T, T), (1, 1, T, T)}
     assert not [shape for shape, dtype in shapes if dtype == "bool" and B in shape and shape.count(T) > 1]
-
-
-@jax_only
-@pytest.mark.parametrize("mask", [RIGHT_PADDED, WITH_HOLES], ids=["right_padded", "with_holes"])
-def test_causal_attention_by_length_equals_the_standard_form(mask):
-    import jax
-
-    from lmzoo.layers.attention import attention_by_length
-
-    query, key, value = heads()
-    mask = mask[:2]  # a sequence without keys would lead to the standard form
-    query, key, value = query[:2], key[:2], value[:2]
-    outputs = np.asarray(jax.jit(attention_by_length, static_argnums=4)(query, key, value, mask, True))
-    expected = to_numpy(attention_probabilities(query, key, mask, np.arange(T))) @ to_numpy(value)
-    assert difference(outputs, expected) <= 1e-5
 
 
 def test_other_masks_are_refused():

@@ -112,10 +112,10 @@ def test_the_vocabulary_is_learned_from_the_mixture(films):
 def test_each_text_of_a_mixture_has_scores(films, tmp_path, recipe, metric):
     """The card has them, too. Other weights are another run."""
     scores = pretrain(films, tmp_path / "preset", recipe, verbose=False)
-    small, large, both = scores[f"{metric}_films"], scores[f"{metric}_tales"], scores[metric]
+    small, large, total = scores[f"{metric}_films"], scores[f"{metric}_tales"], scores[metric]
     if metric == "perplexity":
-        small, large, both = np.log([small, large, both])
-    assert both == pytest.approx(2 / 3 * small + 1 / 3 * large, rel=1e-9)
+        small, large, total = np.log([small, large, total])
+    assert total == pytest.approx(2 / 3 * small + 1 / 3 * large, rel=1e-9)
     assert small != large
     card = (tmp_path / "preset/README.md").read_text("utf-8")
     assert "66.7% films, 33.3% tales" in card
@@ -186,16 +186,16 @@ def test_held_out_text_without_pairs_is_refused_before_the_training(text, tmp_pa
 
 
 def test_wrong_mixtures_are_refused(text, tmp_path):
-    other = tmp_path / "other.txt"
-    other.write_text("The sea.", "utf-8")
+    second_text = tmp_path / "other.txt"
+    second_text.write_text("The sea.", "utf-8")
     for mixture, error, message in (
         ({}, ValueError, "at least one text"),
-        ({text: 0, other: 1}, ValueError, r"the weight of .*tales\.txt` must be a finite number above 0, got 0"),
-        ({text: "2", other: 1}, ValueError, "must be a finite number above 0, got '2'"),
+        ({text: 0, second_text: 1}, ValueError, r"the weight of .*tales\.txt` must be a finite number above 0, got 0"),
+        ({text: "2", second_text: 1}, ValueError, "must be a finite number above 0, got '2'"),
         ({text: 2, str(tmp_path): 1}, ValueError, r"tales\.txt is in two texts, tales and .*: each file has one we"),
         ({text: 2, tmp_path / "typo.txt": 1}, FileNotFoundError, r"There is no .*typo\.txt"),
         ({3: 2}, TypeError, "A mixture has files, folders or patterns and their weights, got 3"),
-        ({text: 2, other: 1}, ValueError, "The corpus, in the text other, holds 1 document"),
+        ({text: 2, second_text: 1}, ValueError, "The corpus, in the text other, holds 1 document"),
     ):
         with pytest.raises(error, match=message):
             pretrain(mixture, tmp_path / "model", Recipe(**TINY), verbose=False)

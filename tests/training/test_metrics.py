@@ -32,15 +32,6 @@ def test_pearson_does_not_depend_on_the_batches(size):
     assert correlation == pytest.approx(np.corrcoef(X, Y)[0, 1], abs=1e-6)
 
 
-def test_keras_own_metric_depends_on_the_batches():
-    """It averages correlations of batches, which is why lmzoo has its own metric."""
-    metric, order = keras.metrics.PearsonCorrelation(axis=0), np.argsort(X)  # so that examples of a batch are similar
-    parts = [order[i : i + 7] for i in range(0, 56, 7)]
-    mean = pearson_of(*((X[part], Y[part]) for part in parts), metric=metric)
-    assert abs(mean - np.corrcoef(X[order[:56]], Y[order[:56]])[0, 1]) > 0.1
-    assert pearson_of(*((X[part], Y[part]) for part in [*parts, order[56:]])) == pytest.approx(np.corrcoef(X, Y)[0, 1])
-
-
 def test_pearson_takes_weights_and_columns():
     weights = rng.random(61)
     expected = weighted(X, Y, weights)
