@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 import pytest
-import to_array as np
 
 from lmzoo.layers import MergeChoices, SplitChoices
 
