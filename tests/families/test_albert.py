@@ -131,20 +131,6 @@ def test_copied_kernels_have_the_gradients_of_unrolled_blocks(monkeypatch):
         assert relative_difference(actual, expected) <= 1e-5
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"num_groups": 4}, r"`num_layers` \(6\) must be a multiple of `num_groups` \(4\)"),
-        ({"num_inner_repetitions": 0}, "`num_inner_repetitions` must be a positive integer, got 0"),
-        ({"embedding_dim": 1.5}, "`embedding_dim` must be a positive integer, got 1.5"),
-        ({"embedding_projection": False}, r"can only be False if `embedding_dim` \(13\) equals"),
-    ],
-)
-def test_errors(overrides, message):
-    with pytest.raises(ValueError, match=message):
-        AlbertBackbone(**{**TINY, **overrides})
-
-
 def test_lora_adapts_the_shared_blocks():
     backbone = build(dropout=0.0)
     before = run(backbone, padded_batch())

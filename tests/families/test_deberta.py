@@ -30,6 +30,7 @@ from lmzoo.testing import (
 from lmzoo.text import DebertaV3Tokenizer
 from tests.checkpoints.model_files import load
 from tests.families.comparing import add_noise
+from tests.families.config_files import edit_config
 from tests.reference.weights import difference, randomise, run, to_numpy
 from tests.text.trained import train_deberta
 
@@ -214,16 +215,10 @@ def test_published_files_hold_extra_tensors(transformers: Any, tmp_path: Path) -
     for name, shape in {"dense.weight": (21, 21), "LayerNorm.bias": (21,), "classifier.weight": (1, 21)}.items():
         tensors[f"mask_predictions.{name}"] = np.ones(shape, "float32")
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    edit(tmp_path, "architectures")
+    edit_config(tmp_path, "architectures")
     task = load(tmp_path, MaskedLM)
     logits = run(task, {**batch(), "mask_positions": np.zeros((3, 1), "int32")})
     assert difference(logits, run_peer(peer, batch()).logits.numpy()[:, :1]) < 1e-5
-
-
-def edit(directory: Path, *removed: str, **changes: Any) -> None:
-    file = directory / "config.json"
-    config = {key: value for key, value in json.loads(file.read_text()).items() if key not in removed}
-    file.write_text(json.dumps({**config, **changes}))
 
 
 REFUSED: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
@@ -253,7 +248,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_unsupported_configurations_are_refused(case: str, checkpoint: Path, tmp_path: Path) -> None:
     removed, changes, message = REFUSED[case]
     shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
-    edit(tmp_path, *removed, **changes)
+    edit_config(tmp_path, *removed, **changes)
     with pytest.raises(PresetError, match=message):
         Backbone.from_preset(tmp_path)
 
@@ -337,19 +332,6 @@ def test_half_precision_stays_close() -> None:
     expected = np.asarray(run(backbone, batch())["pooled_output"])
     pooled = np.asarray(run(half, batch())["pooled_output"]).astype("float32")
     assert difference(pooled, expected) < 0.1 * math.sqrt(np.square(expected).mean()) + 0.05
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"bucket_size": 1}, "`bucket_size` must be at least 2, got 1"),
-        ({"max_relative_positions": 0}, "`max_relative_positions` must be an integer of at least 2, or -1, got 0"),
-        ({"max_sequence_length": 1}, "`max_sequence_length` must be at least 2, got 1"),
-    ],
-)
-def test_wrong_arguments_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DebertaV3Backbone(**{**TINY, **changes})
 
 
 def test_sequences_may_be_shorter_than_the_distance_table() -> None:

@@ -15,7 +15,6 @@ from lmzoo.families.named_inputs import OTHER_MODELS_INPUTS
 from lmzoo.models import (
     BidirectionalLM,
     CausalLM,
-    DistilBertBackbone,
     ElmoBackbone,
     MaskedLM,
     Pretrainer,
@@ -276,15 +275,6 @@ def test_tensors_of_the_same_shapes_are_valid():
 
 
 # === Configurations and their descriptions ===
-
-
-def test_distilbert_has_no_segments():
-    sizes = {"vocabulary_size": 31, "num_layers": 1, "num_heads": 1, "hidden_dim": 3, "intermediate_dim": 5}
-    for count in (1, 2):
-        message = f"`num_segments` must be 0, since the family has no segments, got {count}"
-        with pytest.raises(ValueError, match=message):
-            DistilBertBackbone(**sizes, num_segments=count)
-    assert DistilBertBackbone(**sizes, num_segments=0).config.num_segments == 0
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from keras import ops
 
 from lmzoo.families.ffnn_lm import FAMILY as FFNN
 from lmzoo.families.lstm_lm import FAMILY as LSTM
-from lmzoo.models import BidirectionalLM, CausalLM, FfnnLmBackbone, LstmLmBackbone, MaskedLM, Pretrainer
+from lmzoo.models import BidirectionalLM, CausalLM, MaskedLM, Pretrainer
 from lmzoo.tasks.prompts import prompt_ids
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 from lmzoo.training import FineTuningRecipe
@@ -187,20 +185,3 @@ def test_the_default_learning_rate_is_for_training_from_scratch(family):
     assert float(task.optimizer.learning_rate) == pytest.approx(expected)
     backbone = tiny_backbone(family, fine_tuning={"causal_lm": FineTuningRecipe(0.25)})
     assert CausalLM(backbone).recipe.learning_rate == 0.25
-
-
-@pytest.mark.parametrize(
-    ("backbone", "changes", "message"),
-    [
-        (LstmLmBackbone, {"cell": "LSTM"}, "`cell` must be 'rnn' or 'gru' or 'lstm', got 'LSTM'"),
-        (LstmLmBackbone, {"num_layers": 0}, "`num_layers` must be a positive integer, got 0"),
-        (LstmLmBackbone, {"dropout": 1}, r"`dropout` must be a number in \[0, 1\), got 1"),
-        (FfnnLmBackbone, {"window": 0}, "`window` must be a positive integer, got 0"),
-        (FfnnLmBackbone, {"direct": "yes"}, "`direct` must be True or False, got 'yes'"),
-        (FfnnLmBackbone, {"initializer_range": -1}, "`initializer_range` must be a finite number of at least 0"),
-    ],
-)
-def test_wrong_arguments_are_refused(backbone, changes, message):
-    tiny = {LstmLmBackbone: LSTM, FfnnLmBackbone: FFNN}[backbone].tiny
-    with pytest.raises(ValueError, match=message):
-        backbone(**{**dataclasses.asdict(tiny), **changes})

@@ -179,20 +179,6 @@ def test_a_tagger_reads_frozen_vectors_and_word_vectors(tmp_path):
     np.testing.assert_allclose(vectors, keras.ops.convert_to_numpy(expected), atol=1e-6)
 
 
-WRONG = {
-    "decoder_heads": ({"decoder_heads": 3}, r"`hidden_dim` \(35\) must be a multiple of `decoder_heads` \(3\)"),
-    "decoder_layers": ({"decoder_layers": 0}, "`decoder_layers` must be a positive integer"),
-    "attention_dropout": ({"attention_dropout": 1.5}, "`attention_dropout`"),
-    "scale": ({"scale_embeddings": 2}, "`scale_embeddings` must be True or False"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG.keys())
-def test_wrong_arguments_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_backbone(FAMILY, **arguments)
-
-
 def test_tasks_of_one_text_are_refused():
     with pytest.raises(ValueError, match="it is for a Seq2SeqLM, not for a TextClassifier"):
         lmzoo.models.TextClassifier(tiny_backbone(FAMILY), num_classes=2)

@@ -16,6 +16,7 @@ from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task
 from lmzoo.testing.tiny import tiny_preprocessor
 from tests.families.comparing import add_noise
+from tests.families.config_files import edit_config
 from tests.reference.weights import difference, to_numpy
 
 torch = pytest.importorskip("torch")
@@ -112,12 +113,6 @@ VERSION_5 = {
 NEW_KEYS = ("layer_types", "rope_parameters")
 
 
-def edit(directory, *removed, **changes):
-    file = directory / "config.json"
-    config = {key: value for key, value in json.loads(file.read_text()).items() if key not in removed}
-    file.write_text(json.dumps({**config, **changes}))
-
-
 @pytest.mark.quick_cases("5")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("version", [4, 5])
@@ -125,7 +120,7 @@ def test_keys_of_both_versions_are_read(version, tmp_path):
     peer = write_peer(tmp_path, **VERSION_5)
     assert {*NEW_KEYS} <= json.loads((tmp_path / "config.json").read_text()).keys()
     if version == 4:
-        edit(tmp_path, *NEW_KEYS, **VERSION_4)
+        edit_config(tmp_path, *NEW_KEYS, **VERSION_4)
     backbone = Backbone.from_preset(tmp_path)
     assert backbone.global_attention_every == 2
     assert (backbone.rotary_max_wavelength, backbone.local_rotary_max_wavelength) == (70_000, 300)
@@ -188,7 +183,7 @@ def scaled(kind):
 )
 def test_unsupported_configurations_are_refused(changes, message, tmp_path):
     save_checkpoint(tiny_backbone(FAMILY), tmp_path, to="hf")
-    edit(tmp_path, **changes)
+    edit_config(tmp_path, **changes)
     with pytest.raises(PresetError, match=message):
         Backbone.from_preset(tmp_path)
 
@@ -215,7 +210,7 @@ def test_classifiers_pool_as_their_files_say(stored, pooling, tmp_path):
     save_checkpoint(task, tmp_path, to="hf")
     assert json.loads((tmp_path / "config.json").read_text())["classifier_pooling"] == (stored or "cls")
     if stored is None:
-        edit(tmp_path, "classifier_pooling")
+        edit_config(tmp_path, "classifier_pooling")
     reloaded = TextClassifier.from_preset(tmp_path)
     assert reloaded.pooling == pooling
     peer = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
@@ -229,7 +224,7 @@ def test_classifiers_pool_as_their_files_say(stored, pooling, tmp_path):
 
 def test_other_pooling_is_refused(tmp_path):
     save_checkpoint(tiny_task(TextClassifier, FAMILY), tmp_path, to="hf")
-    edit(tmp_path, classifier_pooling="max")
+    edit_config(tmp_path, classifier_pooling="max")
     with pytest.raises(PresetError, match="`classifier_pooling` must be 'cls' or 'mean', got 'max'"):
         TextClassifier.from_preset(tmp_path)
 

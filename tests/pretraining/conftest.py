@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 import pytest
 
 from lmzoo.pretraining import language_model, recipe, run
@@ -19,6 +20,11 @@ def text(tmp_path, monkeypatch):
     path = tmp_path / "tales.txt"
     path.write_text("\n\n".join("\n".join(LINES[i % 4 :] + LINES[: i % 4]) for i in range(103)), "utf-8")
     return path
+
+
+def assert_same_weights(model, expected):
+    for weight, desired in zip(model.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(weight, desired)
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error

@@ -14,7 +14,7 @@ from lmzoo.registry.family import families
 from lmzoo.tasks import BidirectionalLM, CausalLM, Pretrainer, Seq2SeqLM, TextClassifier
 from lmzoo.testing import tiny_task
 from lmzoo.training import LAMB, AdamW
-from tests.pretraining.conftest import TINY, Interrupted, Stop
+from tests.pretraining.conftest import TINY, Interrupted, Stop, assert_same_weights
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -62,8 +62,7 @@ def test_a_longer_run_continues_before_the_decay(text, tmp_path, monkeypatch, ob
     assert whole.rates[begin + 1] < 0.008
     assert whole.rates[steps] == 0.0
     models = [lmzoo.models.Pretrainer.from_preset(tmp_path / name) for name in ("whole", "continued")]
-    for expected, actual in zip(*(model.weights for model in models), strict=True):
-        np.testing.assert_array_equal(actual, expected)
+    assert_same_weights(*models)
     with pytest.raises(ValueError, match="another `tokens`"):  # the model has seen more already
         pretrain(text, tmp_path / "continued", short, overwrite=True, verbose=False)
 
@@ -110,5 +109,4 @@ def test_states_at_a_url_continue_on_another_machine(text, tmp_path, monkeypatch
     pretrain(text, tmp_path / "model", recipe, callbacks=[continued], **exact)
     assert 1 < min(continued.rates) < steps
     model, expected = (lmzoo.models.Pretrainer.from_preset(tmp_path / name) for name in ("model", "whole"))
-    for weight, desired in zip(model.weights, expected.weights, strict=True):
-        np.testing.assert_array_equal(weight, desired)
+    assert_same_weights(model, expected)

@@ -33,7 +33,7 @@ from lmzoo.text.validate_text import TextWarning
 from lmzoo.training import FineTuningRecipe
 from lmzoo.training.throughput import Throughput
 from lmzoo_cli.main import app
-from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
+from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop, assert_same_weights
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -64,8 +64,7 @@ def test_an_interrupted_run_has_the_same_weights(text, tmp_path):
     pretrain(text, tmp_path / "continued", Recipe(**TINY), **exact)
     pretrain(text, tmp_path / "continued", Recipe(**TINY), overwrite=True, callbacks=[Stop(steps + 1)], **exact)
     whole, continued = (lmzoo.models.Pretrainer.from_preset(tmp_path / name) for name in ("whole", "continued"))
-    for weight, desired in zip(whole.weights, continued.weights, strict=True):
-        np.testing.assert_array_equal(weight, desired)
+    assert_same_weights(continued, whole)
     assert whole.backbone.config.dropout == 0.1
     assert whole.objective == "nsp"
     check_preset(tmp_path / "whole", steps)
@@ -111,8 +110,7 @@ def test_elmo(text, tmp_path, capsys):
         pretrain(text, tmp_path / "continued", ELMO, callbacks=[Stop(5)], verbose=False)
     pretrain(text, tmp_path / "continued", ELMO, verbose=False, weights_dtype="float32")
     continued = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "continued")
-    for weight, desired in zip(continued.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(weight, desired)
+    assert_same_weights(continued, model)
 
 
 OTHER_FAMILIES = sorted(

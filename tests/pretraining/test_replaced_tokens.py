@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 
-import numpy as np
 import pytest
 
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
@@ -13,7 +12,7 @@ from lmzoo.presets.converting import save_checkpoint
 from lmzoo.pretraining import Recipe, encoders, pretrain
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
-from tests.pretraining.conftest import TINY
+from tests.pretraining.conftest import TINY, assert_same_weights
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -32,8 +31,7 @@ def test_training_continues_from_a_preset(family, objective, text, tmp_path):
     sizes = {name: TINY[name] for name in ("sequence_length", "batch_size", "tokens")}
     recipe = Recipe.from_preset(tmp_path / "preset", objective=objective, **sizes)
     loaded = encoders._load_model(str(tmp_path / "preset"), recipe)
-    for weight, stored in zip(loaded.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(weight, stored)
+    assert_same_weights(loaded, model)
     next_scores = pretrain(text, tmp_path / "more", recipe, verbose=False)
     assert next_scores["loss"] < 1.1 * scores["loss"]
 

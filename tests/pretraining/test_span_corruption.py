@@ -17,7 +17,7 @@ from lmzoo.pretraining.encoders import encoder_backbone
 from lmzoo.testing import tiny_task
 from lmzoo.text import Preprocessor, SpanCorruption
 from lmzoo.training import FineTuningRecipe
-from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
+from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop, assert_same_weights
 
 pytestmark = pytest.mark.usefixtures("eager")
 T5 = {**TINY, "family": "t5", "vocabulary_size": 130}
@@ -63,8 +63,7 @@ def test_an_interrupted_run_has_the_same_weights(tmp_path):
             pretrain(DOCUMENTS, tmp_path / "continued", recipe, callbacks=[Stop(step)], verbose=False)
     pretrain(DOCUMENTS, tmp_path / "continued", recipe, **EXACT)
     whole, continued = (Seq2SeqLM.from_preset(tmp_path / name) for name in ("whole", "continued"))
-    for expected, actual in zip(whole.weights, continued.weights, strict=True):
-        np.testing.assert_array_equal(expected, actual)
+    assert_same_weights(continued, whole)
 
 
 @pytest.mark.slow
@@ -74,8 +73,7 @@ def test_training_continues_from_a_preset(tmp_path):
     assert (recipe.family, recipe.size, recipe.positions) == ("t5", "3x37", FAMILY.tiny.max_sequence_length)
     loaded = encoders._load_model(str(tmp_path / "preset"), recipe)
     assert loaded.span_corruption == SpanCorruption(0.3)
-    for weight, stored in zip(loaded.weights, Seq2SeqLM.from_preset(tmp_path / "preset").weights, strict=True):
-        np.testing.assert_array_equal(weight, stored)
+    assert_same_weights(loaded, Seq2SeqLM.from_preset(tmp_path / "preset"))
     tiny_task(Seq2SeqLM, MARIAN).save_to_preset(tmp_path / "pairs")
     with pytest.raises(ValueError, match="marian learns from pairs of texts, not from texts: use `lmzoo fit`"):
         Recipe.from_preset(tmp_path / "pairs")
