@@ -1,4 +1,4 @@
-"""Losses of graded pairs, triplets and truncated vectors, against numpy and sentence-transformers."""
+"""Losses of graded pairs, triplets and truncated vectors, against sentence-transformers and numpy."""
 
 from __future__ import annotations
 
@@ -52,26 +52,6 @@ def test_graded_pairs_equal_sentence_transformers(torch, peers, name, width):
         peer = getattr(peers, name)(None, **scale)
         expected = float(peer.compute_loss_from_embeddings(columns_of(vectors, 2, torch), torch.tensor(LABELS)))
         assert float(loss(*temperature)(PAIRED, vectors)) == pytest.approx(expected, rel=1e-6, abs=1e-6)
-
-
-def test_graded_pairs_equal_loops():
-    vectors = vectors_of(2).astype("float64")
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    first, second = unit[::2], unit[1::2]
-    cosines = (first * second).sum(axis=1)
-    z, w = (x[:, :4] + 1j * np.pad(x[:, 4:], [(0, 0), (0, 1)]) for x in (first, second))
-    product = (z * w.conj()).sum(axis=1)  # the real part is the cosine
-    angles = np.abs(product.real + product.imag)
-    np.testing.assert_allclose(product.real, cosines)
-    for loss, scores in ((CosentLoss, cosines), (AngleLoss, angles)):
-        total = sum(
-            np.exp((scores[i] - scores[j]) / TEMPERATURE)
-            for i in range(COUNT)
-            for j in range(COUNT)
-            if LABELS[i] < LABELS[j]
-        )
-        actual = float(loss(TEMPERATURE)(PAIRED, vectors.astype("float32")))
-        assert actual == pytest.approx(np.log(1 + total), rel=1e-5)
 
 
 def test_equal_labels_have_no_loss():
