@@ -120,7 +120,7 @@ def check_sum(explained):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [FAMILY, GPT2], ids=lambda family: family.name)
 def test_the_label_of_a_word_is_explained(family):
-    """The score is the logit at the word's first token; every other word is left out in turn."""
+    """The score is the logit at the word's first token; other words are left out one by one."""
     task, words = make_task(TokenClassifier, family), ["the", "filmgood", "was", "good"]
     encoded = task.encode_inputs([words])
     logits = task.predict(encoded, verbose=0)[0, encoded.first[2]]

@@ -46,7 +46,7 @@ def test_states_equal_those_of_each_text_alone(task):
 
 @pytest.mark.slow
 def test_clearing_the_session_changes_nothing():
-    """Keras then numbers operations anew, but those of one model need different names."""
+    """Keras then numbers operations anew, but operations of one model need different names."""
     model = tiny_task(TextEmbedder, ALBERT)
     expected = hidden_states(model, TEXTS)[1]
     keras.backend.clear_session()

@@ -17,7 +17,7 @@ FAMILIES = list(families().values())
 
 
 def parameters():
-    """Yield each check with each head, and variants of a configuration with no head, the first and that of masks.
+    """Yield each check with each head; variants of a configuration with no head, the first head and masks.
 
     `make test` compares all hidden states and one head of each family, and writes the latter.
     """

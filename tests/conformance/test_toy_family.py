@@ -18,7 +18,7 @@ EXPENSIVE = {
     "check_task_export",
     "check_task_resume",
     "check_task_training",
-}  # slow, like those of other families
+}  # slow for every family
 
 
 @pytest.fixture(autouse=True, scope="module")

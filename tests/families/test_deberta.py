@@ -277,7 +277,9 @@ def write_version_4(directory: Path, transformers: Any) -> None:
 
 
 @pytest.mark.parametrize("write", [write_model_only, write_version_5, write_version_4])
-def test_tokenizer_files(write: Callable[..., None], root: Path, transformers: Any, tmp_path: Path) -> None:
+def test_tokenizer_files_of_all_versions_are_read(
+    write: Callable[..., None], root: Path, transformers: Any, tmp_path: Path
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "deberta-v2"}))
     (tmp_path / "spm.model").write_bytes(train_deberta(root, ["Un café"] * 9))
     write(tmp_path, transformers)
@@ -347,7 +349,7 @@ def test_sequences_may_be_shorter_than_the_distance_table() -> None:
 @pytest.mark.slow
 @pytest.mark.tf_only  # KerasHub's tokenizer
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
-def test_keras_hubs_presets(root: Path, tmp_path: Path) -> None:
+def test_keras_hub_reads_and_writes_the_same_presets(root: Path, tmp_path: Path) -> None:
     """A classifier of KerasHub is read with its tokenizer, and KerasHub reads what is written for it."""
     models = pytest.importorskip("keras_hub").models
     published = train_deberta(root, ["Un café"] * 9)

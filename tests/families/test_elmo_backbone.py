@@ -209,7 +209,7 @@ def test_files_restore_the_model(tmp_path, variant):
     assert difference(run(loaded, batch), run(backbone, batch)) == 0
 
 
-def test_padding_mask(backbone, batch):
+def test_the_padding_mask_is_of_real_words(backbone, batch):
     mask = arrays(backbone.padding_mask(batch))
     assert mask.sum(1).tolist() == list(LENGTHS)
     tokens = tiny_elmo(**TOKENS)

@@ -20,7 +20,7 @@ ERROR_WITHOUT_CELL_CLIP = 4.3e-4  # the tolerance must be far below
 
 
 @pytest.fixture(scope="module")
-def folder(shared):
+def directory(shared):
     return shared("fixtures/bilm_tf")
 
 
@@ -30,14 +30,14 @@ def reference(shared):
 
 
 @pytest.fixture(scope="module")
-def sentences(folder):
+def sentences(directory):
     """Three sentences of words for each number of a batch."""
-    lists = json.loads((folder / "lm_embeddings_sentences.json").read_text("utf-8"))
+    lists = json.loads((directory / "lm_embeddings_sentences.json").read_text("utf-8"))
     return {i: [rows[i].split() for rows in lists] for i in range(BATCHES)}
 
 
-def load(folder, **changes):
-    backbone = Backbone.from_preset(folder, **changes)
+def load(directory, **changes):
+    backbone = Backbone.from_preset(directory, **changes)
     assert isinstance(backbone, ElmoBackbone)
     return backbone
 
@@ -58,11 +58,11 @@ def run_all(backbone, sentences, stateful):
     return results, next_state
 
 
-def error_to_original(folder, results):
+def error_to_original(directory, results):
     """Return the largest difference to the original's embeddings, which are the top layer in both directions."""
     error = 0.0
     for k in range(3):
-        with h5py.File(folder / f"lm_embeddings_{k}.hdf5") as file:
+        with h5py.File(directory / f"lm_embeddings_{k}.hdf5") as file:
             for i, (layers, lengths) in results.items():
                 words = layers[-1][k, 1 : lengths[k] + 1]  # (T, 2P)
                 embeddings = np.stack(np.split(words, 2, axis=1))  # (2, T, P)
@@ -70,9 +70,9 @@ def error_to_original(folder, results):
     return error
 
 
-def test_equals_the_original(folder, reference, sentences):
-    results, state = run_all(load(folder), sentences, stateful=True)
-    assert error_to_original(folder, results) <= TOLERANCE
+def test_equals_the_original(directory, reference, sentences):
+    results, state = run_all(load(directory), sentences, stateful=True)
+    assert error_to_original(directory, results) <= TOLERANCE
     for i, (layers, lengths) in results.items():
         for k, n in enumerate(lengths):
             expected = list(reference[f"stateful_{k}_{i}"])
@@ -84,26 +84,26 @@ def test_equals_the_original(folder, reference, sentences):
 
 
 @pytest.mark.slow
-def test_calls_without_a_state_are_independent(folder, reference, sentences):
-    results, _ = run_all(load(folder), sentences, stateful=False)
+def test_calls_without_a_state_are_independent(directory, reference, sentences):
+    results, _ = run_all(load(directory), sentences, stateful=False)
     for i, (layers, lengths) in results.items():
         for k, n in enumerate(lengths):
             expected = list(reference[f"stateless_{k}_{i}"])
             assert difference([layer[k, : n + 2] for layer in layers], expected) <= TOLERANCE
-    assert error_to_original(folder, results) > 0.1
+    assert error_to_original(directory, results) > 0.1
 
 
 @pytest.mark.slow
-def test_a_missing_cell_clip_exceeds_the_tolerance(folder, sentences):
-    results, _ = run_all(load(folder, cell_clip=None), sentences, stateful=True)
-    error = error_to_original(folder, results)
+def test_a_missing_cell_clip_exceeds_the_tolerance(directory, sentences):
+    results, _ = run_all(load(directory, cell_clip=None), sentences, stateful=True)
+    error = error_to_original(directory, results)
     assert error > 10 * TOLERANCE
     assert error == pytest.approx(ERROR_WITHOUT_CELL_CLIP, rel=0.1)
 
 
 @pytest.mark.parametrize("norm", ["none", "allennlp", "bilm_tf"])
-def test_mixes_equal_the_original(folder, reference, norm):
-    backbone = load(folder, layer_norm=None if norm == "none" else norm)
+def test_mixes_equal_the_original(directory, reference, norm):
+    backbone = load(directory, layer_norm=None if norm == "none" else norm)
     backbone.scalar_mix.scalars.assign([0.1, 0.3, 0.5])
     backbone.scalar_mix.gamma.assign(1.1)
     texts = [text.split() for text in ("The first sentence .", "The second", "Third")]

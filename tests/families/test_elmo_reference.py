@@ -47,7 +47,7 @@ def by_rows(layers):
 
 @pytest.mark.slow_cases("full width", "no skip connections", "tanh", "three highways", "three layers")
 @pytest.mark.parametrize("name", VARIANTS)
-def test_equals_numpy(name):
+def test_elmo_equals_numpy(name):
     backbone = tiny_elmo(**VARIANTS[name])
     batch = tiny_batch(backbone)
     expected, states = expected_layers(backbone, batch)

@@ -40,7 +40,7 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """Return a masked language model of transformers with random weights, and its directory."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    folder = tmp_path_factory.mktemp("mpnet")
+    directory = tmp_path_factory.mktemp("mpnet")
     config = transformers.MPNetConfig(
         vocab_size=151, num_hidden_layers=2, num_attention_heads=3, hidden_size=39, intermediate_size=47,
         max_position_embeddings=LONGEST + 4, layer_norm_eps=1e-5, attn_implementation="eager",
@@ -50,8 +50,8 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     add_noise(model)
     with torch.no_grad():
         model.mpnet.encoder.relative_attention_bias.weight.mul_(10)  # the distance matters as much as the content
-    model.save_pretrained(folder)
-    return model, folder
+    model.save_pretrained(directory)
+    return model, directory
 
 
 def run_peer(model: Any, inputs: dict[str, np.ndarray]) -> Any:
@@ -67,8 +67,8 @@ def run_peer(model: Any, inputs: dict[str, np.ndarray]) -> Any:
 
 
 def test_long_sequences_equal_transformers(peer):
-    model, folder = peer
-    backbone, inputs = Backbone.from_preset(folder), batch([LONGEST, 131, 5])
+    model, directory = peer
+    backbone, inputs = Backbone.from_preset(directory), batch([LONGEST, 131, 5])
     assert isinstance(backbone, MpnetBackbone)
     expected, outputs = run_peer(model, inputs), run(backbone, inputs)
     real = inputs["padding_mask"] > 0
@@ -81,8 +81,8 @@ def test_long_sequences_equal_transformers(peer):
 
 def test_the_last_block_may_run_for_masks_only(peer):
     """Its position bias is for the positions of the masks."""
-    model, folder = peer
-    task = MaskedLM.from_preset(folder, preprocessor=tiny_preprocessor(FAMILY))
+    model, directory = peer
+    task = MaskedLM.from_preset(directory, preprocessor=tiny_preprocessor(FAMILY))
     inputs = batch([LONGEST, 131, 5])
     positions = np.array([[3, 299, 150], [130, 7, 7], [4, 0, 0]], "int32")
     logits = run(task, {**inputs, "mask_positions": positions})

@@ -104,7 +104,7 @@ def count(cls, vocabulary, shape, **config):
 
 
 @pytest.mark.parametrize("name", BERT)
-def test_bert(name):
+def test_parameters_of_bert(name):
     vocabulary, shape, *expected = BERT[name]
     assert count(BertBackbone, vocabulary, shape) == tuple(expected)
 
@@ -126,13 +126,13 @@ def test_counts_by_parts_equal_those_of_whole_models(name):
 
 
 @pytest.mark.parametrize("name", ROBERTA)
-def test_roberta(name):
+def test_parameters_of_roberta(name):
     segments, shape, *expected = ROBERTA[name]
     assert count(RobertaBackbone, 50265, shape, num_segments=segments) == tuple(expected)
 
 
 @pytest.mark.parametrize("name", ALBERT)
-def test_albert(name):
+def test_parameters_of_albert(name):
     vocabulary, shape, *expected = ALBERT[name]
     assert count(AlbertBackbone, vocabulary, shape, embedding_dim=128) == tuple(expected)
 
@@ -153,12 +153,12 @@ def test_albert_in_the_ablation_of_its_paper(width, shared, separate):
     assert model.count_params() + 10 * model.blocks[0].count_params() == separate
 
 
-def test_distilbert():
+def test_parameters_of_distilbert():
     assert count(DistilBertBackbone, UNCASED, (6, *BASE[1:]))[0] == 66_362_880
 
 
 @pytest.mark.parametrize("name", GPT2)
-def test_gpt2(name):
+def test_parameters_of_gpt2(name):
     shape, expected = GPT2[name]
     assert count(Gpt2Backbone, 50257, shape)[0] == expected
 
@@ -174,7 +174,7 @@ ELMO = {
 
 
 @pytest.mark.parametrize("name", ELMO)
-def test_elmo(name):
+def test_parameters_of_elmo(name):
     (memory, width, highways), expected = ELMO[name]
     backbone = ElmoBackbone(lstm_dim=memory, projection_dim=width, num_highway=highways)
     assert backbone.count_params() == expected + UNCOUNTED

@@ -61,7 +61,7 @@ class BiasedBackbone(TransformerBackbone):
 
 
 def test_all_blocks_add_a_bias_of_distances():
-    """Vectors at chosen positions have it, too."""
+    """Vectors at chosen positions also have it."""
     backbone = BiasedBackbone(**TINY, max_sequence_length=67)
     randomise(backbone)
     batch = padded_batch()

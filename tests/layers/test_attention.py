@@ -190,7 +190,7 @@ def test_joined_projections_do_not_change_the_outputs(kind):
 
 
 @pytest.mark.parametrize("mask", [RIGHT_PADDED, WITH_HOLES, ~WITH_HOLES], ids=["right_padded", "with_holes", "left"])
-def test_causal_probabilities_are_of_what_came_before(mask):
+def test_causal_probabilities_are_of_earlier_tokens(mask):
     layer, x = layer_and_input(mask="causal")
     probabilities = to_numpy(layer.scores(x, mask))  # (B, N, T, T)
     np.testing.assert_allclose(probabilities.sum(-1), 1.0, atol=1e-6)

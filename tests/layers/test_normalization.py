@@ -19,7 +19,7 @@ NORMS = {
 
 
 def make_norms(name, dtype):
-    """Return our layer and that of Keras, with the same random weights."""
+    """Return our layer and Keras' layer, with the same random weights."""
     *classes, arguments = NORMS[name]
     layers = [cls(dtype=dtype, **arguments) for cls in classes]
     for layer in layers:
@@ -64,7 +64,7 @@ def gradients_through(layer):
 
 
 def gelu():
-    """Return our exact GELU and that of Keras as layers."""
+    """Return our exact GELU and Keras' GELU as layers."""
     functions = (get_activation("gelu"), lambda x: keras.ops.gelu(x, approximate=False))
     return [keras.layers.Activation(function) for function in functions]
 

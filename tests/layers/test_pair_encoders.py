@@ -49,7 +49,7 @@ def test_lstms_read_each_segment_alone():
     assert not outputs[~MASK].any()
 
 
-def test_alignment_is_that_of_the_paper():
+def test_alignment_follows_the_paper():
     texts = [MASK & (segment == SEGMENTS) for segment in (0, 1)]
     aligned = to_numpy(align_texts(X, *texts))
     for i, (first, second) in enumerate(LENGTHS):
@@ -72,7 +72,7 @@ def test_esim_follows_the_paper():
         assert difference(outputs[i], expected) <= 1e-5
 
 
-def test_attention_flow_is_that_of_the_paper():
+def test_attention_flow_follows_the_paper():
     layer = AttentionFlow()
     question, context = (MASK & (segment == SEGMENTS) for segment in (0, 1))
     layer(X, question, context)

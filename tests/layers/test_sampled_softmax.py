@@ -35,7 +35,7 @@ def test_probabilities_are_log_uniform():
     assert probabilities.sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_given_a_sample():
+def test_the_softmax_is_over_the_sample():
     """Each row is the softmax over its target and the sampled words that differ from it."""
     layer, time = build(4), 3.7
     vectors = rng.normal(size=(3, P)).astype("float32")

@@ -22,7 +22,7 @@ def to_array(x):
     return keras.ops.convert_to_numpy(x)
 
 
-def test_starts_as_the_mean():
+def test_the_mix_starts_as_the_mean():
     np.testing.assert_allclose(to_array(ScalarMix()(layers())), np.mean(layers(), axis=0), rtol=1e-5, atol=1e-6)
 
 

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 INDEX, COUNT = (int(os.environ[f"KERAS_DISTRIBUTION_{name}"]) for name in ("PROCESS_ID", "NUM_PROCESSES"))
-action, folder = sys.argv[1], Path(sys.argv[2])
-own_file = folder / f"{action} {INDEX}"
+action, directory = sys.argv[1], Path(sys.argv[2])
+own_file = directory / f"{action} {INDEX}"
 with own_file.open("a") as file:
     file.write("begun\n")
 
@@ -18,7 +18,7 @@ with own_file.open("a") as file:
 def wait_for_others() -> None:
     """Wait until all processes have begun as often as this one."""
     starts = own_file.read_text()
-    files = [folder / f"{action} {index}" for index in range(COUNT)]
+    files = [directory / f"{action} {index}" for index in range(COUNT)]
     while any(not file.exists() or file.read_text() != starts for file in files):
         time.sleep(0.01)
 
@@ -30,10 +30,10 @@ if action == "finish":
     print(f"{INDEX} of {COUNT} meet at {os.environ['KERAS_DISTRIBUTION_JOB_ADDRESSES']}")
     os.write(1, b"[Gloo] Rank 0 is connected\n")  # JAX's network writes this in C++
     print(f"terminals: {are_terminals}")
-    (folder / f"GPU {INDEX}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
+    (directory / f"GPU {INDEX}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
     print(f"{INDEX} says", file=sys.stderr)
 if action == "die always" or (action in ("die once", "be lost once") and own_file.read_text() == "begun\n"):
-    (folder / f"process {INDEX}").write_text(str(os.getpid()))
+    (directory / f"process {INDEX}").write_text(str(os.getpid()))
     if INDEX == 1:
         os.kill(os.getppid() if action == "be lost once" else os.getpid(), signal.SIGKILL)
     time.sleep(600)  # until the supervisor ends
@@ -50,5 +50,5 @@ if action == "fail together":
 if action == "be stopped":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(100 + INDEX))
-    (folder / f"waiting {INDEX}").write_text(str(os.getpid()))
+    (directory / f"waiting {INDEX}").write_text(str(os.getpid()))
     time.sleep(600)

@@ -105,7 +105,7 @@ def masked_lm(folder: str | Path, epochs: int = 3, at: int = 0, act: str = "", d
         return family.backbone(**{**dataclasses.asdict(family.tiny), **sizes})
 
     backbone = build()
-    if devices:  # weights are split, too
+    if devices:  # weights are also split
         shape = [int(size) for size in devices.split("x")]
         mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), keras.distribution.list_devices())
         layouts = layout_map(backbone, mesh)

@@ -45,7 +45,7 @@ ANOTHER_HAS_ENDED = (
 
 
 def lines(process: Ended) -> list[str]:
-    """Return the lines that a process printed, without those of JAX's network and of TensorFlow."""
+    """Return the lines that a process printed, without log lines of JAX's network and of TensorFlow."""
     logged = re.compile(r"\[Gloo\]|WARNING: All log messages|[IWE]\d{4} ")
     return [line for line in process.output.splitlines() if not logged.match(line)]
 

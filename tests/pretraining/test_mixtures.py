@@ -110,7 +110,7 @@ def test_the_vocabulary_is_learned_from_the_mixture(films):
     ],
 )
 def test_each_text_of_a_mixture_has_scores(films, tmp_path, recipe, metric):
-    """The card has them, too. Other weights are another run."""
+    """The card has them as well. With other weights, the run is another one."""
     scores = pretrain(films, tmp_path / "preset", recipe, verbose=False)
     small, large, total = scores[f"{metric}_films"], scores[f"{metric}_tales"], scores[metric]
     if metric == "perplexity":

@@ -93,7 +93,7 @@ ELMO = Recipe("elmo", tokens=84, vocabulary_size=13, sequence_length=3, batch_si
 
 
 @pytest.mark.slow
-def test_elmo(text, tmp_path, capsys):
+def test_elmo_is_trained_and_continued(text, tmp_path, capsys):
     lines = []
     scores = pretrain(text, tmp_path / "elmo", ELMO, say=lines.append, weights_dtype="float32")
     assert not capsys.readouterr().out  # no progress bar without a terminal

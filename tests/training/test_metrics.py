@@ -64,7 +64,7 @@ def test_pearson_is_reset_and_survives_serialization():
     assert pearson_of((X, Y), metric=metric) == pytest.approx(np.corrcoef(X, Y)[0, 1], abs=1e-6)
 
 
-def test_perplexity():
+def test_perplexity_equals_numpy():
     targets = np.array([[[3, 0], [7, 2]], [[1, 9], [-1, -1]]])
     log_probabilities = np.log(np.linspace(0.1, 0.9, 8)).reshape(2, 2, 2)
     both_directions = np.exp(-log_probabilities[targets >= 0].mean())

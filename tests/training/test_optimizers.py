@@ -117,7 +117,7 @@ FULL_RAMP = [0.025, 0.05, 0.075, 0.1] + [0.1 * n / 9 for n in range(9, 0, -1)] +
         ({"warmup_steps": 4, "total_steps": 13, "elapsed": 3}, FULL_RAMP[3:]),
     ],
 )
-def test_schedule(arguments, expected):
+def test_the_rate_rises_and_decays(arguments, expected):
     np.testing.assert_allclose(rates(*scheduled(**arguments), len(expected)), expected, atol=2e-6)
 
 

@@ -26,13 +26,13 @@ def steps_of(states):
 
 
 @pytest.fixture(params=["path", "url"])
-def folder(request, tmp_path):
+def directory(request, tmp_path):
     """Return a directory that does not exist yet, on the disk or at a URL."""
     return tmp_path / "run" if request.param == "path" else (tmp_path / "run").as_uri()
 
 
-def test_the_last_few_are_kept(folder, tmp_path):
-    states = RunStates(folder, keep=3)
+def test_the_last_few_are_kept(directory, tmp_path):
+    states = RunStates(directory, keep=3)
     assert states.newest() is None
     write(states, 2, 5, 11)
     assert steps_of(states) == [2, 5, 11]
@@ -57,12 +57,12 @@ def empty(file):
 
 @pytest.mark.parametrize("file", ["manifest.json", "position.json", "state.safetensors"])
 @pytest.mark.parametrize("damage", [cut, empty, Path.unlink])
-def test_a_damaged_state_is_skipped(folder, tmp_path, file, damage):
-    states = RunStates(folder)
+def test_a_damaged_state_is_skipped(directory, tmp_path, file, damage):
+    states = RunStates(directory)
     write(states, 2, 5)
     old, new = (tmp_path / "run" / name for name in states.names())
     damage(new / file)
-    message = f"A checkpoint is damaged, and the one before is used: {folder}/step-000000000005"
+    message = f"A checkpoint is damaged, and the one before is used: {directory}/step-000000000005"
     with pytest.warns(UserWarning, match=message):
         assert states.newest().position == {"done": 2}
     damage(old / file)

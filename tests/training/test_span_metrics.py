@@ -73,7 +73,7 @@ def test_rows_of_weight_0_do_not_count():
     assert float(metric.result()) == pytest.approx(correct / actual, abs=1e-6)
 
 
-def test_token_accuracy():
+def test_token_accuracy_equals_numpy():
     metric = TokenAccuracy()
     correct = 0.0
     total = 0.0

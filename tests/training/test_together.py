@@ -90,7 +90,7 @@ def apply_gradients(optimizer, variables, task, x, y):
 
 @pytest.mark.quick_cases("2-turns0")
 @pytest.mark.parametrize(("temperature", "turns"), [(2, [2, 1]), (1, [4, 1]), (math.inf, [1, 1])])
-def test_mixing(tiny, temperature, turns):
+def test_tasks_take_turns_by_temperature(tiny, temperature, turns):
     tasks = build(tiny)
     moods, texts, labels = tasks["moods"]
     tasks["moods"] = (moods, texts * 2, labels * 2)
