@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -159,6 +160,13 @@ def test_names_of_positions_are_ignored(name):
         table.read({"position_embedding_type": "relative_key"}, "x")
 
 
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("checkpoint")
+    save_checkpoint(tiny_backbone(FAMILY), directory / "hf", to="hf")
+    return directory / "hf"
+
+
 def scaled(kind):
     return {**VERSION_5["rope_parameters"], kind: {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0}}
 
@@ -181,8 +189,8 @@ def scaled(kind):
         ({"global_attn_every_n_layers": 0}, "`global_attention_every` must be a positive integer"),
     ],
 )
-def test_unsupported_configurations_are_refused(changes, message, tmp_path):
-    save_checkpoint(tiny_backbone(FAMILY), tmp_path, to="hf")
+def test_unsupported_configurations_are_refused(changes, message, checkpoint, tmp_path):
+    shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
     edit_config(tmp_path, **changes)
     with pytest.raises(PresetError, match=message):
         Backbone.from_preset(tmp_path)
