@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 
 import keras
 import numpy as np
 import pytest
 
 from lmzoo.families.bert import BertConfig
-from lmzoo.models import BertBackbone
+from lmzoo.models import BertBackbone, MaskedLM
+from tests.families.test_parameter_counts import build, count
 from tests.reference.weights import TINY, padded_batch, run, tiny_backbone
 
 
@@ -51,3 +53,12 @@ def test_dropout_acts_in_training_only():
     np.testing.assert_allclose(run(backbone, batch)["pooled_output"], exact, atol=1e-6)
     first, second = (backbone(batch, training=True)["pooled_output"] for _ in range(2))
     assert keras.ops.max(keras.ops.abs(first - second)) > 0.01
+
+
+def test_parameters_counted_by_parts_equal_those_of_a_masked_lm():
+    shape = (3, 35, 53, 5)
+    backbone, masked_lm = count(BertBackbone, 131, shape)
+    model = MaskedLM(build(BertBackbone, 131, *shape))
+    assert model.backbone.count_params() == backbone
+    assert model.count_params() - model.backbone.pooler.count_params() == masked_lm
+    assert sum(math.prod(v.shape) for v in model.trainable_variables) == masked_lm
