@@ -45,8 +45,8 @@ PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)" "$(filter-out $(PART_1) $(PART_2) $
 JAX_TESTS ?= tests/conformance tests/layers tests/files/test_compilation_cache.py tests/families/test_remat.py tests/tasks/test_resuming.py \
 	$(patsubst %,tests/parallel/test_%.py,clusters collectives layouts several_devices) \
 	$(patsubst %,tests/parallel/test_processes.py::test_%,several_processes_compute_what_one_computes \
-	a_process_that_leaves_ends_the_others processes_that_do_not_come_are_not_waited_for numbers_of_processes_that_cannot_be) \
-	tests/parallel/test_training_workers.py::test_what_is_refused \
+	a_process_that_leaves_ends_the_others missing_processes_are_not_waited_for wrong_numbers_of_processes_are_refused) \
+	tests/parallel/test_training_workers.py::test_wrong_options_are_refused \
 	'tests/parallel/test_meshes.py::test_results_equal_those_of_one_device[1x2-token_features]' \
 	tests/tasks/test_shared_models.py \
 	tests/tasks/test_generation.py::test_no_column_is_joined_to_a_matrix \

@@ -1,4 +1,4 @@
-"""Pages are usable by everybody, as far as axe-core can tell, and look as they should on a narrow screen.
+"""Pages have no serious faults that axe-core finds, and look right on a narrow screen.
 
 Needs Chromium, and `LMZOO_AXE`, the path of `axe.min.js` in npm's package axe-core.
 """
@@ -26,37 +26,38 @@ AXE = Path(os.environ.get("LMZOO_AXE", "axe.min.js"))
 
 pytestmark = pytest.mark.skipif(not CHROMIUM or not AXE.is_file(), reason="needs Chromium and axe-core")
 
-# A window of Chromium is at least 500 pixels wide, a frame may be as narrow as a phone: what is wider must scroll.
+# Chromium's window is at least 500 pixels wide, but a frame may be as narrow as a phone: wider content must scroll.
 FRAME = '<!doctype html><body style="margin: 0"><iframe style="width: 390px; height: 844px; border: 0" srcdoc="{}">'
 RUN = """
 for (const details of document.querySelectorAll("details")) details.open = true;
 const button = document.querySelector("button");
 if (button) button.click();
-axe.run().then((found) => {
-  const result = document.createElement("pre");
-  result.id = "found";
-  result.textContent = JSON.stringify({
-    passes: found.passes.map((rule) => rule.id),
-    violations: found.violations.map((rule) => [rule.impact, rule.id, rule.nodes.map((node) => node.html)]),
+axe.run().then((results) => {
+  const output = document.createElement("pre");
+  output.id = "results";
+  output.textContent = JSON.stringify({
+    passes: results.passes.map((rule) => rule.id),
+    violations: results.violations.map((rule) => [rule.impact, rule.id, rule.nodes.map((node) => node.html)]),
     color: getComputedStyle(document.body).backgroundColor,
     lines: document.querySelectorAll("svg line, polyline").length,
     width: innerWidth,
   });
-  parent.document.body.append(result);
+  parent.document.body.append(output);
 });
 """
 
 
 def attention_page(path):
-    tokens, places = ["[CLS]", "a", "quiet", "film"], [(-1, -1), (0, 1), (2, 7), (8, 12)]
+    tokens, offsets = ["[CLS]", "a", "quiet", "film"], [(-1, -1), (0, 1), (2, 7), (8, 12)]
     scores = np.full((2, 2, 4, 4), 0.25)
-    write_attention(path, [Attention(("a quiet film",), tokens, np.array(places), np.array([-1, 0, 0, 0]), scores)])
+    write_attention(path, [Attention(("a quiet film",), tokens, np.array(offsets), np.array([-1, 0, 0, 0]), scores)])
 
 
 def attributions_page(path):
-    places, values = np.array([(0, 1), (2, 7), (8, 12)]), np.array([0.1, 2.0, -1.5])
-    one = Attribution(("a quiet film",), ["a", "quiet", "film"], places, np.zeros(3, "int64"), values, "good", 1.0, 0.0)
-    write_attributions(path, [one])
+    offsets, values = np.array([(0, 1), (2, 7), (8, 12)]), np.array([0.1, 2.0, -1.5])
+    segments = np.zeros(3, "int64")
+    film = Attribution(("a quiet film",), ["a", "quiet", "film"], offsets, segments, values, "good", 1.0, 0.0)
+    write_attributions(path, [film])
 
 
 def report_page(path):
@@ -68,8 +69,8 @@ def report_page(path):
     write_report(path, add_learning_curve(report, {"loss": [2.0, 1.0], "val_loss": [2.5, 2.0]}))
 
 
-def looked_at(write, dark, folder, *options):
-    """What Chromium prints that shows a page in a narrow frame, after axe-core has checked it."""
+def open_page(write, dark, folder, *options):
+    """Return the output of Chromium, which shows a page in a narrow frame after axe-core has checked it."""
     write(folder / "page.html")
     page = (folder / "page.html").read_text("utf-8")
     script = AXE.read_text("utf-8").replace("</script", "<\\/script")
@@ -91,23 +92,23 @@ def looked_at(write, dark, folder, *options):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_picture_shows_what_a_token_attends_to(dark, tmp_path):
-    looked_at(attention_page, dark, tmp_path, f"--screenshot={tmp_path / 'picture.png'}")
+def test_the_page_shows_a_tokens_attention(dark, tmp_path):
+    open_page(attention_page, dark, tmp_path, f"--screenshot={tmp_path / 'picture.png'}")
     picture = (255 * plt.imread(tmp_path / "picture.png")[:, :390, :3]).round()  # (height, 390, 3)
     assert picture[600, 5].tolist() == ([22] * 3 if dark else [255] * 3)
-    colored = np.ptp(picture, axis=2) > 20
-    # The chosen token stands on the left, those it attends to on the right, and lines join them.
-    counts = [int(colored[310:450, columns].sum()) for columns in (slice(0, 130), slice(130, 260), slice(260, 390))]
+    is_colored = np.ptp(picture, axis=2) > 20
+    # The chosen token is on the left, the tokens that it attends to are on the right, and lines connect them.
+    counts = [int(is_colored[310:450, columns].sum()) for columns in (slice(0, 130), slice(130, 260), slice(260, 390))]
     assert min(counts) > 200, counts
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("write", [attention_page, attributions_page, report_page])
 def test_axe_finds_nothing_serious(write, dark, tmp_path):
-    dom = looked_at(write, dark, tmp_path, "--dump-dom")
-    found = json.loads(html.unescape(re.search('<pre id="found">(.*?)</pre>', dom, re.DOTALL)[1]))
-    assert found["width"] == 390
-    assert found["color"] == ("rgb(22, 22, 22)" if dark else "rgb(255, 255, 255)")
-    assert found["lines"] == (0 if write is attributions_page else 4)
-    assert {"color-contrast", "html-has-lang", "document-title"} <= {*found["passes"]}
-    assert [rule for rule in found["violations"] if rule[0] in ("serious", "critical")] == []
+    dom = open_page(write, dark, tmp_path, "--dump-dom")
+    results = json.loads(html.unescape(re.search('<pre id="results">(.*?)</pre>', dom, re.DOTALL)[1]))
+    assert results["width"] == 390
+    assert results["color"] == ("rgb(22, 22, 22)" if dark else "rgb(255, 255, 255)")
+    assert results["lines"] == (0 if write is attributions_page else 4)
+    assert {"color-contrast", "html-has-lang", "document-title"} <= {*results["passes"]}
+    assert [rule for rule in results["violations"] if rule[0] in ("serious", "critical")] == []

@@ -1,4 +1,4 @@
-"""What tokens attend to: numbers first, then the page that shows them."""
+"""Attention scores, their statistics, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import pytest
 
-import lmzoo
 from lmzoo.analysis import Attention, attention, head_statistics, join_words, write_attention
 from lmzoo.families.bert import FAMILY
 from lmzoo.models import Seq2SeqLM, TextClassifier, TextEmbedder
@@ -22,7 +21,7 @@ WITH_ATTENTION = [family for family in families().values() if hasattr(family.bac
 
 @pytest.fixture(scope="module")
 def task():
-    """To look at, not to change."""
+    """Return a task that tests must not change."""
     return tiny_task(TextClassifier, FAMILY)
 
 
@@ -33,61 +32,62 @@ def random_attention(texts, tokens, offsets, segments, seed=3):
 
 @pytest.mark.quick_cases("t5_encoder")
 @pytest.mark.parametrize("family", WITH_ATTENTION, ids=lambda family: family.name)
-def test_scores_are_those_of_the_backbone(family):
-    """Of each text alone, and rows sum to 1."""
+def test_scores_equal_those_of_the_backbone(family):
+    """Each text is read alone, and rows sum to 1."""
     backbone, preprocessor = tiny_backbone(family), tiny_preprocessor(family)
-    found = attention(backbone, TEXTS, batch_size=2, preprocessor=preprocessor)
-    assert len(found) == len(TEXTS)
-    for text, ours in zip(TEXTS, found, strict=True):
+    attentions = attention(backbone, TEXTS, batch_size=2, preprocessor=preprocessor)
+    assert len(attentions) == len(TEXTS)
+    for text, text_attention in zip(TEXTS, attentions, strict=True):
         features = preprocessor([text])
         expected = np.stack([keras.ops.convert_to_numpy(x)[0] for x in backbone.attention_scores(features)])
-        assert ours.scores.shape == expected.shape == (*ours.scores.shape[:2], len(ours.tokens), len(ours.tokens))
-        np.testing.assert_allclose(ours.scores, expected, atol=1e-5)
-        np.testing.assert_allclose(ours.scores.sum(axis=-1), 1, atol=1e-5)
-        ids = [preprocessor.tokenizer.token_to_id(token) for token in ours.tokens]
+        assert text_attention.scores.shape == expected.shape
+        assert expected.shape[2:] == (len(text_attention.tokens), len(text_attention.tokens))
+        np.testing.assert_allclose(text_attention.scores, expected, atol=1e-5)
+        np.testing.assert_allclose(text_attention.scores.sum(axis=-1), 1, atol=1e-5)
+        ids = [preprocessor.tokenizer.token_to_id(token) for token in text_attention.tokens]
         assert ids == features["token_ids"][0].tolist()
-        assert ours.texts == (text,)
+        assert text_attention.texts == (text,)
 
 
-def test_tokens_know_where_they_come_from(task):
-    (found,) = attention(task, [("the film", "was good .")])
-    assert found.tokens == ["[CLS]", "the", "film", "[SEP]", "was", "good", ".", "[SEP]"]
-    assert found.segments.tolist() == [-1, 0, 0, -1, 1, 1, 1, -1]
-    assert [found.texts[s][b:e] for s, (b, e) in zip(found.segments, found.offsets, strict=True) if s >= 0] == [
-        "the", "film", "was", "good", ".",
-    ]  # fmt: skip
-    assert found.offsets[found.segments < 0].tolist() == [[-1, -1]] * 3
+def test_tokens_have_their_places_in_the_texts(task):
+    (pair_attention,) = attention(task, [("the film", "was good .")])
+    assert pair_attention.tokens == ["[CLS]", "the", "film", "[SEP]", "was", "good", ".", "[SEP]"]
+    assert pair_attention.segments.tolist() == [-1, 0, 0, -1, 1, 1, 1, -1]
+    places = zip(pair_attention.segments, pair_attention.offsets, strict=True)
+    tokens = [pair_attention.texts[s][start:end] for s, (start, end) in places if s >= 0]
+    assert tokens == ["the", "film", "was", "good", "."]
+    assert pair_attention.offsets[pair_attention.segments < 0].tolist() == [[-1, -1]] * 3
 
 
-def test_words_pay_the_mean_and_get_the_sum_of_their_tokens():
-    found = random_attention(("unlike it",), ["[CLS]", "un", "##like", "it", "[SEP]"],
+def test_words_pay_the_mean_and_get_the_sum_of_their_tokens_attention():
+    by_tokens = random_attention(("unlike it",), ["[CLS]", "un", "##like", "it", "[SEP]"],
                              [(-1, -1), (0, 2), (2, 6), (7, 9), (-1, -1)], [-1, 0, 0, 0, -1])  # fmt: skip
-    joined = join_words(found)
-    assert joined.tokens == ["[CLS]", "unlike", "it", "[SEP]"]
-    assert joined.offsets.tolist() == [[-1, -1], [0, 6], [7, 9], [-1, -1]]
-    assert joined.segments.tolist() == [-1, 0, 0, -1]
-    np.testing.assert_allclose(joined.scores.sum(axis=-1), 1, atol=1e-6)
-    np.testing.assert_allclose(joined.scores[..., 2, 1], found.scores[..., 3, 1:3].sum(-1), rtol=1e-6)
-    np.testing.assert_allclose(joined.scores[..., 1, 3], found.scores[..., 1:3, 4].mean(-1), rtol=1e-6)
+    by_words = join_words(by_tokens)
+    assert by_words.tokens == ["[CLS]", "unlike", "it", "[SEP]"]
+    assert by_words.offsets.tolist() == [[-1, -1], [0, 6], [7, 9], [-1, -1]]
+    assert by_words.segments.tolist() == [-1, 0, 0, -1]
+    np.testing.assert_allclose(by_words.scores.sum(axis=-1), 1, atol=1e-6)
+    np.testing.assert_allclose(by_words.scores[..., 2, 1], by_tokens.scores[..., 3, 1:3].sum(-1), rtol=1e-6)
+    np.testing.assert_allclose(by_words.scores[..., 1, 3], by_tokens.scores[..., 1:3, 4].mean(-1), rtol=1e-6)
 
 
 def test_statistics_are_means_over_all_tokens():
     first = random_attention(("a b",), ["[CLS]", "a", "b"], [(-1, -1), (0, 1), (2, 3)], [-1, 0, 0])
     second = random_attention(("c",), ["[CLS]", "c"], [(-1, -1), (0, 1)], [-1, 0], seed=5)
-    found = head_statistics([first, second])
+    statistics = head_statistics([first, second])
     rows = [(text.scores[1, 2, i], i, text.segments) for text in (first, second) for i in range(len(text.tokens))]
     distance = [sum(p * abs(i - j) for j, p in enumerate(row)) for row, i, _ in rows]
     entropy = [-sum(p * np.log(p) for p in row) for row, _, _ in rows]
     special = [row[segments < 0].sum() for row, _, segments in rows]
-    assert np.array_equal(head_statistics([first, second], special="[CLS]").special, found.special)
+    assert np.array_equal(head_statistics([first, second], special="[CLS]").special, statistics.special)
     with pytest.raises(ValueError, match=r"`special` must be one of \[CLS\], got 'a'"):
         head_statistics([first, second], special="a")
-    for ours, expected in zip(found, (distance, entropy, special), strict=True):
-        assert ours.shape == (2, 3)
-        assert ours[1, 2] == pytest.approx(np.mean(expected))
+    for actual, expected in zip(statistics, (distance, entropy, special), strict=True):
+        assert actual.shape == (2, 3)
+        assert actual[1, 2] == pytest.approx(np.mean(expected))
 
 
-def test_what_cannot_be_looked_at(task, tmp_path):
+def test_wrong_models_texts_and_pages_are_refused(task, tmp_path):
     with pytest.raises(TypeError, match="ElmoBackbone has no attention"):
         attention(tiny_task(TextEmbedder, families()["elmo"]), TEXTS)
     with pytest.raises(ValueError, match="without a preprocessor cannot read texts: pass `preprocessor`"):
@@ -113,12 +113,12 @@ def test_what_cannot_be_looked_at(task, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_page_holds_the_scores_and_hostile_text_is_text(tmp_path):
+def test_the_page_holds_the_scores_and_escapes_hostile_text(tmp_path):
     hostile = '</script><script>alert("1")</script><!--'
-    found = random_attention(
+    hostile_attention = random_attention(
         (hostile + " it",), [hostile, "TITLE", "\u2028DATA"], [(0, 40), (41, 43), (41, 43)], [0, 0, 0]
     )
-    write_attention(tmp_path / "page.html", [found], title="<b>DATA & more")
+    write_attention(tmp_path / "page.html", [hostile_attention], title="<b>DATA & more")
     text = (tmp_path / "page.html").read_text("utf-8")
     page = Page(text)
     assert page.texts["title"].strip() == "<b>DATA & more"
@@ -126,15 +126,12 @@ def test_the_page_holds_the_scores_and_hostile_text_is_text(tmp_path):
     assert "b" not in page.tags
     assert page.addresses == []
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
-    (shown,) = json.loads(page.texts["data"])
-    tokens, words = shown["views"]
-    assert shown["name"] == hostile + " it"
-    assert tokens["tokens"] == found.tokens
+    (data,) = json.loads(page.texts["data"])
+    tokens, words = data["views"]
+    assert data["name"] == hostile + " it"
+    assert tokens["tokens"] == hostile_attention.tokens
     assert (tokens["layers"], tokens["heads"], tokens["length"]) == (2, 3, 3)
     values = [int(tokens["scores"][i : i + 2]) for i in range(0, len(tokens["scores"]), 2)]
-    np.testing.assert_allclose(np.reshape(values, found.scores.shape) / 99, found.scores, atol=0.006)
+    expected = hostile_attention.scores
+    np.testing.assert_allclose(np.reshape(values, expected.shape) / 99, expected, atol=0.006)
     assert words["length"] <= 3
-
-
-def test_it_is_at_hand():
-    assert lmzoo.analysis.attention is attention

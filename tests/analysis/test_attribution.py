@@ -1,4 +1,4 @@
-"""What contributes to an answer."""
+"""Attribution of predictions to tokens and words."""
 
 from __future__ import annotations
 
@@ -18,40 +18,39 @@ from lmzoo.testing import randomize, tiny_task
 PAIRS = [("the film", "was good ."), ("a", "the plot was dull")]
 
 
-def get_task_class(kind, family):
-    task = tiny_task(kind, family)
+def make_task(task_class, family):
+    task = tiny_task(task_class, family)
     randomize(task)
     return task
 
 
-# The classifier of DistilBERT has a kink.
+# The classifier of DistilBERT has a kink, its ReLU.
 @pytest.mark.quick_cases("bert")
 @pytest.mark.parametrize("family", [FAMILY, ALBERT, GPT2, DISTILBERT], ids=lambda family: family.name)
-def test_contributions_add_up(family):
-    """To one per cent of the difference."""
-    task = get_task_class(TextClassifier, family)
+def test_attributions_add_up_to_the_score(family):
+    """Within one percent of the difference."""
+    task = make_task(TextClassifier, family)
     logits = task.predict(PAIRS, verbose=0)
-    for found, row in zip(integrated_gradients(task, PAIRS), logits, strict=True):
-        assert found.target == task.class_names[row.argmax()]
-        assert found.score == pytest.approx(row.max(), abs=1e-5)
-        assert found.values.sum() == pytest.approx(found.score - found.baseline, rel=0.01, abs=1e-4)
-        assert found.values.shape == (len(found.tokens),)
-    (one, _) = integrated_gradients(task, PAIRS, target=2)
-    assert (one.target, one.score) == (task.class_names[2], pytest.approx(logits[0, 2], abs=1e-5))
+    for explained, row in zip(integrated_gradients(task, PAIRS), logits, strict=True):
+        assert explained.target == task.class_names[row.argmax()]
+        assert explained.score == pytest.approx(row.max(), abs=1e-5)
+        assert explained.values.sum() == pytest.approx(explained.score - explained.baseline, rel=0.01, abs=1e-4)
+        assert explained.values.shape == (len(explained.tokens),)
+    (explained, _) = integrated_gradients(task, PAIRS, target=2)
+    assert (explained.target, explained.score) == (task.class_names[2], pytest.approx(logits[0, 2], abs=1e-5))
 
 
 @pytest.mark.slow
-def test_points_on_the_way(monkeypatch):
-    """With too few, there is a warning."""
-    task, texts = get_task_class(TextRegressor, FAMILY), ["the film was good"]
-    (found,) = integrated_gradients(task, texts)
-    assert found.target == "score"
-    assert abs(found.values.sum() - (found.score - found.baseline)) < 1e-4
-    special = found.segments < 0
-    assert np.abs(found.values[special]).max() < 1e-6  # they are the same in the baseline
-    assert np.abs(found.values[~special]).min() > 1e-6
-    (few,) = integrated_gradients(task, texts, steps=2)  # in eight parts, if need be
-    np.testing.assert_allclose(few.values, found.values, atol=0.02 * np.abs(found.values).max())
+def test_too_few_steps_are_warned_of(monkeypatch):
+    task, texts = make_task(TextRegressor, FAMILY), ["the film was good"]
+    (exact,) = integrated_gradients(task, texts)
+    assert exact.target == "score"
+    assert abs(exact.values.sum() - (exact.score - exact.baseline)) < 1e-4
+    is_special = exact.segments < 0
+    assert np.abs(exact.values[is_special]).max() < 1e-6  # special tokens are the same in the baseline
+    assert np.abs(exact.values[~is_special]).min() > 1e-6
+    (coarse,) = integrated_gradients(task, texts, steps=2)  # up to eight times as many, if needed
+    np.testing.assert_allclose(coarse.values, exact.values, atol=0.02 * np.abs(exact.values).max())
     monkeypatch.setattr(attribution, "_PART_COUNTS", (1,))
     with pytest.warns(UserWarning, match=r"text 0 do not add up to its score, by [\d.e-]+: raise `steps`"):
         integrated_gradients(task, texts, steps=1)
@@ -59,24 +58,24 @@ def test_points_on_the_way(monkeypatch):
 
 @pytest.mark.slow
 def test_words_are_left_out():
-    task = get_task_class(TextClassifier, FAMILY)
+    task = make_task(TextClassifier, FAMILY)
     (first, second) = leave_out(task, PAIRS, target="B-PER")
     assert first.tokens == ["the", "film", "was", "good", "."]
     assert first.segments.tolist() == [0, 0, 1, 1, 1]
     assert [first.texts[s][b:e] for s, (b, e) in zip(first.segments, first.offsets, strict=True)] == first.tokens
-    whole = task.predict([PAIRS[0]], verbose=0)[0, 1]
-    without = task.predict([("the film", "was .")], verbose=0)[0, 1]
-    assert first.values[3] == pytest.approx(whole - without, abs=1e-5)
+    full_score = task.predict([PAIRS[0]], verbose=0)[0, 1]
+    shorter_score = task.predict([("the film", "was .")], verbose=0)[0, 1]
+    assert first.values[3] == pytest.approx(full_score - shorter_score, abs=1e-5)
     assert first.baseline is None
     assert len(second.tokens) == 5
-    (found,) = leave_out(get_task_class(TextRegressor, ELMO), ["a film"])
-    assert found.tokens == ["a", "film"]
+    (elmo_words,) = leave_out(make_task(TextRegressor, ELMO), ["a film"])
+    assert elmo_words.tokens == ["a", "film"]
     (empty,) = leave_out(task, [""])
     assert empty.values.shape == (0,)
 
 
 @pytest.mark.parametrize(
-    ("text", "word", "left"),
+    ("text", "word", "expected"),
     [
         ("a dull film", "a", "dull film"),
         ("a dull film", "dull", "a film"),
@@ -88,56 +87,56 @@ def test_words_are_left_out():
         ("film", "film", ""),
     ],
 )
-def test_a_space_goes_with_its_word(text, word, left):
-    """Unless that joins two words."""
-    assert [_remove_word((text,), part) for part in _words((text,)) if part[1] == word] == [(left,)]
+def test_a_word_is_removed_with_its_space(text, word, expected):
+    """Except where that would join two words."""
+    assert [_remove_word((text,), part) for part in _words((text,)) if part[1] == word] == [(expected,)]
 
 
 @pytest.mark.slow
-def test_lists_of_words_are_texts():
-    """For families that take them, as a string of the same words."""
-    task, words, text = get_task_class(TextClassifier, ELMO), ["a", "good", "film"], "a good film"
+def test_lists_of_words_equal_their_text():
+    """Some families take lists of words."""
+    task, words, text = make_task(TextClassifier, ELMO), ["a", "good", "film"], "a good film"
     for count in (2, 3):
-        of_words, of_text = leave_out(task, [words[:count], text[: [6, 11][count - 2]]])
-        assert (of_words.texts, of_words.tokens) == (of_text.texts, words[:count])
-        np.testing.assert_array_equal(of_words.offsets, of_text.offsets)
-        np.testing.assert_allclose(of_words.values, of_text.values, atol=1e-6)
-    (of_words,), (of_text,) = leave_out(task, [(words, words)]), leave_out(task, [(text, text)])
-    np.testing.assert_allclose(of_words.values, of_text.values, atol=1e-6)
-    answerer, words = get_task_class(QuestionAnswerer, ELMO), ["the", "plot", "was", "never", "dull"]
-    (of_words,) = leave_out(answerer, [(words[:2], words)])
-    (of_text,) = leave_out(answerer, [("the plot", "the plot was never dull")])
-    assert (of_words.texts, of_words.target, of_words.tokens) == (of_text.texts, of_text.target, of_text.tokens)
-    np.testing.assert_allclose(of_words.values, of_text.values, atol=1e-6)
+        from_words, from_text = leave_out(task, [words[:count], text[: [6, 11][count - 2]]])
+        assert (from_words.texts, from_words.tokens) == (from_text.texts, words[:count])
+        np.testing.assert_array_equal(from_words.offsets, from_text.offsets)
+        np.testing.assert_allclose(from_words.values, from_text.values, atol=1e-6)
+    (from_words,), (from_text,) = leave_out(task, [(words, words)]), leave_out(task, [(text, text)])
+    np.testing.assert_allclose(from_words.values, from_text.values, atol=1e-6)
+    answerer, words = make_task(QuestionAnswerer, ELMO), ["the", "plot", "was", "never", "dull"]
+    (from_words,) = leave_out(answerer, [(words[:2], words)])
+    (from_text,) = leave_out(answerer, [("the plot", "the plot was never dull")])
+    for name in ("texts", "target", "tokens"):
+        assert getattr(from_words, name) == getattr(from_text, name)
+    np.testing.assert_allclose(from_words.values, from_text.values, atol=1e-6)
 
 
-def completes(found):
-    """Whether contributions add up, to one per cent."""
-    assert np.abs(found.values).max() > 1e-4
-    assert found.values.sum() == pytest.approx(found.score - found.baseline, rel=0.01, abs=1e-4)
-    return True
+def check_sum(explained):
+    """Check that attributions add up to the difference of the scores, within one percent."""
+    assert np.abs(explained.values).max() > 1e-4
+    assert explained.values.sum() == pytest.approx(explained.score - explained.baseline, rel=0.01, abs=1e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [FAMILY, GPT2], ids=lambda family: family.name)
-def test_a_label_of_a_word(family):
-    """The score is the logit at the word's first token, and every other word is left out in turn."""
-    task, words = get_task_class(TokenClassifier, family), ["the", "filmgood", "was", "good"]
+def test_the_label_of_a_word_is_explained(family):
+    """The score is the logit at the word's first token; other words are left out one by one."""
+    task, words = make_task(TokenClassifier, family), ["the", "filmgood", "was", "good"]
     encoded = task.encode_inputs([words])
     logits = task.predict(encoded, verbose=0)[0, encoded.first[2]]
-    (found,) = integrated_gradients(task, [words], word="was")
-    assert completes(found)
-    assert (found.texts, found.target) == (("the filmgood was good",), task.class_names[logits.argmax()])
-    assert found.score == pytest.approx(logits.max(), abs=1e-5)
-    pieces = [found.texts[0][start:end] for start, end in found.offsets[found.segments == 0]]
+    (explained,) = integrated_gradients(task, [words], word="was")
+    check_sum(explained)
+    assert (explained.texts, explained.target) == (("the filmgood was good",), task.class_names[logits.argmax()])
+    assert explained.score == pytest.approx(logits.max(), abs=1e-5)
+    pieces = [explained.texts[0][start:end] for start, end in explained.offsets[explained.segments == 0]]
     assert "".join(pieces).replace(" ", "") == "thefilmgoodwasgood"
-    assert "was" in found.tokens[encoded.first[2]]
-    (left,) = leave_out(task, [words], word=2, target=1)
-    assert left.tokens == ["the", "filmgood", "good"]
-    assert [left.texts[0][b:e] for b, e in left.offsets] == left.tokens
+    assert "was" in explained.tokens[encoded.first[2]]
+    (by_words,) = leave_out(task, [words], word=2, target=1)
+    assert by_words.tokens == ["the", "filmgood", "good"]
+    assert [by_words.texts[0][b:e] for b, e in by_words.offsets] == by_words.tokens
     shorter = task.encode_inputs([["the", "was", "good"]])
-    without = task.predict(shorter, verbose=0)[0, shorter.first[1], 1]
-    assert left.values[1] == pytest.approx(logits[1] - without, abs=1e-5)
+    shorter_logit = task.predict(shorter, verbose=0)[0, shorter.first[1], 1]
+    assert by_words.values[1] == pytest.approx(logits[1] - shorter_logit, abs=1e-5)
 
 
 def answer_of(context, text):
@@ -147,70 +146,68 @@ def answer_of(context, text):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("null", [False, True], ids=["answer", "no answer"])
-def test_an_answer_to_a_question(null, monkeypatch):
+def test_the_answer_to_a_question_is_explained(null, monkeypatch):
     """The score is the sum of the logits of its start and end, in the best of several windows."""
-    task = get_task_class(QuestionAnswerer, FAMILY)
+    task = make_task(QuestionAnswerer, FAMILY)
     task.doc_stride, task.null_score_threshold = 3, -1e9 if null else None
     task.preprocessor.sequence_length = 16
     pairs = [("the film was", "the film was good . " * 3), ("the plot", "a plot was dull")]
-    if not null:  # a window that does not hold it has a higher score
+    if not null:  # a window without the answer has a higher score
         monkeypatch.setattr(task, "answer", lambda pairs, **_: [answer_of(context, ".") for _, context in pairs])
         pairs[1] = ("the plot", "a good plot .")
     answers, encoded = task.answer(pairs), task.encode_inputs(pairs)
     logits = task.predict(encoded, verbose=0)
     assert len(encoded) > 2
-    both = integrated_gradients(task, pairs)
-    for i, (found, answer) in enumerate(zip(both, answers, strict=True)):
-        assert completes(found)
-        assert (found.target, null) == (answer["text"], answer["text"] == "")
-        windows, alone = encoded.of_example(i)
-        ends = alone.positions(np.array([[answer["start"], answer["end"]]]))
+    all_explained = integrated_gradients(task, pairs)
+    for i, (explained, answer) in enumerate(zip(all_explained, answers, strict=True)):
+        check_sum(explained)
+        assert (explained.target, null) == (answer["text"], answer["text"] == "")
+        windows, windows_of_text = encoded.of_example(i)
+        ends = windows_of_text.positions(np.array([[answer["start"], answer["end"]]]))
         sums = [logits[w, start, 0] + logits[w, end, 1] for w, (start, end) in zip(windows, ends, strict=True)]
-        held = [x for x, (start, _) in zip(sums, ends, strict=True) if start or null]
-        assert found.score == pytest.approx(min(held) if null else max(held), abs=1e-4)
-        assert [found.texts[s][b:e] for s, (b, e) in zip(found.segments, found.offsets, strict=True) if s >= 0] == [
-            token for token, s in zip(found.tokens, found.segments, strict=True) if s >= 0
-        ]
+        window_scores = [x for x, (start, _) in zip(sums, ends, strict=True) if start or null]
+        assert explained.score == pytest.approx(min(window_scores) if null else max(window_scores), abs=1e-4)
+        for token, s, (start, end) in zip(explained.tokens, explained.segments, explained.offsets, strict=True):
+            assert s < 0 or explained.texts[s][start:end] == token
     parts = [integrated_gradients(task, pairs[1:], target=target)[0] for target in ("start", "end")]
-    np.testing.assert_allclose(parts[0].values + parts[1].values, both[1].values, atol=1e-4)
-    _, left = leave_out(task, pairs)
-    assert left.score == pytest.approx(both[1].score, abs=1e-5)
+    np.testing.assert_allclose(parts[0].values + parts[1].values, all_explained[1].values, atol=1e-4)
+    _, by_words = leave_out(task, pairs)
+    assert by_words.score == pytest.approx(all_explained[1].score, abs=1e-5)
     (answer,), shorter = answers[1:], [("plot", pairs[1][1])]
-    fewer = task.encode_inputs(shorter)
-    ((start, end),) = fewer.positions(np.array([[answer["start"], answer["end"]]]))
-    (row,) = task.predict(fewer, verbose=0)
-    assert left.values[0] == pytest.approx(left.score - row[start, 0] - row[end, 1], abs=1e-5)
+    shorter_windows = task.encode_inputs(shorter)
+    ((start, end),) = shorter_windows.positions(np.array([[answer["start"], answer["end"]]]))
+    (row,) = task.predict(shorter_windows, verbose=0)
+    assert by_words.values[0] == pytest.approx(by_words.score - row[start, 0] - row[end, 1], abs=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("context", "text"), [("a plot was dull and bad", "was dull"), ("the plot a film", "a")])
-def test_words_before_an_answer_move_it(context, text, monkeypatch):
-    task = get_task_class(QuestionAnswerer, FAMILY)
+def test_leaving_out_a_word_moves_the_answer(context, text, monkeypatch):
+    task = make_task(QuestionAnswerer, FAMILY)
     pairs = [("the plot", context)]
     monkeypatch.setattr(task, "answer", lambda pairs, **_: [answer_of(pairs[0][1], text)])
-    (answer,), (found,) = task.answer(pairs), leave_out(task, pairs)
-    rest = context[: answer["start"]].split() + context[answer["end"] :].split()
-    assert found.tokens == ["the", "plot", *rest]
-    for k, (segment, (start, end)) in enumerate(zip(found.segments, found.offsets, strict=True)):
+    (answer,), (by_words,) = task.answer(pairs), leave_out(task, pairs)
+    words_outside = context[: answer["start"]].split() + context[answer["end"] :].split()
+    assert by_words.tokens == ["the", "plot", *words_outside]
+    for k, (segment, (start, end)) in enumerate(zip(by_words.segments, by_words.offsets, strict=True)):
         if segment:
             shift = (end + 1 - start) * (end <= answer["start"])
-            left = " ".join(word for word in context.split() if word != found.tokens[k])
-            encoded = task.encode_inputs([("the plot", left)])
+            shorter = " ".join(word for word in context.split() if word != by_words.tokens[k])
+            encoded = task.encode_inputs([("the plot", shorter)])
             ((first, last),) = encoded.positions(np.array([[answer["start"] - shift, answer["end"] - shift]]))
             (row,) = task.predict(encoded, verbose=0)
             expected = row[first, 0] + row[last, 1]
-            assert found.values[k] == pytest.approx(found.score - expected, abs=1e-5)
+            assert by_words.values[k] == pytest.approx(by_words.score - expected, abs=1e-5)
 
 
 @pytest.mark.slow
-def test_errors():
+def test_wrong_tasks_targets_and_words_are_refused():
     task = tiny_task(TextClassifier, FAMILY)
     for function in (integrated_gradients, leave_out):
         with pytest.raises(TypeError, match="of a TextClassifier, TextRegressor, Token"):
             function(tiny_task(TextEmbedder, FAMILY), ["a"])
-        with pytest.raises(
-            ValueError, match="`target` must be one of the classes O, B-PER, I-PER, or its number, got 'good'"
-        ):
+        message = "`target` must be one of the classes O, B-PER, I-PER, or its number, got 'good'"
+        with pytest.raises(ValueError, match=message):
             function(task, ["a"], target="good")
         with pytest.raises(ValueError, match="text"):
             function(task, [])

@@ -1,4 +1,4 @@
-"""How layers differ, against formulas written another way."""
+"""Differences between layers, against formulas in another form."""
 
 from __future__ import annotations
 
@@ -25,70 +25,69 @@ RNG = np.random.default_rng(1933)
 
 @pytest.fixture(scope="module", params=[FAMILY, ALBERT, ELMO], ids=lambda family: family.name)
 def task(request):
-    """To look at, not to change."""
+    """Return a task that tests must not change."""
     return tiny_task(TextEmbedder, request.param)
 
 
 @pytest.fixture(scope="module")
 def bert():
-    """To look at, not to change."""
+    """Return a task that tests must not change."""
     return tiny_task(TextEmbedder, FAMILY)
 
 
 @pytest.mark.slow
-def test_states_are_those_of_each_text_alone(task):
-    read, states = hidden_states(task, TEXTS, batch_size=3)
-    for text, ours, values in zip(TEXTS, read, states, strict=True):
+def test_states_equal_those_of_each_text_alone(task):
+    encoded, states = hidden_states(task, TEXTS, batch_size=3)
+    for text, tokenized, values in zip(TEXTS, encoded, states, strict=True):
         expected = task.backbone(task.preprocessor([text]))["hidden_states"]
         np.testing.assert_allclose(values, np.stack([np.asarray(x)[0] for x in expected]), atol=1e-5)
-        assert len(ours.tokens) == values.shape[1]
+        assert len(tokenized.tokens) == values.shape[1]
 
 
 @pytest.mark.slow
-def test_a_cleared_session_changes_nothing():
-    """Keras names operations again from the start then, and those of one model must differ."""
+def test_clearing_the_session_changes_nothing():
+    """Keras then numbers operations anew, but operations of one model need different names."""
     model = tiny_task(TextEmbedder, ALBERT)
     expected = hidden_states(model, TEXTS)[1]
     keras.backend.clear_session()
     np.testing.assert_array_equal(hidden_states(model, TEXTS)[1][0], expected[0])
 
 
-def test_means_leave_special_tokens_out(bert):
-    read, states = hidden_states(bert, TEXTS)
-    np.testing.assert_allclose(text_means(read, states)[0], states[0][:, 1:-1].mean(axis=1), rtol=1e-5)
+def test_means_omit_special_tokens(bert):
+    encoded, states = hidden_states(bert, TEXTS)
+    np.testing.assert_allclose(text_means(encoded, states)[0], states[0][:, 1:-1].mean(axis=1), rtol=1e-5)
     (empty,) = text_means(*hidden_states(bert, [""]))
     assert np.isfinite(empty).all()
 
 
 @pytest.mark.quick_cases("bert")
-def test_distances_and_angles(task):
+def test_distances_and_angles_equal_numpy(task):
     _, states = hidden_states(task, TEXTS)
     vectors = [np.concatenate([values[layer] for values in states]) for layer in range(len(states[0]))]
-    found = layer_changes(task, TEXTS)
+    changes = layer_changes(task, TEXTS)
     for layer, (x, y) in enumerate(itertools.pairwise(vectors)):
-        assert found.distance[layer] == pytest.approx(
-            np.mean([np.linalg.norm(b - a) for a, b in zip(x, y, strict=True)])
-        )
-        angles = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(x, y, strict=True)]
-        assert found.degrees[layer] == pytest.approx(np.degrees(np.arccos(angles)).mean(), rel=1e-4)
+        distances = [np.linalg.norm(b - a) for a, b in zip(x, y, strict=True)]
+        assert changes.distance[layer] == pytest.approx(np.mean(distances))
+        cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(x, y, strict=True)]
+        assert changes.degrees[layer] == pytest.approx(np.degrees(np.arccos(cosines)).mean(), rel=1e-4)
 
 
 @pytest.mark.slow
-def test_random_pairs_of_different_tokens(bert):
+def test_anisotropy_is_the_mean_cosine_of_token_pairs(bert):
     _read, states = hidden_states(bert, TEXTS)
     tokens = np.concatenate([values[2, 1:-1] for values in states])
     unit = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)
     cosines = (unit @ unit.T)[~np.eye(len(unit), dtype=bool)]
-    found = anisotropy(bert, TEXTS)
-    assert found.shape == (len(states[0]),)
-    assert found[2] == pytest.approx(cosines.mean(), abs=0.04 * float(cosines.std()))  # of 10,000 pairs
-    assert anisotropy(bert, TEXTS, seed=5)[2] != found[2]
+    by_layer = anisotropy(bert, TEXTS)
+    assert by_layer.shape == (len(states[0]),)
+    assert by_layer[2] == pytest.approx(cosines.mean(), abs=0.04 * float(cosines.std()))  # it samples 10,000 pairs
+    assert anisotropy(bert, TEXTS, seed=5)[2] != by_layer[2]
     with pytest.raises(ValueError, match="at least two tokens"):
         anisotropy(bert, ["a"])
 
 
-def test_cka_is_that_of_gram_matrices():
-    """Kornblith et al. (2019), equation 3, with the kernels of linear products."""
+def test_cka_equals_the_formula_with_gram_matrices():
+    """Kornblith et al. (2019), equation 3, with linear kernels."""
     x, y = RNG.normal(size=(13, 5)), RNG.normal(size=(13, 7))
     center = np.eye(13) - 1 / 13
 
@@ -106,22 +105,22 @@ def test_cka_is_that_of_gram_matrices():
 
 
 @pytest.mark.slow
-def test_similarity_of_layers_and_models(bert):
-    other = tiny_task(TextEmbedder, ALBERT)
-    own, both = layer_similarity(bert, TEXTS), layer_similarity(bert, iter(TEXTS), other)
-    np.testing.assert_allclose(np.diag(own), 1)
-    np.testing.assert_allclose(own, own.T)
-    assert both.shape == (len(own), len(other.backbone.output["hidden_states"]))
-    x, y = (text_means(*hidden_states(m, TEXTS)) for m in (bert, other))
-    assert both[1, 2] == pytest.approx(linear_cka(x[:, 1], y[:, 2]))
+def test_similarity_compares_layers_and_models(bert):
+    second_model = tiny_task(TextEmbedder, ALBERT)
+    within, between = layer_similarity(bert, TEXTS), layer_similarity(bert, iter(TEXTS), second_model)
+    np.testing.assert_allclose(np.diag(within), 1)
+    np.testing.assert_allclose(within, within.T)
+    assert between.shape == (len(within), len(second_model.backbone.output["hidden_states"]))
+    x, y = (text_means(*hidden_states(m, TEXTS)) for m in (bert, second_model))
+    assert between[1, 2] == pytest.approx(linear_cka(x[:, 1], y[:, 2]))
     with pytest.raises(ValueError, match="at least two texts"):
         layer_similarity(bert, TEXTS[:1])
 
 
-def test_probes(bert):
+def test_probes_equal_scikit_learn(bert):
     texts = [f"the {word} was {word}" for word in ("film", "plot", "good", "dull")] * 5
     labels = ["x", "y", "y", "x"] * 5
-    found = probe(bert, texts, labels, folds=5)
+    results = probe(bert, texts, labels, folds=5)
     x = text_means(*hidden_states(bert, texts))[:, 1]
     parts = StratifiedKFold(5, shuffle=True, random_state=0)
     accuracies = []
@@ -129,9 +128,9 @@ def test_probes(bert):
         scaler = StandardScaler().fit(x[train])
         model = LogisticRegression(max_iter=1000).fit(scaler.transform(x[train]), np.array(labels)[train])
         accuracies.append(model.score(scaler.transform(x[test]), np.array(labels)[test]))
-    assert found.accuracy[1] == pytest.approx(np.mean(accuracies))
-    assert found.deviation[1] == pytest.approx(np.std(accuracies))
-    assert found.accuracy.shape == (len(bert.backbone.output["hidden_states"]),)
+    assert results.accuracy[1] == pytest.approx(np.mean(accuracies))
+    assert results.deviation[1] == pytest.approx(np.std(accuracies))
+    assert results.accuracy.shape == (len(bert.backbone.output["hidden_states"]),)
     with pytest.raises(ValueError, match="one label for each text: got 19 for 20"):
         probe(bert, texts, labels[1:])
     with pytest.raises(ValueError, match=r"at least two classes with 5 examples each, got \{'x': 20\}"):
@@ -143,13 +142,13 @@ def test_probes(bert):
 @pytest.mark.slow
 def test_a_backbone_needs_a_preprocessor(bert):
     preprocessor = tiny_preprocessor(FAMILY)
-    ours = layer_changes(bert.backbone, TEXTS, preprocessor=preprocessor)
-    np.testing.assert_allclose(ours.distance, layer_changes(bert, TEXTS).distance, rtol=1e-5)
+    changes = layer_changes(bert.backbone, TEXTS, preprocessor=preprocessor)
+    np.testing.assert_allclose(changes.distance, layer_changes(bert, TEXTS).distance, rtol=1e-5)
     with pytest.raises(ValueError, match="pass `preprocessor`"):
         layer_changes(bert.backbone, TEXTS)
 
 
-def test_errors(bert):
+def test_wrong_arguments_are_refused(bert):
     for wrong in (0, -1, 1.5):
         with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
             hidden_states(bert, TEXTS, batch_size=wrong)

@@ -1,4 +1,4 @@
-"""Reports as pages."""
+"""Reports as pages, and their tables of errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.analysis.html_page import Page
 HOSTILE = '</td></table><script>alert("1")</script><!-- TITLE BODY'
 
 
-def test_the_page_holds_the_tables_and_hostile_text_is_text(tmp_path):
+def test_the_page_holds_the_tables_and_escapes_hostile_text(tmp_path):
     judged = Judged.of_classes(["a", "a", HOSTILE], ["a", HOSTILE, "a"], [0.5, 0.9, 0.8])
     report = add_errors(Report({"accuracy": 1 / 3}, judged=judged), ["fine", HOSTILE, "long " * 1000])
     report = add_learning_curve(report, {"loss": [2.0, float("nan")], "val_loss": [3.0, 2.0], HOSTILE: [1, 1]})
@@ -36,7 +36,7 @@ def test_the_page_holds_the_tables_and_hostile_text_is_text(tmp_path):
     assert "3 more rows are not shown." in text
     assert page.tags.count("svg") == 3  # loss, the other metric, calibration
     assert page.tags.count("polyline") == 5
-    assert page.tags.count("circle") == 6  # of the points that are numbers; the diagonal has none
+    assert page.tags.count("circle") == 6  # finite points have one; the diagonal has none
 
 
 def test_a_table_without_rows_says_so(tmp_path):
@@ -45,13 +45,8 @@ def test_a_table_without_rows_says_so(tmp_path):
     assert "<h2>Worst</h2>\n<p>None.</p>" in (tmp_path / "page.html").read_text("utf-8")
 
 
-# One of each kind in `make test`.
-KINDS = [
-    TextClassifier, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (TokenClassifier, QuestionAnswerer)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.quick_cases("TextClassifier")
+@pytest.mark.parametrize("kind", [TextClassifier, TokenClassifier, QuestionAnswerer])
 def test_tasks_report_their_errors(kind, eager, tmp_path):
     task = tiny_task(kind, FAMILY)
     x, y = tiny_examples(task, 7)
@@ -59,10 +54,9 @@ def test_tasks_report_their_errors(kind, eager, tmp_path):
     report = evaluation.report(task, x, y, verbose=0, columns=columns, history={"loss": [1.0]})
     assert report.tables.keys() >= {"calibration", "worst", "by length", "by half", "learning curve"}
     assert sum(row[1] for row in report.tables["by half"][1]) == len(report.judged.error)
-    right = sum(row[1] * row[2] for row in report.tables["by half"][1]) / len(report.judged.error)
-    assert right == pytest.approx(
-        report.scores["exact_match"] / 100 if kind is QuestionAnswerer else report.scores["accuracy"]
-    )
+    accuracy = sum(row[1] * row[2] for row in report.tables["by half"][1]) / len(report.judged.error)
+    expected = report.scores["exact_match"] / 100 if kind is QuestionAnswerer else report.scores["accuracy"]
+    assert accuracy == pytest.approx(expected)
     texts = [" / ".join(text) if isinstance(text, tuple) else text for text in x]
     for example, label, predicted, _, text in report.tables["worst"][1]:
         assert text.replace("[", "").replace("]", "") == texts[example]
@@ -70,7 +64,7 @@ def test_tasks_report_their_errors(kind, eager, tmp_path):
     write_report(tmp_path / "page.html", report)
 
 
-def test_columns_of_tables_and_errors(eager):
+def test_columns_group_the_scores_and_wrong_ones_are_refused(eager):
     task = tiny_task(TextRegressor, FAMILY)
     x, y = tiny_examples(task, 7)
     report = task.report(x, y, verbose=0, columns={"source": list("aabbbbc")})

@@ -1,4 +1,4 @@
-"""Vectors as points, and how ELMo's layers are mixed."""
+"""Vectors as points, and the weights of ELMo's layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lmzoo.testing import tiny_backbone, tiny_task
 
 def points_of(figure):
     (axes,) = figure.axes
-    return axes, {found.get_label(): np.asarray(found.get_offsets()) for found in axes.collections}
+    return axes, {collection.get_label(): np.asarray(collection.get_offsets()) for collection in axes.collections}
 
 
 def test_points_are_the_principal_components(tmp_path):
@@ -30,13 +30,13 @@ def test_points_are_the_principal_components(tmp_path):
     np.testing.assert_allclose(points["1"], expected[[0, 2, 3]])
     np.testing.assert_allclose(points["0"], expected[[1, 4, 5, 6]])
     assert axes.get_xlabel() == f"component 1: {pca.explained_variance_ratio_[0]:.0%} of the variance"
-    figure.savefig(tmp_path / "it.png")
-    other = SimpleNamespace(transform=lambda x: x[:, 3:5])
-    _, points = points_of(plot_vectors(vectors, [0] * 7, other))
+    figure.savefig(tmp_path / "points.png")
+    projection = SimpleNamespace(transform=lambda x: x[:, 3:5])
+    _, points = points_of(plot_vectors(vectors, [0] * 7, projection))
     np.testing.assert_allclose(points["0"], vectors[:, 3:])
 
 
-def test_what_cannot_be_drawn():
+def test_too_few_vectors_and_too_many_labels_are_refused():
     for vectors, labels in (([[1, 2]] * 3, "ab"), ([[1, 2]] * 2, "ab"), ([1, 2, 3], "abc"), ([[1]] * 3, "abc")):
         with pytest.raises(ValueError, match="at least 3 vectors"):
             plot_vectors(vectors, labels)
@@ -44,15 +44,15 @@ def test_what_cannot_be_drawn():
         plot_vectors(np.eye(21), range(21))
 
 
-def test_weights_of_elmos_layers():
+def test_mix_weights_are_elmos_softmax():
     task = tiny_task(TextClassifier, ELMO)
     count = len(task.backbone.output["hidden_states"])
     scalars = np.arange(count, dtype="float32")
     task.backbone.scalar_mix.scalars.assign(scalars)
     task.backbone.scalar_mix.gamma.assign(2.5)
-    found = mix_weights(task.backbone)
-    np.testing.assert_allclose(found.weights, np.exp(scalars) / np.exp(scalars).sum(), rtol=1e-6)
-    assert found.gamma == 2.5
+    mix = mix_weights(task.backbone)
+    np.testing.assert_allclose(mix.weights, np.exp(scalars) / np.exp(scalars).sum(), rtol=1e-6)
+    assert mix.gamma == 2.5
     with pytest.raises(ValueError, match="BertBackbone does not mix its layers, as ELMo does"):
         mix_weights(tiny_backbone(FAMILY))
     with pytest.raises(TypeError, match="Expected a task or a backbone"):

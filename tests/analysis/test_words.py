@@ -1,4 +1,4 @@
-"""Senses of words, and surprise."""
+"""Senses of words, and surprisals."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ TEXTS = ["the film was good", "", "the plot was never dull ."]
 
 @pytest.fixture(scope="module")
 def embedder():
-    """To look at, not to change."""
+    """Return a task that tests must not change."""
     return tiny_task(TextEmbedder, FAMILY)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "family"), [(CausalLM, GPT2), (MaskedLM, FAMILY)])
-def test_surprisals_of_words_add_up_to_those_of_tokens(kind, family):
+def test_surprisals_of_words_are_sums_over_their_tokens(kind, family):
     model = tiny_task(kind, family)
-    scores, found = model.score(TEXTS), surprisal(model, TEXTS)
-    for text, tokens, words in zip(TEXTS, scores, found, strict=True):
+    scores, all_words = model.score(TEXTS), surprisal(model, TEXTS)
+    for text, tokens, words in zip(TEXTS, scores, all_words, strict=True):
         assert [text[w.start : w.end] for w in words] == [w.word for w in words] == text.split()
         assert sum(w.surprisal for w in words) == pytest.approx(-sum(t["log_probability"] for t in tokens), rel=1e-5)
     with pytest.raises(TypeError, match="of a CausalLM, a MaskedLM or a BidirectionalLM, got a TextEmbedder"):
@@ -38,13 +38,13 @@ def test_surprisals_of_words_add_up_to_those_of_tokens(kind, family):
 
 
 @pytest.mark.slow
-def test_both_directions_of_elmo():
-    """The forward direction predicts a word from those before it, the backward one from those after it."""
+def test_elmos_surprisals_average_both_directions():
+    """One direction predicts a word from the words before it, the other from the words after it."""
     model = tiny_task(BidirectionalLM, ELMO)
     texts = ["the plot was never dull .", "", "a film"]
-    found = surprisal(model, texts)
-    assert [[word.word for word in words] for words in found] == [text.split() for text in texts]
-    for text, words in zip(texts, found, strict=True):
+    all_words = surprisal(model, texts)
+    assert [[word.word for word in words] for words in all_words] == [text.split() for text in texts]
+    for text, words in zip(texts, all_words, strict=True):
         count = len(words)
         total = sum(word.surprisal for word in words)
         if count:
@@ -53,7 +53,7 @@ def test_both_directions_of_elmo():
             assert words[-1].surprisal == pytest.approx(-(scores[count - 1, 0] + scores[0, 1]) / 2, rel=1e-5)
 
 
-def test_a_word_is_scored_as_a_whole_or_not_at_all():
+def test_a_partly_predicted_word_has_no_surprisal():
     """Without a start token, the first token of a text is not predicted."""
     model = tiny_task(CausalLM, GPT)
     tokens = model.preprocessor.tokenizer.tokenize_with_offsets(["gd film"])[0]
@@ -64,21 +64,21 @@ def test_a_word_is_scored_as_a_whole_or_not_at_all():
     assert words[1].surprisal == pytest.approx(-sum(t["log_probability"] for t in scores if t["start"] > 2))
 
 
-def test_other_models_and_no_texts(embedder):
+def test_other_models_and_empty_lists_are_refused(embedder):
     with pytest.raises(TypeError, match="by the vectors of a TextEmbedder, got <MaskedLM"):
         senses(tiny_task(MaskedLM, FAMILY), "film", TEXTS)
     with pytest.raises(ValueError, match="`texts` is empty"):
         senses(embedder, "film", [])
 
 
-def test_one_string_is_not_a_list(embedder):
+def test_a_single_string_is_refused(embedder):
     for function, arguments in ((senses, (embedder, "film")), (surprisal, (tiny_task(MaskedLM, FAMILY),))):
         with pytest.raises(TypeError, match=r"got one string; write \['a film'\]"):
             function(*arguments, "a film")
 
 
 @pytest.mark.slow
-def test_scores_of_masked_tokens_are_those_of_fill():
+def test_scores_of_masked_tokens_equal_those_of_fill():
     model = tiny_task(MaskedLM, FAMILY)
     (tokens,) = model.score(["the film was good"])
     assert [t["token"] for t in tokens] == ["the", "film", "was", "good"]
@@ -93,15 +93,15 @@ def test_scores_of_masked_tokens_are_those_of_fill():
         model.score(["a [MASK]"])
 
 
-def test_occurrences_of_a_word(embedder):
+def test_senses_lists_the_occurrences_of_a_word(embedder):
     texts = ["The film .", "a plot", "film , films and FILM"]
-    found = senses(embedder, "Film", texts, groups=1)
-    assert [(s.text, texts[s.text][s.start : s.end], s.group) for s in found] == [
+    occurrences = senses(embedder, "Film", texts, groups=1)
+    assert [(s.text, texts[s.text][s.start : s.end], s.group) for s in occurrences] == [
         (0, "film", 0), (2, "film", 0), (2, "FILM", 0),
     ]  # fmt: skip
     vectors = embedder.embed(texts, level="word")
     expected = vectors[2].vectors[0] / np.linalg.norm(vectors[2].vectors[0])
-    np.testing.assert_allclose(found[1].vector, expected, atol=1e-5)
+    np.testing.assert_allclose(occurrences[1].vector, expected, atol=1e-5)
     with pytest.raises(ValueError, match="'river' occurs in none of the 3 texts"):
         senses(embedder, "river", texts)
     with pytest.raises(ValueError, match=r"""must be one word, got "don't". It is read as \['do', "n't"\]"""):
@@ -118,6 +118,6 @@ def test_similar_vectors_share_a_group(embedder, monkeypatch):
         return [WordVectors(["bank"], np.array([[0, 4]]), 7 * directions[int(text[5:])][None]) for text in texts]
 
     monkeypatch.setattr(embedder, "embed", embed)
-    found = senses(embedder, "bank", [f"bank {i}" for i in range(4)])
-    assert [s.group for s in found] == [1, 0, 0, 0]  # the largest is the first
+    occurrences = senses(embedder, "bank", [f"bank {i}" for i in range(4)])
+    assert [s.group for s in occurrences] == [1, 0, 0, 0]  # the largest group is first
     assert [s.group for s in senses(embedder, "bank", ["bank 0"])] == [0]

@@ -54,7 +54,7 @@ def test_several_mixes_of_one_run(backbone):
     assert sorted(v.name for v in layer.trainable_variables) == ["gamma", "gamma", "scalars", "scalars"]
 
 
-def test_given_scalars_choose_a_layer_and_are_not_trained(backbone):
+def test_fixed_scalars_choose_a_layer_and_are_not_trained(backbone):
     layer = elmo(backbone, scalar_mix_parameters=[-9e10, 1, -9e10])
     (chosen,), _ = representations(layer, IDS)
     hidden = to_numpy(backbone({"character_ids": IDS})["hidden_states"])
@@ -81,7 +81,7 @@ WORD_IDS = np.array([[1, 2, 3], [9, 3, 0], [0, 0, 0]], "int32")
 
 @pytest.fixture
 def counted(backbone, monkeypatch):
-    """An `Elmo` with cached words, and a list that grows by the shape of what its convolutions encode."""
+    """Return an `Elmo` with cached words, and a list of the shapes that its convolutions encode."""
     layer, encoded = elmo(backbone, vocab_to_cache=WORDS), []
     word_vectors = backbone.word_vectors
     monkeypatch.setattr(backbone, "word_vectors", lambda ids: (encoded.append(ids.shape), word_vectors(ids))[1])
@@ -90,38 +90,38 @@ def counted(backbone, monkeypatch):
 
 @pytest.mark.slow_cases("-2147483648")
 @pytest.mark.parametrize("unknown", [4, 9, 2**31 - 1, -1, -(2**31)])
-def test_words_that_are_not_cached_are_read_from_their_characters(backbone, counted, unknown):
+def test_uncached_words_are_read_from_their_characters(backbone, counted, unknown):
     layer, encoded = counted
     (expected,), mask = representations(elmo(backbone), IDS)
     ids = np.where(WORD_IDS == 9, unknown, WORD_IDS)
-    (found,), found_mask = representations(layer, IDS, ids)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    np.testing.assert_array_equal(found_mask, mask)
+    (actual,), actual_mask = representations(layer, IDS, ids)
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+    np.testing.assert_array_equal(actual_mask, mask)
     assert len(encoded) == 1
     (nested,), _ = representations(layer, IDS[None], ids[None])
     np.testing.assert_allclose(nested[0], expected, atol=1e-6)
     representations(layer, IDS, np.where(WORD_IDS == 9, 1, WORD_IDS))
-    assert len(encoded) == 2  # not for words that are all cached
+    assert len(encoded) == 2  # nothing is encoded if all words are cached
 
 
 @pytest.mark.slow
-def test_words_that_are_not_cached_in_a_graph(backbone):
+def test_uncached_words_are_read_in_a_graph(backbone):
     (expected,), _ = representations(elmo(backbone), IDS)
     layer = elmo(backbone, vocab_to_cache=WORDS)
     inputs = keras.Input((None, 50), dtype="int32"), keras.Input((None,), dtype="int32")
     model = keras.Model(inputs, layer(*inputs)["elmo_representations"][0])
     np.testing.assert_allclose(model.predict((IDS, WORD_IDS), verbose=0), expected, atol=1e-6)
-    # Where nothing can be raised, a word without characters gets no other word's vector, and neighbors keep theirs.
+    # Graphs raise no error: a word without characters has no other word's vector, and its neighbors keep theirs.
     blank = np.where((WORD_IDS == 9)[:, :, None], 0, IDS)
-    nothing = model.predict((blank, WORD_IDS), verbose=0)
-    assert np.isfinite(nothing).all()
-    np.testing.assert_allclose(nothing[[0, 2]], expected[[0, 2]], atol=1e-6)
-    others = [model.predict((IDS, np.where(WORD_IDS == 9, i, WORD_IDS)), verbose=0)[1, 0] for i in (1, 2, 3, 9)]
-    assert all(np.abs(nothing[1, 0] - other).max() > 1e-3 for other in others)
-    assert np.abs(nothing[1, 1]).max() > 1e-3
+    outputs = model.predict((blank, WORD_IDS), verbose=0)
+    assert np.isfinite(outputs).all()
+    np.testing.assert_allclose(outputs[[0, 2]], expected[[0, 2]], atol=1e-6)
+    other_vectors = [model.predict((IDS, np.where(WORD_IDS == 9, i, WORD_IDS)), verbose=0)[1, 0] for i in (1, 2, 3, 9)]
+    assert all(np.abs(outputs[1, 0] - vector).max() > 1e-3 for vector in other_vectors)
+    assert np.abs(outputs[1, 1]).max() > 1e-3
 
 
-def test_words_that_are_neither_cached_nor_spelled(backbone):
+def test_words_without_a_cached_vector_or_characters_are_refused(backbone):
     layer = elmo(backbone, vocab_to_cache=WORDS)
     for unknown in (9, -1):
         ids = np.where(WORD_IDS == 9, unknown, WORD_IDS)
@@ -133,53 +133,53 @@ def test_words_that_are_neither_cached_nor_spelled(backbone):
             layer(inputs, WORD_IDS)
 
 
-def test_boundaries_and_leading_axes(backbone):
-    (inside,), mask = representations(elmo(backbone), IDS)
-    (whole,), marked = representations(elmo(backbone, keep_sentence_boundaries=True), IDS)
-    assert whole.shape == (3, 5, 26)
-    np.testing.assert_allclose(whole[:, 1:-1] * mask[:, :, None], inside, atol=1e-6)
-    np.testing.assert_array_equal(marked.sum(1), [5, 4, 2])
+def test_boundaries_are_optional_and_batches_may_be_nested(backbone):
+    (words,), mask = representations(elmo(backbone), IDS)
+    (with_boundaries,), boundary_mask = representations(elmo(backbone, keep_sentence_boundaries=True), IDS)
+    assert with_boundaries.shape == (3, 5, 26)
+    np.testing.assert_allclose(with_boundaries[:, 1:-1] * mask[:, :, None], words, atol=1e-6)
+    np.testing.assert_array_equal(boundary_mask.sum(1), [5, 4, 2])
     (nested,), nested_mask = representations(elmo(backbone), np.stack([IDS, IDS[::-1]]))
     assert nested.shape == (2, 3, 3, 26)
-    np.testing.assert_allclose(nested[1, ::-1], inside, atol=1e-6)
+    np.testing.assert_allclose(nested[1, ::-1], words, atol=1e-6)
     np.testing.assert_array_equal(nested_mask[0], mask)
 
 
 def test_dropout_acts_in_training_only(backbone):
     layer = elmo(backbone, dropout=0.5)
-    still, _ = representations(layer, IDS)
+    undropped, _ = representations(layer, IDS)
     dropped = to_numpy(layer(IDS, training=True)["elmo_representations"])
-    share = np.mean(dropped[0][:1] == 0)
-    assert 0.3 < share < 0.7
-    np.testing.assert_allclose(dropped[0][dropped[0] != 0], 2 * still[0][dropped[0] != 0], atol=1e-5)
+    dropped_fraction = np.mean(dropped[0][:1] == 0)
+    assert 0.3 < dropped_fraction < 0.7
+    np.testing.assert_allclose(dropped[0][dropped[0] != 0], 2 * undropped[0][dropped[0] != 0], atol=1e-5)
 
 
 def predict(model, ids):
     return model.predict(ids, verbose=0)
 
 
-@pytest.mark.parametrize("answer", [run, pytest.param(predict, marks=pytest.mark.slow)])
-def test_in_a_keras_model_that_is_saved(backbone, tmp_path, answer):
+@pytest.mark.parametrize("compute", [run, pytest.param(predict, marks=pytest.mark.slow)])
+def test_a_keras_model_with_the_layer_is_saved(backbone, tmp_path, compute):
     inputs = keras.Input((None, 50), dtype="int32")
     layer = elmo(backbone, do_layer_norm=True)
     model = keras.Model(inputs, layer(inputs)["elmo_representations"][0])
-    expected = answer(model, IDS)
+    expected = compute(model, IDS)
     model.save(tmp_path / "model.keras")
-    np.testing.assert_array_equal(answer(keras.saving.load_model(tmp_path / "model.keras"), IDS), expected)
+    np.testing.assert_array_equal(compute(keras.saving.load_model(tmp_path / "model.keras"), IDS), expected)
 
 
-def test_requires_grad(backbone):
+def test_requires_grad_trains_the_language_model():
     assert len(elmo(ElmoBackbone(**TINY), requires_grad=True).trainable_variables) > 20
 
 
-def test_files_or_module(backbone, tmp_path):
+def test_either_files_or_a_module_are_needed(backbone):
     with pytest.raises(ValueError, match="`options_file` and `weight_file`, or `module`"):
         Elmo()
     with pytest.raises(ValueError, match="`options_file` and `weight_file`, or `module`"):
         Elmo("options.json", "weights.hdf5", module=backbone)
 
 
-def test_files_that_are_not_there_or_not_in_their_places(tmp_path):
+def test_missing_and_swapped_files_are_named(tmp_path):
     options, weights = tmp_path / "options.json", tmp_path / "weights.hdf5"
     with pytest.raises(FileNotFoundError, match=rf"`options_file` must be .* \*options.json, .* no file '{options}'"):
         Elmo(options, weights)
@@ -194,7 +194,7 @@ def test_files_that_are_not_there_or_not_in_their_places(tmp_path):
         Elmo(options, options)
 
 
-def test_files_of_the_original(shared):
+def test_files_of_the_original_give_its_embeddings(shared):
     folder = shared("fixtures/bilm_tf")
     reference = np.load(shared("fixtures/reference/bilm_tf.npz"))
     sentences = [s[0].split() for s in json.loads((folder / "lm_embeddings_sentences.json").read_text("utf-8"))]
@@ -202,10 +202,10 @@ def test_files_of_the_original(shared):
     for k in range(3):
         scalars = [1 if i == k else -9e10 for i in range(3)]
         layer = elmo(layer.backbone, keep_sentence_boundaries=True, scalar_mix_parameters=scalars)
-        (found,), _ = representations(layer, batch_to_ids(sentences))
+        (embeddings,), _ = representations(layer, batch_to_ids(sentences))
         for i, words in enumerate(sentences):
             expected = reference[f"stateless_{i}_0"][k]
-            np.testing.assert_allclose(found[i, : len(words) + 2], expected, atol=1e-5)
+            np.testing.assert_allclose(embeddings[i, : len(words) + 2], expected, atol=1e-5)
 
 
 def options_of(shared):
@@ -221,7 +221,7 @@ def options_of(shared):
         (lambda o: o["char_cnn"].update(n_highway=1), "holds 'CNN_high_1/.* not part of the model"),
     ],
 )
-def test_wrong_options(shared, tmp_path, change, message):
+def test_wrong_options_are_refused(shared, tmp_path, change, message):
     options = options_of(shared)
     change(options)
     (tmp_path / "options.json").write_text(json.dumps(options), "utf-8")
@@ -229,8 +229,8 @@ def test_wrong_options(shared, tmp_path, change, message):
         load_bilm(tmp_path / "options.json", shared("fixtures/bilm_tf/lm_weights.hdf5"))
 
 
-def test_unknown_options(shared, tmp_path):
-    """Neither bilm-tf nor AllenNLP reads them."""
+def test_unknown_options_are_warned_of(shared, tmp_path):
+    """Neither bilm-tf nor AllenNLP reads this option."""
     options = options_of(shared)
     options["lstm"]["peephole"] = True
     (tmp_path / "options.json").write_text(json.dumps(options), "utf-8")
@@ -238,7 +238,7 @@ def test_unknown_options(shared, tmp_path):
         load_bilm(tmp_path / "options.json", shared("fixtures/bilm_tf/lm_weights.hdf5"))
 
 
-def test_a_dataset_that_is_missing(shared, tmp_path):
+def test_a_missing_dataset_is_named(shared, tmp_path):
     (tmp_path / "options.json").write_text(json.dumps(options_of(shared)), "utf-8")
     with h5py.File(shared("fixtures/bilm_tf/lm_weights.hdf5")) as source, h5py.File(tmp_path / "w.hdf5", "w") as target:
         for name in source:

@@ -1,4 +1,4 @@
-"""mteb's scores of lmzoo's models, against those of the same models in Sentence Transformers."""
+"""mteb's scores of lmzoo's models, compared with the same models in Sentence Transformers."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from lmzoo.testing import randomize, tiny_task, tiny_texts
 pytestmark = pytest.mark.usefixtures("eager")
 
 
-def make(cls, **arguments):
+def make_task(cls, **arguments):
     task = tiny_task(cls, families()["bert"], **arguments)
     randomize(task)
     return task
 
 
-def test_without_mteb(monkeypatch):
+def test_the_package_and_the_right_tasks_are_needed(monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", None)
     monkeypatch.setitem(sys.modules, "mteb.models.model_meta", None)
     with pytest.raises(ImportError, match=r"pip install 'lmzoo\[mteb\]'"):
-        MtebEncoder(make(TextEmbedder), "lmzoo/tiny")
+        MtebEncoder(make_task(TextEmbedder), "lmzoo/tiny")
     with pytest.raises(ValueError, match="`embedder` must be a TextEmbedder"):
-        MtebEncoder(make(TextRegressor), "lmzoo/tiny")
+        MtebEncoder(make_task(TextRegressor), "lmzoo/tiny")
     with pytest.raises(ValueError, match="`reranker` must be a TextRegressor"):
-        MtebCrossEncoder(make(TextEmbedder), "lmzoo/tiny")
+        MtebCrossEncoder(make_task(TextEmbedder), "lmzoo/tiny")
 
 
 @pytest.mark.filterwarnings("ignore")  # mteb's own
@@ -40,20 +40,19 @@ class TestWithMteb:
         return pytest.importorskip("mteb")
 
     @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-    def test_scores_of_an_embedder(self, similarity, mteb, tmp_path):
+    def test_embedders_have_the_scores_of_sentence_transformers(self, similarity, mteb, tmp_path):
         from sentence_transformers import SentenceTransformer
 
         from lmzoo import save_checkpoint
 
         prompts = {"query": "the ", "document": "bad ", "STS": "is "}
-        embedder = make(TextEmbedder, normalize=False, prompts=prompts, similarity=similarity)
-        save_checkpoint(embedder, tmp_path / "it", to="hf")
-        theirs = SentenceTransformer(str(tmp_path / "it"), device="cpu", local_files_only=True)
+        embedder = make_task(TextEmbedder, normalize=False, prompts=prompts, similarity=similarity)
+        save_checkpoint(embedder, tmp_path / "hf", to="hf")
+        theirs = SentenceTransformer(str(tmp_path / "hf"), device="cpu", local_files_only=True)
         ours = MtebEncoder(embedder, "lmzoo/tiny")
         for task in (retrieval(), sts()):
             expected = scores(mteb, theirs, task)
-            found = scores(mteb, ours, task)
-            assert found == pytest.approx(expected, abs=1e-4)
+            assert scores(mteb, ours, task) == pytest.approx(expected, abs=1e-4)
             assert 0.01 < abs(expected[0]) < 0.99
         meta = ours.mteb_model_meta
         assert (meta.name, meta.embed_dim, meta.similarity_fn_name) == (
@@ -62,20 +61,20 @@ class TestWithMteb:
             similarity,
         )
 
-    def test_scores_of_a_cross_encoder(self, mteb, tmp_path):
+    def test_cross_encoders_have_the_scores_of_sentence_transformers(self, mteb, tmp_path):
         from sentence_transformers import CrossEncoder
 
         from lmzoo import save_checkpoint
 
-        reranker = make(TextRegressor)
-        save_checkpoint(reranker, tmp_path / "it", to="hf")
-        theirs = CrossEncoder(str(tmp_path / "it"), device="cpu", local_files_only=True)
+        reranker = make_task(TextRegressor)
+        save_checkpoint(reranker, tmp_path / "hf", to="hf")
+        theirs = CrossEncoder(str(tmp_path / "hf"), device="cpu", local_files_only=True)
         expected = scores(mteb, theirs, reranking())
         assert scores(mteb, MtebCrossEncoder(reranker, "lmzoo/tiny"), reranking()) == pytest.approx(expected, abs=1e-4)
         assert 0.01 < expected[0] < 0.99
 
-    def test_similarities_are_of_rows_and_of_pairs(self):
-        encoder = MtebEncoder(make(TextEmbedder), "lmzoo/tiny")
+    def test_similarities_of_pairs_are_the_diagonal(self):
+        encoder = MtebEncoder(make_task(TextEmbedder), "lmzoo/tiny")
         rows = np.random.default_rng(3).normal(size=(5, 7))
         matrix = encoder.similarity(rows[:3], rows)
         assert matrix.shape == (3, 5)
@@ -84,7 +83,7 @@ class TestWithMteb:
 
 
 def scores(mteb, model, task):
-    """The main scores of a task."""
+    """Return the main scores of a task."""
     result = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)
     return [row["main_score"] for row in result.task_results[0].scores["test"]]
 

@@ -1,8 +1,8 @@
-"""Finds everything of a kind, for suites that must cover all of it."""
+"""Lists of all subclasses, for suites that must cover each of them."""
 
 from __future__ import annotations
 
 
 def subclasses(cls: type) -> set[type]:
-    """All classes below a class."""
-    return {found for direct in cls.__subclasses__() for found in {direct, *subclasses(direct)}}
+    """Return all direct and indirect subclasses of a class."""
+    return {subclass for direct in cls.__subclasses__() for subclass in {direct, *subclasses(direct)}}

@@ -1,4 +1,4 @@
-"""Every family with checkpoints in transformers against its classes there, with every head and configuration."""
+"""Every family with checkpoints in transformers, compared with its classes there: every head and configuration."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FAMILIES = list(families().values())
 
 
 def parameters():
-    """Every check with every head; the variants of a configuration with no head, the first one and that of masks.
+    """Yield each check with each head; variants of a configuration with no head, the first head and masks.
 
-    `make test` reads all hidden states and one head of each family, and writes the latter.
+    `make test` compares all hidden states and one head of each family, and writes the latter.
     """
     for family in FAMILIES:
         heads = peer_heads(family)
@@ -36,7 +36,7 @@ def test_checkpoint(family, head, variant, check):
     check(family, head, variant)
 
 
-def test_heads_of_families():
+def test_families_have_the_heads_of_their_layouts():
     heads = {family.name: peer_heads(family) for family in FAMILIES}
     assert {"", "classification", "masked_lm"} <= set(heads["bert"])
     assert heads["elmo"] == []

@@ -1,4 +1,4 @@
-"""Every registered family, and every task on every family. A family or task is enrolled by existing."""
+"""Every registered family, and every task on every family. All that are registered are tested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conformance.enrolled import subclasses
 
 FAMILIES = list(families().values())
 TASKS = public_tasks()
-# These start other processes, train or make many models: each task on one family sees everything that they look for.
+# These start other processes, train or build many models; each task runs them on one family, which covers them.
 EXPENSIVE = {
     "check_task_backends",
     "check_task_export",
@@ -23,12 +23,12 @@ EXPENSIVE = {
     "check_task_resume",
     "check_task_training",
 }
-# Compiling, resuming and files are the business of what tasks share: one that masks and one that has labels are enough.
+# Tasks share the code that compiles, resumes and saves, so one task with masks and one with labels suffice.
 TASKS_IN_FULL = {"MaskedLM", "TextClassifier"}
-# What depends on the pair of a task and a family in these, TensorFlow sees: on JAX a process with TensorFlow exports,
-# and graphs and the states of runs are Keras' own.
+# On TensorFlow these cover each pair of a task and a family. On JAX, a process with TensorFlow exports, and Keras
+# itself handles graphs and the states of runs.
 ENOUGH_ON_TENSORFLOW = {"check_task_export", "check_task_functional_model", "check_task_resume"}
-# On TensorFlow these compile as well, but run eagerly here: `check_task_training` compares the two.
+# On TensorFlow these run eagerly here, to save time; `check_task_training` compares eager and compiled steps.
 EAGER = {"check_task_fit", "check_task_predictions"}
 
 
@@ -36,13 +36,13 @@ def get_name(item):
     return getattr(item, "name", None) or item.__name__
 
 
-# `make test` does for these what takes no time; that they compute the right numbers other tests see.
+# `make test` runs only fast checks of these families; their numbers are covered by other tests.
 SIMILAR = {family.name for family in FAMILIES if family.like}
 QUICK = {"check_config", "check_shapes", "check_padding"}
-# These take longest: a Transformer and an LSTM are enough for a day.
+# These take longest, so `make test` runs them for a Transformer and an LSTM.
 EXPENSIVE_OF_FAMILIES = {"check_backbone_files", "check_functional_model", "check_seed", "check_training"}
 FAMILIES_IN_FULL = {"bert", "lstm_lm"}
-# Dropout outside of compiled code takes seconds on JAX, and so do new models; inputs and configurations are the same.
+# On JAX, new models and dropout outside of compiled code take seconds; inputs and configurations do not differ.
 SLOW_ON_JAX = {"check_batches", "check_config", "check_functional_model", "check_input_names", "check_seed"}
 
 
@@ -57,7 +57,7 @@ def is_slow_for_a_family(family, check):
 
 
 def family_parameters():
-    """Every check of every family."""
+    """Yield each check of each family."""
     for family in FAMILIES:
         for check in FAMILY_CHECKS:
             marks = [pytest.mark.slow] * is_slow_for_a_family(family, check)
@@ -70,18 +70,18 @@ def test_family(family, check):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="`check_training` says so there")
+@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="`check_training` covers it there")
 @pytest.mark.parametrize("family", ["albert", "bert", "elmo", "lstm_lm"])
-def test_an_eager_step_equals_a_compiled_one(family):
-    """One block in a loop, many blocks, LSTMs with and without a projection: JAX compiles each operation for a step."""
+def test_an_eager_step_equals_a_compiled_step(family):
+    """A looped block, many blocks, and LSTMs with and without a projection suffice: JAX compiles each operation."""
     check_training(families()[family], eager=True)
 
 
 def is_slow_for_a_task(task, family, check, own):
     """Return whether a check of a task is left to `make test-all`; `own` says whether the family is the task's.
 
-    What other tasks do on JAX `check_task_backends` sees from TensorFlow, and test_toy_task.py exports there. That each
-    family can be trained `check_training` sees.
+    On JAX, `check_task_backends` covers the remaining tasks from TensorFlow, and test_toy_task.py covers the export.
+    `check_training` covers the training of each family.
     """
     name = get_name(check)
     if keras.backend.backend() != "tensorflow":
@@ -93,37 +93,38 @@ def is_slow_for_a_task(task, family, check, own):
 
 
 def parameters():
-    """Every task with every check on one family, and in turn with some of them on each other family that it supports.
+    """Yield each task with all checks on its own family, and with some checks on each further family that it supports.
 
-    Of the checks that are not expensive those are a third, for the classifier all; half of the expensive ones are there
-    for one more task of each family, and the classifier is fitted on all. On JAX they are others. `make test` runs
-    pairs in which every task occurs, and the classifier on families that are not similar to others.
+    These are a third of the cheap checks, or all for the classifier; half of the expensive checks run for one more task
+    of each family, and the classifier is fitted on every family. The selection differs on JAX. `make test` runs each
+    task on its own family, and the classifier on families that are not similar to another one.
     """
     on_jax = keras.backend.backend() == "jax"
     for family in FAMILIES:
-        of_family = [task for task in TASKS if task.supports(family)]
+        family_tasks = [task for task in TASKS if task.supports(family)]
         for index, task in enumerate(TASKS):
-            if task not in of_family:
+            if task not in family_tasks:
                 continue
-            supported = [other for other in FAMILIES if task.supports(other)]
-            # These take longest: the classifier and the tasks that only they have are enough there.
-            quick = [other for other in supported if other.name not in ("albert", "elmo", "xlnet")] or supported
+            supported = [candidate for candidate in FAMILIES if task.supports(candidate)]
+            # These families are slow, so only the classifier and tasks for them alone run there.
+            quick = [candidate for candidate in supported if candidate.name not in ("albert", "elmo", "xlnet")]
+            quick = quick or supported
             own = family is quick[index % len(quick)]
             for number, check in enumerate(TASK_CHECKS):
                 turn = number + FAMILIES.index(family) + on_jax
                 if get_name(check) in EXPENSIVE:
-                    chosen = turn % 2 == 0 and task is of_family[turn // 2 % len(of_family)]
-                    chosen |= check is check_task_fit and task is tasks.TextClassifier
+                    is_chosen = turn % 2 == 0 and task is family_tasks[turn // 2 % len(family_tasks)]
+                    is_chosen |= check is check_task_fit and task is tasks.TextClassifier
                 else:
-                    chosen = task is tasks.TextClassifier or (turn + index) % 3 == 0
-                if not own and ((on_jax and get_name(check) in ENOUGH_ON_TENSORFLOW) or not chosen):
+                    is_chosen = task is tasks.TextClassifier or (turn + index) % 3 == 0
+                if not own and ((on_jax and get_name(check) in ENOUGH_ON_TENSORFLOW) or not is_chosen):
                     continue
                 needs_offsets = task is tasks.QuestionAnswerer and get_name(check) == "check_task_export"
                 if needs_offsets and not family.tokenizer.has_offsets_in_graphs:
-                    continue  # refused, says tests/serving/test_answers.py
+                    continue  # tests/serving/test_answers.py covers the refusal
                 marks = [pytest.mark.slow] * is_slow_for_a_task(task, family, check, own)
                 if get_name(check) == "check_task_backends":
-                    marks.append(pytest.mark.tf_only)  # the same comparison from the other side
+                    marks.append(pytest.mark.tf_only)  # on JAX, it would repeat the same comparison
                 yield pytest.param(
                     task, family, check, marks=marks, id=f"{family.name}-{get_name(task)}-{get_name(check)}"
                 )
@@ -136,11 +137,11 @@ def test_task(family, task, check, request):
     check(task, family)
 
 
-def test_everything_is_enrolled():
+def test_all_tasks_are_tested():
     assert FAMILIES
     assert len(FAMILY_CHECKS) >= 7
     assert len(TASK_CHECKS) >= 6
-    found = {task for task in subclasses(tasks.Task) if task.__module__.startswith("lmzoo.")}
-    bases = ("lmzoo.tasks.base.", "lmzoo.tasks.objectives.")  # of several tasks
-    ours = {task for task in found if not task.__module__.startswith(bases)}
-    assert set(TASKS) == ours, "add the task to lmzoo/tasks/__init__.py"
+    all_tasks = {task for task in subclasses(tasks.Task) if task.__module__.startswith("lmzoo.")}
+    bases = ("lmzoo.tasks.base.", "lmzoo.tasks.objectives.")  # base classes of several tasks
+    concrete_tasks = {task for task in all_tasks if not task.__module__.startswith(bases)}
+    assert set(TASKS) == concrete_tasks, "add the task to lmzoo/tasks/__init__.py"

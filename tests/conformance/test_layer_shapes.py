@@ -108,7 +108,7 @@ def pair(b):
     return [floats(b, T, P), ids(262, b, T, W), np.tile(np.arange(T) < 4, (b, 1)), segments]
 
 
-# By class: how to build it in a dtype policy, and the arguments of a call with so many sequences.
+# For each class, functions that build the layer with a dtype policy, and a call's arguments for a number of sequences.
 CASES = {
     layers.Dropout: (lambda p: layers.Dropout(0.3, dtype=p), lambda b: [floats(b, T, H)]),
     layers.LockedDropout: (lambda p: layers.LockedDropout(0.3, dtype=p), lambda b: [floats(b, T, H)]),
@@ -241,23 +241,21 @@ CASES = {
 }
 
 
-# Layers that do nothing themselves.
+# Base classes of layers.
 BASES = {AdaptedLayer, CarriesState, ConfiguredLayer, TransformingHead}
-# Layers of Keras, which declares their outputs.
-OF_KERAS = {Dense, EinsumDense, Embedding, ReversibleEmbedding}
-# Layers that consist of others that are checked, or of whole models, and the checks that take longest of these.
+# Layers that consist of further checked layers or of whole models, and the checks that take longest for them.
 COMPOSED = {
     SharedBlocks, QueryStream, Generator, ReplacedTokens, BiLM, StreamedBackbone, StreamedBiLM, _Scores,
     lmzoo.compat.allennlp.Elmo, layers.ESIMEncoder, layers.BiDAFEncoder,
 }  # fmt: skip
 LONGEST = {check_layer_config, check_layer_masks, check_layer_training}
-# Layers that exist only while something is computed.
+# Layers that exist only during a computation.
 NOT_SAVED = {_Scores, lmzoo.compat.allennlp.Elmo}
 
 
 def test_every_layer_is_a_case():
-    ours = {cls for cls in subclasses(keras.layers.Layer) if cls.__module__.startswith("lmzoo.")}
-    assert {cls for cls in ours if not issubclass(cls, keras.Model)} - BASES == set(CASES)
+    layer_classes = {cls for cls in subclasses(keras.layers.Layer) if cls.__module__.startswith("lmzoo.")}
+    assert {cls for cls in layer_classes if not issubclass(cls, keras.Model)} - BASES == set(CASES)
 
 
 def declares(cls):
@@ -268,7 +266,7 @@ def declares(cls):
 
 
 def policies():
-    """Every layer in every dtype policy; `make test` leaves those out that say little more and take longest."""
+    """Yield each layer with each dtype policy; `make test` omits the slow ones that reveal little more."""
     for cls in CASES:
         for policy in DTYPE_POLICIES:
             slow = policy != "float32" and (policy != "mixed_bfloat16" or keras.backend.backend() == "jax")
@@ -276,8 +274,8 @@ def policies():
 
 
 @pytest.mark.parametrize(("cls", "policy"), list(policies()))
-def test_outputs(cls, policy):
-    assert declares(cls), f"{cls.__name__} leaves its output's shape to be found by tracing"
+def test_outputs_have_the_declared_shapes(cls, policy):
+    assert declares(cls), f"{cls.__name__} does not declare its output's shape"
     check_layer_outputs(*CASES[cls], policies=[policy])
 
 
@@ -290,13 +288,13 @@ def test_a_head_that_leaves_the_product_to_the_backbone(policy):
 
 
 def parameters():
-    """The other checks of every layer; on JAX `make test` leaves those to `make test-all` that compile a model."""
+    """Yield the remaining checks of each layer; on JAX, `make test` omits those that compile a model."""
     on_jax = keras.backend.backend() == "jax"
     for cls in CASES:
         for check in LAYER_CHECKS:
             if check is check_layer_outputs or (cls in NOT_SAVED and check in (check_layer_config, check_layer_files)):
                 continue
-            if cls is Generator and check is check_layer_training:  # of its backbone it uses the embeddings alone
+            if cls is Generator and check is check_layer_training:  # it uses only the embeddings of its backbone
                 continue
             slow = (on_jax and check is not check_layer_config) or (cls in COMPOSED and check in LONGEST)
             marks = [pytest.mark.slow] * slow

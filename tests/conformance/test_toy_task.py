@@ -1,4 +1,4 @@
-"""A task from outside of the package, in one file: it passes what every task must hold."""
+"""A task from outside of the package, in one file, passes the checks of all tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GaussianLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="toy")
 class GaussianRegressor(Task):
-    """A number for each text, and how sure it is. The output is mean and log-variance, float32 (B, 2)."""
+    """A regressor that also predicts how certain it is: mean and log-variance, float32 (B, 2)."""
 
     head_kind = "gaussian"
     served_outputs = ("mean", "deviation")
@@ -51,7 +51,7 @@ class GaussianRegressor(Task):
         return None if y is None else encode_numbers(y)
 
     def estimate(self, texts, batch_size=32):
-        """`{"mean": float, "deviation": float}` for each text."""
+        """Return `{"mean": float, "deviation": float}` for each text."""
         outputs = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, 2)
         return [{"mean": float(m), "deviation": float(ops.exp(0.5 * s))} for m, s in outputs]
 
@@ -63,18 +63,18 @@ class GaussianRegressor(Task):
 
 
 def parameters():
-    """Every check on one family, the quick ones also on families that differ in what they read or see.
+    """Yield each check on one family, and quick checks on families with other inputs or visibility of tokens.
 
-    Other processes that have to know the task are seen on JAX; on TensorFlow test_conformance.py does the same.
+    Checks in other processes, which must know the task, run on JAX; on TensorFlow test_conformance.py covers them.
     """
     on_tensorflow = keras.backend.backend() == "tensorflow"
-    chosen = [family for name, family in families().items() if name == "bert" or name in DIFFERENT]
-    for family in filter(GaussianRegressor.supports, chosen):
+    tested_families = [family for name, family in families().items() if name == "bert" or name in DIFFERENT]
+    for family in filter(GaussianRegressor.supports, tested_families):
         for check in TASK_CHECKS:
             if family.name != "bert" and check.__name__ not in QUICK:
                 continue
-            left_out = check.__name__ in {"check_task_export", "check_task_resume"}
-            marks = [pytest.mark.slow] * (left_out if on_tensorflow else family.name != "bert")
+            is_slow = check.__name__ in {"check_task_export", "check_task_resume"}
+            marks = [pytest.mark.slow] * (is_slow if on_tensorflow else family.name != "bert")
             if check.__name__ == "check_task_backends":
                 marks.append(pytest.mark.tf_only)
             yield pytest.param(family, check, marks=marks, id=f"{family.name}-{check.__name__}")
@@ -88,8 +88,7 @@ def test_task(family, check, request):
     check(GaussianRegressor, family)
 
 
-def test_a_task_of_these_is_one_of_a_kind(eager):
-    """What it says of itself is used: labels are checked, and its answers have its own names."""
+def test_labels_are_checked_and_answers_have_their_own_names(eager):
     task = tiny_task(GaussianRegressor, families()["bert"])
     texts, _ = tiny_examples(task)
     assert {tuple(answer) for answer in task.estimate(texts)} == {("mean", "deviation")}
@@ -97,19 +96,18 @@ def test_a_task_of_these_is_one_of_a_kind(eager):
         task.fit(texts, ["good"] * len(texts), verbose=0)
 
 
-def test_another_method_under_the_name_of_the_answers_is_found():
-    """`lmzoo predict` would call the one of the base class."""
+def test_an_overridden_method_of_answers_must_be_assigned():
+    """`lmzoo predict` would otherwise call the method of the base class."""
 
-    class Shifted(GaussianRegressor):
+    class ReversedRegressor(GaussianRegressor):
         def estimate(self, texts, batch_size=32):
             return super().estimate(texts[::-1], batch_size)
 
-    with pytest.raises(AssertionError, match="Shifted has another `estimate`: `answers = estimate`"):
-        check_task_predictions(Shifted, families()["bert"])
+    with pytest.raises(AssertionError, match="ReversedRegressor has another `estimate`: `answers = estimate`"):
+        check_task_predictions(ReversedRegressor, families()["bert"])
 
 
 def test_tiny_models_need_a_record():
-    with pytest.raises(
-        ValueError, match=r"`family` must be a record of a family, such as `families\(\)\['bert'\]`, got 'bert'"
-    ):
+    message = r"`family` must be a record of a family, such as `families\(\)\['bert'\]`, got 'bert'"
+    with pytest.raises(ValueError, match=message):
         tiny_task(GaussianRegressor, "bert")

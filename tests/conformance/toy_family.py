@@ -1,4 +1,4 @@
-"""A family from outside of the package, in one file: CONTRIBUTING's "Add a family", followed for a small decoder."""
+"""A family from outside of the package, in one file: a small decoder that follows "Add a family" in CONTRIBUTING."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmzoo.text.packing import Packing
 
 @dataclass(frozen=True, kw_only=True)
 class ToyConfig(EncoderConfig):
-    """The arguments of `ToyBackbone`: those of `EncoderConfig`, without segments."""
+    """Arguments of `ToyBackbone`: `EncoderConfig` without segments."""
 
     num_segments: int = 0
 
@@ -24,7 +24,7 @@ class ToyConfig(EncoderConfig):
 
 @keras.saving.register_keras_serializable(package="toy")
 class ToyBackbone(TransformerBackbone):
-    """A decoder with its LayerNorms before the sublayers, as GPT-2 has them."""
+    """A decoder with its LayerNorms before the sublayers, like GPT-2."""
 
     config_class = ToyConfig
     causal = True

@@ -21,7 +21,7 @@ CALLS: list[tuple[float, int]] = []
 
 
 def measure(value: float, seed: int, setting: Setting) -> dict[str, float]:
-    """A toy experiment: its arms are what it measures."""
+    """Return a toy measurement, which is the value of the arm and a little for the seed."""
     CALLS.append((value, seed))
     return {"accuracy": value + 0.01 * seed}
 
@@ -36,19 +36,19 @@ BETTER = Comparison("one", "other", "accuracy")
 
 @pytest.fixture(autouse=True)
 def results(tmp_path, monkeypatch):
-    """The results of these tests go to a folder of their own."""
+    """Store the results of these tests in a temporary directory, and return the directory of the shipped ones."""
     CALLS.clear()
     shipped = common.RESULTS
     monkeypatch.setattr(common, "RESULTS", tmp_path)
-    monkeypatch.setattr(common, "machine", dict)  # which looks at all installed packages
+    monkeypatch.setattr(common, "machine", dict)  # it would read all installed packages
     return shipped
 
 
-def compute_row_indices(measure_: str, **values) -> list[dict]:
+def make_rows(measure_: str, **values) -> list[dict]:
     return [
         {"arm": arm, "seed": seed, measure_: value}
-        for arm, of_arm in values.items()
-        for seed, value in enumerate(of_arm)
+        for arm, arm_values in values.items()
+        for seed, value in enumerate(arm_values)
     ]
 
 
@@ -61,33 +61,35 @@ def compute_row_indices(measure_: str, **values) -> list[dict]:
         # Means of 0.71 and 0.61, deviations of 0.01: twice the standard error is 0.0163.
         ("accuracy", 0.083, (0.70, 0.71, 0.72), (0.60, 0.61, 0.62), REPRODUCED),
         ("accuracy", 0.085, (0.70, 0.71, 0.72), (0.60, 0.61, 0.62), OPEN),
-        # Half a point worse, with a point allowed.
+        # Half a point worse, where one point is allowed.
         ("accuracy", -0.01, (0.605, 0.605, 0.605), (0.61, 0.61, 0.61), REPRODUCED),
         ("accuracy", -0.01, (0.59, 0.59, 0.59), (0.61, 0.61, 0.61), CONTRADICTED),
-        # Better, though by less than asked for: that contradicts nothing.
+        # Better, but by less than required, which contradicts nothing.
         ("accuracy", 0.05, (0.62, 0.62, 0.62), (0.61, 0.61, 0.61), OPEN),
-        # Of a loss, the lower value is better.
+        # Lower losses are better.
         ("held-out loss", 0.0, (4.0, 4.1, 4.2), (5.0, 5.1, 5.2), REPRODUCED),
         ("held-out loss", 0.0, (5.0, 5.1, 5.2), (4.0, 4.1, 4.2), CONTRADICTED),
-        # Two seeds are no evidence.
+        # Two seeds are too few.
         ("accuracy", 0.0, (0.70, 0.71), (0.60, 0.61, 0.62), NOT_RUN),
     ],
 )
-def test_verdicts(measure_, least, one, other, expected):
+def test_verdicts_follow_from_means_and_deviations(measure_, least, one, other, expected):
     claim = claim_of(Comparison("one", "other", measure_, least))
-    assert verdict(claim, compute_row_indices(measure_, one=one, other=other)) == expected
+    assert verdict(claim, make_rows(measure_, one=one, other=other)) == expected
 
 
 def test_a_verdict_needs_all_comparisons():
-    rows = compute_row_indices("accuracy", one=(0.7, 0.7, 0.7), other=(0.6, 0.6, 0.6), third=(0.6, 0.7, 0.8))
+    rows = make_rows("accuracy", one=(0.7, 0.7, 0.7), other=(0.6, 0.6, 0.6), third=(0.6, 0.7, 0.8))
     arms = {"one": 0, "other": 0, "third": 0}
-    holds, open_, against = BETTER, Comparison("one", "third", "accuracy"), Comparison("other", "one", "accuracy")
-    assert verdict(claim_of(holds, arms=arms), rows) == REPRODUCED
-    assert verdict(claim_of(holds, open_, arms=arms), rows) == OPEN
-    assert verdict(claim_of(holds, open_, against, arms=arms), rows) == CONTRADICTED
+    reproduced = BETTER
+    undecided = Comparison("one", "third", "accuracy")
+    contradicted = Comparison("other", "one", "accuracy")
+    assert verdict(claim_of(reproduced, arms=arms), rows) == REPRODUCED
+    assert verdict(claim_of(reproduced, undecided, arms=arms), rows) == OPEN
+    assert verdict(claim_of(reproduced, undecided, contradicted, arms=arms), rows) == CONTRADICTED
 
 
-def test_rules_name_arms():
+def test_rules_must_name_arms():
     with pytest.raises(ValueError, match="'third'"):
         claim_of(Comparison("one", "third", "accuracy"))
     with pytest.raises(ValueError, match="compares"):
@@ -124,21 +126,17 @@ def test_a_stopped_experiment_continues():
 def test_equal_runs_of_claims_are_shared():
     first = claim_of(BETTER)
     second = claim_of(Comparison("base", "new", "accuracy"), name="second", arms={"base": 0.7, "new": 0.1})
-    other = claim_of(BETTER, name="other", run=lambda value, seed, setting: {"accuracy": value})
-    run_missing([first, second, other], [first, second, other], SETTING)
+    unrelated = claim_of(BETTER, name="other", run=lambda value, seed, setting: {"accuracy": value})
+    run_missing([first, second, unrelated], [first, second, unrelated], SETTING)
     assert len(CALLS) == 6 + 3
     base, new = stored_rows(second)[:2]
-    assert {key: base[key] for key in ("arm", "seed", "accuracy", "from")} == {
-        "arm": "base",
-        "seed": 0,
-        "accuracy": 0.7,
-        "from": "name",
-    }
+    expected = {"arm": "base", "seed": 0, "accuracy": 0.7, "from": "name"}
+    assert {key: base[key] for key in expected} == expected
     assert "from" not in new
-    assert not any("from" in row for row in stored_rows(other))
+    assert not any("from" in row for row in stored_rows(unrelated))
 
 
-def test_the_page_of_a_claim(tmp_path):
+def test_the_page_shows_the_results_of_a_claim(tmp_path):
     claim = claim_of(BETTER, reading="It is better.", name="toy", says="One is better.")
     assert "| [One is better.](#toy) | [source](url) | one; other | not run yet |" in page.summary([claim])
     assert "It is better." not in page.section(claim)
@@ -151,24 +149,24 @@ def test_the_page_of_a_claim(tmp_path):
     assert "| one | 71.0 ± 1.0 |" in text
     assert "It is better." in text
     page.draw(claim, tmp_path / "toy.svg")
-    drawn = (tmp_path / "toy.svg").read_text("utf-8")
-    assert re.findall(r">(one|other|accuracy \(%\))<", drawn).count("one") == 1
-    assert len(drawn) < 100_000
+    picture = (tmp_path / "toy.svg").read_text("utf-8")
+    assert re.findall(r">(one|other|accuracy \(%\))<", picture).count("one") == 1
+    assert len(picture) < 100_000
 
 
-def test_the_page_says_once_what_claims_have_in_common():
+def test_common_remarks_of_claims_are_shown_once():
     rule = Comparison("one", "other", "accuracy", -0.01)
-    alone, first, second = (
-        claim_of(rule, name=name, common=common) for name, common in (("a", ""), ("b", "Both."), ("c", "Both."))
+    separate, first, second = (
+        claim_of(rule, name=name, common=remark) for name, remark in (("a", ""), ("b", "Both."), ("c", "Both."))
     )
-    text = page.page([alone, first, second])
+    text = page.page([separate, first, second])
     assert text.count("Both.") == 1
     assert text.index("{#a}") < text.index("Both.") < text.index("{#b}")
     assert "or at most 1 point worse (accuracy)" in text
 
 
-def test_the_page_of_the_site_is_that_of_the_results(results, monkeypatch):
-    """`python -m benchmarks.evidence --table` writes it."""
+def test_the_sites_page_has_the_stored_results(results, monkeypatch):
+    """`python -m benchmarks.evidence --table` writes the page."""
     monkeypatch.setattr(common, "RESULTS", results)
     assert page.PAGE.read_text("utf-8") == page.page(CLAIMS)
     for claim in CLAIMS:
@@ -177,12 +175,12 @@ def test_the_page_of_the_site_is_that_of_the_results(results, monkeypatch):
         assert len({(row["arm"], row["seed"]) for row in rows}) == len(rows)
         assert page.PAGE.with_name(f"{claim.name}.svg").exists() == (verdict(claim, rows) != NOT_RUN)
         if verdict(claim, rows) == NOT_RUN:
-            assert not claim.reading, f"{claim.name} says what was found before it was"
+            assert not claim.reading, f"{claim.name} has a reading, but no results"
 
 
 @pytest.fixture
 def variants(monkeypatch):
-    """The variants of families, registered while a test runs: others look at all that are registered."""
+    """Register the variants of families while a test runs: other tests use all registered families."""
     from benchmarks.evidence import variants
 
     monkeypatch.setattr(lmzoo.registry.family, "_FAMILIES", lmzoo.registry.families())
@@ -195,18 +193,18 @@ def backbone_of(variants, name: str):
     return encoder_backbone(recipe, recipe.vocabulary_size)
 
 
-def test_layers_share_what_their_name_says(variants):
-    """Of four blocks, a shared part is there once."""
+def test_layers_share_the_parts_in_their_name(variants):
+    """Four blocks have a shared part only once."""
     nothing, attention, feed_forward, everything = (
         backbone_of(variants, f"shared_{name}") for name in ("nothing", "attention", "feed_forward", "all")
     )
     block = nothing.blocks[0]
-    of_attention = block.attention.count_params()
-    of_feed_forward = block.intermediate_dense.count_params() + block.output_dense.count_params()
-    whole = nothing.count_params()
-    assert whole - attention.count_params() == 3 * of_attention
-    assert whole - feed_forward.count_params() == 3 * of_feed_forward
-    assert whole - everything.count_params() == 3 * block.count_params()
+    attention_count = block.attention.count_params()
+    feed_forward_count = block.intermediate_dense.count_params() + block.output_dense.count_params()
+    total = nothing.count_params()
+    assert total - attention.count_params() == 3 * attention_count
+    assert total - feed_forward.count_params() == 3 * feed_forward_count
+    assert total - everything.count_params() == 3 * block.count_params()
     assert len({id(block.attention) for block in attention.blocks}) == 1
     assert len({id(block.output_dense) for block in attention.blocks}) == 4
 
@@ -223,24 +221,21 @@ def test_variants_change_the_configuration(variants):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* texts were truncated to 64 tokens")
 def test_an_arm_is_trained_once(variants, shared, tmp_path, monkeypatch):
-    """A trial on real text: its preset is there for all that measure it, and the tokenized text for other arms."""
+    """After a trial on real text, the preset is stored for all measures, and the tokenized text for further arms."""
     from benchmarks.evidence import trained
 
     arm, setting = trained.Training(family="shared_attention", size="4x64"), Setting(shared("data"), tmp_path, True)
-    found = trained.judge_pairs(arm, 0, setting)
-    assert set(found) == {trained.NEXT, trained.ORDER}
-    assert all(0 <= value <= 1 for value in found.values())
-    assert {path.name for path in (tmp_path / "texts_WordPieceTokenizer").iterdir()} == {
-        "held_out",
-        "tokenizer",
-        "train",
-    }
+    scores = trained.judge_pairs(arm, 0, setting)
+    assert set(scores) == {trained.NEXT, trained.ORDER}
+    assert all(0 <= value <= 1 for value in scores.values())
+    stored = {path.name for path in (tmp_path / "texts_WordPieceTokenizer").iterdir()}
+    assert stored == {"held_out", "tokenizer", "train"}
     monkeypatch.setattr(trained, "pretrain", None)
     assert (trained.train(arm, 0, setting) / "model.weights.h5").exists()
 
 
-def test_span_corruption_at_equal_flops():
-    """Counted from the weights: each kernel multiplies the tokens of the source or of the target."""
+def test_flops_of_span_corruption_are_counted_from_the_weights():
+    """Each kernel multiplies the tokens of the source or of the target."""
     from benchmarks.evidence import span_corruption
     from benchmarks.evidence.trained import LENGTH
     from lmzoo.models import T5Backbone
@@ -257,6 +252,5 @@ def test_span_corruption_at_equal_flops():
             products += weight.value.shape[0] * weight.value.shape[1] * (source if reads_source else target)
     products += 2 * 2 * 128 * (source * source + target * target + target * source)  # attention in two blocks
     expected = 6 * products / text_length
-    found = span_corruption.flops_of_text(backbone.config, corruption)
-    assert found == pytest.approx(expected)
+    assert span_corruption.flops_of_text(backbone.config, corruption) == pytest.approx(expected)
     assert span_corruption.T5_TOKENS < span_corruption.TOKENS

@@ -1,4 +1,4 @@
-"""What several files of these tests share."""
+"""Fixtures for several files of these tests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 @pytest.fixture(scope="module")
 def unallocated() -> Iterator[None]:
-    """Variables that a module's tests make have shapes but never values, so that any size can be built."""
+    """Give the variables of a module's models shapes but no values, so that models of any size can be built."""
     try:
         with keras.StatelessScope(initialize_variables=False):
             yield
     finally:
-        keras.utils.clear_session()  # else the next model to be built would bring these to life, too
+        keras.utils.clear_session()  # else the next model would also allocate these variables

@@ -21,11 +21,11 @@ TINY = {
     "max_characters": WIDTH,
     "dropout": 0.0,
 }
-LENGTHS = (5, 2, 0, 1)  # words of the rows of `tiny_batch`
+LENGTHS = (5, 2, 0, 1)  # words per row of `tiny_batch`
 
 
 def tiny_elmo(seed: int = 17, **overrides: Any) -> ElmoBackbone:
-    """A backbone with every weight random but those of the mix."""
+    """Return a backbone whose weights are all random, except those of the mix."""
     backbone = ElmoBackbone(**{**TINY, **overrides})
     rng = np.random.default_rng(seed)
     for weight in backbone.bilm.weights:
@@ -39,7 +39,7 @@ def tiny_elmo(seed: int = 17, **overrides: Any) -> ElmoBackbone:
 def tiny_batch(
     backbone: ElmoBackbone, lengths: tuple[int, ...] = LENGTHS, longest: int = 60, extra: int = 2, seed: int = 29
 ) -> dict[str, np.ndarray]:
-    """Rows of `lengths` words of up to `longest` bytes, cut like a tokenizer's, and `extra` columns of padding."""
+    """Return rows of `lengths` random words of up to `longest` bytes, and `extra` columns of padding."""
     rng = np.random.default_rng(seed)
     shape = (len(lengths), max(lengths) + extra)
     if backbone.config.vocabulary_size is not None:
@@ -54,7 +54,7 @@ def tiny_batch(
 
 
 def layers_and_state(backbone: ElmoBackbone, inputs: dict[str, np.ndarray], state: Any = None) -> Any:
-    """`marked_layers` as arrays. (JAX compiles operation by operation outside `jit`, which takes far longer.)"""
+    """Return `marked_layers` as arrays. (On JAX, `jit` avoids compiling operation by operation.)"""
     if keras.backend.backend() == "jax":
         import jax
 

@@ -1,4 +1,4 @@
-"""What only ALBERT has: shared layers as one loop."""
+"""ALBERT's shared layers: the loop over them, its copied kernels, and LoRA."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def build(**overrides):
 def test_loop_equals_unrolled(dtype):
     outputs = [run(build(unroll=unroll, dtype=dtype), padded_batch()) for unroll in (False, True)]
     assert len(outputs[0]["hidden_states"]) == 6 * 2 + 1
-    # bfloat16 has 8 bits: compilers keep more of them between some operations
+    # bfloat16 has 8 bits, but compilers keep more between some operations.
     assert difference(*outputs) <= (1e-5 if dtype == "float32" else 0.1)
 
 
-def test_every_application_is_another_one():
-    hidden = run(build(), padded_batch())["hidden_states"]
-    assert min(np.abs(a - b).max() for a, b in itertools.pairwise(hidden)) > 0.1
+def test_each_application_changes_the_hidden_states():
+    states = run(build(), padded_batch())["hidden_states"]
+    assert min(np.abs(a - b).max() for a, b in itertools.pairwise(states)) > 0.1
 
 
-# TensorFlow traces sooner than it compiles; JAX compiles operation by operation what it does not compile as a whole.
+# TensorFlow is faster without `jit_compile`; JAX without it compiles operation by operation.
 @pytest.mark.quick_cases("True")
 @pytest.mark.parametrize(
     "jit_compile",
@@ -64,17 +64,17 @@ def test_every_application_is_another_one():
     ],
 )
 def test_training_in_the_loop_equals_unrolled_with_dropout(jit_compile):
-    """Weights after two steps: the same dropout masks are drawn, in the same order, and never twice."""
+    """Two steps give the same weights: the loop draws the same dropout masks in the same order, and each only once."""
     results = []
     for unroll in (False, True):
-        # With 512 columns the loop has kernels with longer rows: see the next tests.
+        # With 512 columns, the loop copies kernels into longer rows; see the next tests.
         sizes = {"num_layers": 4, "num_inner_repetitions": 1, "intermediate_dim": 512}
         backbone = build(**sizes, unroll=unroll, dropout=0.3)
         for seed, block in enumerate(backbone.encoder.blocks):
             for variable in block.non_trainable_variables:
                 variable.assign(np.array([seed, len(variable.path)], variable.dtype))
         model = keras.Model(backbone.input, backbone.output["sequence_output"])
-        # Eagerly, and so without tracing, where TensorFlow does not loop in the graph.
+        # Unrolled blocks run eagerly on TensorFlow, to save the time of tracing.
         eagerly = unroll and not jit_compile and keras.backend.backend() == "tensorflow"
         model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile, run_eagerly=eagerly)
         target = np.ones((3, 19, 35), "float32")
@@ -88,18 +88,18 @@ WIDE = {"num_layers": 2, "num_groups": 1, "num_inner_repetitions": 1, "num_heads
 
 
 def kernels_copied(backbone):
-    """Shapes of the kernels that a backbone's loop copies, by the names of their layers."""
+    """Return the shapes of the kernels that the backbone's loop copies, by layer name."""
     (block,) = backbone.encoder.groups[0]
-    found = lengthen_kernels(block, [v.value for v in block.trainable_variables])
+    copies = lengthen_kernels(block, [v.value for v in block.trainable_variables])
     attention = block.attention
     layers = attention.query, attention.key, attention.value, attention.output_dense
     layers = {f"attention/{layer.name}": layer for layer in layers}
     layers |= {layer.name: layer for layer in (block.intermediate_dense, block.output_dense)}
-    return {name: found[layer].shape for name, layer in layers.items() if layer in found}
+    return {name: copies[layer].shape for name, layer in layers.items() if layer in copies}
 
 
 @pytest.mark.tf_only
-def test_which_kernels_are_copied_for_the_loop(monkeypatch):
+def test_the_loop_copies_wide_trainable_kernels(monkeypatch):
     outputs = {"attention/output_dense": (512, 528), "output_dense": (53, 528)}
     assert kernels_copied(build(**WIDE)) == outputs
     assert not kernels_copied(build(**WIDE, dtype="mixed_bfloat16"))
@@ -114,36 +114,21 @@ def test_which_kernels_are_copied_for_the_loop(monkeypatch):
 
 
 @pytest.mark.tf_only
-def test_gradients_of_kernels_that_are_copied(monkeypatch):
+def test_copied_kernels_have_the_gradients_of_unrolled_blocks(monkeypatch):
     import tensorflow as tf
 
     for module in ("families.albert.backbone", "layers.attention"):
         monkeypatch.setattr(f"lmzoo.{module}.WIDEST_JOINED", 511)
-    found = []
+    gradients = []
     for unroll in (False, True):
         backbone = build(**WIDE, unroll=unroll, dropout=0.0)
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(backbone(padded_batch(), training=True)["sequence_output"] ** 3)
         kernels = [weight for weight in backbone.encoder.trainable_variables if weight.name == "kernel"]
-        found.append([to_numpy(gradient) for gradient in tape.gradient(loss, kernels)])
+        gradients.append([to_numpy(gradient) for gradient in tape.gradient(loss, kernels)])
     assert len(kernels) == 6
-    for copied, expected in zip(*found, strict=True):
-        assert relative_difference(copied, expected) <= 1e-5
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"num_groups": 4}, r"`num_layers` \(6\) must be a multiple of `num_groups` \(4\)"),
-        ({"num_heads": 3}, r"`hidden_dim` \(35\) must be a multiple of `num_heads` \(3\)"),
-        ({"num_inner_repetitions": 0}, "`num_inner_repetitions` must be a positive integer, got 0"),
-        ({"embedding_dim": 1.5}, "`embedding_dim` must be a positive integer, got 1.5"),
-        ({"embedding_projection": False}, r"can only be False if `embedding_dim` \(13\) equals"),
-    ],
-)
-def test_errors(overrides, message):
-    with pytest.raises(ValueError, match=message):
-        AlbertBackbone(**{**TINY, **overrides})
+    for actual, expected in zip(*gradients, strict=True):
+        assert relative_difference(actual, expected) <= 1e-5
 
 
 def test_lora_adapts_the_shared_blocks():
@@ -152,20 +137,11 @@ def test_lora_adapts_the_shared_blocks():
     kernels = projections(backbone)
     backbone.enable_lora(3)
     assert all(map(np.array_equal, kernels, projections(backbone)))  # the updates start at 0
-    # They are not joined into one product any more, which processors sum in another order.
+    # Adapted projections are no longer fused into one product, which processors sum in another order.
     assert relative_difference(run(backbone, padded_batch()), before) <= 1e-6
     trained = [weight.path for weight in backbone.trainable_weights]
     assert len(trained) == 4 * 2 * 2  # blocks, projections, factors
     assert all("lora" in path for path in trained)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
-def test_int8_and_back():
-    backbone = build(dropout=0.0)
-    backbone.quantize("int8")
-    clone = AlbertBackbone.from_config(backbone.get_config())
-    assert clone.get_config() == backbone.get_config()
 
 
 @pytest.mark.half_precision

@@ -1,4 +1,4 @@
-"""Frozen backbones, LoRA and int8."""
+"""Frozen backbones, LoRA and int8 weights."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from lmzoo.models import Backbone, TextClassifier
 from lmzoo.training import AdamW
+from tests.families.comparing import cosines
 from tests.reference.weights import (
     difference,
     padded_batch,
     projections,
-    randomise,
     relative_difference,
     run,
     tiny_backbone,
@@ -23,7 +23,7 @@ from tests.reference.weights import (
 
 pytestmark = pytest.mark.usefixtures("eager")
 LABELS = np.array([0, 1, 2])
-# Keras says of each layer without an int8 form that it has none.
+# Keras warns about each layer without an int8 form.
 quantizes = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
 
 
@@ -34,11 +34,11 @@ def classifier(backbone):
 
 
 def values(weights):
-    return {w.path: to_numpy(w.value) for w in weights}
+    return {weight.path: to_numpy(weight.value) for weight in weights}
 
 
 def step(model):
-    """Trains once and tells which weights moved."""
+    """Train for one step and return the paths of the weights that changed."""
     before = values(model.weights)
     model.train_on_batch(padded_batch(), LABELS)
     return {path for path, value in values(model.weights).items() if not np.array_equal(value, before[path])}
@@ -53,8 +53,8 @@ def test_a_frozen_backbone_keeps_its_weights():
 
 
 @pytest.mark.parametrize("kind", ["freeze", "lora"])
-def test_other_weights_are_trained_only_after_compile(kind):
-    """On TensorFlow, the compiled step would go on to train the former ones."""
+def test_changed_trainable_weights_need_compile(kind):
+    """On TensorFlow, the compiled step would continue to train the previous weights."""
     model, batch = classifier(tiny_backbone(num_layers=1)), padded_batch()
     assert any(path.startswith("block") for path in step(model))
     if kind == "freeze":
@@ -78,7 +78,7 @@ def test_lora_trains_the_low_rank_updates_and_nothing_else():
     kernels = projections(backbone)
     backbone.enable_lora(2)
     assert all(map(np.array_equal, kernels, projections(backbone)))  # the updates start at 0
-    # They are not joined into one product any more, which processors sum in another order.
+    # Adapted projections are no longer fused into one product, which processors sum in another order.
     assert relative_difference(run(backbone, batch), before) <= 1e-6
     adapted = {
         f"block_{i}/attention/{name}/lora_kernel_{part}"
@@ -88,12 +88,12 @@ def test_lora_trains_the_low_rank_updates_and_nothing_else():
     }
     assert {w.path for w in backbone.trainable_weights} == adapted
     model = classifier(backbone)
-    moved = step(model) | step(model)  # the first step moves one factor, the other's gradient being 0 still
-    assert moved == adapted | {"classifier/logits/kernel", "classifier/logits/bias"}
+    changed = step(model) | step(model)  # in the first step, one of the factors still has a gradient of 0
+    assert changed == adapted | {"classifier/logits/kernel", "classifier/logits/bias"}
     assert difference(run(backbone, batch), before) > 1e-3
 
 
-def test_lora_takes_other_targets():
+def test_lora_adapts_the_given_layers():
     backbone = tiny_backbone(num_layers=1)
     backbone.enable_lora(3, target_layer_names=("intermediate_dense",))
     assert {w.path: w.shape for w in backbone.trainable_weights} == {
@@ -106,35 +106,19 @@ def test_lora_takes_other_targets():
 @quantizes
 def test_int8_backbone_is_saved_and_loaded(tmp_path):
     backbone, batch = tiny_backbone(num_layers=1), padded_batch()
-    exact = run(backbone, batch)
+    float_outputs = run(backbone, batch)
     backbone.quantize("int8")
-    got = run(backbone, batch)
+    outputs = run(backbone, batch)
     kernels = [w for w in backbone.weights if w.path.endswith(("/kernel", "/embeddings"))]
     assert len(kernels) == 10
     assert {w.dtype for w in kernels} == {"int8"}
-    a, b = exact["sequence_output"], got["sequence_output"]
-    cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
-    assert 0.98 <= cosine.min() < 1
+    assert 0.98 <= cosines(float_outputs["sequence_output"], outputs["sequence_output"]).min() < 1
     backbone.save(tmp_path / "int8.keras")
-    copy = keras.saving.load_model(tmp_path / "int8.keras")
-    assert difference(run(copy, batch), got) == 0.0
-    assert copy.get_config() == backbone.get_config()
-    copy.save(tmp_path / "again.keras")
-    assert difference(run(keras.saving.load_model(tmp_path / "again.keras"), batch), got) == 0.0
-
-
-@pytest.mark.slow
-@quantizes
-def test_classifier_with_an_int8_backbone_is_saved_and_loaded(tmp_path):
-    model, batch = classifier(tiny_backbone(num_layers=1)), padded_batch()
-    randomise(model)
-    model.backbone.quantize("int8")
-    model.compile(AdamW(0.01))
-    moved = step(model)  # what is left in float can be trained
-    assert {"classifier/logits/kernel", "block_0/attention/value/bias"} <= moved
-    got = run(model, batch)
-    model.save(tmp_path / "int8.keras")
-    assert difference(run(keras.saving.load_model(tmp_path / "int8.keras"), batch), got) == 0.0
+    loaded = keras.saving.load_model(tmp_path / "int8.keras")
+    assert difference(run(loaded, batch), outputs) == 0.0
+    assert loaded.get_config() == backbone.get_config()
+    loaded.save(tmp_path / "again.keras")
+    assert difference(run(keras.saving.load_model(tmp_path / "again.keras"), batch), outputs) == 0.0
 
 
 @pytest.mark.quick_cases("True")
@@ -143,21 +127,22 @@ def test_classifier_with_an_int8_backbone_is_saved_and_loaded(tmp_path):
 def test_int8_task_is_saved_and_loaded(tmp_path, compiled):
     model, batch = classifier(tiny_backbone(num_layers=1)), padded_batch()
     assert model.run_eagerly == (not compiled and keras.backend.backend() == "tensorflow")
-    step(model)  # makes functions and builds an optimizer for the weights that are about to go
-    exact = model.predict(batch, verbose=0)
+    step(model)  # makes functions and an optimizer for the weights that quantization replaces
+    float_logits = model.predict(batch, verbose=0)
     model.quantize("int8")
-    got = model.predict(batch, verbose=0)
-    assert 1e-6 < difference(got, exact) < 0.05
+    logits = model.predict(batch, verbose=0)
+    assert 1e-6 < difference(logits, float_logits) < 0.05
     model.save(tmp_path / "int8.keras")
     loaded = keras.saving.load_model(tmp_path / "int8.keras")
-    np.testing.assert_array_equal(loaded.predict(batch, verbose=0), got)
+    np.testing.assert_array_equal(loaded.predict(batch, verbose=0), logits)
 
 
 def test_lora_task_is_saved_with_its_updates_merged(tmp_path):
     backbone, batch = tiny_backbone(num_layers=1), padded_batch()
     backbone.enable_lora(2)
     model = classifier(backbone)
-    step(model), step(model)
+    step(model)
+    step(model)
     with pytest.warns(UserWarning, match="with LoRA's updates added"):
         model.save(tmp_path / "lora.keras", include_optimizer=False)
     loaded = keras.saving.load_model(tmp_path / "lora.keras", compile=False)
@@ -176,40 +161,41 @@ def test_int8_task_with_lora_is_saved_with_its_updates(tmp_path, int8_first):
     for quantize in (int8_first, not int8_first):
         backbone.quantize("int8") if quantize else backbone.enable_lora(2)
     model = classifier(backbone)
-    moved = step(model) | step(model)
-    adapted = {path for path in moved if "lora" in path}
+    changed = step(model) | step(model)
+    adapted = {path for path in changed if "lora" in path}
     assert len(adapted) == 4
-    got = model.predict(batch, verbose=0)
+    logits = model.predict(batch, verbose=0)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "The file holds the weights with LoRA")
         model.save(tmp_path / "lora.keras")
         model.save_to_preset(tmp_path / "preset")
-    copies = {
+    restored_models = {
         "keras": keras.saving.load_model(tmp_path / "lora.keras"),
-        "copy": model.copy_with(dropout=0.1),
+        "copy_with": model.copy_with(dropout=0.1),
     }
-    for name, copy in copies.items():
-        np.testing.assert_array_equal(copy.predict(batch, verbose=0), got, err_msg=name)
-        assert {w.path for w in copy.trainable_weights} == {w.path for w in model.trainable_weights}
-        assert copy.backbone.lora_rank == 2
+    for name, restored in restored_models.items():
+        np.testing.assert_array_equal(restored.predict(batch, verbose=0), logits, err_msg=name)
+        assert {w.path for w in restored.trainable_weights} == {w.path for w in model.trainable_weights}
+        assert restored.backbone.lora_rank == 2
     assert difference(run(Backbone.from_preset(tmp_path / "preset"), batch), run(backbone, batch)) == 0.0
-    loaded = copies["keras"]
+    loaded = restored_models["keras"]
     assert loaded.backbone.get_config() == backbone.get_config()
-    assert step(loaded) == step(model)  # the optimizer's state goes on
+    assert step(loaded) == step(model)  # the optimizer's state is restored
     np.testing.assert_allclose(loaded.predict(batch, verbose=0), model.predict(batch, verbose=0), atol=1e-6)
 
 
 @pytest.mark.slow
 @quantizes
 def test_a_file_of_merged_int8_weights_is_read(tmp_path):
-    """Earlier versions wrote such files."""
+    """Earlier versions wrote such files. Without LoRA, weights that int8 leaves in float are trained."""
     backbone, batch = tiny_backbone(num_layers=1), padded_batch()
     backbone.quantize("int8")
     model = classifier(backbone)
+    assert {"classifier/logits/kernel", "block_0/attention/value/bias"} <= step(model)
     model.save(tmp_path / "merged.keras")
-    got = model.predict(batch, verbose=0)
+    logits = model.predict(batch, verbose=0)
     loaded = keras.saving.load_model(tmp_path / "merged.keras")
     loaded.backbone.enable_lora(2)
     loaded.backbone.get_layer("block_0").attention.query.lora_kernel_b.assign(np.ones((2, 35)))
     loaded.load_weights(tmp_path / "merged.keras")
-    np.testing.assert_array_equal(loaded.predict(batch, verbose=0), got)
+    np.testing.assert_array_equal(loaded.predict(batch, verbose=0), logits)

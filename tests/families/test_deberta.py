@@ -1,4 +1,4 @@
-"""DeBERTa-v3 against torch transformers on random weights: long sequences, all heads, its files, what is refused."""
+"""DeBERTa-v3 against transformers on random weights: long sequences, heads, files, unsupported settings."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from lmzoo.layers.sublayers import sublayers
 from lmzoo.models import Backbone, DebertaV3Backbone, MaskedLM, Pretrainer, TextClassifier
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.testing import (
-    check_peer_outputs,
-    peer_heads,
     randomize,
     tiny_backbone,
     tiny_preprocessor,
@@ -31,12 +29,14 @@ from lmzoo.testing import (
 )
 from lmzoo.text import DebertaV3Tokenizer
 from tests.checkpoints.model_files import load
+from tests.families.comparing import add_noise
+from tests.families.config_files import edit_config
 from tests.reference.weights import difference, randomise, run, to_numpy
 from tests.text.trained import train_deberta
 
 pytestmark = pytest.mark.usefixtures("eager")
 
-# A width is heads · width of a head. Sequences are longer than half a bucket, the buckets, and the scale.
+# Widths are multiples of the heads. Sequences are longer than half a bucket, the buckets, and the scale.
 TINY = {
     "vocabulary_size": 131,
     "num_layers": 3,
@@ -64,7 +64,7 @@ def batch() -> dict[str, np.ndarray]:
 
 
 def peer_of(transformers: Any, head: str, directory: Path, **changes: Any) -> Any:
-    """Return a model of transformers with random weights, saved in a directory."""
+    """Save a transformers model with random weights to a directory, and return it."""
     import torch
 
     config = transformers.DebertaV2Config(
@@ -74,14 +74,12 @@ def peer_of(transformers: Any, head: str, directory: Path, **changes: Any) -> An
     )  # fmt: skip
     torch.manual_seed(5)
     model = getattr(transformers, f"DebertaV2{head}")(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
+    add_noise(model)
     model.save_pretrained(directory)
     return model
 
 
-def ask(model: Any, batch: dict[str, np.ndarray]) -> Any:
+def run_peer(model: Any, batch: dict[str, np.ndarray]) -> Any:
     import torch
 
     ids, mask = (torch.tensor(values).long() for values in batch.values())
@@ -90,35 +88,35 @@ def ask(model: Any, batch: dict[str, np.ndarray]) -> Any:
 
 
 def test_sequences_longer_than_the_scale(transformers: Any, tmp_path: Path) -> None:
-    theirs = ask(peer_of(transformers, "Model", tmp_path), batch())
+    expected = run_peer(peer_of(transformers, "Model", tmp_path), batch())
     backbone = Backbone.from_preset(tmp_path)
     assert backbone.config == DebertaV3Backbone(**{**TINY, "dropout": 0.1}).config
     outputs, real = run(backbone, batch()), batch()["padding_mask"] > 0
-    for ours, expected in zip(outputs["hidden_states"], theirs.hidden_states, strict=True):
-        assert difference(np.asarray(ours)[real], expected.numpy()[real]) < 1e-5
-    assert difference(outputs["pooled_output"], theirs.last_hidden_state[:, 0].numpy()) < 1e-5
+    for ours, theirs in zip(outputs["hidden_states"], expected.hidden_states, strict=True):
+        assert difference(np.asarray(ours)[real], theirs.numpy()[real]) < 1e-5
+    assert difference(outputs["pooled_output"], expected.last_hidden_state[:, 0].numpy()) < 1e-5
     positions = np.array([[42, 3], [0, 18], [0, 0]], "int32")
-    found = to_numpy(backbone.vectors_at(batch(), positions))
-    assert difference(found, np.take_along_axis(theirs.last_hidden_state.numpy(), positions[..., None], 1)) < 1e-5
+    vectors = to_numpy(backbone.vectors_at(batch(), positions))
+    assert difference(vectors, np.take_along_axis(expected.last_hidden_state.numpy(), positions[..., None], 1)) < 1e-5
 
 
 def test_the_enhanced_mask_decoder() -> None:
-    """Two applications of the last block, whose queries hold absolute positions at first (He et al., 2020, 3.2)."""
+    """The last block is applied twice; its first queries hold absolute positions (He et al., 2020, 3.2)."""
     backbone = DebertaV3Backbone(**{**TINY, "max_sequence_length": 47, "enhanced_mask_decoder": True})
     randomize(backbone)
     positions = np.array([[42, 3], [0, 18], [0, 0]], "int32")
     outputs = backbone(batch())
-    found = to_numpy(backbone.masked_vectors_at(batch(), positions, outputs))
+    decoded = to_numpy(backbone.masked_vectors_at(batch(), positions, outputs))
     weights = {weight.path: to_numpy(weight).astype("float64") for weight in backbone.weights}
-    before = to_numpy(outputs["hidden_states"][-2]).astype("float64")
-    table = to_numpy(backbone.distances(before)).astype("float64")  # (2T + 1, H)
-    queries = np.take_along_axis(before, positions[..., None], 1)
-    vectors = queries + weights["absolute_positions/embeddings"][positions]
+    states = to_numpy(outputs["hidden_states"][-2]).astype("float64")
+    table = to_numpy(backbone.distances(states)).astype("float64")  # (2T + 1, H)
+    queries = np.take_along_axis(states, positions[..., None], 1)
+    expected = queries + weights["absolute_positions/embeddings"][positions]
     for _ in range(2):
-        vectors = last_block(weights, before, table, vectors, positions)
-    np.testing.assert_allclose(found, vectors, atol=1e-5)
+        expected = last_block(weights, states, table, expected, positions)
+    np.testing.assert_allclose(decoded, expected, atol=1e-5)
     plain = to_numpy(backbone.vectors_at(batch(), positions, outputs))
-    np.testing.assert_allclose(plain, last_block(weights, before, table, queries, positions), atol=1e-5)
+    np.testing.assert_allclose(plain, last_block(weights, states, table, queries, positions), atol=1e-5)
     shorter = DebertaV3Backbone(**{**TINY, "max_sequence_length": 41, "enhanced_mask_decoder": True})
     with pytest.raises(ValueError, match="43 tokens long, but the model has positions for 41"):
         shorter.masked_vectors_at(batch(), positions)
@@ -128,8 +126,8 @@ def test_the_enhanced_mask_decoder() -> None:
     ("task_class", "arguments", "is_used"),
     [(TextClassifier, {"num_classes": 2}, False), (MaskedLM, {}, True), (Pretrainer, {"objective": "rtd"}, False)],
 )
-def test_absolute_positions_are_trained_by_what_uses_them(task_class: Any, arguments: Any, is_used: bool) -> None:
-    """Only the prediction of masks uses the table; Keras warns of a trainable variable without a gradient."""
+def test_only_mask_prediction_trains_absolute_positions(task_class: Any, arguments: Any, is_used: bool) -> None:
+    """Keras would warn about a trainable variable without a gradient."""
     preprocessor = tiny_preprocessor(FAMILY)
     backbone = tiny_backbone(FAMILY, enhanced_mask_decoder=True)
     task = task_class(backbone, preprocessor, **arguments)
@@ -145,7 +143,7 @@ def test_absolute_positions_are_trained_by_what_uses_them(task_class: Any, argum
 def last_block(
     weights: dict[str, np.ndarray], x: np.ndarray, table: np.ndarray, queries: np.ndarray, positions: np.ndarray
 ) -> np.ndarray:
-    """Return the results of `queries` (3, M, H) in the last block of the tiny network, in numpy."""
+    """Return the last block's outputs for `queries` (3, M, H), computed in numpy."""
 
     def dense(path: str, x: np.ndarray) -> np.ndarray:
         return x @ weights[f"block_2/{path}/kernel"] + weights[f"block_2/{path}/bias"]
@@ -159,10 +157,10 @@ def last_block(
         return x.reshape(*x.shape[:-1], 3, 7)
 
     q, k, v = heads("query", queries), heads("key", x), heads("value", x)
-    rows = T - (positions[..., None] - np.arange(T))  # (3, M, T): the distance of a key before the query
-    of_queries, of_keys = heads("query", table)[rows], heads("key", table)[rows]  # (3, M, T, 3, 7)
+    rows = T - (positions[..., None] - np.arange(T))  # (3, M, T): distance of each key to the query
+    query_rows, key_rows = heads("query", table)[rows], heads("key", table)[rows]  # (3, M, T, 3, 7)
     scores = np.einsum("bmnd,btnd->bnmt", q, k)
-    scores += np.einsum("bmnd,bmtnd->bnmt", q, of_keys) + np.einsum("btnd,bmtnd->bnmt", k, of_queries)
+    scores += np.einsum("bmnd,bmtnd->bnmt", q, key_rows) + np.einsum("btnd,bmtnd->bnmt", k, query_rows)
     scores = np.where((np.arange(T) < LENGTHS)[:, None, None], scores / np.sqrt(3 * 7), -np.inf)
     p = np.exp(scores - scores.max(-1, keepdims=True))
     context = np.einsum("bnmt,btnd->bmnd", p / p.sum(-1, keepdims=True), v).reshape(queries.shape)
@@ -172,14 +170,8 @@ def last_block(
     return normalized("output_layer_norm", attended + dense("output_dense", inner))
 
 
-@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="tests/conformance compares all heads there")
-@pytest.mark.parametrize("head", peer_heads(FAMILY))
-def test_heads_on_other_backends(head: str, transformers: Any) -> None:
-    check_peer_outputs(FAMILY, head)
-
-
 @pytest.mark.filterwarnings("ignore:.* holds no head of a Pretrainer")
-def test_a_table_of_segments(transformers: Any, root: Path, tmp_path: Path) -> None:
+def test_checkpoints_with_a_segment_table(transformers: Any, root: Path, tmp_path: Path) -> None:
     import torch
 
     model = peer_of(transformers, "ForSequenceClassification", tmp_path, type_vocab_size=2)
@@ -198,41 +190,35 @@ def test_a_table_of_segments(transformers: Any, root: Path, tmp_path: Path) -> N
     assert features["segment_ids"].max() == 1
     zeros = {**features, "segment_ids": 0 * features["segment_ids"]}
     assert difference(task.predict(zeros, verbose=0), task.predict(columns, verbose=0)) > 1e-4
-    save_checkpoint(task, tmp_path / "again", to="hf", preprocessor=task.preprocessor)
-    again = TextClassifier.from_preset(tmp_path / "again")
-    assert difference(again.predict(columns, verbose=0), task.predict(columns, verbose=0)) == 0
+    save_checkpoint(task, tmp_path / "rewritten", to="hf", preprocessor=task.preprocessor)
+    reloaded = TextClassifier.from_preset(tmp_path / "rewritten")
+    assert difference(reloaded.predict(columns, verbose=0), task.predict(columns, verbose=0)) == 0
     detector = Pretrainer(task.backbone, task.preprocessor, objective="rtd")
     detector.fit([["a b", "b"], ["a"]], epochs=1, verbose=0)
 
 
 @pytest.mark.quick_cases("False")
 @pytest.mark.parametrize("legacy", [False, True])
-def test_both_heads_of_masked_tokens(legacy: bool, transformers: Any, tmp_path: Path) -> None:
-    theirs = ask(peer_of(transformers, "ForMaskedLM", tmp_path, legacy=legacy), batch())
+def test_both_versions_of_the_masked_lm_head(legacy: bool, transformers: Any, tmp_path: Path) -> None:
+    expected = run_peer(peer_of(transformers, "ForMaskedLM", tmp_path, legacy=legacy), batch())
     task = load(tmp_path, MaskedLM)
     positions = np.array([[42, 3], [0, 18], [0, 0]], "int32")
-    found = run(task, {**batch(), "mask_positions": positions})
-    assert difference(found, np.take_along_axis(theirs.logits.numpy(), positions[..., None], 1)) < 1e-5
+    logits = run(task, {**batch(), "mask_positions": positions})
+    assert difference(logits, np.take_along_axis(expected.logits.numpy(), positions[..., None], 1)) < 1e-5
 
 
-def test_published_tensors(transformers: Any, tmp_path: Path) -> None:
-    """Microsoft's files hold what pre-training used, and no `architectures`."""
-    theirs = peer_of(transformers, "ForMaskedLM", tmp_path, legacy=False)
+def test_published_files_hold_extra_tensors(transformers: Any, tmp_path: Path) -> None:
+    """Microsoft's files hold tensors of pre-training, and no `architectures`."""
+    peer = peer_of(transformers, "ForMaskedLM", tmp_path, legacy=False)
     tensors = load_file(tmp_path / "model.safetensors")
     tensors["deberta.embeddings.position_embeddings.weight"] = np.ones((29, 21), "float32")
     for name, shape in {"dense.weight": (21, 21), "LayerNorm.bias": (21,), "classifier.weight": (1, 21)}.items():
         tensors[f"mask_predictions.{name}"] = np.ones(shape, "float32")
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    edit(tmp_path, "architectures")
+    edit_config(tmp_path, "architectures")
     task = load(tmp_path, MaskedLM)
-    found = run(task, {**batch(), "mask_positions": np.zeros((3, 1), "int32")})
-    assert difference(found, ask(theirs, batch()).logits.numpy()[:, :1]) < 1e-5
-
-
-def edit(directory: Path, *removed: str, **changes: Any) -> None:
-    file = directory / "config.json"
-    config = {key: value for key, value in json.loads(file.read_text()).items() if key not in removed}
-    file.write_text(json.dumps({**config, **changes}))
+    logits = run(task, {**batch(), "mask_positions": np.zeros((3, 1), "int32")})
+    assert difference(logits, run_peer(peer, batch()).logits.numpy()[:, :1]) < 1e-5
 
 
 REFUSED: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
@@ -252,17 +238,17 @@ REFUSED: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("stored")
-    save_checkpoint(tiny_backbone(FAMILY, **TINY), directory / "it", to="hf")
-    return directory / "it"
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("checkpoint")
+    save_checkpoint(tiny_backbone(FAMILY, **TINY), directory / "hf", to="hf")
+    return directory / "hf"
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str, stored: Path, tmp_path: Path) -> None:
+def test_unsupported_configurations_are_refused(case: str, checkpoint: Path, tmp_path: Path) -> None:
     removed, changes, message = REFUSED[case]
-    shutil.copytree(stored, tmp_path, dirs_exist_ok=True)
-    edit(tmp_path, *removed, **changes)
+    shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
+    edit_config(tmp_path, *removed, **changes)
     with pytest.raises(PresetError, match=message):
         Backbone.from_preset(tmp_path)
 
@@ -272,26 +258,28 @@ def test_refused(case: str, stored: Path, tmp_path: Path) -> None:
 TEXTS = ["The film's ``good'', 9,200!", "Un café", "", "a [MASK] [SEP]b", "un cafe\u0301"]
 
 
-def model_alone(directory: Path, transformers: Any) -> None:
+def write_model_only(directory: Path, transformers: Any) -> None:
     (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
 
 
-def saved(directory: Path, transformers: Any) -> None:
-    """As version 5 saves it: without the model."""
+def write_version_5(directory: Path, transformers: Any) -> None:
+    """Write what transformers 5 saves: no SentencePiece model."""
     transformers.DebertaV2Tokenizer.from_pretrained(directory).save_pretrained(directory)
     (directory / "spm.model").unlink()
 
 
-def older(directory: Path, transformers: Any) -> None:
-    """As version 4 saved it, beside the model, for any class."""
-    saved_by_ours = DebertaV3Tokenizer((directory / "spm.model").read_bytes())
+def write_version_4(directory: Path, transformers: Any) -> None:
+    """Write what transformers 4 saved without the SentencePiece model, for any tokenizer class."""
+    tokenizer = DebertaV3Tokenizer((directory / "spm.model").read_bytes())
     (directory / "spm.model").unlink()
-    write_tokenizer(saved_by_ours, directory, 512, "PreTrainedTokenizerFast")
+    write_tokenizer(tokenizer, directory, 512, "PreTrainedTokenizerFast")
     (directory / "spm.model").unlink()
 
 
-@pytest.mark.parametrize("write", [model_alone, saved, older])
-def test_tokenizer_files(write: Callable[..., None], root: Path, transformers: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("write", [write_model_only, write_version_5, write_version_4])
+def test_tokenizer_files_of_all_versions_are_read(
+    write: Callable[..., None], root: Path, transformers: Any, tmp_path: Path
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "deberta-v2"}))
     (tmp_path / "spm.model").write_bytes(train_deberta(root, ["Un café"] * 9))
     write(tmp_path, transformers)
@@ -299,28 +287,28 @@ def test_tokenizer_files(write: Callable[..., None], root: Path, transformers: A
     assert type(ours) is DebertaV3Tokenizer
     assert (ours.mask_id, ours.vocabulary_size) == (theirs.mask_token_id, theirs.mask_token_id + 1)
     assert ours.tokenize(TEXTS) == theirs(TEXTS, add_special_tokens=False)["input_ids"]
-    # Full-width letters: the model's own rules know them.
-    assert (ours.tokenize(["Ｕｎ"]) == ours.tokenize(["Un"])) == (write is not saved)
+    # Only the SentencePiece model's own rules normalize full-width letters.
+    assert (ours.tokenize(["Ｕｎ"]) == ours.tokenize(["Un"])) == (write is not write_version_5)
 
 
-def test_a_task_is_written_as_it_was_published(root: Path, transformers: Any, tmp_path: Path) -> None:
+def test_published_tokenizer_files_are_written_unchanged(root: Path, transformers: Any, tmp_path: Path) -> None:
     published = train_deberta(root, ["Un café"] * 9)
     task = tiny_task(TextClassifier, FAMILY)
     task.preprocessor.tokenizer = DebertaV3Tokenizer(published)
-    save_checkpoint(task, tmp_path / "it", to="hf", preprocessor=task.preprocessor)
-    assert (tmp_path / "it" / "spm.model").read_bytes() == published
-    written = transformers.AutoTokenizer.from_pretrained(tmp_path / "it")
-    assert type(written) is transformers.DebertaV2Tokenizer
+    save_checkpoint(task, tmp_path / "hf", to="hf", preprocessor=task.preprocessor)
+    assert (tmp_path / "hf" / "spm.model").read_bytes() == published
+    peer_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    assert type(peer_tokenizer) is transformers.DebertaV2Tokenizer
     encoded = task.preprocessor.encode(TEXTS, TEXTS[::-1])
     ids = [row.tolist() for row in encoded.by_sequence(encoded.token_ids)]
-    assert ids == written(TEXTS, TEXTS[::-1])["input_ids"]
+    assert ids == peer_tokenizer(TEXTS, TEXTS[::-1])["input_ids"]
 
 
 # === Training and other precisions ===
 
 
-def test_low_rank_updates_reach_distances() -> None:
-    """The projections of contents are those of distances: updates change both."""
+def test_lora_adapts_contents_and_distances() -> None:
+    """Contents and distances share their projections, so that updates change both."""
     backbone = tiny_backbone(FAMILY, **TINY)
     backbone.enable_lora(2)
     adapted = [layer.name for layer in sublayers(backbone) if getattr(layer, "lora_enabled", False)]
@@ -331,7 +319,7 @@ def test_low_rank_updates_reach_distances() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
-def test_weights_of_eight_bits() -> None:
+def test_int8_stays_close() -> None:
     backbone = tiny_backbone(FAMILY, **TINY)
     before = np.asarray(run(backbone, batch())["pooled_output"])
     backbone.quantize("int8")
@@ -344,25 +332,12 @@ def test_half_precision_stays_close() -> None:
     half = DebertaV3Backbone.from_config({**backbone.get_config(), "dtype": "bfloat16"})
     half.set_weights([to_numpy(weight) for weight in backbone.weights])
     expected = np.asarray(run(backbone, batch())["pooled_output"])
-    found = np.asarray(run(half, batch())["pooled_output"]).astype("float32")
-    assert difference(found, expected) < 0.1 * math.sqrt(np.square(expected).mean()) + 0.05
+    pooled = np.asarray(run(half, batch())["pooled_output"]).astype("float32")
+    assert difference(pooled, expected) < 0.1 * math.sqrt(np.square(expected).mean()) + 0.05
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"bucket_size": 1}, "`bucket_size` must be at least 2, got 1"),
-        ({"max_relative_positions": 0}, "`max_relative_positions` must be an integer of at least 2, or -1, got 0"),
-        ({"max_sequence_length": 1}, "`max_sequence_length` must be at least 2, got 1"),
-    ],
-)
-def test_arguments(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DebertaV3Backbone(**{**TINY, **changes})
-
-
-def test_a_model_without_long_distances() -> None:
-    """The tables of KerasHub's examples are larger than their sequences."""
+def test_sequences_may_be_shorter_than_the_distance_table() -> None:
+    """KerasHub's examples have tables larger than their sequences."""
     backbone = DebertaV3Backbone(**{**TINY, "bucket_size": 256})
     assert backbone.distances.embeddings.shape == (512, 21)
     assert np.isfinite(run(backbone, batch())["pooled_output"]).all()
@@ -374,8 +349,8 @@ def test_a_model_without_long_distances() -> None:
 @pytest.mark.slow
 @pytest.mark.tf_only  # KerasHub's tokenizer
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
-def test_keras_hubs_presets(root: Path, tmp_path: Path) -> None:
-    """A classifier of KerasHub's with its tokenizer, read here, and what is written for it."""
+def test_keras_hub_reads_and_writes_the_same_presets(root: Path, tmp_path: Path) -> None:
+    """A classifier of KerasHub is read with its tokenizer, and KerasHub reads what is written for it."""
     models = pytest.importorskip("keras_hub").models
     published = train_deberta(root, ["Un café"] * 9)
     tokenizer = models.DebertaV3Tokenizer(proto=published)
@@ -394,6 +369,6 @@ def test_keras_hubs_presets(root: Path, tmp_path: Path) -> None:
     assert difference(ours.predict(texts, verbose=0), theirs.predict(texts, verbose=0)) < 1e-5
     assert ours.predict(texts, verbose=0).std() > 0.01
     save_checkpoint(ours.backbone, tmp_path / "ours", to="keras_hub", preprocessor=ours.preprocessor)
-    again = models.DebertaV3Tokenizer.from_preset(str(tmp_path / "ours"))
-    assert [list(map(int, again(text))) for text in texts] == ours.preprocessor.tokenizer.tokenize(texts)
+    rewritten = models.DebertaV3Tokenizer.from_preset(str(tmp_path / "ours"))
+    assert [list(map(int, rewritten(text))) for text in texts] == ours.preprocessor.tokenizer.tokenize(texts)
     assert (tmp_path / "ours/assets/tokenizer/vocabulary.spm").read_bytes() == published

@@ -1,4 +1,4 @@
-"""ELMo against an independent numpy forward pass."""
+"""ELMo against an independent forward pass in numpy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.families.elmo import ElmoBackbone
 from tests.families.elmo_models import LENGTHS, TINY, WIDTH, arrays, layers_and_state, tiny_batch, tiny_elmo
 from tests.reference.elmo import mix, reference_of
 from tests.reference.weights import difference, run
@@ -32,36 +31,37 @@ VARIANTS = {
 
 
 def expected_layers(backbone, batch, state=None, **changes):
-    """For each row all layers with markers, and each row's state."""
+    """Return all layers with markers, and the state, of each row."""
     reference = reference_of(backbone, **changes)
     (ids,) = batch.values()
     rows = [row[:n] for row, n in zip(ids, LENGTHS, strict=True)]
     results = [reference.sentence(row, state and state[i]) for i, row in enumerate(rows)]
-    return [layers for layers, _ in results], [after for _, after in results]
+    layers, states = zip(*results, strict=True)
+    return list(layers), list(states)
 
 
-def by_rows(marked):
-    """Layers (B, T, 2P) as one array (layers, length, 2P) for each row."""
-    return [np.stack([layer[row, : n + 2] for layer in marked]) for row, n in enumerate(LENGTHS)]
+def by_rows(layers):
+    """Return layers (B, T, 2P) as one array (layers, length, 2P) per row."""
+    return [np.stack([layer[row, : n + 2] for layer in layers]) for row, n in enumerate(LENGTHS)]
 
 
 @pytest.mark.slow_cases("full width", "no skip connections", "tanh", "three highways", "three layers")
 @pytest.mark.parametrize("name", VARIANTS)
-def test_equals_numpy(name):
+def test_elmo_equals_numpy(name):
     backbone = tiny_elmo(**VARIANTS[name])
     batch = tiny_batch(backbone)
     expected, states = expected_layers(backbone, batch)
-    marked, mask, state = layers_and_state(backbone, batch)
+    layers, mask, state = layers_and_state(backbone, batch)
     assert mask.sum(1).tolist() == [n + 2 for n in LENGTHS]
-    assert difference(by_rows(marked), expected) <= TOLERANCE
-    assert all(not layer[~mask.astype(bool)].any() for layer in marked)
+    assert difference(by_rows(layers), expected) <= TOLERANCE
+    assert all(not layer[~mask.astype(bool)].any() for layer in layers)
 
     outputs = run(backbone, batch)
     for row, n in enumerate(LENGTHS):
         for k, layer in enumerate(outputs["hidden_states"]):
             assert difference(layer[row, :n], expected[row][k, 1:-1]) <= TOLERANCE
             assert not layer[row, n:].any()
-    mixed = mix(expected, [0.0] * len(marked), 1.0)
+    mixed = mix(expected, [0.0] * len(layers), 1.0)
     for row, n in enumerate(LENGTHS):
         assert difference(outputs["sequence_output"][row, :n], mixed[row]) <= TOLERANCE
         assert not outputs["sequence_output"][row, n:].any()
@@ -70,15 +70,15 @@ def test_equals_numpy(name):
 
     for d, direction in enumerate(("forward", "backward")):
         for k in range(backbone.config.num_layers):
-            found = [[part[row] for part in state[direction][k]] for row in range(len(LENGTHS))]
-            assert difference(found, [states[row][d][k] for row in range(len(LENGTHS))]) <= TOLERANCE
-    # The state is used: a second call with it.
-    again, _ = expected_layers(backbone, batch, states)
-    assert difference(by_rows(layers_and_state(backbone, batch, state)[0]), again) <= TOLERANCE
+            actual = [[part[row] for part in state[direction][k]] for row in range(len(LENGTHS))]
+            assert difference(actual, [states[row][d][k] for row in range(len(LENGTHS))]) <= TOLERANCE
+    # A second call continues from the state.
+    expected_again, _ = expected_layers(backbone, batch, states)
+    assert difference(by_rows(layers_and_state(backbone, batch, state)[0]), expected_again) <= TOLERANCE
 
 
 @pytest.mark.parametrize(
-    ("variant", "wrong"),
+    ("variant", "change"),
     [
         ({}, {"use_skip_connections": False}),
         ({}, {"activation": "tanh"}),
@@ -86,16 +86,16 @@ def test_equals_numpy(name):
         (ACTIVE, {"proj_clip": None}),
     ],
 )
-def test_options_make_a_difference(variant, wrong):
+def test_options_make_a_difference(variant, change):
     backbone = tiny_elmo(**variant)
     batch = tiny_batch(backbone)
-    right, _ = expected_layers(backbone, batch)
-    other, _ = expected_layers(backbone, batch, **wrong)
-    assert difference(right, other) > 100 * TOLERANCE
+    expected, _ = expected_layers(backbone, batch)
+    unlike, _ = expected_layers(backbone, batch, **change)
+    assert difference(expected, unlike) > 100 * TOLERANCE
 
 
 @pytest.mark.parametrize("norm", [None, "bilm_tf", "allennlp"])
-def test_mixes(norm):
+def test_mixes_equal_numpy(norm):
     backbone = tiny_elmo(layer_norm=norm)
     scalars, gamma = [0.3, -0.7, 1.1], 1.3
     backbone.scalar_mix.scalars.assign(scalars)
@@ -103,66 +103,63 @@ def test_mixes(norm):
     batch = tiny_batch(backbone)
     expected = mix(expected_layers(backbone, batch)[0], scalars, gamma, norm)
     outputs = run(backbone, batch)
-    found = [outputs["sequence_output"][row, :n] for row, n in enumerate(LENGTHS)]
-    assert difference(found, expected) <= TOLERANCE
+    mixed = [outputs["sequence_output"][row, :n] for row, n in enumerate(LENGTHS)]
+    assert difference(mixed, expected) <= TOLERANCE
     assert not outputs["sequence_output"][1, LENGTHS[1] :].any()
 
 
-@pytest.mark.quick_cases("left1")
-@pytest.mark.parametrize("left", [(8, 13, WIDTH - 1), pytest.param(range(8, WIDTH), marks=pytest.mark.slow)])
-def test_columns_of_padding_may_be_left_out(left):
-    # Words of 3 to 8 symbols; the widest filter sees 3.
+@pytest.mark.slow
+def test_columns_of_padding_may_be_left_out():
+    # Words of 3 to 8 symbols; the widest filter spans 3.
     backbone = tiny_elmo()
     ids = tiny_batch(backbone, longest=6)["character_ids"]
     expected = run(backbone, {"character_ids": ids})
-    for columns in left:
-        found = run(backbone, {"character_ids": ids[..., :columns]})
-        assert difference(found, expected) <= 1e-6
-    # Nor is the padding put back where a full row has none.
+    for columns in range(8, WIDTH):
+        assert difference(run(backbone, {"character_ids": ids[..., :columns]}), expected) <= 1e-6
+    # Padding is not restored for words that fill all columns.
     full = tiny_elmo(max_characters=8)
-    found = run(full, {"character_ids": ids[..., :8]})["hidden_states"][0]
-    rows = reference_of(full)
-    assert difference(found[0, 0, : TINY["projection_dim"]], rows.word(ids[0, 0, :8])) <= TOLERANCE
-    assert difference(found, expected["hidden_states"][0]) > 100 * TOLERANCE
+    vectors = run(full, {"character_ids": ids[..., :8]})["hidden_states"][0]
+    reference = reference_of(full)
+    assert difference(vectors[0, 0, : TINY["projection_dim"]], reference.word(ids[0, 0, :8])) <= TOLERANCE
+    assert difference(vectors, expected["hidden_states"][0]) > 100 * TOLERANCE
 
 
-def test_vectors_of_words_in_place_of_words():
+def test_word_vectors_may_replace_characters():
     backbone = tiny_elmo()
     batch = tiny_batch(backbone)
     ids = batch["character_ids"]
-    # Those that have no positive component are words, too.
+    # Vectors without a positive component are also of words.
     vectors = arrays(backbone.word_vectors(ids.reshape(-1, WIDTH))).reshape(*ids.shape[:2], -1)
-    expected = reference_of(backbone)
-    assert difference(vectors[0, 0], expected.word(ids[0, 0])) <= TOLERANCE
+    reference = reference_of(backbone)
+    assert difference(vectors[0, 0], reference.word(ids[0, 0])) <= TOLERANCE
     cached = {"word_vectors": vectors, "padding_mask": (ids > 0).any(-1)}
     state = layers_and_state(backbone, batch)[2]
     assert difference(layers_and_state(backbone, cached), layers_and_state(backbone, batch)) <= TOLERANCE
     assert difference(layers_and_state(backbone, cached, state), layers_and_state(backbone, batch, state)) <= TOLERANCE
     if keras.backend.backend() == "tensorflow":
-        found, _ = backbone.call_with_state(cached)
-        assert difference(arrays(found), run(backbone, batch)) <= TOLERANCE
+        outputs, _ = backbone.call_with_state(cached)
+        assert difference(arrays(outputs), run(backbone, batch)) <= TOLERANCE
 
 
 @pytest.mark.slow
-def test_batches_of_changing_size_keep_rows():
+def test_rows_keep_their_states_when_batch_sizes_change():
     backbone = tiny_elmo()
     reference, states = reference_of(backbone), {}
-    state, width = None, backbone.config.max_characters
+    state = None
     for sizes in ((3, 1, 2), (4,), (0, 2, 1, 5, 2), (1, 3)):
         batch = tiny_batch(backbone, lengths=sizes, seed=sum(sizes))
-        marked, _, state = layers_and_state(backbone, batch, state)
+        layers, _, state = layers_and_state(backbone, batch, state)
         for row, n in enumerate(sizes):
             expected, states[row] = reference.sentence(batch["character_ids"][row, :n], states.get(row))
-            assert difference([layer[row, : n + 2] for layer in marked], list(expected)) <= TOLERANCE
+            assert difference([layer[row, : n + 2] for layer in layers], list(expected)) <= TOLERANCE
     assert state["forward"][0][0].shape == (5, TINY["lstm_dim"])
-    assert width == WIDTH
     for row in range(5):
         assert difference(state["backward"][1][0][row], states[row][1][1][0]) <= TOLERANCE
         assert difference(state["backward"][1][1][row], states[row][1][1][1]) <= TOLERANCE
 
 
-def test_stacks_run_over_texts_of_their_own():
-    """What training needs: both directions read different words, without markers."""
+def test_each_direction_may_read_its_own_words():
+    """In training, both directions read different words, without markers."""
     backbone = tiny_elmo()
     rng = np.random.default_rng(3)
     forward, backward = rng.normal(size=(2, 5, 3, TINY["projection_dim"])).astype("float32")  # (T, B, P)
@@ -176,7 +173,3 @@ def test_stacks_run_over_texts_of_their_own():
             memory, output = state[("forward", "backward")[d]][1]
             assert difference(arrays(memory)[row], after[1][0]) <= TOLERANCE
             assert difference(arrays(output)[row], after[1][1]) <= TOLERANCE
-
-
-def test_public_names():
-    assert ElmoBackbone(**TINY).config.hidden_dim == 2 * TINY["projection_dim"]

@@ -1,4 +1,4 @@
-"""What a backbone is called with: names and ids are checked wherever they can be seen, and nowhere else."""
+"""Checks of a backbone's inputs: names and ids are checked wherever their values are known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from lmzoo.families.named_inputs import OTHER_MODELS_INPUTS
 from lmzoo.models import (
     BidirectionalLM,
     CausalLM,
-    DistilBertBackbone,
     ElmoBackbone,
     MaskedLM,
     Pretrainer,
@@ -37,19 +36,19 @@ def backbones():
 def features_of(name):
     features = tiny_preprocessor(families()[name])(tiny_texts())
     if families()[name].backbone.reads_source:  # the same texts as targets
-        features |= {f"decoder_{name}": values.copy() for name, values in features.items()}
+        features |= {f"decoder_{key}": ids.copy() for key, ids in features.items()}
     return features
 
 
 def changed(name, input_name, value, as_tensor=False):
-    """Features with another value in sequence 2 at position 3 (and, of characters, in column 5)."""
+    """Return features with another value in sequence 2 at position 3 (and, of characters, in column 5)."""
     features = features_of(name)
     features[input_name][(2, 3, 5)[: features[input_name].ndim]] = value
     return {key: keras.ops.convert_to_tensor(ids) for key, ids in features.items()} if as_tensor else features
 
 
 def calls_of(backbone):
-    """What takes the backbone's inputs outside of graphs."""
+    """Return the methods that take the backbone's inputs outside of graphs."""
     calls = {"call": backbone, "predict": lambda inputs: backbone.predict(inputs, verbose=0)}
     for name in ("call_with_state", "attention_scores", "source_attention_scores"):
         calls |= {name: getattr(backbone, name)} if hasattr(backbone, name) else {}
@@ -59,17 +58,9 @@ def calls_of(backbone):
 
 
 @pytest.mark.slow_cases("albert--1-False", "albert-high-True")
-@pytest.mark.parametrize(
-    ("value", "as_tensor"),
-    [
-        (-1, False),
-        ("high", True),
-        pytest.param(-1, True, marks=pytest.mark.slow),
-        pytest.param("high", False, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("value", "as_tensor"), [(-1, False), ("high", True)])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_ids_that_the_model_does_not_have(backbones, name, value, as_tensor):
+def test_ids_out_of_range_are_refused(backbones, name, value, as_tensor):
     backbone = backbones[name]
     tiny = families()[name].tiny
     tokens, segments = tiny.vocabulary_size, getattr(tiny, "num_segments", 2)
@@ -85,14 +76,14 @@ def test_ids_that_the_model_does_not_have(backbones, name, value, as_tensor):
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
-def test_the_highest_id_is_one(backbones, name):
+def test_the_lowest_and_the_highest_id_are_valid(backbones, name):
     size = families()[name].tiny.vocabulary_size
     for value in (0, size - 1):
         assert np.isfinite(backbones[name](changed(name, "token_ids", value))["pooled_output"]).all()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_inputs_by_other_names(backbones, name):
+def test_inputs_by_other_names_are_refused(backbones, name):
     backbone, features = backbones[name], features_of(name)
     first = next(iter(features.values()))
     for call in calls_of(backbone).values():
@@ -107,7 +98,7 @@ def test_inputs_by_other_names(backbones, name):
 
 
 @pytest.mark.parametrize("name", [name for name in TRANSFORMERS if name != "static_words"])  # it has one input
-def test_a_lacking_input_is_an_error_everywhere(backbones, name):
+def test_a_missing_input_is_refused_everywhere(backbones, name):
     backbone, features = backbones[name], features_of(name)
     del features["padding_mask"]
     for call in calls_of(backbone).values():
@@ -117,19 +108,17 @@ def test_a_lacking_input_is_an_error_everywhere(backbones, name):
         calls_of(backbone).get("attention_scores", backbone)(features["token_ids"])
 
 
-def test_what_arrays_may_be(backbones):
-    """Booleans, long integers and no rows at all are nothing to complain about."""
-    features = features_of("distilbert")
-    expected = backbones["distilbert"](features)["pooled_output"]
-    other = {"token_ids": features["token_ids"].astype("int64"), "padding_mask": features["padding_mask"].astype(bool)}
-    np.testing.assert_array_equal(backbones["distilbert"](other)["pooled_output"], expected)
-    backbones["distilbert"].check_inputs({key: ids[:0] for key, ids in features.items()})
-    other["token_ids"] = np.where(np.arange(7)[:, None] == 5, np.nan, features["token_ids"])
+def test_booleans_and_long_integers_are_valid_but_nan_is_not(backbones):
+    backbone, features = backbones["distilbert"], features_of("distilbert")
+    expected = backbone(features)["pooled_output"]
+    cast = {"token_ids": features["token_ids"].astype("int64"), "padding_mask": features["padding_mask"].astype(bool)}
+    np.testing.assert_array_equal(backbone(cast)["pooled_output"], expected)
+    cast["token_ids"] = np.where(np.arange(7)[:, None] == 5, np.nan, features["token_ids"])
     with pytest.raises(ValueError, match="got nan in sequence 5 at position 0"):
-        backbones["distilbert"](other)
+        backbone(cast)
 
 
-def test_elmo_is_told_where_padding_is_by_the_characters_alone(backbones):
+def test_elmo_takes_no_padding_mask(backbones):
     features = features_of("elmo")
     mask = np.ones(features["character_ids"].shape[:2], "int32")
     with pytest.raises(ValueError, match="no input 'padding_mask'"):
@@ -138,7 +127,7 @@ def test_elmo_is_told_where_padding_is_by_the_characters_alone(backbones):
 
 @pytest.mark.slow_cases("marian", "t5", "t5_encoder")
 @pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
-def test_a_batch_of_no_texts(family):
+def test_an_empty_batch_has_empty_outputs(family):
     backbone = tiny_backbone(family)
     features = {name: np.zeros((0, 5, 50)[: len(x.shape)], "int32") for name, x in backbone.input.items()}
     for call in (backbone, keras.Model(backbone.input, backbone.output), backbone.predict):
@@ -149,7 +138,7 @@ def test_a_batch_of_no_texts(family):
 
 @pytest.mark.parametrize("settings", [{}, {"vocabulary_size": 31, "start_token_id": 1, "end_token_id": 2}])
 @pytest.mark.parametrize("shape", [(0, 5), (0, 0), (2, 0)])
-def test_elmo_on_nothing(settings, shape):
+def test_elmo_takes_batches_without_words(settings, shape):
     backbone = tiny_backbone(families()["elmo"], **settings)
     ((name, x),) = backbone.input.items()
     ids = np.zeros((*shape, 50)[: len(x.shape)], "int32")
@@ -157,25 +146,26 @@ def test_elmo_on_nothing(settings, shape):
     assert backbone.call_with_state({name: ids})[0]["pooled_output"].shape[0] == shape[0]
 
 
-def test_elmo_predicts_no_tokens_after_padding(backbones):
+def test_elmo_refuses_tokens_after_padding(backbones):
     features = features_of("elmo")
     features["character_ids"][3, 0] = 0
-    with pytest.raises(ValueError, match="has a token after the padding at position 0 of sequence 3"):
-        backbones["elmo"].predict(features, verbose=0)
+    for call in (backbones["elmo"], lambda inputs: backbones["elmo"].predict(inputs, verbose=0)):
+        with pytest.raises(ValueError, match="has a token after the padding at position 0 of sequence 3"):
+            call(features)
 
 
-def test_elmo_attends_to_nothing(backbones):
+def test_elmo_has_no_attention_scores(backbones):
     assert not hasattr(backbones["elmo"], "attention_scores")
     with pytest.raises(AttributeError, match="'attention_scores': models of its family have no attention"):
         backbones["elmo"].attention_scores(features_of("elmo"))
 
 
-# === Where values are not known ===
+# === Symbolic values ===
 
 
 @contextlib.contextmanager
 def values_unread(monkeypatch):
-    """Fails if the values of a tensor are asked for."""
+    """Fail if the values of a tensor are read."""
     with monkeypatch.context() as patch:
         patch.setattr(keras.ops, "convert_to_numpy", lambda x: pytest.fail("read the values of a tensor"))
         yield
@@ -183,15 +173,15 @@ def values_unread(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "elmo"])
-def test_nothing_is_read_while_a_graph_is_made(backbones, name, monkeypatch):
+def test_no_value_is_read_while_a_graph_is_made(backbones, name, monkeypatch):
     backbone = backbones[name]
     key = next(iter(backbone.input))
-    features = {k: keras.ops.convert_to_tensor(v) for k, v in features_of(name).items()}
+    features = {input_name: keras.ops.convert_to_tensor(values) for input_name, values in features_of(name).items()}
     compiled = compile_(lambda inputs: backbone(inputs)["pooled_output"])
     with values_unread(monkeypatch):
-        found = compiled(features)
+        pooled = compiled(features)
         backbone({key: keras.Input(x.shape[1:], dtype="int32") for key, x in backbone.input.items()})
-    np.testing.assert_allclose(found, backbone(features)["pooled_output"], atol=1e-5)
+    np.testing.assert_allclose(pooled, backbone(features)["pooled_output"], atol=1e-5)
     with pytest.raises(ValueError, match="takes a dict of"):
         compile_(lambda inputs: backbone(inputs)["pooled_output"])({f"{key}s": features[key]})
 
@@ -214,55 +204,41 @@ def task():
     return tiny_task(TextClassifier, families()["roberta"])
 
 
-@pytest.mark.parametrize("value", [-1, families()["roberta"].tiny.vocabulary_size])
 @pytest.mark.parametrize("verb", ["predict", "evaluate", "fit", "validation"])
-def test_tasks_check_features_before_the_first_step(task, verb, value):
-    size, labels = families()["roberta"].tiny.vocabulary_size, np.zeros(7, "int32")
-    right, wrong = features_of("roberta"), changed("roberta", "token_ids", value)
+def test_tasks_check_features_before_the_first_step(task, verb):
+    labels = np.zeros(7, "int32")
+    right, wrong = features_of("roberta"), changed("roberta", "token_ids", -1)
     calls = {
         "predict": lambda: task.predict(wrong, verbose=0),
         "evaluate": lambda: task.evaluate(wrong, labels, verbose=0),
         "fit": lambda: task.fit(wrong, labels, verbose=0),
         "validation": lambda: task.fit(right, labels, validation_data=(wrong, labels), verbose=0),
     }
-    with pytest.raises(
-        ValueError, match=rf"`token_ids` must be in 0\.\.{size - 1}, got {value} in sequence 2 at position 3"
-    ):
+    with pytest.raises(ValueError, match=r"`token_ids` must be in 0\.\.\d+, got -1 in sequence 2 at position 3"):
         calls[verb]()
     assert int(keras.ops.convert_to_numpy(task.optimizer.iterations)) == 0
 
 
 @pytest.mark.slow
-def test_a_generator_of_batches_is_for_keras(task):
+def test_tasks_take_a_generator_of_batches(task):
     features = features_of("roberta")
-    parts = ({name: values[rows] for name, values in features.items()} for rows in (slice(4), slice(4, 7)))
-    found = task.predict(((part,) for part in parts), steps=2, verbose=0)
-    np.testing.assert_allclose(found, task.predict(features, verbose=0), atol=1e-5)
-    assert (
-        task.evaluate(((features, np.zeros(7, "int32")) for _ in range(2)), steps=2, verbose=0, return_dict=True)[
-            "loss"
-        ]
-        > 0
-    )
-
-
-def test_tasks_check_the_names_of_features():
-    task, features = tiny_task(TextClassifier, families()["roberta"]), features_of("roberta")
-    with pytest.raises(ValueError, match=r"This TextClassifier takes a dict of .*; got 'input_ids'"):
-        task.predict({"input_ids": features["token_ids"]})
-    assert task.predict(features, verbose=0).shape == (7, 3)
+    batches = (({name: values[rows] for name, values in features.items()},) for rows in (slice(4), slice(4, 7)))
+    logits = task.predict(batches, steps=2, verbose=0)
+    np.testing.assert_allclose(logits, task.predict(features, verbose=0), atol=1e-5)
+    examples = ((features, np.zeros(7, "int32")) for _ in range(2))
+    assert task.evaluate(examples, steps=2, verbose=0, return_dict=True)["loss"] > 0
 
 
 @pytest.mark.slow
-def test_names_of_all_inputs_are_known():
-    """Whoever passes the features of one model to another one gets the other one's outputs, not an error."""
+def test_inputs_of_all_models_are_listed():
+    """A model ignores the inputs of other models, rather than raise an error."""
     names = {name for family in families().values() for name in tiny_backbone(family).input}
     for task, family in ((MaskedLM, "bert"), (Pretrainer, "xlnet"), (BidirectionalLM, "elmo"), (CausalLM, "lstm_lm")):
         names |= tiny_task(task, families()[family]).input.keys()
-    assert names - OTHER_MODELS_INPUTS == {"padding_mask"}  # which would say something else than ELMo's characters
+    assert names - OTHER_MODELS_INPUTS == {"padding_mask"}  # which could contradict ELMo's characters
 
 
-def test_a_tasks_own_inputs_are_not_the_backbones():
+def test_inputs_of_the_head_are_not_checked_as_ids():
     task, features = tiny_task(MaskedLM, families()["bert"]), features_of("bert")
     positions = {"mask_positions": np.full((7, 1), 200, "int32")}  # more than any of the backbone's ids
     del features["token_ids"]
@@ -270,7 +246,7 @@ def test_a_tasks_own_inputs_are_not_the_backbones():
         task.predict({**features, **positions}, verbose=0)
 
 
-# === Tensors like others ===
+# === Tensors of given shapes ===
 
 SPEC = {"a": ((keras.KerasTensor((None, 3)), keras.KerasTensor((None, 5))),)}
 
@@ -288,27 +264,17 @@ SPEC = {"a": ((keras.KerasTensor((None, 3)), keras.KerasTensor((None, 5))),)}
         7,
     ],
 )
-def test_tensors_of_other_shapes(value):
+def test_tensors_of_other_shapes_are_refused(value):
     with pytest.raises(ValueError, match=r"`x` must have the shapes \{'a': \(\(\(None, 3\), \(None, 5\)\),\)\}, got"):
         check_like("x", value, SPEC)
 
 
-def test_tensors_of_the_same_shapes():
+def test_tensors_of_the_same_shapes_are_valid():
     check_like("x", {"a": [[np.zeros((2, 3)), np.zeros((2, 5))]]}, SPEC)
     check_like("x", {"a": ((keras.KerasTensor((None, None)), np.zeros((2, 5))),)}, SPEC)
 
 
 # === Configurations and their descriptions ===
-
-
-def test_distilbert_has_no_segments():
-    sizes = {"vocabulary_size": 31, "num_layers": 1, "num_heads": 1, "hidden_dim": 3, "intermediate_dim": 5}
-    for count in (1, 2):
-        with pytest.raises(
-            ValueError, match=f"`num_segments` must be 0, since the family has no segments, got {count}"
-        ):
-            DistilBertBackbone(**sizes, num_segments=count)
-    assert DistilBertBackbone(**sizes, num_segments=0).config.num_segments == 0
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -321,8 +287,8 @@ def test_docstrings_describe_every_argument(name):
     assert all(len(text) > 5 for _, _, text in described)
 
 
-def test_a_description_of_the_familys_own():
-    as_in_bert = "the position table has as many rows"
+def test_families_may_describe_arguments_in_their_own_words():
+    shared_description = "the position table has as many rows"
     assert "the position table has two more rows" in RobertaBackbone.__doc__
-    assert as_in_bert not in RobertaBackbone.__doc__
-    assert as_in_bert in families()["bert"].backbone.__doc__
+    assert shared_description not in RobertaBackbone.__doc__
+    assert shared_description in families()["bert"].backbone.__doc__

@@ -1,168 +1,44 @@
-"""Parts of backbones under KerasHub's names, and files of low-rank updates."""
+"""Parts of backbones under the names that KerasHub uses."""
 
 from __future__ import annotations
 
-import contextlib
-
-import h5py
-import numpy as np
 import pytest
 
-from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
-from lmzoo.errors import PresetError
-from lmzoo.families.backbone import Backbone
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
-from tests.reference.weights import difference, padded_batch, run, to_numpy
-from tests.reference.weights import tiny_backbone as tiny_bert
 
 pytestmark = pytest.mark.usefixtures("eager")
 
 
 @pytest.mark.parametrize("name", families())
-def test_parts_by_keras_hubs_names(name: str) -> None:
+def test_parts_have_the_names_of_keras_hub(name: str) -> None:
     backbone = tiny_backbone(families()[name])
-    kind = type(backbone).__name__
+    class_name = type(backbone).__name__
     has_positions = any("position_embedding" in weight.path for weight in backbone.weights)
     assert has_positions or name not in ("bert", "gpt2")
 
-    def lacks(part: str, reason: str) -> None:
-        with pytest.raises(AttributeError, match=f"'{kind}' object has no attribute '{part}': {reason}"):
+    def check_missing(part: str, reason: str) -> None:
+        with pytest.raises(AttributeError, match=f"'{class_name}' object has no attribute '{part}': {reason}"):
             getattr(backbone, part)
 
     if name == "elmo":
-        lacks("token_embedding", "models of its family have no table of tokens")
+        check_missing("token_embedding", "models of its family have no table of tokens")
     else:
         table = backbone.token_embedding
         assert (table.input_dim, table.built) == (backbone.config.vocabulary_size, True)
     if has_positions:
         assert backbone.position_embedding.input_dim >= backbone.config.max_sequence_length
     else:
-        lacks("position_embedding", "models of its family have no table of positions")
+        check_missing("position_embedding", "models of its family have no table of positions")
     if isinstance(backbone, TransformerBackbone):
         (first, *_) = layers = backbone.transformer_layers
         assert first.attention.built
         assert {w.path for w in first.weights} <= {w.path for w in backbone.weights}
         assert len(layers) == len(backbone.output["hidden_states"]) - 1
     elif backbone.reads_source:
-        lacks("transformer_layers", "see encoder_blocks and decoder_blocks")
+        check_missing("transformer_layers", "see encoder_blocks and decoder_blocks")
     else:
-        lacks("transformer_layers", "models of its family have no Transformer blocks")
-    with pytest.raises(AttributeError, match=f"'{kind}' object has no attribute 'nothing'$"):
+        check_missing("transformer_layers", "models of its family have no Transformer blocks")
+    with pytest.raises(AttributeError, match=f"'{class_name}' object has no attribute 'nothing'$"):
         _ = backbone.nothing
-
-
-# === Files of low-rank updates ===
-
-
-def adapted(rank: int = 2, targets: tuple[str, ...] = ("query", "value"), **config: object) -> Backbone:
-    """A backbone with updates that are not zero."""
-    backbone, rng = tiny_bert(num_layers=2, **config), np.random.default_rng(7)
-    backbone.enable_lora(rank, targets)
-    for weight in backbone.trainable_weights:
-        weight.assign(rng.normal(scale=0.1, size=weight.shape))
-    return backbone
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_updates_are_saved_and_loaded(tmp_path, dtype):
-    path, batch = tmp_path / "a.lora.h5", padded_batch()
-    backbone = adapted(3, ("query", "output_dense"), dtype=dtype)
-    expected = run(backbone, batch)
-    backbone.save_lora_weights(path)
-    with contextlib.closing(Hdf5File(path)) as file:
-        names = set(file.names())
-    assert "lora/block_1/attention/query/lora_kernel_b" in names
-    assert len(names) == 1 + 2 * 2 * 3
-
-    loaded = tiny_bert(num_layers=2, dtype=dtype)
-    assert difference(run(loaded, batch), expected) > 1e-3
-    loaded.load_lora_weights(str(path))
-    assert difference(run(loaded, batch), expected) == 0
-    assert loaded.lora_rank == 3
-    assert {w.path for w in loaded.trainable_weights} == {w.path for w in backbone.trainable_weights}
-
-    other = tiny_bert(num_layers=2, dtype=dtype)  # with LoRA already
-    other.enable_lora(3, ("query", "output_dense"))
-    other.load_lora_weights(path)
-    assert difference(run(other, batch), expected) == 0
-
-
-def test_updates_of_a_table_are_saved_and_loaded(tmp_path):
-    path, batch = tmp_path / "a.lora.h5", padded_batch()
-    backbone = adapted(3, ("token_embedding",))
-    backbone.save_lora_weights(path)
-    loaded = tiny_bert(num_layers=2)
-    loaded.load_lora_weights(path)
-    assert difference(run(loaded, batch), run(backbone, batch)) == 0
-
-
-def test_wrong_files_leave_the_model_as_it_was(tmp_path):
-    path = tmp_path / "a.lora.h5"
-    adapted().save_lora_weights(path)
-    with contextlib.closing(Hdf5File(path)) as file:
-        arrays = {name: file.read(name) for name in file.names()}
-    backbone = tiny_bert(num_layers=2)
-    before = [to_numpy(w) for w in backbone.weights]
-    query = "lora/block_0/attention/query/lora_kernel_a"
-    wrong = {
-        "no rank": ({**arrays, "lora/rank": None}, "holds no low-rank updates"),
-        "half a rank": ({**arrays, "lora/rank": np.array(0.5)}, "holds no low-rank updates"),
-        "other layer": ({**arrays, "lora/7/lora_kernel_a": np.ones(3)}, "updates of '7', but this BertBackbone has no"),
-        "other shape": (
-            {**arrays, query: np.ones((5, 2))},
-            "the updates of 'block_0/attention/query' must have the sh",
-        ),
-        "one factor": ({**arrays, query: None}, "the updates of 'block_0/attention/query' must have the shapes"),
-        "other rank": ({**arrays, "lora/rank": np.array(5)}, "must have the shapes"),
-    }
-    for number, (content, message) in enumerate(wrong.values()):
-        file = tmp_path / f"{number}.lora.h5"
-        write_hdf5(file, [(name, array) for name, array in content.items() if array is not None])
-        with pytest.raises(PresetError, match=rf"{number}\.lora\.h5 .*{message}"):
-            backbone.load_lora_weights(file)
-    damaged = tmp_path / "damaged.lora.h5"
-    damaged.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(PresetError, match=r"damaged\.lora\.h5 is not a whole HDF5 file"):
-        backbone.load_lora_weights(damaged)
-    with pytest.raises(PresetError, match=r"none\.lora\.h5 does not exist"):
-        backbone.load_lora_weights(tmp_path / "none.lora.h5")
-    assert backbone.lora_rank is None
-    assert all(map(np.array_equal, before, [to_numpy(w) for w in backbone.weights]))
-
-
-def test_other_updates_and_paths_are_refused(tmp_path):
-    path = tmp_path / "a.lora.h5"
-    backbone = adapted()
-    backbone.save_lora_weights(path)
-    for other, message in (
-        (adapted(3), "of rank 2, but the LoRA of this BertBackbone has rank 3"),
-        (adapted(2, ("key", "value")), "of other layers than .*: only one of them has 'block_0/attention/key'"),
-    ):
-        with pytest.raises(ValueError, match=rf"a\.lora\.h5 holds updates {message}\. Load them into a model without"):
-            other.load_lora_weights(path)
-    for call in (backbone.save_lora_weights, backbone.load_lora_weights):
-        with pytest.raises(ValueError, match=r"end in `\.lora\.h5`, got '.*a\.h5'"):
-            call(tmp_path / "a.h5")
-    with pytest.raises(ValueError, match=r"This BertBackbone has no LoRA to save\. Call `enable_lora\(rank\)` first"):
-        tiny_bert().save_lora_weights(path)
-
-
-def test_updates_that_are_not_finite_are_reported(tmp_path):
-    backbone = adapted()
-    backbone.trainable_weights[0].assign(np.full(backbone.trainable_weights[0].shape, np.nan))
-    backbone.save_lora_weights(tmp_path / "a.lora.h5")
-    with pytest.warns(UserWarning, match=r"a\.lora\.h5: 'block_0/attention/query/lora_kernel_a' is NaN or infinite"):
-        tiny_bert(num_layers=2).load_lora_weights(tmp_path / "a.lora.h5")
-
-
-def test_a_failed_save_keeps_the_file(tmp_path, monkeypatch):
-    path = tmp_path / "a.lora.h5"
-    adapted().save_lora_weights(path)
-    before, backbone = path.read_bytes(), adapted(3)
-    monkeypatch.setattr(h5py.File, "create_dataset", lambda *args, **kwargs: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        backbone.save_lora_weights(path)
-    assert path.read_bytes() == before
-    assert [*tmp_path.iterdir()] == [path]

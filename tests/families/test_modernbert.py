@@ -1,8 +1,9 @@
-"""ModernBERT against transformers: long sequences, configurations of both its versions, and how its heads pool."""
+"""ModernBERT against transformers: long sequences, configurations of both its versions, pooling of its heads."""
 
 from __future__ import annotations
 
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -15,20 +16,22 @@ from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task
 from lmzoo.testing.tiny import tiny_preprocessor
+from tests.families.comparing import add_noise
+from tests.families.config_files import edit_config
 from tests.reference.weights import difference, to_numpy
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 FAMILY = families()["modernbert"]
-LENGTHS = np.array([61, 29, 8, 0])  # the windows are 7 wide; the last sequence is nothing but padding
+LENGTHS = np.array([61, 29, 8, 0])  # windows are 7 wide; the last sequence is only padding
 MASK = (np.arange(61) < LENGTHS[:, None]).astype("int32")
-# At padding, too, since nothing may depend on it.
+# Ids at padding are arbitrary, since nothing may depend on them.
 BATCH = {"token_ids": np.random.default_rng(3).integers(5, 317, MASK.shape, "int32"), "padding_mask": MASK}
 
 
 def write_peer(directory, **changes):
-    """A model of transformers with random weights, and its files."""
+    """Save a transformers model with random weights to a directory, and return it."""
     settings = {
         "vocab_size": 317, "hidden_size": 70, "intermediate_size": 43, "num_hidden_layers": 5, "num_attention_heads": 5,
         "max_position_embeddings": 71, "local_attention": 7, "pad_token_id": None, "attn_implementation": "eager",
@@ -36,23 +39,21 @@ def write_peer(directory, **changes):
     config = transformers.ModernBertConfig(**{**settings, **changes})
     torch.manual_seed(5)
     peer = transformers.ModernBertModel(config).eval()
-    with torch.no_grad():
-        for parameter in peer.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
+    add_noise(peer)
     peer.save_pretrained(directory)
     return peer
 
 
-def outputs_of(peer):
+def states_of(peer, batch=BATCH):
+    ids, mask = (torch.tensor(batch[name]).long() for name in ("token_ids", "padding_mask"))
     with torch.no_grad():
-        tensors = {"input_ids": BATCH["token_ids"], "attention_mask": BATCH["padding_mask"]}
-        outputs = peer(**{name: torch.tensor(x).long() for name, x in tensors.items()}, output_hidden_states=True)
+        outputs = peer(input_ids=ids, attention_mask=mask, output_hidden_states=True)
     return [state.numpy() for state in outputs.hidden_states]
 
 
 @pytest.mark.parametrize("length", [61, pytest.param(8, marks=pytest.mark.tf_only)])
-def test_sequences_longer_than_windows(length, tmp_path):
-    """Hidden states, and vectors at chosen positions, among which are the last ones."""
+def test_sequences_longer_than_windows_equal_transformers(length, tmp_path):
+    """Hidden states, and vectors at chosen positions, which include the last ones."""
     peer = write_peer(tmp_path)
     backbone = Backbone.from_preset(tmp_path)
     batch = {name: x[:, :length] for name, x in BATCH.items()}
@@ -61,9 +62,7 @@ def test_sequences_longer_than_windows(length, tmp_path):
     chosen = to_numpy(backbone.vectors_at(batch, positions, outputs))
     states = [to_numpy(state) for state in outputs["hidden_states"]]
     assert all(np.isfinite(state).all() for state in states)
-    with torch.no_grad():
-        tensors = torch.tensor(batch["token_ids"]).long(), torch.tensor(batch["padding_mask"]).long()
-        expected = [s.numpy() for s in peer(*tensors, output_hidden_states=True).hidden_states]
+    expected = states_of(peer, batch)
     real = batch["padding_mask"] > 0
     assert len(states) == len(expected) == 6
     for ours, theirs in zip(states, expected, strict=True):
@@ -73,7 +72,7 @@ def test_sequences_longer_than_windows(length, tmp_path):
     assert difference(to_numpy(outputs["pooled_output"])[:3], states[-1][:3, 0]) <= 1e-5
 
 
-@pytest.mark.tf_only  # on JAX, the layer has a test of its own
+@pytest.mark.tf_only  # on JAX, the layer has its own test
 def test_a_local_last_block_knows_the_positions_of_queries():
     backbone = ModernBertBackbone(**{**FAMILY.tiny.__dict__, "num_layers": 3})
     assert backbone.blocks[-1].attention.window == 7
@@ -84,17 +83,17 @@ def test_a_local_last_block_knows_the_positions_of_queries():
     assert difference(to_numpy(outputs["pooled_output"]), to_numpy(outputs["sequence_output"])[:, 0]) <= 1e-5
 
 
-def test_attention_scores_are_zero_out_of_sight():
+def test_attention_scores_are_zero_outside_of_windows():
     backbone = tiny_backbone(FAMILY)
-    scores = [to_numpy(s) for s in backbone.attention_scores(BATCH)]
-    far = np.abs(np.arange(61)[:, None] - np.arange(61)) > 3
-    for index, of_block in enumerate(scores):
-        assert of_block.shape == (4, 5, 61, 61)
-        assert (of_block[0][:, far] == 0).all() == (index % 3 > 0)
-        assert difference(of_block[:3].sum(-1), np.ones((3, 5, 61))) <= 1e-5
+    scores = to_numpy(backbone.attention_scores(BATCH))
+    is_far = np.abs(np.arange(61)[:, None] - np.arange(61)) > 3
+    for index, block_scores in enumerate(scores):
+        assert block_scores.shape == (4, 5, 61, 61)
+        assert (block_scores[0][:, is_far] == 0).all() == (index % 3 > 0)
+        assert difference(block_scores[:3].sum(-1), np.ones((3, 5, 61))) <= 1e-5
 
 
-def test_the_limit_of_the_length_is_checked():
+def test_too_long_sequences_are_refused():
     backbone = tiny_backbone(FAMILY)
     ids = np.ones((1, 72), "int32")
     with pytest.raises(ValueError, match="72 tokens long, but the model has positions for 71"):
@@ -112,35 +111,29 @@ VERSION_5 = {
     },
     "layer_types": [("full", "sliding")[index % 2] + "_attention" for index in range(5)],
 }
-NEWER = ("layer_types", "rope_parameters")
-
-
-def edit(directory, *removed, **changes):
-    file = directory / "config.json"
-    config = {key: value for key, value in json.loads(file.read_text()).items() if key not in removed}
-    file.write_text(json.dumps({**config, **changes}))
+NEW_KEYS = ("layer_types", "rope_parameters")
 
 
 @pytest.mark.quick_cases("5")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("version", [4, 5])
-def test_keys_of_both_versions(version, tmp_path):
+def test_keys_of_both_versions_are_read(version, tmp_path):
     peer = write_peer(tmp_path, **VERSION_5)
-    assert {*NEWER} <= json.loads((tmp_path / "config.json").read_text()).keys()
+    assert {*NEW_KEYS} <= json.loads((tmp_path / "config.json").read_text()).keys()
     if version == 4:
-        edit(tmp_path, *NEWER, **VERSION_4)
+        edit_config(tmp_path, *NEW_KEYS, **VERSION_4)
     backbone = Backbone.from_preset(tmp_path)
     assert backbone.global_attention_every == 2
     assert (backbone.rotary_max_wavelength, backbone.local_rotary_max_wavelength) == (70_000, 300)
     real = MASK > 0
-    for ours, theirs in zip(backbone(BATCH)["hidden_states"], outputs_of(peer), strict=True):
+    for ours, theirs in zip(backbone(BATCH)["hidden_states"], states_of(peer), strict=True):
         assert difference(to_numpy(ours)[real], theirs[real]) <= 1e-5
 
 
 @pytest.mark.parametrize(
     ("types", "expected"), [([1, 0, 0, 1, 0], 3), ([1, 0, 0, 0, 0], 5), ([1, 1, 1, 1, 1], 1), (None, 3)]
 )
-def test_layer_types(types, expected):
+def test_layer_types_say_which_layers_are_global(types, expected):
     table = FAMILY.checkpoints["hf"].config
     names = None if types is None else [("sliding", "full")[type] + "_attention" for type in types]
     assert table.read({"layer_types": names, "num_hidden_layers": 5}, "x")["global_attention_every"] == expected
@@ -149,8 +142,8 @@ def test_layer_types(types, expected):
 
 
 @pytest.mark.parametrize(("stored", "expected"), [({}, 128), ({"sliding_window": 5}, 10)])
-def test_half_of_the_window(stored, expected):
-    """`sliding_window` is another name for half of `local_attention` in transformers."""
+def test_the_window_may_be_stored_as_its_half(stored, expected):
+    """In transformers, `sliding_window` is half of `local_attention`."""
     table = FAMILY.checkpoints["hf"].config
     assert table.read(stored, "x")["local_attention_window"] == expected
     assert table.read({**stored, "local_attention": expected}, "x")["local_attention_window"] == expected
@@ -159,12 +152,19 @@ def test_half_of_the_window(stored, expected):
 
 
 @pytest.mark.parametrize("name", ["absolute", "sans_pos", None])
-def test_names_of_positions(name):
-    """Those in files of ModernBERT and of Ettin and mmBERT; transformers reads none of them."""
+def test_names_of_positions_are_ignored(name):
+    """Files of ModernBERT, Ettin and mmBERT have these names, which transformers ignores."""
     table = FAMILY.checkpoints["hf"].config
     assert table.read({"position_embedding_type": name}, "x") == table.read({}, "x")
     with pytest.raises(PresetError, match="`position_embedding_type` must be 'absolute' or 'sans_pos' or None, got 'r"):
         table.read({"position_embedding_type": "relative_key"}, "x")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("checkpoint")
+    save_checkpoint(tiny_backbone(FAMILY), directory / "hf", to="hf")
+    return directory / "hf"
 
 
 def scaled(kind):
@@ -189,14 +189,14 @@ def scaled(kind):
         ({"global_attn_every_n_layers": 0}, "`global_attention_every` must be a positive integer"),
     ],
 )
-def test_what_is_not_supported(changes, message, tmp_path):
-    save_checkpoint(tiny_backbone(FAMILY), tmp_path, to="hf")
-    edit(tmp_path, **changes)
+def test_unsupported_configurations_are_refused(changes, message, checkpoint, tmp_path):
+    shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
+    edit_config(tmp_path, **changes)
     with pytest.raises(PresetError, match=message):
         Backbone.from_preset(tmp_path)
 
 
-def test_ids_of_special_tokens_are_those_of_the_tokenizer(tmp_path):
+def test_written_ids_of_special_tokens_are_the_tokenizers(tmp_path):
     task = tiny_task(TextClassifier, FAMILY)
     save_checkpoint(task, tmp_path, to="hf")
     config = json.loads((tmp_path / "config.json").read_text())
@@ -206,49 +206,47 @@ def test_ids_of_special_tokens_are_those_of_the_tokenizer(tmp_path):
     assert config["sep_token_id"] == config["eos_token_id"] == tokenizer.token_to_id("[SEP]")
 
 
-# === How heads pool ===
+# === Pooling of heads ===
 
 
 @pytest.mark.tf_only
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize(("theirs", "ours"), [("mean", "mean"), ("cls", "first"), (None, "first")])
-def test_classifiers_pool_as_their_files_say(theirs, ours, tmp_path):
+@pytest.mark.parametrize(("stored", "pooling"), [("mean", "mean"), ("cls", "first"), (None, "first")])
+def test_classifiers_pool_as_their_files_say(stored, pooling, tmp_path):
     preprocessor = tiny_preprocessor(FAMILY)
-    task = TextClassifier(tiny_backbone(FAMILY), preprocessor, num_classes=3, pooling=ours)
+    task = TextClassifier(tiny_backbone(FAMILY), preprocessor, num_classes=3, pooling=pooling)
     save_checkpoint(task, tmp_path, to="hf")
-    assert json.loads((tmp_path / "config.json").read_text())["classifier_pooling"] == (theirs or "cls")
-    if theirs is None:
-        edit(tmp_path, "classifier_pooling")
-    again = TextClassifier.from_preset(tmp_path)
-    assert again.pooling == ours
+    assert json.loads((tmp_path / "config.json").read_text())["classifier_pooling"] == (stored or "cls")
+    if stored is None:
+        edit_config(tmp_path, "classifier_pooling")
+    reloaded = TextClassifier.from_preset(tmp_path)
+    assert reloaded.pooling == pooling
     peer = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     texts = ["a good film " * 5, "never"]
     features = preprocessor(texts)
     with torch.no_grad():
         tensors = (torch.tensor(keras.ops.convert_to_numpy(features[name])) for name in ("token_ids", "padding_mask"))
         expected = peer(*tensors).logits.numpy()
-    assert difference(again.predict(texts, verbose=0), expected) <= 1e-5
+    assert difference(reloaded.predict(texts, verbose=0), expected) <= 1e-5
 
 
-def test_another_pooling_is_an_error(tmp_path):
+def test_other_pooling_is_refused(tmp_path):
     save_checkpoint(tiny_task(TextClassifier, FAMILY), tmp_path, to="hf")
-    edit(tmp_path, classifier_pooling="max")
+    edit_config(tmp_path, classifier_pooling="max")
     with pytest.raises(PresetError, match="`classifier_pooling` must be 'cls' or 'mean', got 'max'"):
         TextClassifier.from_preset(tmp_path)
 
 
-# === Adapting ===
+# === Adaptation ===
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
-def test_lora_and_int8_find_the_projections():
+def test_lora_and_int8_adapt_the_projections():
     backbone = tiny_backbone(FAMILY)
     backbone.enable_lora(2)
-    assert (
-        sum(layer.lora_enabled for block in backbone.blocks for layer in (block.attention.query, block.attention.value))
-        == 10
-    )
+    attentions = [block.attention for block in backbone.blocks]
+    assert sum(layer.lora_enabled for a in attentions for layer in (a.query, a.value)) == 10
     backbone = tiny_backbone(FAMILY)
     exact = to_numpy(backbone(BATCH)["sequence_output"])
     backbone.quantize("int8")

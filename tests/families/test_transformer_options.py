@@ -1,4 +1,4 @@
-"""What a family may say of its Transformer: where the norms are, whether it is causal, and a bias of its scores."""
+"""Options of a family's Transformer: the place of the norms, causal attention, and a bias of the scores."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.reference.weights import difference, padded_batch, randomise, to_nump
 TINY = {"vocabulary_size": 131, "num_layers": 2, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53}
 
 
-def build(**says):
-    cls = type("SomeBackbone", (TransformerBackbone,), {"config_class": EncoderConfig, **says})
+def build(**attributes):
+    cls = type("SomeBackbone", (TransformerBackbone,), {"config_class": EncoderConfig, **attributes})
     backbone = cls(**TINY, max_sequence_length=67)
     randomise(backbone)
     return backbone, padded_batch()
 
 
 @pytest.mark.parametrize("has_pooler", [True, False])
-def test_an_encoder_with_its_norms_before(has_pooler):
+def test_norms_may_come_before_the_sublayers(has_pooler):
     backbone, batch = build(norm="pre", has_pooler=has_pooler)
     outputs = backbone(batch)
     states, sequence = outputs["hidden_states"], outputs["sequence_output"]
@@ -37,8 +37,8 @@ def test_an_encoder_with_its_norms_before(has_pooler):
     assert [tuple(scores.shape) for scores in backbone.attention_scores(batch)] == [(3, 5, 19, 19)] * 2
 
 
-def test_a_decoder_with_its_norms_after():
-    """As in the first GPT: no norm of the embeddings, none at the end, no pooler."""
+def test_a_causal_model_may_have_its_norms_after_the_sublayers():
+    """The first GPT has no norm of the embeddings, no final norm and no pooler."""
     backbone, batch = build(causal=True, embedding_norm=False)
     layers = {weight.path.rsplit("/", 1)[0] for weight in backbone.weights}
     assert not layers & {"embeddings/layer_norm", "final_norm", "pooler/dense"}
@@ -50,7 +50,7 @@ def test_a_decoder_with_its_norms_after():
 
 
 class BiasedBackbone(TransformerBackbone):
-    """One with a bias of distances."""
+    """A backbone with a bias of the distances between tokens."""
 
     config_class = EncoderConfig
 
@@ -60,8 +60,8 @@ class BiasedBackbone(TransformerBackbone):
         return {**super().make_layers(config, dtype), "position_bias": bias}
 
 
-def test_a_bias_of_distances():
-    """All blocks add it, for chosen positions too."""
+def test_all_blocks_add_a_bias_of_distances():
+    """Vectors at chosen positions also have it."""
     backbone = BiasedBackbone(**TINY, max_sequence_length=67)
     randomise(backbone)
     batch = padded_batch()

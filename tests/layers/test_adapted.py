@@ -1,4 +1,4 @@
-"""Layers with LoRA in files: updates of int8 weights are stored as they are, others are added to the weights."""
+"""Layers with LoRA in files: updates of quantized weights are stored separately, others are added to the weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def outputs(layer):
     return keras.ops.convert_to_numpy(layer(np.random.default_rng(2).normal(size=(3, 5)).astype("float32")))
 
 
-def saved(layer):
+def get_stored(layer):
     store = {}
     layer.save_own_variables(store)
     return {name: keras.ops.convert_to_numpy(value) for name, value in store.items()}
@@ -48,25 +48,24 @@ def test_updates_of_quantized_weights_are_stored(kind, mode):
     for weight in layer.weights:
         if weight.name.startswith("lora_"):
             weight.assign(np.random.default_rng(3).normal(size=weight.shape))
-    store, expected = saved(layer), outputs(layer)
-    assert sorted(name for name in store if name.startswith("lora_")) == sorted(
-        weight.name for weight in layer.weights if weight.name.startswith("lora_")
-    )
+    store, expected = get_stored(layer), outputs(layer)
+    updates = {weight.name for weight in layer.weights if weight.name.startswith("lora_")}
+    assert {name for name in store if name.startswith("lora_")} == updates
     clone = make(kind, layer.dtype_policy)
     adapt(clone)
     clone.load_own_variables(store)
     np.testing.assert_array_equal(outputs(clone), expected)
-    layer.load_own_variables(store)  # as at the end of a fit that restores its best weights
+    layer.load_own_variables(store)  # a fit that restores its best weights does this
     np.testing.assert_array_equal(outputs(layer), expected)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_updates_of_other_weights_are_added(kind):
+def test_updates_of_float_weights_are_added(kind):
     layer = make(kind)
     adapt(layer)
     for weight in layer.weights:
         weight.assign(np.random.default_rng(3).normal(size=weight.shape))
-    store = saved(layer)
+    store = get_stored(layer)
     assert not [name for name in store if name.startswith("lora_")]
     clone = make(kind)
     clone.load_own_variables(store)
@@ -74,8 +73,8 @@ def test_updates_of_other_weights_are_added(kind):
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_files_name_layers_as_those_of_keras(kind):
+def test_layers_are_restored_with_their_class(kind):
     layer = make(kind)
     assert isinstance(layer, getattr(keras.layers, type(layer).__name__))
     clone = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
-    assert type(clone) is type(layer)  # also in models that users make of a backbone's layers
+    assert type(clone) is type(layer)  # also in users' models with a backbone's layers

@@ -1,4 +1,4 @@
-"""Self-attention: the mask, the precision, and what is not materialised."""
+"""Self-attention: masks, precision, memory, causality and the cache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from lmzoo.layers import SelfAttention, attention_probabilities
 from lmzoo.layers.attention import join_projections
-from tests.reference.weights import difference, padded_batch, relative_difference, tiny_backbone, to_numpy
+from tests.reference.weights import difference, relative_difference, to_numpy
 
 B, T, N, D = 3, 11, 5, 7
 H = N * D
@@ -36,25 +36,15 @@ def layer_and_input(**kwargs):
 @pytest.mark.parametrize("mask", [RIGHT_PADDED, WITH_HOLES], ids=["right_padded", "with_holes"])
 def test_probabilities_sum_to_one_over_real_tokens_and_are_zero_elsewhere(mask):
     query, key, _ = heads()
-    got = to_numpy(attention_probabilities(query, key, mask))
-    assert got.shape == (B, N, T, T)
-    np.testing.assert_allclose(got.sum(-1), 1.0, atol=1e-6)
-    some = mask.any(1)
-    assert (got[some] * ~mask[some, None, None, :] == 0.0).all()
-    np.testing.assert_allclose(got[~some], 1 / T, atol=1e-7)  # nothing to attend to: uniform and finite
+    probabilities = to_numpy(attention_probabilities(query, key, mask))
+    assert probabilities.shape == (B, N, T, T)
+    np.testing.assert_allclose(probabilities.sum(-1), 1.0, atol=1e-6)
+    has_tokens = mask.any(1)
+    assert (probabilities[has_tokens] * ~mask[has_tokens, None, None, :] == 0.0).all()
+    np.testing.assert_allclose(probabilities[~has_tokens], 1 / T, atol=1e-7)  # without tokens: uniform and finite
 
 
-@pytest.mark.slow
-def test_scores_of_a_backbone_are_of_its_real_tokens():
-    batch = padded_batch()
-    scores = tiny_backbone().attention_scores(batch)
-    assert [tuple(s.shape) for s in scores] == [(3, 5, 19, 19)] * 3
-    for got in to_numpy(scores):
-        np.testing.assert_allclose((got * batch["padding_mask"][:, None, None, :]).sum(-1), 1.0, atol=1e-6)
-        assert (got * (1 - batch["padding_mask"][:, None, None, :]) == 0.0).all()
-
-
-def test_scores_are_what_call_uses():
+def test_call_uses_the_scores():
     layer, x = layer_and_input()
     probabilities = to_numpy(layer.scores(x, RIGHT_PADDED))
     value = to_numpy(layer.value(x)).reshape(B, T, N, D)
@@ -62,16 +52,16 @@ def test_scores_are_what_call_uses():
     assert difference(to_numpy(layer(x, RIGHT_PADDED)), to_numpy(layer.output_dense(context))) <= 1e-5
 
 
-def test_queries_give_the_rows_that_were_asked_for():
+def test_queries_give_the_rows_at_their_positions():
     layer, x = layer_and_input()
-    asked = np.array([[4, 0], [2, 2], [1, 3]])[:, :, None]
-    got = to_numpy(layer(x, WITH_HOLES, np.take_along_axis(x, asked, axis=1)))
-    expected = np.take_along_axis(to_numpy(layer(x, WITH_HOLES)), asked, axis=1)
-    assert relative_difference(got, expected) <= 1e-6
+    positions = np.array([[4, 0], [2, 2], [1, 3]])[:, :, None]
+    rows = to_numpy(layer(x, WITH_HOLES, np.take_along_axis(x, positions, axis=1)))
+    expected = np.take_along_axis(to_numpy(layer(x, WITH_HOLES)), positions, axis=1)
+    assert relative_difference(rows, expected) <= 1e-6
 
 
 def shapes_in_graph(function, *arguments):
-    """(shape, dtype) of every tensor that `function` makes, inner calls included."""
+    """Return (shape, dtype) of every tensor that `function` makes, including inner calls."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -91,51 +81,55 @@ def shapes_in_graph(function, *arguments):
                         yield from walk(inner)
 
         return [(tuple(a.shape), a.dtype.name) for a in walk(jax.make_jaxpr(function)(*arguments).jaxpr)]
-    return pytest.skip(f"graphs of {keras.backend.backend()} are not looked into")
+    return pytest.skip(f"graphs of {keras.backend.backend()} cannot be inspected")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_softmax_is_computed_in_float32(dtype):
     query, key, _ = heads(dtype=dtype)
-    made = shapes_in_graph(attention_probabilities, query, key, RIGHT_PADDED)
-    assert ((B, N, T, T), "float32") in made
-    got = attention_probabilities(query, key, RIGHT_PADDED)
-    assert keras.backend.standardize_dtype(got.dtype) == dtype
+    shapes = shapes_in_graph(attention_probabilities, query, key, RIGHT_PADDED)
+    assert ((B, N, T, T), "float32") in shapes
+    probabilities = attention_probabilities(query, key, RIGHT_PADDED)
+    assert keras.backend.standardize_dtype(probabilities.dtype) == dtype
     exact = attention_probabilities(*(keras.ops.cast(x, "float32") for x in (query, key)), RIGHT_PADDED)
-    assert difference(to_numpy(got), to_numpy(exact)) <= 0.01
+    assert difference(to_numpy(probabilities), to_numpy(exact)) <= 0.01
 
 
-def test_no_mask_of_every_pair_of_positions_is_made():
+def test_no_mask_has_all_pairs_of_positions():
     layer, x = layer_and_input()
-    made = shapes_in_graph(lambda x, mask: layer(x, mask), x, RIGHT_PADDED)
-    square = {shape for shape, _ in made if shape[-2:] == (T, T)}
-    assert square == {(B, N, T, T)}  # the scores; a mask would be (B, T, T) or (B, 1, T, T)
-    assert not [shape for shape, dtype in made if dtype == "bool" and len(shape) > 2 and shape.count(T) > 1]
+    shapes = shapes_in_graph(lambda x, mask: layer(x, mask), x, RIGHT_PADDED)
+    square_shapes = {shape for shape, _ in shapes if shape[-2:] == (T, T)}
+    assert square_shapes == {(B, N, T, T)}  # the scores; a mask would be (B, T, T) or (B, 1, T, T)
+    assert not [shape for shape, dtype in shapes if dtype == "bool" and len(shape) > 2 and shape.count(T) > 1]
 
 
-def test_a_mask_of_every_pair_would_be_found():
+def test_the_graph_shows_a_mask_of_all_pairs():
     def add_mask_token(x, mask):
         return x * keras.ops.cast(mask[:, :, None] & mask[:, None, :], "float32")
 
-    made = shapes_in_graph(add_mask_token, np.ones((B, 1, 1), "float32"), RIGHT_PADDED)
-    assert ((B, T, T), "bool") in made
+    shapes = shapes_in_graph(add_mask_token, np.ones((B, 1, 1), "float32"), RIGHT_PADDED)
+    assert ((B, T, T), "bool") in shapes
 
 
 @jax_only
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("mask", [RIGHT_PADDED, WITH_HOLES], ids=["right_padded", "with_holes"])
-def test_attention_by_length_equals_the_ordinary_form(mask):
+def test_attention_by_length_equals_the_standard_form(mask, causal):
     import jax
 
     from lmzoo.layers.attention import attention_by_length
 
-    query, key, value = heads()
-    got = np.asarray(jax.jit(attention_by_length)(query, key, value, mask))
-    expected = to_numpy(attention_probabilities(query, key, mask)) @ to_numpy(value)
-    assert np.isfinite(got).all()
-    some = mask.any(1)
-    assert difference(got[some], expected[some]) <= 1e-5
-    slopes = jax.grad(lambda q: jax.numpy.sum(attention_by_length(q, key, value, mask) ** 2))(query)
-    assert np.isfinite(slopes).all()
+    count = 2 if causal else B  # a sequence without keys would lead to the standard form
+    query, key, value = (x[:count] for x in heads())
+    mask = mask[:count]
+    outputs = np.asarray(jax.jit(attention_by_length, static_argnums=4)(query, key, value, mask, causal))
+    positions = np.arange(T) if causal else None
+    expected = to_numpy(attention_probabilities(query, key, mask, positions)) @ to_numpy(value)
+    assert np.isfinite(outputs).all()
+    has_tokens = mask.any(1)
+    assert difference(outputs[has_tokens], expected[has_tokens]) <= 1e-5
+    gradient = jax.grad(lambda q: jax.numpy.sum(attention_by_length(q, key, value, mask, causal) ** 2))(query)
+    assert np.isfinite(gradient).all()
 
 
 def test_heads_must_divide_the_width():
@@ -144,8 +138,8 @@ def test_heads_must_divide_the_width():
 
 
 @jax_only
-def test_attention_by_length_keeps_no_probabilities(monkeypatch):
-    """What the branch that is not taken would keep for the gradient takes as much memory as if it were taken."""
+def test_attention_by_length_stores_no_probabilities(monkeypatch):
+    """For the gradient, the branch not taken would store as much as the one taken."""
     import jax
 
     from lmzoo.layers.attention import attention_by_length
@@ -157,17 +151,17 @@ def test_attention_by_length_keeps_no_probabilities(monkeypatch):
         loss = jax.grad(lambda q: attention_by_length(q, q, q, mask).sum())
         return jax.jit(loss).lower(query).compile().memory_analysis().temp_size_in_bytes
 
-    sparing = memory()
+    memory_with_checkpoints = memory()
     monkeypatch.setattr(jax, "checkpoint", lambda function: function)
-    assert sparing < memory()
+    assert memory_with_checkpoints < memory()
 
 
 @pytest.mark.parametrize(
     ("queries", "keys", "width", "expected"),
     [(128, 128, 64, True), (1, 128, 64, False), (127, 127, 64, False), (64, 64, 136, False), (64, 64, 20, False)],
 )
-def test_where_cudnn_has_kernels(queries, keys, width, expected):
-    """As seen on an H200: in training, cuDNN refuses odd numbers of positions, such as that of a pooled first token."""
+def test_cudnn_is_used_only_where_it_has_kernels(queries, keys, width, expected):
+    """On an H200, cuDNN refuses to train odd numbers of positions, such as a pooled first token."""
     from lmzoo.layers.attention import _has_kernel
 
     assert _has_kernel(np.zeros((3, 2, queries, width)), np.zeros((3, 2, keys, width))) is expected
@@ -175,7 +169,7 @@ def test_where_cudnn_has_kernels(queries, keys, width, expected):
 
 @pytest.mark.tf_only
 @pytest.mark.parametrize("kind", ["plain", "lora", "int8"])
-def test_projections_joined_beforehand_give_what_the_layer_gives(kind):
+def test_joined_projections_do_not_change_the_outputs(kind):
     import tensorflow as tf
 
     layer, x = layer_and_input()
@@ -185,66 +179,51 @@ def test_projections_joined_beforehand_give_what_the_layer_gives(kind):
     if kind == "int8":
         layer.value.quantize("int8")
     expected = [layer(x, RIGHT_PADDED), layer(x, RIGHT_PADDED, x[:, :2])]
-    with join_projections([layer]) as kept:
-        got = [tf.function(layer)(x, RIGHT_PADDED), tf.function(layer)(x, RIGHT_PADDED, x[:, :2])]
-    assert len(kept) == (0 if kind == "int8" else 4)
-    for a, b in zip(expected, got, strict=True):
-        assert difference(to_numpy(a), to_numpy(b)) <= 1e-5
+    with join_projections([layer]) as joined_kernels:
+        actual = [tf.function(layer)(x, RIGHT_PADDED), tf.function(layer)(x, RIGHT_PADDED, x[:, :2])]
+    assert len(joined_kernels) == (0 if kind == "int8" else 4)
+    for desired, outputs in zip(expected, actual, strict=True):
+        assert difference(to_numpy(desired), to_numpy(outputs)) <= 1e-5
 
 
 # === Causal attention ===
 
 
 @pytest.mark.parametrize("mask", [RIGHT_PADDED, WITH_HOLES, ~WITH_HOLES], ids=["right_padded", "with_holes", "left"])
-def test_causal_probabilities_are_of_what_came_before(mask):
+def test_causal_probabilities_are_of_earlier_tokens(mask):
     layer, x = layer_and_input(mask="causal")
-    got = to_numpy(layer.scores(x, mask))  # (B, N, T, T)
-    np.testing.assert_allclose(got.sum(-1), 1.0, atol=1e-6)
-    assert (got * np.triu(np.ones((T, T)), 1) == 0.0).all()
-    seen = mask[:, None] & np.tri(T, dtype=bool)  # (B, T, T)
-    some = seen.any(-1)
-    assert (np.moveaxis(got, 1, 2)[some] * ~seen[some][:, None] == 0.0).all()
-    assert (np.moveaxis(got, 1, 2)[some][:, 0] > 0.0)[seen[some]].all()
+    probabilities = to_numpy(layer.scores(x, mask))  # (B, N, T, T)
+    np.testing.assert_allclose(probabilities.sum(-1), 1.0, atol=1e-6)
+    assert (probabilities * np.triu(np.ones((T, T)), 1) == 0.0).all()
+    is_visible = mask[:, None] & np.tri(T, dtype=bool)  # (B, T, T)
+    sees_tokens = is_visible.any(-1)
+    assert (np.moveaxis(probabilities, 1, 2)[sees_tokens] * ~is_visible[sees_tokens][:, None] == 0.0).all()
+    assert (np.moveaxis(probabilities, 1, 2)[sees_tokens][:, 0] > 0.0)[is_visible[sees_tokens]].all()
 
 
-def test_causal_attention_is_that_over_each_beginning():
+def test_causal_attention_equals_attention_over_each_prefix():
     causal, x = layer_and_input(mask="causal")
-    both, _ = layer_and_input()
-    got = to_numpy(causal(x, WITH_HOLES))
+    bidirectional, _ = layer_and_input()
+    outputs = to_numpy(causal(x, WITH_HOLES))
     for length in (1, 4, T):
-        expected = to_numpy(both(x[:, :length], WITH_HOLES[:, :length]))
-        assert difference(got[:, length - 1], expected[:, -1]) <= 1e-5
+        expected = to_numpy(bidirectional(x[:, :length], WITH_HOLES[:, :length]))
+        assert difference(outputs[:, length - 1], expected[:, -1]) <= 1e-5
 
 
-def test_a_causal_mask_is_one_for_the_whole_batch():
+def test_the_batch_shares_a_causal_mask():
     layer, x = layer_and_input(mask="causal")
-    made = shapes_in_graph(lambda x, mask: layer(x, mask), x, RIGHT_PADDED)
-    assert {shape for shape, _ in made if shape[-2:] == (T, T)} <= {(B, N, T, T), (T, T), (1, 1, T, T)}
-    assert not [shape for shape, dtype in made if dtype == "bool" and B in shape and shape.count(T) > 1]
+    shapes = shapes_in_graph(lambda x, mask: layer(x, mask), x, RIGHT_PADDED)
+    assert {shape for shape, _ in shapes if shape[-2:] == (T, T)} <= {(B, N, T, T), (T, T), (1, 1, T, T)}
+    assert not [shape for shape, dtype in shapes if dtype == "bool" and B in shape and shape.count(T) > 1]
 
 
-@jax_only
-@pytest.mark.parametrize("mask", [RIGHT_PADDED, WITH_HOLES], ids=["right_padded", "with_holes"])
-def test_causal_attention_by_length_equals_the_ordinary_form(mask):
-    import jax
-
-    from lmzoo.layers.attention import attention_by_length
-
-    query, key, value = heads()
-    mask = mask[:2]  # or a sequence without keys would lead to the ordinary form
-    query, key, value = query[:2], key[:2], value[:2]
-    got = np.asarray(jax.jit(attention_by_length, static_argnums=4)(query, key, value, mask, True))
-    expected = to_numpy(attention_probabilities(query, key, mask, np.arange(T))) @ to_numpy(value)
-    assert difference(got, expected) <= 1e-5
-
-
-def test_other_masks_are_errors():
+def test_other_masks_are_refused():
     with pytest.raises(ValueError, match='`mask` must be "padding" or "causal", got \'none\''):
         SelfAttention(N, H, mask="none")
     assert SelfAttention.from_config(SelfAttention(N, H, mask="causal").get_config()).mask == "causal"
 
 
-def test_causal_attention_takes_no_queries():
+def test_causal_attention_refuses_queries():
     layer, x = layer_and_input(mask="causal")
     with pytest.raises(ValueError, match="takes no `queries`"):
         layer(x, RIGHT_PADDED, x[:, :2])
@@ -257,7 +236,7 @@ MASKS = {"full": RIGHT_PADDED | True, "padded": RIGHT_PADDED, "with holes": WITH
 
 
 def compiled(layer):
-    """`layer`, compiled by XLA."""
+    """Return `layer`, compiled by XLA."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -268,41 +247,41 @@ def compiled(layer):
 
 
 def run_with_cache(call, cache, x, mask, sizes):
-    """What `call` returns for all positions, of which it gets as many at a time as `sizes` says; and the cache."""
+    """Return the outputs of `call` for all positions, read in parts of the given sizes, and the cache."""
     outputs, index, room = [], 0, cache[0].shape[2]
     mask = keras.ops.convert_to_tensor(np.pad(mask, [(0, 0), (0, room - T)]))
     for size in sizes:
-        part, at = keras.ops.convert_to_tensor(x[:, index : index + size]), keras.ops.convert_to_tensor(index, "int32")
-        output, cache = call(part, mask, cache=cache, index=at)
+        part = keras.ops.convert_to_tensor(x[:, index : index + size])
+        output, cache = call(part, mask, cache=cache, index=keras.ops.convert_to_tensor(index, "int32"))
         outputs.append(to_numpy(keras.ops.cast(output, "float32")))
         index += size
     return np.concatenate(outputs, axis=1), cache
 
 
-# On JAX each operation would be compiled by itself, for every shape.
+# Eagerly, JAX would compile each operation for every shape.
 @pytest.mark.quick_cases("one by one-eager", "in chunks-eager", "at once-eager")
-@pytest.mark.parametrize("how", [compiled, pytest.param(lambda layer: layer, marks=pytest.mark.tf_only, id="eager")])
+@pytest.mark.parametrize("wrap", [compiled, pytest.param(lambda layer: layer, marks=pytest.mark.tf_only, id="eager")])
 @pytest.mark.parametrize("sizes", STEPS.values(), ids=STEPS)
-def test_with_a_cache_the_results_are_the_same(sizes, how):
+def test_with_a_cache_the_results_are_the_same(sizes, wrap):
     layer, x = layer_and_input(mask="causal")
-    call = how(layer)
+    call = wrap(layer)
     for name, mask in MASKS.items():
-        got, (keys, values) = run_with_cache(call, layer.empty_cache(B, 13), x, mask, sizes)
-        assert difference(got, to_numpy(layer(x, mask))) <= 1e-5, name
+        outputs, (keys, values) = run_with_cache(call, layer.empty_cache(B, 13), x, mask, sizes)
+        assert difference(outputs, to_numpy(layer(x, mask))) <= 1e-5, name
         assert tuple(keys.shape) == tuple(values.shape) == (B, N, 13, D)
         assert not to_numpy(keys)[:, :, T:].any()
 
 
-def test_a_cache_in_half_precision():
+def test_a_cache_in_half_precision_stays_close():
     layer, x = layer_and_input(mask="causal", dtype="mixed_bfloat16")
-    got, (keys, _) = run_with_cache(compiled(layer), layer.empty_cache(B, T), x, RIGHT_PADDED, STEPS["one by one"])
+    outputs, (keys, _) = run_with_cache(compiled(layer), layer.empty_cache(B, T), x, RIGHT_PADDED, STEPS["one by one"])
     assert keras.backend.standardize_dtype(keys.dtype) == "bfloat16"
     exact = to_numpy(layer_and_input(mask="causal")[0](x, RIGHT_PADDED))
-    # bfloat16 has 8 bits. Without a cache, too, the difference depends on how a processor rounds sums.
-    assert difference(got, exact) <= 0.01 * np.abs(exact).max()
+    # bfloat16 has 8 bits. Processors round sums differently, also without a cache.
+    assert difference(outputs, exact) <= 0.01 * np.abs(exact).max()
 
 
-def test_what_a_cache_is_not_for():
+def test_wrong_uses_of_a_cache_are_refused():
     layer, x = layer_and_input(mask="causal")
     cache, mask = layer.empty_cache(B, T), np.ones((B, T), bool)
     with pytest.raises(ValueError, match=r"3 positions from 9 on do not fit into a cache of 11\."):

@@ -1,4 +1,4 @@
-"""AWD-LSTM's dropouts (Merity et al., 2018): their masks, and layers with given masks against numpy."""
+"""AWD-LSTM's dropouts (Merity et al., 2018): their masks, and layers against numpy with the same masks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def test_a_locked_mask_is_the_same_in_all_steps_and_differs_between_sequences():
     x = RNG.normal(size=(B, T, 101)).astype("float32")
     factors = to_numpy(LockedDropout(0.25, seed=3)(x, training=True)) / x
     np.testing.assert_allclose(factors, np.repeat(factors[:, :1], T, axis=1), rtol=1e-6)
-    kept = factors[:, 0] > 0
-    np.testing.assert_allclose(factors[:, 0][kept], 1 / 0.75, rtol=1e-6)
-    assert 0.6 < kept.mean() < 0.9
-    assert (kept[0] != kept[1]).any()
+    is_kept = factors[:, 0] > 0
+    np.testing.assert_allclose(factors[:, 0][is_kept], 1 / 0.75, rtol=1e-6)
+    assert 0.6 < is_kept.mean() < 0.9
+    assert (is_kept[0] != is_kept[1]).any()
     np.testing.assert_array_equal(to_numpy(LockedDropout(0.25)(x)), x)
 
 
@@ -51,7 +51,7 @@ def test_weight_dropout_against_numpy(cell):
     x = RNG.normal(size=(B, T, D)).astype("float32")
     seed = np.array(keras.ops.convert_to_numpy(layer.weight_dropout.seed_generator.state))
     outputs = to_numpy(layer(x, training=True)[-1])
-    peer = Dropout(0.5)  # draws the layer's mask
+    peer = Dropout(0.5)  # draws the same mask as the layer
     peer.seed_generator.state.assign(seed)
     mask = to_numpy(peer(np.ones((H, CELLS[cell] * H), "float32"), training=True))
     assert set(mask.ravel()) == {0.0, 2.0}
@@ -60,7 +60,7 @@ def test_weight_dropout_against_numpy(cell):
     np.testing.assert_allclose(to_numpy(layer(x)[-1]), left_to_right.CELLS[cell](x, weights)[1], atol=1e-5)
 
 
-def test_a_backbone_with_all_dropouts():
+def test_a_backbone_applies_all_dropouts():
     backbone = tiny_backbone(FAMILY, dropout=0.3, **AWD)
     plain = tiny_backbone(FAMILY, dropout=0.3)
     plain.set_weights(backbone.get_weights())
@@ -70,21 +70,21 @@ def test_a_backbone_with_all_dropouts():
     np.testing.assert_array_equal(to_numpy(backbone(inputs)["sequence_output"]), expected)
     outputs = backbone(inputs, training=True)
     embedded = to_numpy(outputs["hidden_states"][0])
-    dropped_features = (embedded == 0).all(axis=1)  # (B, H): dropped in all steps
-    assert 0.2 < dropped_features.mean() < 0.6
-    locked = (to_numpy(outputs["sequence_output"]) == 0).all(axis=1)
-    assert 0.1 < locked.mean() < 0.5
-    carried, _ = backbone.call_with_state(inputs, training=True)
-    assert ((to_numpy(carried["sequence_output"]) == 0).all(axis=1)).any()
-    again = LstmLmBackbone.from_config(backbone.get_config())
-    assert {name: getattr(again, name) for name in AWD} == AWD
-    # Each dropout draws from a generator of its own.
+    is_dropped_input = (embedded == 0).all(axis=1)  # (B, H): dropped in all steps
+    assert 0.2 < is_dropped_input.mean() < 0.6
+    is_dropped = (to_numpy(outputs["sequence_output"]) == 0).all(axis=1)
+    assert 0.1 < is_dropped.mean() < 0.5
+    with_state, _ = backbone.call_with_state(inputs, training=True)
+    assert ((to_numpy(with_state["sequence_output"]) == 0).all(axis=1)).any()
+    copy = LstmLmBackbone.from_config(backbone.get_config())
+    assert {name: getattr(copy, name) for name in AWD} == AWD
+    # Each dropout has its own generator.
     seeds = [v for v in backbone.non_trainable_variables if "seed" in v.path]
     assert len(seeds) == 1 + 1 + 3 + 2 + 1  # words, inputs, recurrent kernels, between layers, output
 
 
 @pytest.mark.parametrize("name", ["word_dropout", "input_dropout", "hidden_dropout", "weight_dropout"])
-def test_invalid_rates(name):
+def test_wrong_rates_are_refused(name):
     with pytest.raises(ValueError, match=f"`{name}` must be a number in \\[0, 1\\), got 1.0"):
         LstmLmBackbone(vocabulary_size=V, num_layers=1, hidden_dim=H, **{name: 1.0})
     with pytest.raises(ValueError, match="`locked_dropout` must be True or False, got 1"):
@@ -95,5 +95,5 @@ def test_a_stored_model_loads_with_new_dropouts(tmp_path):
     backbone = tiny_backbone(FAMILY, dropout=0.3)
     backbone.save_to_preset(tmp_path / "plain")
     loaded = LstmLmBackbone.from_preset(tmp_path / "plain", **AWD)
-    for ours, stored in zip(loaded.get_weights(), backbone.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, stored)
+    for weights, expected in zip(loaded.get_weights(), backbone.get_weights(), strict=True):
+        np.testing.assert_array_equal(weights, expected)

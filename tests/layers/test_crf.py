@@ -18,7 +18,7 @@ from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 
 C = 5
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
-# Words, tokens that continue them, padding; a text of one word, and one without words.
+# Whether a token begins a word; the rest continue words or are padding. One text has one word, one has none.
 WORDS = np.array([[0, 1, 1, 0, 1, 1, 0], [1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0, 0]], bool)
 
 
@@ -37,68 +37,72 @@ def logits():
 
 
 def paths(layer, logits, words):
-    """Every sequence of labels of a text's words, and its score; only those that are allowed."""
-    transitions, places = to_numpy(layer.transitions), np.flatnonzero(words)
+    """Return the score of every allowed sequence of labels of a text's words."""
+    transitions, positions = to_numpy(layer.transitions), np.flatnonzero(words)
     allowed = np.ones((C + 1, C + 1), bool) if layer.allowed is None else np.array(layer.allowed)
-    found = {}
-    for path in itertools.product(range(C), repeat=len(places)):
+    scores = {}
+    for path in itertools.product(range(C), repeat=len(positions)):
         steps = list(itertools.pairwise([C, *path, C]))
         if all(allowed[step] for step in steps):
-            emitted = sum(logits[place, label] for place, label in zip(places, path, strict=True))
-            found[path] = emitted + sum(transitions[step] for step in steps)
-    return found
+            emitted = sum(logits[position, label] for position, label in zip(positions, path, strict=True))
+            scores[path] = emitted + sum(transitions[step] for step in steps)
+    return scores
 
 
 def all_paths(layer, logits):
     return [paths(layer, *text) for text in zip(logits, WORDS, strict=True)]
 
 
-def test_the_loss_is_that_of_the_sum_over_all_sequences(layer, logits):
+def test_the_loss_normalizes_over_all_sequences(layer, logits):
     rng, expected, labels = np.random.default_rng(5), [], np.full(WORDS.shape, IGNORED)
-    for i, known in enumerate(all_paths(layer, logits)):
-        path = list(known)[rng.integers(len(known))]
+    for i, scores_by_path in enumerate(all_paths(layer, logits)):
+        path = list(scores_by_path)[rng.integers(len(scores_by_path))]
         labels[i, WORDS[i]] = path
-        expected.append(np.logaddexp.reduce(list(known.values())) - known[path])
-    found = negative_log_likelihood(layer(logits), ops.convert_to_tensor(labels), ops.convert_to_tensor(WORDS))
-    np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-5, atol=1e-4)
+        expected.append(np.logaddexp.reduce(list(scores_by_path.values())) - scores_by_path[path])
+    losses = negative_log_likelihood(layer(logits), ops.convert_to_tensor(labels), ops.convert_to_tensor(WORDS))
+    np.testing.assert_allclose(to_numpy(losses), expected, rtol=1e-5, atol=1e-4)
     # The mean over words; a text of the weight 2 counts twice.
-    expected, words = np.array(expected), WORDS.sum(axis=1)
-    scores, loss = layer(logits), CrfLoss()
+    expected = np.array(expected)
+    words = WORDS.sum(axis=1)
+    scores = layer(logits)
+    loss = CrfLoss()
     assert float(loss(labels, scores)) == pytest.approx(expected.sum() / words.sum(), rel=1e-4)
     weights = np.array([2.0, 0.5, 1.0, 0.0])
     mean = (expected * weights).sum() / (words * weights).sum()
-    for given in (weights, np.repeat(weights[:, None], WORDS.shape[1], axis=1)):
-        assert float(loss(labels, scores, given)) == pytest.approx(mean, rel=1e-4)
+    for sample_weight in (weights, np.repeat(weights[:, None], WORDS.shape[1], axis=1)):
+        assert float(loss(labels, scores, sample_weight)) == pytest.approx(mean, rel=1e-4)
     assert float(loss(np.full(WORDS.shape, IGNORED), scores)) == 0
 
 
-def test_labels_that_cannot_follow_one_another_have_a_finite_loss(logits):
-    """As at the end of a text that was truncated."""
+def test_forbidden_sequences_have_a_finite_loss(logits):
+    """They occur where a text was truncated."""
     layer = TransitionScores(C, transition_table(LABELS))
     labels = np.where(WORDS, LABELS.index("I-PER"), IGNORED)
     assert 0 < float(CrfLoss()(labels, layer(logits))) < 10
 
 
-def test_the_best_labels_are_those_of_the_best_sequence(layer, logits):
-    found = to_numpy(best_labels(layer(logits), ops.convert_to_tensor(WORDS)))
-    for i, known in enumerate(all_paths(layer, logits)):
-        assert tuple(found[i, WORDS[i]]) == max(known, key=known.get)
-    assert (found[~WORDS] == C).all()
+def test_the_best_labels_form_the_best_sequence(layer, logits):
+    labels = to_numpy(best_labels(layer(logits), ops.convert_to_tensor(WORDS)))
+    for i, scores_by_path in enumerate(all_paths(layer, logits)):
+        assert tuple(labels[i, WORDS[i]]) == max(scores_by_path, key=scores_by_path.get)
+    assert (labels[~WORDS] == C).all()
 
 
-def test_probabilities_of_labels(layer, logits):
+def test_probabilities_of_labels_are_sums_over_sequences(layer, logits):
     scores, words = layer(logits), ops.convert_to_tensor(WORDS)
-    found = to_numpy(label_probabilities(scores, words))
-    best, certain = map(to_numpy, decode(scores, words))
-    for i, known in enumerate(all_paths(layer, logits)):
-        places, values = np.flatnonzero(WORDS[i]), np.array(list(known.values()))
-        shares = np.exp(values - np.logaddexp.reduce(values))
-        expected = np.zeros((len(places), C))
-        for path, share in zip(known, shares, strict=True):
-            expected[np.arange(len(places)), np.array(path, int)] += share
-        np.testing.assert_allclose(found[i, WORDS[i]], expected, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(certain[i, places], expected[np.arange(len(places)), best[i, places]], atol=1e-5)
-    assert not found[~WORDS].any()
+    probabilities = to_numpy(label_probabilities(scores, words))
+    best, certainty = map(to_numpy, decode(scores, words))
+    for i, scores_by_path in enumerate(all_paths(layer, logits)):
+        positions, values = np.flatnonzero(WORDS[i]), np.array(list(scores_by_path.values()))
+        path_probabilities = np.exp(values - np.logaddexp.reduce(values))
+        expected = np.zeros((len(positions), C))
+        for path, probability in zip(scores_by_path, path_probabilities, strict=True):
+            expected[np.arange(len(positions)), np.array(path, int)] += probability
+        np.testing.assert_allclose(probabilities[i, WORDS[i]], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            certainty[i, positions], expected[np.arange(len(positions)), best[i, positions]], atol=1e-5
+        )
+    assert not probabilities[~WORDS].any()
 
 
 def value_and_gradients(function, *arrays):
@@ -121,8 +125,7 @@ def value_and_gradients(function, *arrays):
 
 
 @pytest.mark.quick_cases("spans")
-def test_gradients_are_finite_differences(layer, logits):
-    """In compiled code."""
+def test_gradients_of_compiled_code_equal_finite_differences(layer, logits):
     labels, allowed = np.where(WORDS, np.array([[3, 1, 2, 0, 2, 0, 0]]), IGNORED), layer.allowed
 
     def loss(logits, transitions):
@@ -135,12 +138,12 @@ def test_gradients_are_finite_differences(layer, logits):
     rng = np.random.default_rng(7)
     for k, gradient in enumerate(gradients):
         direction = rng.normal(size=gradient.shape).astype("float32")
-        sides = []
+        losses = []
         for sign in (1, -1):
-            moved = [array + (sign * 1e-2 * direction if i == k else 0) for i, array in enumerate(arrays)]
-            sides.append(float(loss(*map(ops.convert_to_tensor, moved))))
-        assert (gradient * direction).sum() == pytest.approx((sides[0] - sides[1]) / 2e-2, rel=0.02, abs=2e-3)
-    assert not gradients[0][~WORDS].any()  # of tokens that are no words
+            shifted = [array + (sign * 1e-2 * direction if i == k else 0) for i, array in enumerate(arrays)]
+            losses.append(float(loss(*map(ops.convert_to_tensor, shifted))))
+        assert (gradient * direction).sum() == pytest.approx((losses[0] - losses[1]) / 2e-2, rel=0.02, abs=2e-3)
+    assert not gradients[0][~WORDS].any()  # tokens that begin no word
 
 
 def test_metrics_count_the_best_sequences(logits):
@@ -151,15 +154,12 @@ def test_metrics_count_the_best_sequences(logits):
     labels = np.where(WORDS, np.random.default_rng(8).integers(0, C, WORDS.shape), IGNORED)
     for metric in (TokenAccuracy(), SpanScore(LABELS), SpanScore(LABELS, "precision")):
         metric.update_state(labels, scores)
-        found = float(metric.result())
+        expected = float(metric.result())
         metric.reset_state()
         metric.update_state(labels, np.eye(C + 1, dtype="float32")[best])
-        assert found == float(metric.result())
+        assert float(metric.result()) == expected
 
 
-def test_configuration(layer, logits):
-    again = TransitionScores.from_config(layer.get_config())
-    again.build((None, None, C))
-    again.transitions.assign(to_numpy(layer.transitions))
-    np.testing.assert_array_equal(to_numpy(again(logits)), to_numpy(layer(logits)))
-    assert layer.compute_output_spec(keras.KerasTensor((None, None, C))).shape == (None, None, C + 1, C + 1)
+def test_the_configuration_has_the_allowed_transitions(layer):
+    allowed = TransitionScores.from_config(layer.get_config()).allowed
+    np.testing.assert_array_equal(allowed, layer.allowed)

@@ -19,17 +19,17 @@ MASK = np.arange(T) < np.array([[13], [8], [1]])
 
 
 def bucket(distance: int, bucket_size: int, max_distance: int) -> int:
-    """Return the row of a distance, number by number as the paper's code has it."""
+    """Return the row of a distance, computed for one number like in the paper's code."""
     middle = bucket_size // 2
-    far = abs(distance)
-    if far > middle:
-        ratio = np.log(np.float32(far / middle)) / np.log(np.float32((max_distance - 1) / middle))
-        far = int(np.ceil(ratio * np.float32(middle - 1))) + middle
-    return int(np.clip(bucket_size + np.sign(distance) * far, 0, 2 * bucket_size - 1))
+    steps = abs(distance)
+    if steps > middle:
+        ratio = np.log(np.float32(steps / middle)) / np.log(np.float32((max_distance - 1) / middle))
+        steps = int(np.ceil(ratio * np.float32(middle - 1))) + middle
+    return int(np.clip(bucket_size + np.sign(distance) * steps, 0, 2 * bucket_size - 1))
 
 
 @pytest.mark.parametrize(("bucket_size", "max_distance"), [(256, 512), (11, 67), (5, 11), (6, 17), (7, 61), (4, 4)])
-def test_buckets(bucket_size: int, max_distance: int) -> None:
+def test_buckets_equal_the_papers_code(bucket_size: int, max_distance: int) -> None:
     rows = compute_buckets(bucket_size, max_distance)
     longest = len(rows) // 2
     distances = range(-3 * longest, 3 * longest + 1)
@@ -38,7 +38,7 @@ def test_buckets(bucket_size: int, max_distance: int) -> None:
     assert rows.dtype == "int32"
 
 
-def test_buckets_longer_than_all_distances() -> None:
+def test_buckets_may_exceed_all_distances() -> None:
     assert compute_buckets(256, 67).tolist() == [0, *range(128, 385), 511]
     assert len(compute_buckets(5, 1 << 40)) <= 2**17 + 3
 
@@ -56,29 +56,29 @@ def attention_and_inputs() -> tuple[DisentangledAttention, list[np.ndarray]]:
 
 
 def reference(attention: DisentangledAttention, x: np.ndarray, mask: np.ndarray, distances: np.ndarray) -> np.ndarray:
-    """Return the attention probabilities, (B, N, T, T), score by score."""
+    """Return the attention probabilities (B, N, T, T), computed score by score."""
 
     def heads(layer: keras.layers.Dense, vectors: np.ndarray) -> np.ndarray:
         return (vectors @ to_numpy(layer.kernel) + to_numpy(layer.bias)).reshape(*vectors.shape[:-1], N, D)
 
     query, key = heads(attention.query, x), heads(attention.key, x)
-    of_queries, of_keys = heads(attention.query, distances), heads(attention.key, distances)
+    query_rows, key_rows = heads(attention.query, distances), heads(attention.key, distances)
     scores = np.full((B, N, T, T), -np.inf)
     for b, n, i, j in np.ndindex(B, N, T, T):
         if mask[b, j]:
             row = T - (i - j)
             q, k = query[b, i, n], key[b, j, n]
-            scores[b, n, i, j] = (q @ k + q @ of_keys[row, n] + of_queries[row, n] @ k) / np.sqrt(3 * D)
+            scores[b, n, i, j] = (q @ k + q @ key_rows[row, n] + query_rows[row, n] @ k) / np.sqrt(3 * D)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)
 
 
-def test_scores_are_those_of_the_formula() -> None:
+def test_scores_follow_the_formula() -> None:
     attention, arguments = attention_and_inputs()
     assert difference(to_numpy(attention.scores(*arguments)), reference(attention, *arguments)) < 1e-5
 
 
-def test_vectors_of_distances() -> None:
+def test_vectors_of_distances_are_normalized() -> None:
     x = np.zeros((1, T, H), "float32")
     table = DistanceEmbedding(BUCKETS, FARTHEST, layer_norm_epsilon=1e-5)
     table(x)
@@ -91,13 +91,13 @@ def test_vectors_of_distances() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 4, T])
-def test_queries_at_positions_are_those_of_the_whole_sequence(count: int) -> None:
+def test_queries_at_positions_give_rows_of_the_whole_sequence(count: int) -> None:
     attention, (x, mask, distances) = attention_and_inputs()
     whole = to_numpy(attention(x, mask, distances))
     positions = np.random.default_rng(5).integers(0, T, (B, count)).astype("int32")
     queries = np.take_along_axis(x, positions[..., None], 1)
-    found = to_numpy(attention(x, mask, distances, queries, positions))
-    assert difference(found, np.take_along_axis(whole, positions[..., None], 1)) < 2e-6
+    rows = to_numpy(attention(x, mask, distances, queries, positions))
+    assert difference(rows, np.take_along_axis(whole, positions[..., None], 1)) < 2e-6
     with pytest.raises(ValueError, match="`queries` need `positions`"):
         attention(x, mask, distances, queries)
 
@@ -105,11 +105,11 @@ def test_queries_at_positions_are_those_of_the_whole_sequence(count: int) -> Non
 def test_a_sequence_of_padding_and_one_of_one_token_are_finite() -> None:
     attention, (x, _, distances) = attention_and_inputs()
     assert np.isfinite(to_numpy(attention(x, np.zeros_like(MASK), distances))).all()
-    one = DistanceEmbedding(BUCKETS, FARTHEST)
-    assert np.isfinite(to_numpy(attention(x[:, :1], MASK[:, :1], one(x[:, :1])))).all()
+    table = DistanceEmbedding(BUCKETS, FARTHEST)
+    assert np.isfinite(to_numpy(attention(x[:, :1], MASK[:, :1], table(x[:, :1])))).all()
 
 
-def test_training_reaches_the_table_through_blocks_that_are_computed_again() -> None:
+def test_training_with_remat_reaches_the_table() -> None:
     rng = np.random.default_rng(7)
     x = rng.normal(size=(B, T, H)).astype("float32")
     inputs, mask = keras.Input((None, H)), keras.Input((None,), dtype="bool")
@@ -125,5 +125,7 @@ def test_training_reaches_the_table_through_blocks_that_are_computed_again() -> 
         model.fit([x, MASK], ops.zeros_like(x), batch_size=B, shuffle=False, verbose=0)
         after.append([to_numpy(weight) for weight in model.weights])
     assert difference(*after) < 1e-6
-    moved = {w.path for w, old in zip(model.weights, before, strict=True) if difference(to_numpy(w), old) > 1e-6}
-    assert moved == {w.path for w in model.weights}
+    changed = {
+        w.path for w, initial in zip(model.weights, before, strict=True) if difference(to_numpy(w), initial) > 1e-6
+    }
+    assert changed == {w.path for w in model.weights}

@@ -1,4 +1,4 @@
-"""Heads that transform vectors before their linear layer, against NumPy."""
+"""Heads that transform vectors before their linear layer, against numpy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MASK = np.arange(T) < np.array([5, 3, 1])[:, None]
 
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("name", HEADS)
-def test_dense_activation_and_norm(name, use_bias):
+def test_heads_equal_numpy(name, use_bias):
     head = HEADS[name](activation="gelu", use_bias=use_bias, layer_norm_epsilon=1e-3)
     x = np.random.default_rng(3).normal(size=(B, T, H)).astype("float32")
-    others = [MASK] if name == "spans" else []
-    head(x, *others)
+    masks = [MASK] if name == "spans" else []
+    head(x, *masks)
     rng = np.random.default_rng(5)
     for weight in head.weights:
         weight.assign(rng.normal(0.3, 0.5, weight.shape).astype("float32"))
@@ -34,9 +34,9 @@ def test_dense_activation_and_norm(name, use_bias):
     y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-3)
     y = y * weights["layer_norm/gamma"] + weights.get("layer_norm/beta", 0)
     if name == "tokens":
-        found, _ = head(x)
+        logits, _ = head(x)
     else:
-        found, y = head(x, *others), y @ weights["logits/kernel"] + weights["logits/bias"]
-    assert difference(to_numpy(found)[MASK], y[MASK]) <= 1e-5
+        logits, y = head(x, *masks), y @ weights["logits/kernel"] + weights["logits/bias"]
+    assert difference(to_numpy(logits)[MASK], y[MASK]) <= 1e-5
     config = head.get_config()
     assert type(head).from_config(config).get_config() == config

@@ -1,4 +1,4 @@
-"""Initial values, and doing without them."""
+"""Initial values, and variables without them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from lmzoo.layers.initializers import Orthogonal, TruncatedNormal, skip_initial_
 from tests.reference.weights import to_numpy
 
 
-def resident() -> int:
-    """Bytes of this process that are in memory."""
+def resident_bytes() -> int:
+    """Return the bytes of this process in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_values_are_drawn_outside():
+def test_values_are_drawn_again_after_they_were_skipped():
     with skip_initial_values():
         keras.Variable(TruncatedNormal(stddev=0.5), shape=(7, 11))
     values = to_numpy(keras.Variable(TruncatedNormal(stddev=0.5), shape=(211, 223)).value)
-    assert np.std(values) == pytest.approx(0.5 * 0.8796, rel=0.02)  # of a normal distribution cut at two deviations
+    assert np.std(values) == pytest.approx(0.5 * 0.8796, rel=0.02)  # a normal distribution, cut at two deviations
     assert np.mean(values) == pytest.approx(0, abs=0.01)
     assert 0.999 < np.abs(values).max() <= 1
 
 
 def test_values_follow_from_the_seed():
-    first, again, other = (to_numpy(TruncatedNormal(seed=seed)((5, 7))) for seed in (3, 3, 11))
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).all()
+    first, same_seed, other_seed = (to_numpy(TruncatedNormal(seed=seed)((5, 7))) for seed in (3, 3, 11))
+    np.testing.assert_array_equal(first, same_seed)
+    assert (first != other_seed).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_is_skipped_can_be_assigned(dtype):
+def test_skipped_values_can_be_assigned(dtype):
     with skip_initial_values():
         weight = keras.Variable(TruncatedNormal(), shape=(7, 11), dtype=dtype)
     assert (tuple(weight.shape), weight.dtype) == ((7, 11), dtype)
@@ -42,7 +42,7 @@ def test_what_is_skipped_can_be_assigned(dtype):
     assert (to_numpy(weight.value) == 3).all()
 
 
-def test_orthogonal_matrices_are_those_of_keras_in_every_dtype():
+def test_orthogonal_matrices_equal_those_of_keras_in_every_dtype():
     expected = to_numpy(keras.initializers.Orthogonal(seed=7)((5, 11)))
     np.testing.assert_array_equal(to_numpy(Orthogonal(seed=7)((5, 11))), expected)
     for dtype in ("float16", "bfloat16"):
@@ -52,11 +52,11 @@ def test_orthogonal_matrices_are_those_of_keras_in_every_dtype():
 
 
 @pytest.mark.tf_only
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux' own figures")
-def test_what_is_skipped_takes_no_memory():
-    """Before its values are there: those of a checkpoint are read beside all of the model's."""
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+def test_skipped_values_take_no_memory():
+    """A checkpoint's values would otherwise be read beside the initial ones."""
     with skip_initial_values():
-        before = resident()
+        before = resident_bytes()
         weight = keras.Variable(TruncatedNormal(), shape=(10_007, 10_009))  # 400 MB
-        assert resident() - before < 50e6
+        assert resident_bytes() - before < 50e6
     assert weight.shape == (10_007, 10_009)

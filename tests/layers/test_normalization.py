@@ -1,4 +1,4 @@
-"""LayerNorm, RMSNorm and GELU against Keras': values and all gradients."""
+"""LayerNorm, RMSNorm and GELU against Keras: values and all gradients."""
 
 from __future__ import annotations
 
@@ -11,28 +11,31 @@ from tests.reference.gradients import gradients
 from tests.reference.weights import difference, to_numpy
 
 SHAPE = (3, 5, 7)
+NORMS = {
+    "layer norm": (LayerNorm, keras.layers.LayerNormalization, {"epsilon": 1e-12}),
+    "layer norm, no bias": (LayerNorm, keras.layers.LayerNormalization, {"epsilon": 1e-12, "center": False}),
+    "RMS norm": (RMSNorm, keras.layers.RMSNormalization, {"epsilon": 1e-3}),
+}
 
 
-CENTERED = pytest.mark.parametrize("center", [True, False], ids=["bias", "no-bias"])
-
-
-def layers(dtype, center):
-    rng = np.random.default_rng(0)
-    values = rng.normal(1, 0.5, (2, SHAPE[-1])).astype("float32")
-    made = [kind(epsilon=1e-12, center=center, dtype=dtype) for kind in (LayerNorm, keras.layers.LayerNormalization)]
-    for layer in made:
+def make_norms(name, dtype):
+    """Return our layer and Keras' layer, with the same random weights."""
+    *classes, arguments = NORMS[name]
+    layers = [cls(dtype=dtype, **arguments) for cls in classes]
+    for layer in layers:
         layer.build((None, None, SHAPE[-1]))
-        layer.set_weights(list(values[: 1 + center]))
-    return made
+        values = np.random.default_rng(0).normal(1, 0.5, (len(layer.weights), SHAPE[-1]))
+        layer.set_weights(list(values.astype("float32")))
+    return layers
 
 
-@CENTERED
+@pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("mixed_bfloat16", 0.02)])
-def test_layer_norm_is_that_of_keras(dtype, tolerance, center):
+def test_norms_equal_keras(dtype, tolerance, name):
     x = np.random.default_rng(1).normal(3, 2, SHAPE).astype("float32")
-    ours, theirs = (layer(x) for layer in layers(dtype, center))
-    assert ours.dtype == theirs.dtype
-    assert difference(to_numpy(ours), to_numpy(theirs)) <= tolerance
+    actual, expected = (layer(x) for layer in make_norms(name, dtype))
+    assert actual.dtype == expected.dtype
+    assert difference(to_numpy(actual), to_numpy(expected)) <= tolerance
 
 
 @pytest.mark.parametrize("arguments", [{"axis": [1, 2]}, {"axis": 1}, {"axis": 2}, {"center": False}, {"scale": False}])
@@ -51,8 +54,8 @@ def test_arguments_of_keras_have_the_meaning_of_keras(arguments):
     assert difference(to_numpy(layer(x)), expected) <= 1e-5
 
 
-def slopes(layer):
-    """Gradients of a quadratic loss behind a projection and `layer`, by weight."""
+def gradients_through(layer):
+    """Return the gradients of a quadratic loss behind a projection and `layer`, by weight."""
     x = np.random.default_rng(2).normal(size=(*SHAPE[:2], 11)).astype("float32")
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((None, 11)), keras.layers.Dense(SHAPE[-1], name="before"), layer])
@@ -60,36 +63,18 @@ def slopes(layer):
     return list(gradients(model, lambda y: keras.ops.sum(keras.ops.square(y - target)), x).values())
 
 
-@CENTERED
-def test_layer_norm_has_the_gradients_of_keras(center):
-    ours, theirs = (slopes(layer) for layer in layers("float32", center))
-    assert len(ours) == 3 + center
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+def gelu():
+    """Return our exact GELU and Keras' GELU as layers."""
+    functions = (get_activation("gelu"), lambda x: keras.ops.gelu(x, approximate=False))
+    return [keras.layers.Activation(function) for function in functions]
 
 
-def rms_norms(dtype):
-    scale = np.random.default_rng(0).normal(1, 0.5, SHAPE[-1:]).astype("float32")
-    made = [kind(epsilon=1e-3, dtype=dtype) for kind in (RMSNorm, keras.layers.RMSNormalization)]
-    for layer in made:
-        layer.build((None, None, SHAPE[-1]))
-        layer.set_weights([scale])
-    return made
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("mixed_bfloat16", 0.02)])
-def test_rms_norm_is_that_of_keras(dtype, tolerance):
-    x = np.random.default_rng(1).normal(3, 2, SHAPE).astype("float32")
-    ours, theirs = (layer(x) for layer in rms_norms(dtype))
-    assert ours.dtype == theirs.dtype
-    assert difference(to_numpy(ours), to_numpy(theirs)) <= tolerance
-
-
-def test_rms_norm_has_the_gradients_of_keras():
-    ours, theirs = (slopes(layer) for layer in rms_norms("float32"))
-    assert len(ours) == 3
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("name", [*NORMS, "gelu"])
+def test_gradients_equal_keras(name):
+    actual, expected = map(gradients_through, gelu() if name == "gelu" else make_norms(name, "float32"))
+    assert len(actual) == {"layer norm": 4, "gelu": 2}.get(name, 3)
+    for gradient, desired in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(gradient, desired, rtol=1e-4, atol=1e-4)
 
 
 def test_rms_norm_squares_in_float32():
@@ -98,11 +83,7 @@ def test_rms_norm_squares_in_float32():
     np.testing.assert_allclose(to_numpy(RMSNorm(dtype="float16")(x)), [[0.8485, -1.1316]], atol=1e-3)
 
 
-def test_gelu_is_that_of_keras():
+def test_gelu_equals_keras():
     x = np.linspace(-9, 9, 1801, dtype="float32")
-    exact = to_numpy(keras.ops.gelu(x, approximate=False))
-    assert difference(to_numpy(get_activation("gelu")(x)), exact) <= 1e-6
-    ours = slopes(keras.layers.Activation(get_activation("gelu")))
-    theirs = slopes(keras.layers.Activation(lambda t: keras.ops.gelu(t, approximate=False)))
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    actual, expected = (to_numpy(layer(x)) for layer in gelu())
+    assert difference(actual, expected) <= 1e-6

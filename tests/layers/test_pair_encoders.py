@@ -1,4 +1,4 @@
-"""Encoders of pairs against NumPy versions that read one pair without padding."""
+"""Encoders of pairs against numpy versions that read one pair without padding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.reference.pairs import attention_flow, bidaf, bilstm, esim, softmax
 from tests.reference.weights import difference, to_numpy
 
 T, H, E, U, V = 7, 11, 3, 2, 13
-# Two texts next to each other; an empty second text; a token that belongs to neither; one word each; only padding.
+# Two adjacent texts; an empty second text; a token of neither; one word each; only padding.
 LENGTHS = ((3, 4), (5, 0), (2, 3), (1, 1), (0, 0))
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(len(LENGTHS), T, H)).astype("float32")
@@ -32,7 +32,7 @@ def random_weights(layer):
 
 
 def texts_of(i, table):
-    """The vectors of both texts of a pair, as the LSTMs get them."""
+    """Return the vectors of both texts of a pair, as the LSTMs read them."""
     first, second = LENGTHS[i]
     words = np.concatenate([X[i], table[IDS[i]]], axis=1).astype("float64")
     return words[:first], words[first : first + second]
@@ -41,67 +41,67 @@ def texts_of(i, table):
 def test_lstms_read_each_segment_alone():
     layer = BiLSTMEncoder(U, E, V)
     weights = {f"encoding/{path}": value for path, value in random_weights(layer).items()}
-    found = to_numpy(layer(X, IDS, MASK, SEGMENTS))
+    outputs = to_numpy(layer(X, IDS, MASK, SEGMENTS))
     for i, (first, second) in enumerate(LENGTHS):
-        a, b = (
-            bilstm(weights, "encoding", text) for text in texts_of(i, weights["encoding/word_embedding/embeddings"])
-        )
-        assert difference(found[i, : first + second], np.concatenate([a, b])) <= 1e-5
-    assert not found[~MASK].any()
+        texts = texts_of(i, weights["encoding/word_embedding/embeddings"])
+        expected = np.concatenate([bilstm(weights, "encoding", text) for text in texts])
+        assert difference(outputs[i, : first + second], expected) <= 1e-5
+    assert not outputs[~MASK].any()
 
 
-def test_alignment_is_that_of_the_paper():
+def test_alignment_follows_the_paper():
     texts = [MASK & (segment == SEGMENTS) for segment in (0, 1)]
-    found = to_numpy(align_texts(X, *texts))
+    aligned = to_numpy(align_texts(X, *texts))
     for i, (first, second) in enumerate(LENGTHS):
         a, b = X[i, :first], X[i, first : first + second]
         if first and second:
             expected = np.concatenate([softmax(a @ b.T, axis=1) @ b, softmax(a @ b.T, axis=0).T @ a])
-            assert difference(found[i, : first + second], expected) <= 1e-5
+            assert difference(aligned[i, : first + second], expected) <= 1e-5
         else:
-            assert not found[i].any()
-    assert not found[2, 5].any()
+            assert not aligned[i].any()
+    assert not aligned[2, 5].any()
 
 
-def test_esim_is_that_of_the_paper():
+def test_esim_follows_the_paper():
     layer = ESIMEncoder(U, E, V)
     weights = random_weights(layer)
-    found = to_numpy(layer(X, IDS, MASK, SEGMENTS))
-    assert np.isfinite(found).all()
+    outputs = to_numpy(layer(X, IDS, MASK, SEGMENTS))
+    assert np.isfinite(outputs).all()
     for i in (0, 2, 3):
-        assert difference(found[i], esim(weights, *texts_of(i, weights["encoding/word_embedding/embeddings"]))) <= 1e-5
+        expected = esim(weights, *texts_of(i, weights["encoding/word_embedding/embeddings"]))
+        assert difference(outputs[i], expected) <= 1e-5
 
 
-def test_attention_flow_is_that_of_the_paper():
+def test_attention_flow_follows_the_paper():
     layer = AttentionFlow()
     question, context = (MASK & (segment == SEGMENTS) for segment in (0, 1))
     layer(X, question, context)
     weight = RNG.normal(size=3 * H).astype("float32")
     for variable, part in zip(layer.weights, np.split(weight, 3), strict=True):
         variable.assign(part[:, None])
-    found = to_numpy(layer(X, question, context))
+    outputs = to_numpy(layer(X, question, context))
     for i in (0, 2, 3):
         first, second = LENGTHS[i]
         expected = attention_flow(weight, X[i, first : first + second], X[i, :first])
-        assert difference(found[i, first : first + second], expected) <= 1e-5
-    assert np.isfinite(found).all()
-    assert not found[~context].any()
+        assert difference(outputs[i, first : first + second], expected) <= 1e-5
+    assert np.isfinite(outputs).all()
+    assert not outputs[~context].any()
 
 
-def test_bidaf_is_that_of_the_paper():
+def test_bidaf_follows_the_paper():
     layer = BiDAFEncoder(U, E, V)
     weights = random_weights(layer)
-    found = to_numpy(layer(X, IDS, MASK, SEGMENTS))
-    np.testing.assert_allclose(found[:, 0], np.tile(weights["no_answer"], (len(LENGTHS), 1)), rtol=1e-6)
+    outputs = to_numpy(layer(X, IDS, MASK, SEGMENTS))
+    np.testing.assert_allclose(outputs[:, 0], np.tile(weights["no_answer"], (len(LENGTHS), 1)), rtol=1e-6)
     for i in (0, 2, 3):
         first, second = LENGTHS[i]
         expected = bidaf(weights, *texts_of(i, weights["word_embedding/embeddings"]))
-        assert difference(found[i, first : first + second], expected) <= 1e-5
+        assert difference(outputs[i, first : first + second], expected) <= 1e-5
     is_elsewhere = ~(MASK & (SEGMENTS == 1))
     is_elsewhere[:, 0] = False
-    assert (found[is_elsewhere] == -1e9).all()
+    assert (outputs[is_elsewhere] == -1e9).all()
 
 
-def test_names_of_encoders_are_taken_once():
+def test_registered_names_are_refused():
     with pytest.raises(ValueError, match=r"The encoder 'esim' is ESIMEncoder. Choose another name"):
         register_encoder("esim", returns="pairs")(BiLSTMEncoder)

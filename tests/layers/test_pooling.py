@@ -1,4 +1,4 @@
-"""Pooled vectors and their lengths."""
+"""Pooled vectors, and vectors of unit length."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from lmzoo.layers import MaxPooler, unit_vectors
 
 
-def test_maximum_is_over_the_real_tokens():
+def test_the_maximum_is_over_real_tokens():
     sequence = np.random.default_rng(0).normal(size=(3, 5, 7)).astype("float32") - 4  # padding must not win as zeros
     sequence[0, 3:] = 9
     mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
@@ -18,7 +18,7 @@ def test_maximum_is_over_the_real_tokens():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_maximum_in_other_dtypes(dtype):
+def test_the_maximum_may_be_low_in_every_dtype(dtype):
     sequence = np.full((2, 3, 5), -300.0, "float32")
     pooled = MaxPooler(dtype=dtype)(sequence, np.array([[1, 0, 0], [0, 0, 0]]))
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(keras.ops.cast(pooled, "float32"))[:, 0], [-300, 0])
@@ -41,17 +41,17 @@ def gradient(function, x):
     return compute(tf.constant(x)).numpy()
 
 
-def test_unit_vectors():
+def test_vectors_are_scaled_to_unit_length():
     x = np.array([[[3, 4, 0], [0, 0, 0]], [[0, -1e-3, 0], [1e18, 0, 0]]], "float32")
     expected = [[[0.6, 0.8, 0], [0, 0, 0]], [[0, -1, 0], [1, 0, 0]]]
     np.testing.assert_allclose(keras.ops.convert_to_numpy(unit_vectors(x)), expected, atol=1e-6)
     assert keras.ops.dtype(unit_vectors(keras.ops.cast(x, "bfloat16"))) == "float32"
 
 
-def test_gradients_are_finite_where_there_is_nothing():
+def test_gradients_are_finite_without_tokens():
     assert np.isfinite(gradient(unit_vectors, np.zeros((2, 3), "float32"))).all()
     mask = np.array([[1, 1, 0], [0, 0, 0]])
-    found = gradient(lambda x: MaxPooler()(x, mask), np.arange(30, dtype="float32").reshape(2, 3, 5))
+    actual = gradient(lambda x: MaxPooler()(x, mask), np.arange(30, dtype="float32").reshape(2, 3, 5))
     expected = np.zeros((2, 3, 5))
     expected[0, 1] = 1
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)

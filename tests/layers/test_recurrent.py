@@ -1,4 +1,4 @@
-"""Recurrent layers: against numpy, against torch, and their states."""
+"""Recurrent layers against numpy and torch, and their states."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.reference.gradients import gradients
 
 B, T, D, H = 3, 7, 5, 11
 RNG = np.random.default_rng(1811)
-# torch's order of the gates, as columns of ours.
+# The order of torch's gates, as indices of ours.
 TORCH_GATES = {"rnn": [0], "gru": [0, 1, 2], "lstm": [0, 2, 1, 3]}
 
 
 def layer_of(cell, **arguments):
-    """A layer with random weights."""
+    """Return a layer with random weights."""
     layer = RecurrentLayer(cell, H, **arguments)
     layer.build((B, T, D))
     for weight in layer.weights:
@@ -38,8 +38,8 @@ def floats(*shape):
     return RNG.normal(size=shape).astype("float32")
 
 
-class Given(keras.Model):
-    """A layer whose arguments are variables, so that they have gradients."""
+class VariableArguments(keras.Model):
+    """A model whose layer's arguments are variables, so that they have gradients."""
 
     def __init__(self, layer, arguments):
         super().__init__()
@@ -54,7 +54,7 @@ class Given(keras.Model):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_the_formulas(cell):
+def test_cells_follow_the_formulas(cell):
     layer, x = layer_of(cell), floats(B, T, D)
     states = [ops.convert_to_numpy(s) for s in layer(ops.convert_to_tensor(x))]
     memories, outputs = left_to_right.CELLS[cell](x.astype("float64"), weights_of(layer))
@@ -64,55 +64,58 @@ def test_the_formulas(cell):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_text_in_two_parts(cell):
+def test_a_state_continues_a_text(cell):
     layer, x = layer_of(cell), ops.convert_to_tensor(floats(B, T, D))
     whole = layer(x)
     first = layer(x[:, :4])
     second = layer(x[:, 4:], tuple(s[:, -1] for s in first))
-    for a, b, c in zip(whole, first, second, strict=True):
-        np.testing.assert_allclose(ops.convert_to_numpy(ops.concatenate([b, c], axis=1)), a, rtol=1e-6, atol=1e-6)
+    for expected, beginning, end in zip(whole, first, second, strict=True):
+        in_parts = ops.convert_to_numpy(ops.concatenate([beginning, end], axis=1))
+        np.testing.assert_allclose(in_parts, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_torch(cell):
-    """Outputs, states, and gradients of the inputs, the initial output and all weights."""
+def test_cells_equal_torch(cell):
+    """Outputs, states, and gradients of the inputs, the initial state and all weights."""
     torch = pytest.importorskip("torch")
-    layer, x, up = layer_of(cell), floats(B, T, D), floats(B, T, H)
-    start = [floats(B, H) for _ in layer.state_spec(B)]
-    theirs = getattr(torch.nn, cell.upper())(D, H, batch_first=True)
-    order, w = TORCH_GATES[cell], weights_of(layer)
+    layer, x, output_gradient = layer_of(cell), floats(B, T, D), floats(B, T, H)
+    initial_state = [floats(B, H) for _ in layer.state_spec(B)]
+    peer = getattr(torch.nn, cell.upper())(D, H, batch_first=True)
+    order, weights = TORCH_GATES[cell], weights_of(layer)
 
     def to_torch(columns):
         return np.concatenate([np.split(columns, len(order), axis=-1)[k] for k in order], axis=-1).T
 
     with torch.no_grad():
-        theirs.weight_ih_l0.copy_(torch.tensor(to_torch(w["kernel"])))
-        theirs.weight_hh_l0.copy_(torch.tensor(to_torch(w["recurrent_kernel"])))
-        theirs.bias_ih_l0.copy_(torch.tensor(to_torch(w["bias"])))
-        theirs.bias_hh_l0.zero_()
+        peer.weight_ih_l0.copy_(torch.tensor(to_torch(weights["kernel"])))
+        peer.weight_hh_l0.copy_(torch.tensor(to_torch(weights["recurrent_kernel"])))
+        peer.bias_ih_l0.copy_(torch.tensor(to_torch(weights["bias"])))
+        peer.bias_hh_l0.zero_()
         if cell == "gru":
-            theirs.bias_hh_l0[2 * H :] = torch.tensor(w["candidate_bias"])
-    their_x = torch.tensor(x, requires_grad=True)
-    states = [torch.tensor(s[None], requires_grad=True) for s in start]
-    outputs, last = theirs(their_x, tuple(states[::-1]) if cell == "lstm" else states[0])
-    (outputs * torch.tensor(up)).sum().backward()
+            peer.bias_hh_l0[2 * H :] = torch.tensor(weights["candidate_bias"])
+    peer_x = torch.tensor(x, requires_grad=True)
+    peer_states = [torch.tensor(s[None], requires_grad=True) for s in initial_state]
+    outputs, last = peer(peer_x, tuple(peer_states[::-1]) if cell == "lstm" else peer_states[0])
+    (outputs * torch.tensor(output_gradient)).sum().backward()
 
-    ours = layer(ops.convert_to_tensor(x), tuple(map(ops.convert_to_tensor, start)))
-    np.testing.assert_allclose(ops.convert_to_numpy(ours[-1]), outputs.detach().numpy(), rtol=1e-5, atol=1e-5)
-    for mine, other in zip(ours, last[::-1] if cell == "lstm" else [last], strict=True):
-        np.testing.assert_allclose(ops.convert_to_numpy(mine)[:, -1], other[0].detach().numpy(), rtol=1e-5, atol=1e-5)
+    states = layer(ops.convert_to_tensor(x), tuple(map(ops.convert_to_tensor, initial_state)))
+    np.testing.assert_allclose(ops.convert_to_numpy(states[-1]), outputs.detach().numpy(), rtol=1e-5, atol=1e-5)
+    for value, (desired,) in zip(states, last[::-1] if cell == "lstm" else [last], strict=True):
+        np.testing.assert_allclose(ops.convert_to_numpy(value)[:, -1], desired.detach().numpy(), rtol=1e-5, atol=1e-5)
 
-    found = [*gradients(Given(layer, [x, *start]), lambda outputs: ops.sum(outputs * up), np.zeros(1)).values()]
-    expected = [their_x.grad.numpy(), *(s.grad[0].numpy() for s in states)]
-    expected += [p.grad.numpy() for p in theirs.parameters()][:3]
-    of_weights = [to_torch(g) for g in found[len(start) + 1 :][:3]]
-    for mine, other in zip([*found[: len(start) + 1], *of_weights], expected, strict=True):
-        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=2e-5)
+    model = VariableArguments(layer, [x, *initial_state])
+    by_path = gradients(model, lambda outputs: ops.sum(outputs * output_gradient), np.zeros(1))
+    actual = [*by_path.values()]
+    expected = [peer_x.grad.numpy(), *(s.grad[0].numpy() for s in peer_states)]
+    expected += [p.grad.numpy() for p in peer.parameters()][:3]
+    weight_gradients = [to_torch(gradient) for gradient in actual[len(initial_state) + 1 :][:3]]
+    for value, desired in zip([*actual[: len(initial_state) + 1], *weight_gradients], expected, strict=True):
+        np.testing.assert_allclose(value, desired, rtol=1e-5, atol=2e-5)
     if cell == "gru":
-        np.testing.assert_allclose(found[-1], theirs.bias_hh_l0.grad.numpy()[2 * H :], rtol=1e-5, atol=2e-5)
+        np.testing.assert_allclose(actual[-1], peer.bias_hh_l0.grad.numpy()[2 * H :], rtol=1e-5, atol=2e-5)
 
 
-def test_memories_are_kept_at_first():
+def test_forget_gates_start_open():
     layer = RecurrentLayer("lstm", H)
     layer.build((B, T, D))
     bias = ops.convert_to_numpy(layer.bias).reshape(4, H)
@@ -126,7 +129,7 @@ def test_memories_are_not_rounded():
     assert [keras.backend.standardize_dtype(s.dtype) for s in layer(floats(B, T, D))] == ["float32", "bfloat16"]
 
 
-def test_an_unknown_cell():
+def test_an_unknown_cell_is_refused():
     with pytest.raises(ValueError, match="`cell` must be 'rnn' or 'gru' or 'lstm', got 'LSTM'"):
         RecurrentLayer("LSTM", 3)
 

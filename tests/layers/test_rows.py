@@ -12,12 +12,12 @@ from lmzoo.layers.rows import at_positions, get_width
 
 @pytest.mark.parametrize("rest", [(), (5,), (2, 7, 3)])
 @pytest.mark.parametrize("dtype", ["float32", "bool"])
-def test_entries_at_positions(rest, dtype):
+def test_entries_at_positions_equal_numpy(rest, dtype):
     rng = np.random.default_rng(0)
     x, positions = rng.normal(size=(3, 11, *rest)).astype(dtype), rng.integers(0, 11, (3, 13)).astype("int32")
-    expected = np.stack([row[at] for row, at in zip(x, positions, strict=True)])
-    found = keras.ops.convert_to_numpy(at_positions(*map(keras.ops.convert_to_tensor, (x, positions))))
-    np.testing.assert_array_equal(found, expected)
+    expected = np.stack([row[indices] for row, indices in zip(x, positions, strict=True)])
+    entries = at_positions(*map(keras.ops.convert_to_tensor, (x, positions)))
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(entries), expected)
 
 
 def test_width_must_be_known_to_create_weights():

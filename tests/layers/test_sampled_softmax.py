@@ -1,4 +1,4 @@
-"""The softmax over a sample of words: its numbers for a given sample, and how samples are drawn."""
+"""The softmax over a sample of words: its values for a given sample, and the drawing of samples."""
 
 from __future__ import annotations
 
@@ -30,70 +30,68 @@ def inputs(shape=(2, 3)):
 
 
 def test_probabilities_are_log_uniform():
-    found = to_numpy(log_uniform(ops.arange(V), V))
-    np.testing.assert_allclose(found, ZIPF, rtol=1e-5)
-    assert found.sum() == pytest.approx(1, abs=1e-5)
+    probabilities = to_numpy(log_uniform(ops.arange(V), V))
+    np.testing.assert_allclose(probabilities, ZIPF, rtol=1e-5)
+    assert probabilities.sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_given_a_sample():
-    """Each row's softmax over its target and those sampled words that are not the target."""
+def test_the_softmax_is_over_the_sample():
+    """Each row is the softmax over its target and the sampled words that differ from it."""
     layer, time = build(4), 3.7
     vectors = rng.normal(size=(3, P)).astype("float32")
     targets, sample = np.array([11, 2, 0]), np.array([2, 19, 7, 0])
-    found = to_numpy(layer.among(vectors, targets, sample, time))
+    log_probabilities = to_numpy(layer.among(vectors, targets, sample, time))
     kernel, bias = to_numpy(layer.kernel), to_numpy(layer.bias)
     for row, (x, target) in enumerate(zip(vectors, targets, strict=True)):
         words = [target, *(word for word in sample if word != target)]
         logits = [x @ kernel[word] + bias[word] - np.log(1 - np.exp(-ZIPF[word] * time)) for word in words]
         expected = logits[0] - np.log(np.sum(np.exp(logits)))
-        assert found[row] == pytest.approx(expected, abs=1e-5), f"row {row}"
+        assert log_probabilities[row] == pytest.approx(expected, abs=1e-5), f"row {row}"
 
 
 @pytest.mark.parametrize(("num_sampled", "training"), [(7, False), (V, True), (V + 1, True)])
-def test_over_all_words(num_sampled, training):
+def test_large_samples_and_inference_use_all_words(num_sampled, training):
     layer, (vectors, targets) = build(num_sampled), inputs()
     logits = vectors.astype("float64") @ to_numpy(layer.kernel).T + to_numpy(layer.bias)
-    every = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    expected = np.take_along_axis(every, np.maximum(targets, 0)[..., None], axis=-1)[..., 0]
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    expected = np.take_along_axis(log_probabilities, np.maximum(targets, 0)[..., None], axis=-1)[..., 0]
     expected[targets < 0] = 0
     np.testing.assert_allclose(to_numpy(layer(vectors, targets, training=training)), expected, atol=1e-5)
 
 
-def test_every_call_draws_anew():
+def test_every_call_draws_a_new_sample():
     (vectors, targets), layers = inputs(), [build(7, seed=seed) for seed in (1, 1, 2)]
     for layer in layers[1:]:
         layer.set_weights(layers[0].get_weights())
-    first, again, other = (to_numpy(layer(vectors, targets, training=True)) for layer in layers)
-    np.testing.assert_array_equal(first, again)
-    assert not np.allclose(first, other)
+    first, same_seed, other_seed = (to_numpy(layer(vectors, targets, training=True)) for layer in layers)
+    np.testing.assert_array_equal(first, same_seed)
+    assert not np.allclose(first, other_seed)
     assert not np.allclose(first, to_numpy(layers[0](vectors, targets, training=True)))
     assert first[0, 1] == 0
     assert (first[targets >= 0] < 0).all()
 
 
 @pytest.mark.slow
-def test_draws_are_those_without_replacement():
+def test_samples_are_drawn_without_replacement():
     size, draws, generator = 7, 700, keras.random.SeedGenerator(5)
-    found = [[*map(ops.convert_to_numpy, draw_words(V, size, generator))] for _ in range(draws)]
-    assert {(len(set(ranks.tolist())), ranks.shape) for ranks, _ in found} == {(size, (size,))}
-    taken = np.zeros((draws, V))
-    for row, (ranks, _) in zip(taken, found, strict=True):
+    samples = [[*map(ops.convert_to_numpy, draw_words(V, size, generator))] for _ in range(draws)]
+    assert {(len(set(ranks.tolist())), ranks.shape) for ranks, _ in samples} == {(size, (size,))}
+    is_drawn = np.zeros((draws, V))
+    for row, (ranks, _) in zip(is_drawn, samples, strict=True):
         row[ranks] = 1
     reference = np.zeros(V)
     for _ in range(20 * draws):
         chosen = dict.fromkeys(rng.choice(V, 60, p=ZIPF).tolist())
         reference[list(chosen)[:size]] += 1 / (20 * draws)
-    np.testing.assert_allclose(taken.mean(axis=0), reference, atol=4.5 * np.sqrt(0.25 / draws))
-    # Divided by the probabilities, a sum over the sample is that over all words, on average.
-    times = np.array([time for _, time in found])[:, None]
+    np.testing.assert_allclose(is_drawn.mean(axis=0), reference, atol=4.5 * np.sqrt(0.25 / draws))
+    # Divided by the probabilities, sums over samples equal the sum over all words on average.
+    times = np.array([time for _, time in samples])[:, None]
     values = np.linspace(1, 3, V)
-    sums = (taken * values / (1 - np.exp(-ZIPF * times))).sum(axis=1)
+    sums = (is_drawn * values / (1 - np.exp(-ZIPF * times))).sum(axis=1)
     assert sums.mean() == pytest.approx(values.sum(), abs=4 * sums.std() / np.sqrt(draws))
     assert sums.std() / np.sqrt(draws) < 0.03 * values.sum()
 
 
-def test_configuration():
-    layer = SampledSoftmax(V, 7, seed=3)
-    assert SampledSoftmax.from_config(layer.get_config()).get_config() == layer.get_config()
+def test_an_empty_sample_is_refused():
     with pytest.raises(ValueError, match="`num_sampled` must be a positive integer, got 0"):
         SampledSoftmax(V, 0)

@@ -1,4 +1,4 @@
-"""The loop, against a loop in plain Python: values and gradients, eagerly, in graphs and compiled."""
+"""The loop against a loop in Python: values and gradients, in eager mode, in graphs and compiled."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def arguments(steps=STEPS):
     return [rng.normal(scale=0.3, size=shape).astype("float32") for shape in shapes]
 
 
-def scanned(weight, state, total, a, b, reverse=False):
+def run_scan(weight, state, total, a, b, reverse=False):
     return scan(step_of(weight), {"state": state, "total": total}, {"a": a, "b": b}, reverse=reverse)
 
 
-def looped(weight, state, total, a, b, reverse=False):
+def run_python_loop(weight, state, total, a, b, reverse=False):
     carry, ys = {"state": state, "total": total}, {}
     for i in reversed(range(len(a))) if reverse else range(len(a)):
         carry, ys[i] = step_of(weight)(carry, {"a": a[i], "b": b[i]})
@@ -39,13 +39,13 @@ def looped(weight, state, total, a, b, reverse=False):
 
 
 def loss_of(results):
-    """A number that depends on each of the results in a way of its own."""
+    """Return a number that depends on each of the results differently."""
     flat = [value for value in keras.tree.flatten(results) if value is not None]
     return sum(keras.ops.sum(keras.ops.sin(value * (i + 1))) for i, value in enumerate(flat))
 
 
 def values_and_gradients(function, mode, inputs):
-    """Results of `function` and the gradient of `loss_of` them, run eagerly or in another of the backend's modes."""
+    """Return the results of `function` and the gradients of `loss_of`, in a mode of the backend."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -74,7 +74,7 @@ def values_and_gradients(function, mode, inputs):
     pytest.skip("gradients are checked on TensorFlow and JAX")
 
 
-def close(actual, expected):
+def assert_close(actual, expected):
     keras.tree.assert_same_structure(actual, expected)
     for a, b in zip(keras.tree.flatten(actual), keras.tree.flatten(expected), strict=True):
         np.testing.assert_allclose(a, b, atol=TOLERANCE, rtol=TOLERANCE)
@@ -84,37 +84,37 @@ def close(actual, expected):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("mode", ["eager", "graph", "unknown shapes", "jit"])
 def test_equals_a_python_loop(mode, reverse):
-    expected = values_and_gradients(lambda *i: looped(*i, reverse=reverse), "eager", arguments())
-    close(values_and_gradients(lambda *i: scanned(*i, reverse=reverse), mode, arguments()), expected)
+    expected = values_and_gradients(lambda *i: run_python_loop(*i, reverse=reverse), "eager", arguments())
+    assert_close(values_and_gradients(lambda *i: run_scan(*i, reverse=reverse), mode, arguments()), expected)
     assert all(np.abs(g).max() > 1e-3 for g in expected[1])
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
-def test_without_inputs(mode):
+def test_inputs_are_optional(mode):
     def powers(x):
-        return scan(lambda carry, nothing: (carry * x, carry if nothing is None else None), x, length=4)
+        return scan(lambda carry, x_t: (carry * x, carry if x_t is None else None), x, length=4)
 
     x = np.array([2.0, -3.0], "float32")
-    (last, seen), (gradient,) = values_and_gradients(powers, mode, [x])
+    (last, carries), (gradient,) = values_and_gradients(powers, mode, [x])
     np.testing.assert_allclose(last, x**5)
-    np.testing.assert_allclose(seen, [x, x**2, x**3, x**4])
-    slopes = sum(k * x ** (k - 1) * np.cos(x**k * 2) * 2 for k in range(1, 5)) + 5 * x**4 * np.cos(x**5)
-    np.testing.assert_allclose(gradient, slopes, rtol=1e-3)
+    np.testing.assert_allclose(carries, [x, x**2, x**3, x**4])
+    expected = sum(k * x ** (k - 1) * np.cos(x**k * 2) * 2 for k in range(1, 5)) + 5 * x**4 * np.cos(x**5)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
-def test_without_outputs(mode):
-    (last, nothing), (gradient,) = values_and_gradients(
+def test_outputs_are_optional(mode):
+    (last, ys), (gradient,) = values_and_gradients(
         lambda xs: scan(lambda carry, x: (carry + x, None), xs[0], xs), mode, [np.arange(5, dtype="float32")]
     )
-    assert nothing is None
+    assert ys is None
     assert float(last) == 10
     np.testing.assert_allclose(gradient, np.cos(10) * np.array([2, 1, 1, 1, 1]), rtol=1e-5)
 
 
 @pytest.mark.tf_only
 @pytest.mark.parametrize("reverse", [False, True])
-def test_without_lists_of_tensors(reverse):
+def test_a_loop_without_tensor_lists_is_the_same(reverse):
     import tensorflow as tf
 
     @tf.function(input_signature=[tf.TensorSpec([None] * x.ndim, x.dtype) for x in arguments()])
@@ -127,12 +127,12 @@ def test_without_lists_of_tensors(reverse):
     assert "While" in ops or "StatelessWhile" in ops
     assert not [op for op in ops if op.startswith("TensorList")]
     for steps in (1, STEPS):
-        close(run(*map(tf.constant, arguments(steps))), looped(*arguments(steps), reverse=reverse))
+        assert_close(run(*map(tf.constant, arguments(steps))), run_python_loop(*arguments(steps), reverse=reverse))
 
 
 @pytest.mark.tf_only
-def test_reversed_in_onnx():
-    """A loop in ONNX returns its results in the order of its steps, whatever index they are written to."""
+def test_reversed_loops_are_exported_to_onnx():
+    """A loop in ONNX returns its outputs in the order of its steps, whatever their indices."""
     import tensorflow as tf
 
     convert = pytest.importorskip("tf2onnx").convert.from_function
@@ -141,15 +141,15 @@ def test_reversed_in_onnx():
 
     @tf.function
     def run(*inputs):
-        return keras.tree.flatten(scanned(*inputs, reverse=True))
+        return keras.tree.flatten(run_scan(*inputs, reverse=True))
 
     model, _ = convert(run, input_signature=specs)
-    found = session(model.SerializeToString()).run(None, dict(zip("wstab", arguments(), strict=True)))
-    close(found, keras.tree.flatten(looped(*arguments(), reverse=True)))
+    outputs = session(model.SerializeToString()).run(None, dict(zip("wstab", arguments(), strict=True)))
+    assert_close(outputs, keras.tree.flatten(run_python_loop(*arguments(), reverse=True)))
 
 
 @pytest.mark.tf_only
-def test_length_known_at_run_time_only():
+def test_the_length_may_be_known_only_at_run_time():
     import tensorflow as tf
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
@@ -157,9 +157,9 @@ def test_length_known_at_run_time_only():
         return scan(lambda carry, _: (carry + 1, carry), tf.constant(0), length=n)
 
     for n in (1, 6):
-        last, seen = count(n)
+        last, carries = count(n)
         assert int(last) == n
-        assert seen.numpy().tolist() == list(range(n))
+        assert carries.numpy().tolist() == list(range(n))
 
 
 def test_the_length_must_be_known():

@@ -1,4 +1,4 @@
-"""The places for LayerNorm, in blocks and embeddings, and a block's cache."""
+"""The places of the norms in blocks and embeddings, and a block's cache, source and dropout."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def feed_forward(block, x):
 
 
 @pytest.mark.parametrize("mask", ["padding", "causal"])
-def test_where_the_norms_are(mask):
+def test_norms_are_after_or_before_the_sublayers(mask):
     block, x = block_and_input(norm="post", mask=mask)
     first, second = block.attention_layer_norm, block.output_layer_norm
     a = normalized(first, x + to_numpy(block.attention(x, RIGHT_PADDED)))
@@ -44,14 +44,14 @@ def test_where_the_norms_are(mask):
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_queries_give_the_vectors_that_were_asked_for(norm):
+def test_queries_give_the_vectors_at_their_positions(norm):
     block, x = block_and_input(norm=norm)
-    got = to_numpy(block(x, RIGHT_PADDED, x[:, 3:5]))
-    assert difference(got, to_numpy(block(x, RIGHT_PADDED))[:, 3:5]) <= 1e-5
+    vectors = to_numpy(block(x, RIGHT_PADDED, x[:, 3:5]))
+    assert difference(vectors, to_numpy(block(x, RIGHT_PADDED))[:, 3:5]) <= 1e-5
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_attention_scores_are_those_of_what_attention_gets(norm):
+def test_attention_scores_are_of_the_normalized_inputs(norm):
     block, x = block_and_input(norm=norm)
     inputs = x if norm == "post" else normalized(block.attention_layer_norm, x)
     expected = to_numpy(block.attention.scores(inputs, RIGHT_PADDED))
@@ -60,25 +60,25 @@ def test_attention_scores_are_those_of_what_attention_gets(norm):
 
 @pytest.mark.quick_cases("pre")
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_with_a_cache_the_results_are_the_same(norm):
+def test_a_cache_does_not_change_the_outputs(norm):
     block, x = block_and_input(norm=norm, mask="causal")
     call = compiled(block)
     for mask in (RIGHT_PADDED | True, RIGHT_PADDED):
-        got, _ = run_with_cache(call, block.attention.empty_cache(B, T), x, mask, STEPS["one by one"])
-        assert difference(got, to_numpy(block(x, mask))) <= 1e-5
+        outputs, _ = run_with_cache(call, block.attention.empty_cache(B, T), x, mask, STEPS["one by one"])
+        assert difference(outputs, to_numpy(block(x, mask))) <= 1e-5
 
 
 def test_shapes_with_a_cache_are_declared():
     block, _ = block_and_input(mask="causal")
-    symbols = keras.KerasTensor((B, 2, H)), keras.KerasTensor((B, T), "bool")
+    inputs = keras.KerasTensor((B, 2, H)), keras.KerasTensor((B, T), "bool")
     cache = tuple(keras.KerasTensor(tensor.shape) for tensor in block.attention.empty_cache(B, T))
     for layer in (block, block.attention):
-        output, after = layer(*symbols, cache=cache, index=3)
+        output, new_cache = layer(*inputs, cache=cache, index=3)
         assert output.shape == (B, 2, H)
-        assert [tensor.shape for tensor in after] == [tensor.shape for tensor in cache]
+        assert [tensor.shape for tensor in new_cache] == [tensor.shape for tensor in cache]
 
 
-def test_other_norms_are_errors():
+def test_other_places_of_the_norms_are_refused():
     with pytest.raises(ValueError, match='`norm` must be "post" or "pre", got \'both\''):
         TransformerBlock(N, H, I, norm="both")
     config = TransformerBlock(N, H, I, norm="pre", mask="causal").get_config()
@@ -87,24 +87,26 @@ def test_other_norms_are_errors():
 
 
 def test_embeddings_with_and_without_a_norm():
-    with_norm, without = (TransformerEmbedding(V, H, T, num_segments=0, normalize=yes) for yes in (True, False))
+    with_norm, without = (
+        TransformerEmbedding(V, H, T, num_segments=0, normalize=normalize) for normalize in (True, False)
+    )
     for layer in (with_norm, without):
         layer.build((None, None))
     names = [weight.path.partition("/")[2] for weight in with_norm.weights]
     assert names[-2:] == ["layer_norm/gamma", "layer_norm/beta"]
     assert [weight.path.partition("/")[2] for weight in without.weights] == names[:-2]
-    for ours, theirs in zip(without.weights, with_norm.weights, strict=False):
-        ours.assign(theirs)
+    for weight, value in zip(without.weights, with_norm.weights, strict=False):
+        weight.assign(value)
     ids = np.arange(B * T).reshape(B, T) % V
     norm = LayerNorm(epsilon=1e-12)
     assert difference(to_numpy(with_norm(ids)), to_numpy(norm(without(ids)))) <= 1e-5
     assert TransformerEmbedding.from_config(without.get_config()).get_config() == without.get_config()
 
 
-@pytest.mark.parametrize("given", [[], ["source"], ["source_mask"]])
-def test_a_source_and_its_mask_belong_together(given):
+@pytest.mark.parametrize("names", [[], ["source"], ["source_mask"]])
+def test_a_source_and_its_mask_belong_together(names):
     block, x = block_and_input(reads_source=True)
-    arguments = {name: {"source": x, "source_mask": RIGHT_PADDED}[name] for name in given}
+    arguments = {name: {"source": x, "source_mask": RIGHT_PADDED}[name] for name in names}
     with pytest.raises(ValueError, match="reads a source needs `source` and `source_mask`"):
         block(x, RIGHT_PADDED, **arguments)
 
@@ -126,16 +128,12 @@ def test_a_gated_block_without_biases(attention_norm):
     y = scaled(block.output_layer_norm, a)
     hidden = to_numpy(keras.ops.gelu(y @ plain[0], approximate=False)) * (y @ plain[1])
     assert difference(to_numpy(block(x, RIGHT_PADDED)), a + hidden @ plain[2]) <= 1e-4
-    assert (
-        difference(
-            to_numpy(block.attention_scores(x, RIGHT_PADDED)), to_numpy(block.attention.scores(first, RIGHT_PADDED))
-        )
-        <= 1e-6
-    )
+    expected = to_numpy(block.attention.scores(first, RIGHT_PADDED))
+    assert difference(to_numpy(block.attention_scores(x, RIGHT_PADDED)), expected) <= 1e-6
     assert TransformerBlock.from_config(block.get_config()).get_config() == block.get_config()
 
 
-def test_a_block_with_norms_after_has_both():
+def test_only_norms_before_the_sublayers_may_be_omitted():
     with pytest.raises(ValueError, match='without `attention_norm` has `norm="pre"`'):
         TransformerBlock(N, H, I, attention_norm=False)
 
@@ -146,31 +144,28 @@ def test_queries_of_a_local_block_have_positions(remat):
     block.remat = remat
     positions = np.array([[7, 1], [5, 5], [0, 3]], "int32")
     chosen = np.take_along_axis(x, positions[:, :, None], axis=1)
-    got = to_numpy(block(x, RIGHT_PADDED, chosen, positions=positions, training=True))
+    vectors = to_numpy(block(x, RIGHT_PADDED, chosen, positions=positions, training=True))
     expected = np.take_along_axis(to_numpy(block(x, RIGHT_PADDED)), positions[:, :, None], axis=1)
-    assert difference(got, expected) <= 1e-5
-    assert block(
-        keras.KerasTensor((B, T, H)), keras.KerasTensor((B, T), "bool"), keras.KerasTensor((B, 2, H))
-    ).shape == (B, 2, H)
+    assert difference(vectors, expected) <= 1e-5
+    symbolic = keras.KerasTensor((B, T, H)), keras.KerasTensor((B, T), "bool"), keras.KerasTensor((B, 2, H))
+    assert block(*symbolic).shape == (B, 2, H)
 
 
 def test_embeddings_without_a_table_of_positions_have_a_limit():
     layer = TransformerEmbedding(V, H, T, num_segments=0, position_table=False, use_bias=False)
     layer.build((None, None))
-    assert [weight.path.partition("/")[2] for weight in layer.weights] == [
-        "token_embedding/embeddings",
-        "layer_norm/gamma",
-    ]
+    names = [weight.path.partition("/")[2] for weight in layer.weights]
+    assert names == ["token_embedding/embeddings", "layer_norm/gamma"]
     ids = np.arange(B * T).reshape(B, T) % V
-    got = to_numpy(layer(ids))
-    assert difference(got, to_numpy(layer.layer_norm(layer.token_embedding(ids)))) <= 1e-6
+    vectors = to_numpy(layer(ids))
+    assert difference(vectors, to_numpy(layer.layer_norm(layer.token_embedding(ids)))) <= 1e-6
     with pytest.raises(ValueError, match=f"{T + 1} tokens long, but the model has positions for {T}"):
         layer(np.zeros((B, T + 1), "int32"))
     assert TransformerEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()
 
 
-def test_a_decoder_block_with_norms_before():
-    """RMSNorm, wide heads, scores without a factor, a bias, and a source."""
+def test_a_decoder_block_equals_numpy():
+    """RMSNorm before the sublayers, wide heads, unscaled scores, a bias, and a source."""
     options = {"use_bias": False, "rms_norm": True, "head_dim": 5, "attention_scale": 1.0, "reads_source": True}
     block, x = block_and_input(norm="pre", mask="causal", activation="relu", **options)
     source = np.random.default_rng(3).normal(size=(B, 4, H)).astype("float32")
@@ -208,9 +203,9 @@ def test_a_decoder_block_with_norms_before():
     assert TransformerBlock.from_config(block.get_config()).get_config() == block.get_config()
 
 
-@pytest.mark.parametrize(("hidden_dropout", "share"), [(False, 0.6), (True, 0.36)])
-def test_dropout_of_the_hidden_layer(hidden_dropout, share):
-    """Each output is one unit of the hidden layer, which one or two layers of dropout may set to zero."""
+@pytest.mark.parametrize(("hidden_dropout", "kept_fraction"), [(False, 0.6), (True, 0.36)])
+def test_the_hidden_layer_may_have_dropout(hidden_dropout, kept_fraction):
+    """Each output is one unit of the hidden layer, which one or two dropouts may set to zero."""
     keras.utils.set_random_seed(5)
     block = TransformerBlock(N, H, H, "relu", 0.4, norm="pre", use_bias=False, hidden_dropout=hidden_dropout)
     block.build((None, None, H))
@@ -220,4 +215,4 @@ def test_dropout_of_the_hidden_layer(hidden_dropout, share):
     x = np.tile(np.arange(H, dtype="float32") ** 2, (1, 401, 1))
     block.output_layer_norm.gamma.assign(np.arange(H) == H - 1)  # one input, so that the hidden layer is positive
     differences = to_numpy(block(x, np.ones((1, 401), bool), training=True)) - x
-    assert abs((differences != 0).mean() - share) < 0.03
+    assert abs((differences != 0).mean() - kept_fraction) < 0.03

@@ -1,4 +1,4 @@
-"""Reads what devices send to each other in the program of a layer's gradient, in a process of its own."""
+"""Reads which data devices exchange in the program of a layer's gradient, in a separate process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH, LENGTH, HEADS, WIDTH = 6, 7, 4, 20
 
 
 class Attention(keras.Model):
-    """Attention, of which some positions are read."""
+    """Attention, of which some positions are gathered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Attention(keras.Model):
 
 
 def collectives() -> set[str]:
-    """The operations between devices in the gradient by inputs and weights."""
+    """Return the operations between devices in the gradient with respect to inputs and weights."""
     rng = np.random.default_rng(3)
     inputs: Any = (
         rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32"),
@@ -42,8 +42,8 @@ def collectives() -> set[str]:
     weights = [weight.value for weight in model.weights]
 
     def loss(weights: list[Tensor], x: Tensor) -> Tensor:
-        found, _ = model.stateless_call(weights, [], x, *inputs[1:])
-        return keras.ops.sum(found * found)
+        outputs, _ = model.stateless_call(weights, [], x, *inputs[1:])
+        return keras.ops.sum(outputs * outputs)
 
     program = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(weights, inputs[0]).compile().as_text()
     return set(COLLECTIVE.findall(program))
@@ -60,6 +60,6 @@ if __name__ == "__main__":
     layouts[".*(query|key|value)/bias"] = ("model",)
     layouts[".*output_dense/kernel"] = ("model", None)
     keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch"))
-    found = collectives()
-    assert found == {"all-reduce"}, found  # sums of partial products, and of gradients over the batch
+    operations = collectives()
+    assert operations == {"all-reduce"}, operations  # sums of partial products, and of gradients over the batch
     print("equal")

@@ -1,6 +1,6 @@
-"""Trains and predicts on several virtual devices of JAX, in a process of its own: `python -m` this module.
+"""Trains and predicts on several virtual devices of JAX, in a separate process: `python -m` this module.
 
-Prints "equal" if the results are those of one device.
+Prints "equal" if the results equal those of one device.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ def small_task() -> models.TextClassifier:
 
 
 def dense_results() -> list[object]:
-    """Of 7 rows in batches of 5, with weights: the last batch does not divide, nor does the first one."""
+    """Return the results for 7 weighted rows in batches of 5: the devices can divide neither of the batches."""
     keras.utils.set_random_seed(3)
     inputs = keras.Input((3,))
     model = SeveralDevicesModel(inputs, keras.layers.Dense(2)(keras.layers.Dropout(0.5)(inputs)))
     model.compile("sgd", "mse", weighted_metrics=["mae"])
     rng = np.random.default_rng(5)
     x, y, weights = (rng.normal(size=shape) for shape in ((7, 3), (7, 2), (7,)))
-    fitted = model.fit(x, y, 5, sample_weight=np.abs(weights), epochs=2, verbose=0).history
-    even = model.evaluate(x, y, 4, sample_weight=np.abs(weights), verbose=0)  # the first batch divides
+    history = model.fit(x, y, 5, sample_weight=np.abs(weights), epochs=2, verbose=0).history
+    even_scores = model.evaluate(x, y, 4, sample_weight=np.abs(weights), verbose=0)  # the first batch divides
     single_batches = [model.train_on_batch(x, y), model.test_on_batch(x, y), model.predict_on_batch(x)]
-    return [*fitted.values(), even, model.predict(x, 4, verbose=0), *single_batches, *model.get_weights()]
+    return [*history.values(), even_scores, model.predict(x, 4, verbose=0), *single_batches, *model.get_weights()]
 
 
 def task_results() -> list[object]:
     task = small_task()
     x, y = tiny_examples(task, 3)
-    fitted = task.fit(x, y, verbose=0).history
+    history = task.fit(x, y, verbose=0).history
     scores = [answer["score"] for answer in task.classify(x[:2])]
-    return [*fitted.values(), scores, *task.get_weights()]
+    return [*history.values(), scores, *task.get_weights()]
 
 
 def check_splits() -> None:
@@ -49,15 +49,15 @@ def check_splits() -> None:
         (array,) = split_evenly([np.ones((2 * count, 3))])
         assert [part.data.shape for part in array.addressable_shards] == [(2, 3)] * count
         assert split_evenly(None) is None
-        assert isinstance(split_evenly(np.ones((2 * count + 1, 3))), np.ndarray)  # as it was
+        assert isinstance(split_evenly(np.ones((2 * count + 1, 3))), np.ndarray)  # unchanged
 
 
 def compare(compute) -> None:
     expected = compute()
     keras.distribution.set_distribution(keras.distribution.DataParallel())
     check_splits()
-    for one, several in zip(expected, compute(), strict=True):
-        np.testing.assert_allclose(several, one, atol=1e-5)
+    for desired, actual in zip(expected, compute(), strict=True):
+        np.testing.assert_allclose(actual, desired, atol=1e-5)
 
 
 if __name__ == "__main__":

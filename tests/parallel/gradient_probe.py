@@ -1,4 +1,4 @@
-"""The program of a process group that takes one step on four texts: `python -m` this module, with a directory."""
+"""The program of a process group that trains one step on four texts: `python -m` this module, with a directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABELS = [0, 1, 0, 1]
 
 
 def train_on(labels: list[int]) -> list[np.ndarray]:
-    """The weights after one step."""
+    """Return the weights after one step."""
     classifier = models.TextClassifier(tiny_backbone(FAMILY, num_layers=1), tiny_preprocessor(FAMILY), 2)
     classifier.compile(keras.optimizers.SGD(0.5))
     classifier.fit(tiny_texts(4), labels, batch_size=4, verbose=0)

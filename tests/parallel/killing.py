@@ -1,4 +1,4 @@
-"""Kills workers of Ray while they work."""
+"""Killing of Ray's workers while they work."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pathlib import Path
 
 
 def _has_job(process: Path) -> bool:
-    return (process / "cmdline").read_bytes().startswith(b"ray::_Worker.do")  # its title
+    return (process / "cmdline").read_bytes().startswith(b"ray::_Worker.do")  # the title of the process
 
 
 def is_second(process: Path) -> bool:
-    """Whether it is the second one of a group."""
+    """Return whether a process is the second of its group."""
     return b"KERAS_DISTRIBUTION_PROCESS_ID=1" in (process / "environ").read_bytes().split(b"\0")
 
 
 def kill_a_worker(
     running: subprocess.Popen[str], seconds: float = 240.0, wanted: Callable[[Path], bool] = _has_job
 ) -> int:
-    """Kills a worker of a command with SIGKILL as soon as it has a job, or is `wanted`, and returns its id."""
+    """Kill a worker of a command with SIGKILL as soon as it has a job, or `wanted` holds, and return its id."""
     end = time.monotonic() + seconds
     while running.poll() is None and time.monotonic() < end:
         for process in _descendants(running.pid):
             try:
-                found = wanted(Path(f"/proc/{process}"))
-            except OSError:  # it has ended
+                is_wanted = wanted(Path(f"/proc/{process}"))
+            except OSError:  # the process has ended
                 continue
-            if found:
+            if is_wanted:
                 os.kill(process, signal.SIGKILL)
                 return process
         time.sleep(0.01)
@@ -38,7 +38,7 @@ def kill_a_worker(
 
 
 def _descendants(pid: int) -> set[int]:
-    """The processes that a process has started, and those that these have started."""
+    """Return the processes that a process has started, directly or indirectly."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -46,8 +46,8 @@ def _descendants(pid: int) -> set[int]:
         except OSError:
             continue
         parents[int(path.parent.name)] = int(fields[1])
-    found, new = set(), {pid}
-    while new:
-        new = {child for child, parent in parents.items() if parent in new}
-        found |= new
-    return found
+    descendants, children = set(), {pid}
+    while children:
+        children = {child for child, parent in parents.items() if parent in children}
+        descendants |= children
+    return descendants

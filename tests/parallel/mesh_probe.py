@@ -1,6 +1,6 @@
-"""Trains and predicts on several virtual devices of JAX, in a process of its own: `python -m` this module.
+"""Trains and predicts on several virtual devices of JAX, in a separate process: `python -m` this module.
 
-Takes devices and names of families, tasks or ways to use a model, and prints "equal" if the results are those of one
+Takes devices and names of families, tasks or uses of a model, and prints "equal" if the results equal those of one
 device. Devices are a mesh such as 2x4, which also splits weights, or a number such as 2.
 """
 
@@ -40,9 +40,9 @@ SIZES = {
 
 
 def wide(family: Family) -> Family:
-    """The family with a `tiny` that can be split."""
-    known = {field.name for field in dataclasses.fields(family.tiny)}
-    sizes = SIZES.get(family.name, {name: size for name, size in WIDE.items() if name in known})
+    """Return the family with a `tiny` configuration that devices can split."""
+    field_names = {field.name for field in dataclasses.fields(family.tiny)}
+    sizes = SIZES.get(family.name, {name: size for name, size in WIDE.items() if name in field_names})
     tiny = dataclasses.replace(family.tiny, **sizes)
     return dataclasses.replace(family, tiny=tiny)
 
@@ -51,7 +51,7 @@ LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "T
 TOKENIZERS: dict[str, tempfile.TemporaryDirectory[str]] = {}
 TASKS = [task.__name__ for task in public_tasks()]
 
-# The tasks of the presets of `lmzoo pretrain`, by the kind of head.
+# Tasks of the presets that `lmzoo pretrain` writes, by kind of head.
 PRETRAINED = {
     "bidirectional_lm": models.BidirectionalLM,
     "causal_lm": models.CausalLM,
@@ -59,7 +59,7 @@ PRETRAINED = {
     "seq2seq_lm": models.Seq2SeqLM,
 }
 
-# The tolerance of results that are computed with fewer than 24 bits.
+# Tolerances for results in lower precision than float32.
 TOLERANCES = {"mixed_precision": 0.02}
 
 
@@ -68,46 +68,48 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 
 
 def some_task(name: str = "TextClassifier", family: str = "bert", **arguments: Any) -> models.Task:
-    """A tiny task, trained by slow SGD: adaptive and high rates would enlarge rounding errors."""
+    """Return a tiny task with a low learning rate of SGD: adaptive or high rates would amplify rounding errors."""
     task = tiny_task(getattr(models, name), wide(families()[family]), **arguments)
     task.compile(keras.optimizers.SGD(0.02, momentum=0.9))
     return task
 
 
 def losses_of(task: models.Task, *args: Any, **kwargs: Any) -> list[float]:
-    """The losses after each of the steps of a `fit`."""
+    """Return the loss after each step of a `fit`."""
     losses: list[float] = []
-    seen = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
-    task.fit(*args, **{"callbacks": [seen], "verbose": 0, **kwargs})
+    record_loss = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
+    task.fit(*args, **{"callbacks": [record_loss], "verbose": 0, **kwargs})
     return losses
 
 
-# === Ways to use a model: each gives numbers ===
+# === Uses of a model: each yields numbers ===
 
 
 def fit_of_family(name: str) -> Iterator[Any]:
-    """Losses, predictions and weights after some steps, the last batches of which are uneven."""
+    """Yield losses, predictions and weights after some steps; the last batches are uneven."""
     task = some_task("Seq2SeqLM" if families()[name].backbone.reads_source else "TextClassifier", name)
     x, y = tiny_examples(task, 19)
     losses = losses_of(task, x, y, batch_size=8, epochs=7)
     assert len(losses) == 21
     if isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
-        check_what_is_split(task)
+        check_split_weights(task)
     yield losses
     yield task.predict(x, batch_size=8, verbose=0)
     yield task.get_weights()
 
 
-def check_what_is_split(task: models.Task) -> None:
-    """Weights are split where there is an axis for them; the state of the optimizer is split like its weights."""
-    split = {weight.path: not weight.value.sharding.is_fully_replicated for weight in task.weights}
-    state = task.optimizer.variables[2:]  # it follows two numbers, the steps and the rate
-    assert [not v.value.sharding.is_fully_replicated for v in state] == [split[w.path] for w in task.trainable_weights]
-    assert any(split.values()) == (keras.distribution.distribution().device_mesh.shape[1] > 1), split
+def check_split_weights(task: models.Task) -> None:
+    """Check that weights with a suitable axis are split, and the optimizer's state like its weights."""
+    is_split = {weight.path: not weight.value.sharding.is_fully_replicated for weight in task.weights}
+    state = task.optimizer.variables[2:]  # the first two variables are the steps and the learning rate
+    assert [not v.value.sharding.is_fully_replicated for v in state] == [
+        is_split[w.path] for w in task.trainable_weights
+    ]
+    assert any(is_split.values()) == (keras.distribution.distribution().device_mesh.shape[1] > 1), is_split
 
 
 def all_of_task(name: str) -> Iterator[Any]:
-    """Everything that a task does, with uneven last batches."""
+    """Yield the results of everything that a task does, with uneven last batches."""
     task_class = getattr(models, name)
     task = some_task(name, family_for(task_class))
     x, y = tiny_examples(task, 11)
@@ -119,12 +121,12 @@ def all_of_task(name: str) -> Iterator[Any]:
 
 
 def family_for(task_class: type[models.Task]) -> str:
-    """The first family that supports a task."""
+    """Return the first family that supports a task."""
     return next(family.name for family in families().values() if task_class.supports(family))
 
 
 def answers_of(task: models.Task, x: list[Any]) -> Iterator[Any]:
-    """What the methods of a task return that are its own."""
+    """Yield the results of the task's own methods."""
     if isinstance(task, models.BidirectionalLM):
         yield task.perplexity(x, batch_size=3, verbose=False)
     if isinstance(task, models.MaskedLM):
@@ -139,25 +141,27 @@ def answers_of(task: models.Task, x: list[Any]) -> Iterator[Any]:
 
 
 def pretraining(family: str) -> Iterator[Any]:
-    """A tiny model, from text to a preset: losses, scores, and the weights of the preset."""
+    """Yield the weights of a tiny pre-trained preset, the losses and the scores."""
     recipe.SIZES["nano"] = (1, 64)
     language_model.WORD_SIZES["nano"] = (8, 6, ((1, 3), (2, 5)))
     text = [LINES[i % 4 :] + LINES[: i % 4] for i in range(103)]
     record = families()[family]
     positions = {} if family == "elmo" else {"positions": 23}
-    words = 60
+    vocabulary_size = 60
     if issubclass(record.tokenizer, BytePairTokenizer):
-        words = 262  # of bytes alone there are 256
+        vocabulary_size = 262  # the bytes alone are 256 tokens
     elif issubclass(record.tokenizer, T5Tokenizer):
-        words = 160  # of sentinels alone there are 100
-    chosen = Recipe(family, tokens=600, vocabulary_size=words, sequence_length=17, batch_size=6, **positions)
+        vocabulary_size = 160  # the sentinels alone are 100 tokens
+    settings = Recipe(
+        family, tokens=600, vocabulary_size=vocabulary_size, sequence_length=17, batch_size=6, **positions
+    )
     losses: list[float] = []
-    seen = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
+    record_loss = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
     with tempfile.TemporaryDirectory() as folder:
         preset, work = Path(folder, "preset"), Path(folder, "preset.work")
-        if family in TOKENIZERS:  # which of equally frequent tokens are learned differs between runs
+        if family in TOKENIZERS:  # runs differ in which of equally frequent tokens they learn
             shutil.copytree(TOKENIZERS[family].name, work / "tokenizer")
-        scores = pretrain(text, preset, chosen, callbacks=[seen], verbose=False, weights_dtype="float32")
+        scores = pretrain(text, preset, settings, callbacks=[record_loss], verbose=False, weights_dtype="float32")
         if family != "elmo" and family not in TOKENIZERS:
             TOKENIZERS[family] = tempfile.TemporaryDirectory()
             shutil.copytree(work / "tokenizer", TOKENIZERS[family].name, dirs_exist_ok=True)
@@ -165,7 +169,7 @@ def pretraining(family: str) -> Iterator[Any]:
         yield PRETRAINED[record.pretrained_head].from_preset(preset).get_weights()
     assert len(losses) > 3
     yield losses
-    # The relative error of a perplexity is the error of the loss, which is compared by its own size.
+    # The relative error of a perplexity is the absolute error of the loss, so compare the loss.
     yield {name: math.log(score) if "perplexity" in name else score for name, score in scores.items()}
 
 
@@ -201,7 +205,7 @@ def accumulation() -> Iterator[Any]:
 
 
 def clipped() -> Iterator[Any]:
-    """Gradients that are clipped by their norm together, and uneven first batches."""
+    """Yield results with gradients that are clipped by their total norm, and uneven first batches."""
     task = some_task("MaskedLM")
     task.compile(Adagrad(0.5, global_clipnorm=0.05, weight_decay=0.01, use_ema=True))
     x, _ = tiny_examples(task, 10)
@@ -229,13 +233,13 @@ def mixed_precision() -> Iterator[Any]:
 
 
 def resumed() -> Iterator[Any]:
-    """A run with masks and dropout that is interrupted twice; the default optimizer."""
+    """Yield the weights of a run with masks and dropout that is interrupted twice."""
 
     def run(folder: Path | None, steps: int | None) -> models.Task:
         keras.utils.set_random_seed(5)
         family = wide(families()["bert"])
         task = models.MaskedLM(tiny_backbone(family, dropout=0.1), tiny_preprocessor(family))
-        task.compile(AdamW(1e-3, epsilon=1.0))  # the epsilon is so large that rounding errors stay small
+        task.compile(AdamW(1e-3, epsilon=1.0))  # a large epsilon keeps rounding errors small
         x, _ = tiny_examples(task, 11)
         callbacks: list[keras.callbacks.Callback] = [] if folder is None else [ResumableCheckpoint(folder, every=1)]
         if steps is not None:
@@ -244,13 +248,13 @@ def resumed() -> Iterator[Any]:
             task.fit(x, batch_size=4, epochs=3, verbose=0, callbacks=callbacks)
         return task
 
-    whole = run(None, None).get_weights()
-    yield whole
+    uninterrupted = run(None, None).get_weights()
+    yield uninterrupted
     with tempfile.TemporaryDirectory() as folder:
         for steps in (2, 5):
             run(Path(folder), steps)
-        parts = run(Path(folder), None).get_weights()
-    yield [one - other for one, other in zip(whole, parts, strict=True)]
+        resumed_weights = run(Path(folder), None).get_weights()
+    yield [a - b for a, b in zip(uninterrupted, resumed_weights, strict=True)]
 
 
 class _EndAfter(keras.callbacks.Callback):
@@ -285,17 +289,17 @@ WAYS: dict[str, Callable[[], Iterator[Any]]] = {
 
 
 def model_of(name: str) -> models.Task:
-    """A task with weights like those that a way to use a model trains."""
-    found = name.removeprefix("pretrain_")
-    reads_source = found in families() and families()[found].backbone.reads_source
+    """Return a task with weights like those that a use of a model trains."""
+    family_name = name.removeprefix("pretrain_")
+    reads_source = family_name in families() and families()[family_name].backbone.reads_source
     task_class = getattr(models, name if name in TASKS else "Seq2SeqLM" if reads_source else "TextClassifier")
-    family = found if found in families() else family_for(task_class)
+    family = family_name if family_name in families() else family_for(task_class)
     return tiny_task(task_class, wide(families()[family]))
 
 
 @contextlib.contextmanager
 def on_devices(shape: tuple[int, ...], name: str) -> Iterator[None]:
-    """All devices: with parts of the batch and, if they are a mesh, with parts of the weights."""
+    """Compute on all devices, with parts of the batch and, on a mesh, with parts of the weights."""
     devices = keras.distribution.list_devices()
     if len(shape) == 1:
         keras.distribution.set_distribution(keras.distribution.DataParallel(devices=devices))
@@ -316,15 +320,15 @@ def results(use: Callable[[], Iterator[Any]]) -> list[Any]:
 def compare(shape: tuple[int, ...], name: str) -> None:
     expected = results(WAYS[name])
     with on_devices(shape, name):
-        found = results(WAYS[name])
-    assert len(expected) == len(found) > 0
+        actual = results(WAYS[name])
+    assert len(expected) == len(actual) > 0
     tolerance = TOLERANCES.get(name, 1e-5)
-    for one, several in zip(expected, found, strict=True):
-        if one.dtype.kind == "f":
-            np.testing.assert_allclose(several, one, atol=tolerance, rtol=tolerance)
+    for desired, values in zip(expected, actual, strict=True):
+        if desired.dtype.kind == "f":
+            np.testing.assert_allclose(values, desired, atol=tolerance, rtol=tolerance)
         else:
-            np.testing.assert_array_equal(several, one)
-    print(shape, name, len(found), "arrays")
+            np.testing.assert_array_equal(values, desired)
+    print(shape, name, len(actual), "arrays")
 
 
 if __name__ == "__main__":

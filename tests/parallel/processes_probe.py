@@ -1,6 +1,6 @@
-"""Trains in one of several processes: `python -m` this module, with a JSON file for the results and what to run.
+"""Trains in one of several processes: `python -m` this module, with a JSON file for the results and a function.
 
-The functions can also be called in a process alone.
+The functions can also be called in a single process.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ SEED = 5
 
 
 class Losses(keras.callbacks.Callback):
-    """Notes the loss of each step, by the optimizer's count, and does something after one of them."""
+    """Records the loss of each step, and calls a function after one of them."""
 
     def __init__(self, at: int | None = None, act: Callable[[], None] | None = None) -> None:
         super().__init__()
-        self.found: dict[str, float] = {}
+        self.losses: dict[str, float] = {}
         self.at, self.act = at, act
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        self.model.reset_metrics()  # their mean over the epoch would depend on where it was begun
+        self.model.reset_metrics()  # a mean over the epoch would depend on the step at which training began
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         step = int(self.model.optimizer.iterations)
-        self.found[str(step)] = float(logs["loss"])
+        self.losses[str(step)] = float(logs["loss"])
         if step == self.at and self.act is not None:
             self.act()
 
@@ -58,27 +58,27 @@ def fit() -> dict[str, Any]:
 
 
 def fit_task(task: models.Task) -> dict[str, Any]:
-    """Of 7 examples in batches of 4: the last batch cannot be split between the processes."""
+    """Return the results of training on 7 examples in batches of 4: processes cannot split the last batch."""
     keras.utils.set_random_seed(SEED)
     x, y = tiny_examples(task, 7)
     losses = Losses()
     history = task.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=[losses], validation_data=(x, y)).history
     evaluation = task.evaluate(x, y, batch_size=3, verbose=0, return_dict=True)
-    for scores in (history, evaluation):  # the correlation of predictions that hardly differ enlarges rounding errors
+    for scores in (history, evaluation):  # correlations of nearly equal predictions amplify rounding errors
         for name in ("pearson", "val_pearson"):
             scores.pop(name, None)
     return {
-        "losses": losses.found,
+        "losses": losses.losses,
         "history": history,
         "evaluation": evaluation,
         "predictions": [np.asarray(a).tolist() for a in keras.tree.flatten(task.predict(x, batch_size=4, verbose=0))],
-        # The gradient of key biases, which change no probability, is a rounding error, and the optimizer scales it up.
+        # Key biases change no probability: their gradient is a rounding error, which the optimizer amplifies.
         "weights": [np.asarray(w, "float64").tolist() for w in task.weights if not w.path.endswith("key/bias")],
     }
 
 
 def leave(when: str) -> None:
-    """Trains, while process 1 leaves, "before" or "during" that."""
+    """Train, while process 1 leaves "before" or "during" the training."""
     task = tiny_task(models.TextClassifier, families()["bert"])
     if when == "before" and process_index() == 1:
         sys.exit("There is no data.")
@@ -87,7 +87,7 @@ def leave(when: str) -> None:
 
 
 def some_tasks(part: int) -> dict[str, Any]:
-    """Half of some tasks, each on the first family that it supports; test_meshes.py has all tasks and families."""
+    """Train some tasks, each on the first family that it supports; test_meshes.py covers all of them."""
     chosen = {task.__name__: next(filter(task.supports, families().values())) for task in public_tasks()[::2]}
     return {
         name: fit_task(tiny_task(getattr(models, name), family).copy_with(dropout=0.2))
@@ -96,7 +96,7 @@ def some_tasks(part: int) -> dict[str, Any]:
 
 
 def masked_lm(folder: str | Path, epochs: int = 3, at: int = 0, act: str = "", devices: str = "") -> dict[str, Any]:
-    """Masked tokens of 10 texts, with dropout, in steps that can be resumed; `act` is such as "kill 1"."""
+    """Train on 10 texts with dropout and saved states; `act` is what a process does, such as "kill 1"."""
     family = families()["bert"]
     sizes = {"num_layers": 1, "num_heads": 5, "hidden_dim": 40, "intermediate_dim": 56, "dropout": 0.2}
 
@@ -105,7 +105,7 @@ def masked_lm(folder: str | Path, epochs: int = 3, at: int = 0, act: str = "", d
         return family.backbone(**{**dataclasses.asdict(family.tiny), **sizes})
 
     backbone = build()
-    if devices:  # weights are split, too
+    if devices:  # weights are also split
         shape = [int(size) for size in devices.split("x")]
         mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), keras.distribution.list_devices())
         layouts = layout_map(backbone, mesh)
@@ -118,25 +118,25 @@ def masked_lm(folder: str | Path, epochs: int = 3, at: int = 0, act: str = "", d
     written: list[int] = []
     write = RunStates.write
 
-    def note(states: RunStates, step: int, *rest: Any) -> None:
+    def record_write(states: RunStates, step: int, *arguments: Any) -> None:
         written.append(step)
-        write(states, step, *rest)
+        write(states, step, *arguments)
 
-    RunStates.write = note  # type: ignore[method-assign]
+    RunStates.write = record_write  # type: ignore[method-assign]
 
     def end() -> None:
-        how, number = act.split()
+        signal_name, number = act.split()
         if process_index() == int(number):
-            os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGTERM}[how])
+            os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGTERM}[signal_name])
 
     losses = Losses(int(at), end)
     task.fit(tiny_texts(10), batch_size=4, epochs=int(epochs), verbose=0, callbacks=[losses, checkpoint])
     RunStates.write = write  # type: ignore[method-assign]
-    return {"losses": losses.found, "written": written}
+    return {"losses": losses.losses, "written": written}
 
 
 def pretraining(family: str, folder: str | Path) -> dict[str, Any]:
-    """A tiny model, from text to a preset."""
+    """Pre-train a tiny model, from text to a preset."""
     recipe.SIZES["nano"] = (1, 64)
     language_model.WORD_SIZES["nano"] = (7, 5, ((1, 3), (2, 5)))
     run.ROUND = 3
@@ -145,11 +145,11 @@ def pretraining(family: str, folder: str | Path) -> dict[str, Any]:
     settings = Recipe(family, tokens=600, vocabulary_size=61, sequence_length=17, batch_size=6, **positions)
     losses = Losses()
     scores = pretrain(text, folder, settings, callbacks=[losses])
-    return {"losses": losses.found, "scores": scores, "preset": sorted(path.name for path in Path(folder).iterdir())}
+    return {"losses": losses.losses, "scores": scores, "preset": sorted(path.name for path in Path(folder).iterdir())}
 
 
 def refusals(presets: str) -> dict[str, str]:
-    """What is said if something differs between processes. Each begins with all of them still there."""
+    """Return the errors if something differs between processes; no process ends."""
 
     def other_data() -> None:
         task = tiny_task(models.TextClassifier, families()["bert"])
@@ -182,14 +182,14 @@ def refusals(presets: str) -> dict[str, str]:
     return messages
 
 
-def start(what: str) -> None:
-    if what == "other_version" and os.environ["KERAS_DISTRIBUTION_PROCESS_ID"] == "1":
+def start(function: str) -> None:
+    if function == "other_version" and os.environ["KERAS_DISTRIBUTION_PROCESS_ID"] == "1":
         keras.__version__ = "3.0.0"
     initialize(timeout=float(os.environ.get("LMZOO_TEST_TIMEOUT", "600")))
     keras.distribution.set_distribution(keras.distribution.DataParallel())
 
 
 if __name__ == "__main__":
-    target, what, *arguments = sys.argv[1:]
-    start(what)
-    Path(target).write_text(json.dumps(globals()[what](*arguments)))
+    target, function, *arguments = sys.argv[1:]
+    start(function)
+    Path(target).write_text(json.dumps(globals()[function](*arguments)))

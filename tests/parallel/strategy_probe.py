@@ -1,6 +1,6 @@
-"""Trains and predicts under a strategy of TensorFlow on two virtual devices, in a process of its own: `python -m`.
+"""Trains and predicts with a strategy of TensorFlow on two virtual devices, in a separate process: `python -m`.
 
-Prints "equal" if predictions are those of one device. (Those of training are not: see docs/guides/scale.md.)
+Prints "equal" if predictions equal those of one device. (After training they do not: see docs/guides/scale.md.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if __name__ == "__main__":
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
         task = small_task()
     texts = tiny_texts(6)
-    # Outside of the scope, as for any Keras model.
+    # Outside of the scope, like any Keras model.
     losses = task.fit(texts, [0, 1, 2] * 2, batch_size=6, epochs=2, verbose=0).history["loss"]
     assert losses[1] < losses[0]
     alone = small_task()

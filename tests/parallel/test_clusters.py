@@ -1,4 +1,4 @@
-"""The files of `examples/clusters`: what they start are commands, and processes that meet."""
+"""The files of `examples/clusters`: they start valid commands, and processes that meet."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ def documents(root, name):
     return [*yaml.safe_load_all((root / "examples/clusters" / name).read_text("utf-8"))]
 
 
-def parsed(command):
-    """The options of a command of lmzoo, as it reads them."""
+def parse_options(command):
+    """Return the options of a command of lmzoo."""
     program, name, *arguments = command
     assert program == "lmzoo"
     return get_command(app).commands[name].make_context(name, arguments).params
 
 
-def test_the_command_of_kuberay(root):
+def test_kuberay_starts_a_valid_command(root):
     (job,) = documents(root, "kuberay.yaml")
-    options = parsed(shlex.split(job["spec"]["entrypoint"]))
+    options = parse_options(shlex.split(job["spec"]["entrypoint"]))
     (group,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     assert options["workers"] == group["replicas"]
     assert options["ray"] == "auto"
 
 
-def test_the_command_of_kubernetes(root):
+def test_kubernetes_starts_a_valid_command(root):
     service, job = documents(root, "kubernetes.yaml")
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    options = parsed([*container["command"], *container["args"]])
+    options = parse_options([*container["command"], *container["args"]])
     assert options["workers"] is None
     variables = {variable["name"]: variable.get("value") for variable in container["env"]}
     assert int(variables["KERAS_DISTRIBUTION_NUM_PROCESSES"]) == job["spec"]["completions"]
@@ -79,7 +79,7 @@ def test_two_tasks_of_slurm_train_one_model(root, tmp_path):
         "SLURM_STEP_NUM_NODES": "1",
     }
     model = ["--task", "classifier", "--preset", "preset", "--sequence-length", "16", "--output", "model.keras"]
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", str(root / "examples/clusters/slurm.sh"), "fit", "texts.tsv", *model, "--checkpoint", "states"],
         cwd=tmp_path,
         env={**os.environ, **slurm, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(root)},
@@ -88,7 +88,7 @@ def test_two_tasks_of_slurm_train_one_model(root, tmp_path):
         timeout=600,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stderr.count("Wrote model.keras.") == 1
-    assert done.stdout.count("training loss") == 1
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert result.stderr.count("Wrote model.keras.") == 1
+    assert result.stdout.count("training loss") == 1
     assert keras.saving.load_model(tmp_path / "model.keras").labels == ("bad", "good")

@@ -1,4 +1,4 @@
-"""What devices that split weights and batches send to each other."""
+"""Communication between devices that split weights and batches."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ BACKEND = keras.backend.backend()
 
 @pytest.mark.slow
 @pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
-def test_devices_send_each_other_sums_only(root):
+def test_devices_exchange_only_sums(root):
     assert_equal_on_devices(root, 4, "tests.parallel.collectives_probe")

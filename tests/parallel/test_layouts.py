@@ -1,4 +1,4 @@
-"""Which weights are split between devices."""
+"""Layouts: the weights that are split between devices."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lmzoo.testing import tiny_backbone
 
 
 class Mesh:
-    """What `layout_map` asks of a mesh of more devices than there are."""
+    """A mesh for `layout_map`, of more devices than exist."""
 
     def __init__(self, batch: int, model: int) -> None:
         self.shape, self.axis_names = (batch, model), ["batch", "model"]
 
 
-def test_weights_that_the_devices_cannot_split_evenly_are_not_split():
-    backbone = tiny_backbone(families()["bert"])  # 35 wide, 53 in between, 131 tokens
+def test_weights_that_devices_cannot_split_evenly_stay_whole():
+    backbone = tiny_backbone(families()["bert"])  # 35 wide, 53 in the feed-forward layers, 131 tokens
     assert set(layout_map(backbone, Mesh(2, 5))) == {
         ".*(query|key|value)/kernel",
         ".*(query|key|value)/bias",
@@ -38,9 +38,9 @@ def test_layouts_name_each_axis_of_a_weight(name):
     family = families()[name]
     patterns = dict.fromkeys(family.layouts, 0)
     for weight in tiny_backbone(family).weights:
-        found = [pattern for pattern in patterns if re.fullmatch(pattern, weight.path)]
-        assert len(found) <= 1, f"{weight.path} has several layouts"
-        for pattern in found:
+        matching = [pattern for pattern in patterns if re.fullmatch(pattern, weight.path)]
+        assert len(matching) <= 1, f"{weight.path} has several layouts"
+        for pattern in matching:
             patterns[pattern] += 1
             assert len(family.layouts[pattern]) == len(weight.shape), weight.path
     assert any(patterns.values())
@@ -57,6 +57,6 @@ def test_heads_that_are_an_axis_are_split():
     }
 
 
-def test_a_mesh_without_the_axis():
+def test_a_mesh_without_the_axis_is_refused():
     with pytest.raises(ValueError, match=r"The mesh has the axes batch, model: .* not 'heads'"):
         layout_map(tiny_backbone(families()["bert"]), Mesh(1, 2), axis="heads")

@@ -1,4 +1,4 @@
-"""A run that loses a host goes on with the workers that are left."""
+"""A run that loses a host continues with the remaining workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 
 @pytest.fixture
 def cluster(root, monkeypatch):
-    """Two hosts with a processor each, on this machine."""
+    """Start two hosts with a processor each, on this machine."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("PYTHONPATH", str(root), os.pathsep)
     monkeypatch.chdir(root)
@@ -29,7 +29,7 @@ def cluster(root, monkeypatch):
 
 
 @pytest.mark.slow
-def test_fewer_workers_go_on(cluster, tmp_path, capsys):
+def test_fewer_workers_continue(cluster, tmp_path, capsys):
     second = cluster.add_node(**NODE)
     cluster.wait_for_nodes()
 

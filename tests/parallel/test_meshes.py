@@ -1,4 +1,4 @@
-"""Several devices compute what one computes: every family, every task, and the ways to use them."""
+"""Several devices compute the same as one: every family, every task, and other uses of a model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from tests.parallel.mesh_probe import FUNCTIONS, TASKS, WAYS
 from tests.virtual_devices import assert_equal_on_devices
 
 BACKEND = keras.backend.backend()
-# Each family is on one mesh, and so is each task: a layout depends on the kinds of layers, most of which several
-# families share.
+# Each family and task runs on one mesh: a layout depends on the kinds of layers, most of which several families share.
 MESHES = "4x2", "1x8", "2x4"
-# The layouts of all others test_layouts.py reads.
+# test_layouts.py reads the layouts of the remaining families.
 FAMILIES = [family.name for family in families().values() if not family.like]
 # One family for each way to pre-train.
 PRETRAINING = [
@@ -33,7 +32,7 @@ def case(devices: str, *names: str, slow: bool = True):
 
 
 def cases(devices: str, names: Iterable[str]):
-    """Three at a time: starting a process takes as long as one of them, and all together would take minutes."""
+    """Return cases of three names: starting a process takes as long as one of them, and all together take minutes."""
     names = [*names]
     parts = -(-len(names) // 3)
     return [case(devices, *names[part::parts]) for part in range(parts)]

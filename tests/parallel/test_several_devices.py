@@ -1,4 +1,4 @@
-"""Batches on several devices; `tests/parallel/test_meshes.py` tests what is done with them."""
+"""Batches on several devices; `tests/parallel/test_meshes.py` tests the computations on them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ PROBE = "tests.parallel.devices_probe"
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
-@pytest.mark.parametrize(
-    "devices", [pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow), 4]
-)
-def test_batches_need_not_divide_by_the_devices_of_jax(root, devices):
+@pytest.mark.quick_cases("4")
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_batches_need_not_be_divisible_by_the_devices(root, devices):
     assert_equal_on_devices(root, devices, PROBE, "dense_results", "task_results")
 
 

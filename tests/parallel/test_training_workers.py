@@ -1,4 +1,4 @@
-"""`lmzoo fit` and `lmzoo pretrain` in several processes on Ray: what one process computes, also when one is killed."""
+"""`lmzoo fit` and `lmzoo pretrain` in several processes on Ray compute the same as one, also when one is killed."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from tests.processes import copy_vocabulary
 from tests.tensorflow_lines import without_tensorflow_lines
 
 BACKEND = keras.backend.backend()
-on_jax = pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
+jax_only = pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
 
 
 def run(*arguments, code=0):
-    """A command in this process."""
+    """Run a command in this process."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == code, (result.output, result.exception)
     return result
 
 
 def start(root, *arguments):
-    """A command in a process of its own."""
+    """Start a command in a separate process."""
     return subprocess.Popen(
         [sys.executable, "-m", "lmzoo_cli", *map(str, arguments)],
         env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)},
@@ -59,7 +59,7 @@ def finish(running, code=0):
 
 @pytest.fixture
 def fit(tmp_path):
-    """A command that fits 10 texts; the last batch cannot be split."""
+    """Return a command that fits 10 texts; the last batch cannot be split."""
     backbone = tiny_backbone(FAMILY, num_layers=1)
     models.MaskedLM(backbone, tiny_preprocessor(FAMILY)).save_to_preset(tmp_path / "preset")
     lines = [f"{text}\t{'good' if i % 3 else 'bad'}\n" for i, text in enumerate(tiny_texts(10))]
@@ -73,14 +73,14 @@ def weights(path):
     return keras.saving.load_model(path).get_weights()
 
 
-def assert_same(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+def assert_same(actual, expected):
+    for weight, desired in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(weight, desired, atol=1e-5)
 
 
-@on_jax
+@jax_only
 @pytest.mark.slow
-def test_two_workers_fit_what_one_process_fits(fit, root, tmp_path):
+def test_two_workers_fit_like_one_process(fit, root, tmp_path):
     options = ["--epochs", 2]
     running = start(root, *fit, tmp_path / "two.keras", *options, "--workers", 2)
     try:
@@ -95,10 +95,10 @@ def test_two_workers_fit_what_one_process_fits(fit, root, tmp_path):
     assert_same(weights(tmp_path / "two.keras"), weights(tmp_path / "one.keras"))
 
 
-@on_jax
+@jax_only
 @pytest.mark.slow
 def test_two_workers_share_one_gradient(root, tmp_path, monkeypatch):
-    """Each computes two of four rows; another label of any row changes the weights of both in the same way."""
+    """Each computes two of four rows; another label of any row changes the weights of both equally."""
     monkeypatch.setenv("PYTHONPATH", str(root), os.pathsep)
     monkeypatch.chdir(root)
     assert run_together("tests.parallel.gradient_probe", [str(tmp_path)], 2) == 0
@@ -114,36 +114,36 @@ def test_two_workers_share_one_gradient(root, tmp_path, monkeypatch):
         assert max(changes) > 1e-3
 
 
-def test_what_is_refused(fit, tmp_path, monkeypatch):
+def test_wrong_options_are_refused(fit, tmp_path, monkeypatch):
     command = [*fit, tmp_path / "model.keras"]
     monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
     pretrain = ["pretrain", tmp_path, "--output", tmp_path / "new"]
-    for some in (command, pretrain):
-        assert "on the JAX backend: set KERAS_BACKEND=jax" in run(*some, "--workers", 2, code=1).stderr
-        assert "--ray needs the number of workers" in run(*some, "--ray", "auto", code=1).stderr
-        more = run(*some, "--workers", 2, "--min-workers", 3, code=1).stderr
-        assert "--min-workers must not be more than --workers" in more
+    for arguments in (command, pretrain):
+        assert "on the JAX backend: set KERAS_BACKEND=jax" in run(*arguments, "--workers", 2, code=1).stderr
+        assert "--ray needs the number of workers" in run(*arguments, "--ray", "auto", code=1).stderr
+        error = run(*arguments, "--workers", 2, "--min-workers", 3, code=1).stderr
+        assert "--min-workers must not be more than --workers" in error
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     monkeypatch.setitem(sys.modules, "ray", None)
-    for some in (command, pretrain):
-        assert "pip install 'lmzoo[scale]'" in run(*some, "--workers", 2, code=1).stderr
+    for arguments in (command, pretrain):
+        assert "pip install 'lmzoo[scale]'" in run(*arguments, "--workers", 2, code=1).stderr
     monkeypatch.delenv("KERAS_DISTRIBUTION_NUM_PROCESSES", raising=False)
-    with train_together(TrainingWorkerOptions()):  # a run in one process needs nothing of Ray
+    with train_together(TrainingWorkerOptions()):  # a run in one process does not need Ray
         pass
 
 
-@on_jax
+@jax_only
 @pytest.mark.slow
-def test_an_error_of_all_workers_is_said_once(fit, root, tmp_path):
+def test_an_error_of_all_workers_is_printed_once(fit, root, tmp_path):
     (tmp_path / "texts.tsv").unlink()
     _, stderr = finish(start(root, *fit, tmp_path / "no.keras", "--workers", 2), code=1)
     lines = [line for line in without_tensorflow_lines(stderr).splitlines() if not line.endswith("...")]
     assert lines == [f"Error: There is no {tmp_path / 'texts.tsv'}."]
 
 
-@on_jax
+@jax_only
 @pytest.mark.slow
-def test_a_run_is_killed_and_stopped_and_goes_on(fit, root, tmp_path):
+def test_a_killed_and_stopped_run_continues(fit, root, tmp_path):
     options = ["--epochs", 60, "--workers", 2, "--checkpoint"]
     finish(start(root, *fit, tmp_path / "whole.keras", *options, tmp_path / "whole"))
     states = tmp_path / "states"
@@ -157,7 +157,7 @@ def test_a_run_is_killed_and_stopped_and_goes_on(fit, root, tmp_path):
         time.sleep(0.01)
     kill_a_worker(running, wanted=is_second)
     at_kill = newest()
-    time.sleep(10)  # the processes that were there have ended
+    time.sleep(10)  # until the processes of the first attempt have ended
     at_restart = newest()
     while newest() == at_restart:
         time.sleep(0.01)
@@ -168,28 +168,28 @@ def test_a_run_is_killed_and_stopped_and_goes_on(fit, root, tmp_path):
     assert f"step-{int(step):012d}" == newest() > at_kill
     assert not (tmp_path / "parts.keras").exists()
     finish(start(root, *command))
-    for one, other in zip(weights(tmp_path / "parts.keras"), weights(tmp_path / "whole.keras"), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for weight, desired in zip(weights(tmp_path / "parts.keras"), weights(tmp_path / "whole.keras"), strict=True):
+        np.testing.assert_array_equal(weight, desired)
 
 
-@on_jax
+@jax_only
 @pytest.mark.slow
-def test_two_workers_pretrain_what_one_process_pretrains(root, tmp_path):
-    """One of them is killed as soon as it trains. (Streams of ELMo's kind are trained in test_processes.py.)"""
+def test_two_workers_pretrain_like_one_process(root, tmp_path):
+    """A worker is killed as soon as it trains. (test_processes.py covers ELMo's streams.)"""
     sea = [" ".join(LINES[(i + j) % 4] for j in range(4)) for i in range(103)]
     (tmp_path / "sea.txt").write_text("\n\n".join(sea))
     command = ["pretrain", tmp_path / "sea.txt", "--family", "bert", "--tokens", 2000, "--vocabulary-size", 61]
     command += ["--sequence-length", 16, "--batch-size", 8, "--weights-dtype", "float32", "--output"]
-    one, _ = finish(start(root, *command, tmp_path / "one"))
+    one_output, _ = finish(start(root, *command, tmp_path / "one"))
     copy_vocabulary(tmp_path / "one.work", tmp_path / "two.work")
     running = start(root, *command, tmp_path / "two", "--workers", 2)
     while not (tmp_path / "two.work" / "log.csv").exists():
         time.sleep(0.01)
     kill_a_worker(running, wanted=is_second)
-    two, stderr = finish(running)
+    two_output, stderr = finish(running)
     assert "restart 1 of at most 3" in stderr
-    scores = [dict(re.findall(r"(.+)\t(.+)\n", text)) for text in (one, two)]
-    assert len(scores[1]) == two.count("\n"), two
+    scores = [dict(re.findall(r"(.+)\t(.+)\n", text)) for text in (one_output, two_output)]
+    assert len(scores[1]) == two_output.count("\n"), two_output
     assert scores[0].keys() == scores[1].keys()
     for name, value in scores[0].items():
         np.testing.assert_allclose(float(scores[1][name]), float(value), rtol=2e-5, err_msg=name)

@@ -1,4 +1,4 @@
-"""Jobs in this process and in workers of Ray: every one once, also when workers are killed."""
+"""Jobs in this process and in Ray's workers: each is done once, even if workers are killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lmzoo.parallel.workers import run_jobs
 
 @pytest.fixture(autouse=True)
 def _by_value():
-    """The workers do not know the tests; and without lmzoo's module they start without Keras, which takes seconds."""
+    """Pickle modules by value: workers do not know the tests, and without lmzoo they need not import Keras."""
     for module in (sys.modules[__name__], workers):
         ray.cloudpickle.register_pickle_by_value(module)
     yield
@@ -30,7 +30,7 @@ def _by_value():
 
 
 def start(folder: Path) -> Callable[[str], str]:
-    """Returns a function of jobs, of which some kill their process or fail."""
+    """Return a function of jobs, some of which kill their process or fail."""
 
     def do(job: str) -> str:
         with (folder / job).open("a") as file:
@@ -48,43 +48,43 @@ def starter(folder: Path) -> Callable[[], Callable[[str], str]]:
     return functools.partial(start, folder)
 
 
-def test_in_this_process(tmp_path):
-    done = list(run_jobs(["a", "b"], starter(tmp_path)))
-    assert done == [(job, f"{job} by {os.getpid()}") for job in "ab"]
+def test_jobs_run_in_this_process_by_default(tmp_path):
+    results = list(run_jobs(["a", "b"], starter(tmp_path)))
+    assert results == [(job, f"{job} by {os.getpid()}") for job in "ab"]
     with pytest.raises(ValueError, match="needs a number of workers"):
         list(run_jobs(["a"], starter(tmp_path), address="auto"))
 
 
 @pytest.mark.slow
 def test_every_job_is_done_once(tmp_path, monkeypatch):
-    """One start of Ray for all: it takes seconds."""
+    """Ray starts only once for all checks, since that takes seconds."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     names = ["a", "b", "killed", "c", "d"]
     try:
         ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
-        done = dict(run_jobs(names, starter(tmp_path), workers=2))
-        with pytest.raises(FileNotFoundError, match=re.escape("texts.csv")) as caught:
+        results = dict(run_jobs(names, starter(tmp_path), workers=2))
+        with pytest.raises(FileNotFoundError, match=re.escape("texts.csv")) as error_info:
             list(run_jobs(["a", "unreadable"], starter(tmp_path), workers=1))
         with pytest.raises(ValueError, match="3 workers need a CPU each, and there are 2"):
             list(run_jobs(["a"], starter(tmp_path), workers=3))
     finally:
         ray.shutdown()
-    assert type(caught.value) is FileNotFoundError  # not Ray's, whose message is a traceback
-    assert done.keys() == set(names)
-    begun = {job: (tmp_path / job).read_text().count("begun") for job in names}
-    assert begun == {"a": 2, "b": 1, "killed": 2, "c": 1, "d": 1}  # "a" is done in the second call, too
-    assert not any(str(os.getpid()) in result for result in done.values())
+    assert type(error_info.value) is FileNotFoundError  # not Ray's error, whose message is a traceback
+    assert results.keys() == set(names)
+    starts = {job: (tmp_path / job).read_text().count("begun") for job in names}
+    assert starts == {"a": 2, "b": 1, "killed": 2, "c": 1, "d": 1}  # the second call also does "a"
+    assert not any(str(os.getpid()) in result for result in results.values())
 
 
 @pytest.mark.slow
-def test_a_job_that_kills_every_worker(tmp_path):
+def test_a_job_that_kills_every_worker_is_an_error(tmp_path):
     with pytest.raises(ChildProcessError, match="4 workers died one after another at always killed"):
         list(run_jobs(["a", "always killed"], starter(tmp_path), workers=1))
     assert (tmp_path / "always killed").read_text().count("begun") == 4
     assert not ray.is_initialized()
 
 
-def test_nothing_answers(tmp_path):
+def test_a_missing_cluster_is_an_error(tmp_path):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -93,7 +93,7 @@ def test_nothing_answers(tmp_path):
             list(run_jobs(["a"], starter(tmp_path), 1, f"{prefix}{address}"))
 
 
-def test_without_ray(tmp_path, monkeypatch):
+def test_workers_need_ray(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=re.escape("Workers need Ray: pip install 'lmzoo[scale]'.")):
         list(run_jobs(["a"], starter(tmp_path), workers=1))
@@ -101,16 +101,16 @@ def test_without_ray(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_cluster(tmp_path):
-    """Of two hosts; the workers are spread over both."""
+def test_workers_are_spread_over_a_cluster(tmp_path):
+    """The cluster has two hosts."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         cluster.add_node(num_cpus=1)
-        ray.shutdown()  # what the cluster may have connected
-        done = dict(run_jobs(["a", "b", "c", "killed"], starter(tmp_path), workers=2, address=cluster.address))
+        ray.shutdown()  # the cluster may have connected
+        results = dict(run_jobs(["a", "b", "c", "killed"], starter(tmp_path), workers=2, address=cluster.address))
         with pytest.raises(ValueError, match="3 workers need a CPU each, and there are 2"):
             list(run_jobs(["a"], starter(tmp_path), workers=3, address=cluster.address))
     finally:
         cluster.shutdown()
-    assert done.keys() == {"a", "b", "c", "killed"}
+    assert results.keys() == {"a", "b", "c", "killed"}
     assert not ray.is_initialized()

@@ -1,8 +1,9 @@
-"""A tiny text, tiny models, and runs that end by an error."""
+"""A small text, tiny models, and runs that are interrupted."""
 
 from __future__ import annotations
 
 import keras
+import numpy as np
 import pytest
 
 from lmzoo.pretraining import language_model, recipe, run
@@ -21,12 +22,17 @@ def text(tmp_path, monkeypatch):
     return path
 
 
+def assert_same_weights(model, expected):
+    for weight, desired in zip(model.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(weight, desired)
+
+
 class Interrupted(Exception):  # noqa: N818 - not an error
     pass
 
 
 class Stop(keras.callbacks.Callback):
-    """Ends a run by an error."""
+    """Raises an error after a step."""
 
     def __init__(self, step):
         super().__init__()

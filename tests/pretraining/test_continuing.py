@@ -23,47 +23,47 @@ OWN = [[line.replace("ship", "boat") for line in LINES[i % 4 :]] for i in range(
 
 
 def presets(folder):
-    """A preset with both heads of BERT's pre-training, and one with that of a masked language model."""
-    found = {}
+    """Save a preset with both heads of BERT's pre-training, and one with the head of a masked language model."""
+    paths = {}
     for kind in (lmzoo.models.Pretrainer, lmzoo.models.MaskedLM):
         task = tiny_task(kind, families()["bert"])
         task.set_weights([np.random.default_rng(3).normal(0, 0.1, weight.shape) for weight in task.weights])
         task.backbone.fine_tuning = {"classification": FineTuningRecipe(7e-4, epochs=5)}
         task.save_to_preset(folder / kind.__name__)
-        found[kind.__name__] = folder / kind.__name__
-    return found
+        paths[kind.__name__] = folder / kind.__name__
+    return paths
 
 
-@pytest.mark.quick_cases("MaskedLM-nsp-nsp-no sentence head")
+@pytest.mark.quick_cases("MaskedLM-nsp-nsp-missing_heads3")
 @pytest.mark.parametrize(
-    ("preset", "objective", "found", "same"),
+    ("preset", "objective", "loaded_objective", "missing_heads"),
     [
-        ("Pretrainer", "auto", "nsp", "all"),
-        ("Pretrainer", "none", None, "all"),
-        ("MaskedLM", "auto", None, "all"),
-        ("MaskedLM", "nsp", "nsp", "no sentence head"),
+        ("Pretrainer", "auto", "nsp", set()),
+        ("Pretrainer", "none", None, set()),
+        ("MaskedLM", "auto", None, set()),
+        ("MaskedLM", "nsp", "nsp", {"sentence_head"}),
     ],
 )
-def test_it_begins_with_all_weights(tmp_path, preset, objective, found, same):
+def test_training_begins_with_all_stored_weights(tmp_path, preset, objective, loaded_objective, missing_heads):
     stored = presets(tmp_path)[preset]
     recipe = Recipe.from_preset(stored, objective=objective, mask_probability=0.3, remat=True)
     model = encoders._load_model(str(stored), recipe)
-    assert (model.objective, model.masking, model.backbone.config.dropout) == (found, recipe.masking, 0.0)
+    assert (model.objective, model.masking, model.backbone.config.dropout) == (loaded_objective, recipe.masking, 0.0)
     assert model.backbone.remat
-    theirs = getattr(lmzoo.models, preset).from_preset(stored)
-    known = {weight.path.removeprefix(f"{theirs.name}/"): np.asarray(weight) for weight in theirs.weights}
+    original = getattr(lmzoo.models, preset).from_preset(stored)
+    stored_weights = {weight.path.removeprefix(f"{original.name}/"): np.asarray(weight) for weight in original.weights}
     missing = set()
     for weight in model.weights:
-        if (path := weight.path.removeprefix(f"{model.name}/")) in known:
-            np.testing.assert_array_equal(weight, known[path])
+        if (path := weight.path.removeprefix(f"{model.name}/")) in stored_weights:
+            np.testing.assert_array_equal(weight, stored_weights[path])
         else:
             missing.add(path.split("/")[0])
-    assert missing == ({"sentence_head"} if same != "all" else set())
+    assert missing == missing_heads
 
 
 @pytest.mark.slow
-def test_a_preset_on_other_text(tmp_path):
-    """Its vocabulary and its recipes for fine-tuning stay; the card says where it began."""
+def test_a_preset_is_trained_on_other_text(tmp_path):
+    """Its vocabulary and recipes for fine-tuning do not change; the card says where training began."""
     stored = presets(tmp_path)["MaskedLM"]
     recipe = Recipe.from_preset(stored, tokens=300, batch_size=5, positions=11)
     assert (recipe.family, recipe.size, recipe.init) == ("bert", "2x35", str(stored))
@@ -72,12 +72,12 @@ def test_a_preset_on_other_text(tmp_path):
         pretrain(OWN, tmp_path / "own", recipe, callbacks=[Stop(2)], verbose=False)
     changed = lmzoo.models.MaskedLM.from_preset(stored)
     changed.set_weights([np.asarray(weight) + 1 for weight in changed.weights])
-    kept = stored.rename(tmp_path / "kept")
+    original = stored.rename(tmp_path / "original")
     changed.save_to_preset(stored)
     with pytest.raises(ValueError, match=r"another `init` \(preset .*, sha256 .*; now preset"):
         pretrain(OWN, tmp_path / "own", recipe, verbose=False)
     changed = stored.rename(tmp_path / "changed")
-    kept.rename(stored)
+    original.rename(stored)
     pretrain(OWN, tmp_path / "own", recipe, verbose=False)
     card = (tmp_path / "own/README.md").read_text("utf-8")
     assert f"tokens, after the weights of {stored}." in card
@@ -86,12 +86,12 @@ def test_a_preset_on_other_text(tmp_path):
     assert before.preprocessor.tokenizer.vocabulary == after.preprocessor.tokenizer.vocabulary
     assert after.backbone.fine_tuning == {"classification": FineTuningRecipe(7e-4, epochs=5)}
     assert after.backbone.config.max_sequence_length == before.backbone.config.max_sequence_length
-    moved = [np.abs(np.subtract(a, b)).max() for a, b in zip(after.weights, before.weights, strict=True)]
-    assert 0 < max(moved) < 0.1
+    changes = [np.abs(np.subtract(a, b)).max() for a, b in zip(after.weights, before.weights, strict=True)]
+    assert 0 < max(changes) < 0.1
 
 
 @pytest.mark.slow
-def test_what_contradicts_the_preset(tmp_path):
+def test_settings_that_contradict_the_preset_are_refused(tmp_path):
     stored = presets(tmp_path)["MaskedLM"]
     config = lmzoo.models.Backbone.from_preset(stored).config
     for settings, message in (
@@ -113,23 +113,24 @@ def test_what_contradicts_the_preset(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_line(tmp_path, monkeypatch):
-    stored, found = presets(tmp_path)["MaskedLM"], []
+def test_the_command_line_reads_the_preset(tmp_path, monkeypatch):
+    stored = presets(tmp_path)["MaskedLM"]
+    recipes = []
     monkeypatch.setattr(
-        "lmzoo.pretraining.pretrain", lambda corpus, output, recipe, *_, **__: found.append(recipe) or {}
+        "lmzoo.pretraining.pretrain", lambda corpus, output, recipe, *_, **__: recipes.append(recipe) or {}
     )
-    command = ["pretrain", "texts/", "-o", str(tmp_path / "it"), "--tokens", "7", "--init", str(stored)]
+    command = ["pretrain", "texts/", "-o", str(tmp_path / "model"), "--tokens", "7", "--init", str(stored)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert found == [Recipe.from_preset(stored, tokens=7)]
-    assert json.loads(json.dumps(dataclasses.asdict(found[0])))["init"] == str(stored)
+    assert recipes == [Recipe.from_preset(stored, tokens=7)]
+    assert json.loads(json.dumps(dataclasses.asdict(recipes[0])))["init"] == str(stored)
     result = CliRunner().invoke(app, [*command, "--size", "mini"])
     assert "`size` must be '2x35'" in result.stderr
     assert result.stderr.endswith(" Option: --size.\n")
 
 
 @pytest.mark.slow
-def test_folders_in_the_home_directory(text, tmp_path, monkeypatch):
+def test_paths_may_begin_with_a_tilde(text, tmp_path, monkeypatch):
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.setenv("HOME", str(home))

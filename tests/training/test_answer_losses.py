@@ -27,24 +27,24 @@ def test_padding_does_not_change_the_loss():
     assert float(SpanCrossentropy()(POSITIONS, padded)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_accuracy_wants_both_ends():
-    likeliest = LOGITS.argmax(axis=1)
+def test_accuracy_needs_both_positions():
+    best = LOGITS.argmax(axis=1)
     metric = SpanAccuracy()
-    metric.update_state(likeliest, LOGITS)
+    metric.update_state(best, LOGITS)
     assert float(metric.result()) == 1.0
     metric.reset_state()
-    one_off = likeliest.copy()
-    one_off[1, 0] += 1
-    one_off[2, 1] -= 1
-    metric.update_state(one_off, LOGITS)
+    partly_wrong = best.copy()
+    partly_wrong[1, 0] += 1
+    partly_wrong[2, 1] -= 1
+    metric.update_state(partly_wrong, LOGITS)
     assert float(metric.result()) == pytest.approx(3 / 5)
     metric.reset_state()
-    metric.update_state(one_off, LOGITS, sample_weight=[1.0, 1.0, 2.0, 0.0, 1.0])
+    metric.update_state(partly_wrong, LOGITS, sample_weight=[1.0, 1.0, 2.0, 0.0, 1.0])
     assert float(metric.result()) == pytest.approx(2 / 5)
 
 
-@pytest.mark.parametrize("made", [SpanCrossentropy(name="a"), SpanAccuracy(name="b")])
-def test_both_are_kept(made):
-    clone = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(made))
-    assert type(clone) is type(made)
-    assert clone.get_config() == made.get_config()
+@pytest.mark.parametrize("original", [SpanCrossentropy(name="a"), SpanAccuracy(name="b")])
+def test_both_survive_serialization(original):
+    clone = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(original))
+    assert type(clone) is type(original)
+    assert clone.get_config() == original.get_config()

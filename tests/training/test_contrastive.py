@@ -1,4 +1,4 @@
-"""Objectives on vectors of pairs, against numpy."""
+"""Losses and metrics on vectors of pairs and hard negatives, against numpy and sentence-transformers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from lmzoo.training import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
-from lmzoo.training.contrastive import candidate_cosines
 
 PAIRS, WIDTH, TEMPERATURE = 5, 7, 0.13
 
@@ -22,21 +21,21 @@ def cosine(a, b):
 
 
 def candidates(row, vectors, texts):
-    """The partner's cosine, and those of what is wrong: the other sides of other pairs, unless texts are the same."""
+    """Return the partner's cosine, and the cosines of other pairs' other sides, except where texts are the same."""
     partner = row ^ 1
-    others = [
-        other
-        for other in range(1 - row % 2, len(vectors), 2)
-        if other != partner and texts[other] not in (texts[row], texts[partner]) and texts[other ^ 1] != texts[row]
+    negatives = [
+        i
+        for i in range(1 - row % 2, len(vectors), 2)
+        if i != partner and texts[i] not in (texts[row], texts[partner]) and texts[i ^ 1] != texts[row]
     ]
-    return cosine(vectors[row], vectors[partner]), [cosine(vectors[row], vectors[other]) for other in others]
+    return cosine(vectors[row], vectors[partner]), [cosine(vectors[row], vectors[i]) for i in negatives]
 
 
 def ranking(vectors, texts):
     losses = []
     for row in range(len(vectors)):
-        found, wrong = candidates(row, vectors, texts)
-        scores = np.array([found, *wrong]) / TEMPERATURE
+        positive, negatives = candidates(row, vectors, texts)
+        scores = np.array([positive, *negatives]) / TEMPERATURE
         losses.append(-np.log(np.exp(scores[0]) / np.exp(scores).sum()))
     return np.array(losses)
 
@@ -51,20 +50,11 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("texts", TEXTS.values(), ids=TEXTS)
-def test_ranking_is_that_of_loops(vectors, texts):
+def test_ranking_equals_loops(vectors, texts):
     loss = MultipleNegativesRanking(TEMPERATURE, reduction="none")
-    found = keras.ops.convert_to_numpy(loss(texts.astype("int32"), vectors))
-    np.testing.assert_allclose(found, ranking(vectors, texts), rtol=1e-5, atol=1e-6)
-    assert found.shape == (2 * PAIRS,)
-
-
-def test_the_mean_is_that_of_both_directions_of_the_papers_formula(vectors):
-    firsts, seconds = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (vectors[::2], vectors[1::2]))
-    scores = np.exp(firsts @ seconds.T / TEMPERATURE)  # (B, B)
-    there = -np.log(np.diag(scores) / scores.sum(axis=1)).mean()
-    back = -np.log(np.diag(scores) / scores.sum(axis=0)).mean()
-    found = float(MultipleNegativesRanking(TEMPERATURE)(np.arange(2 * PAIRS), vectors))
-    assert found == pytest.approx((there + back) / 2, rel=1e-5)
+    losses = keras.ops.convert_to_numpy(loss(texts.astype("int32"), vectors))
+    np.testing.assert_allclose(losses, ranking(vectors, texts), rtol=1e-5, atol=1e-6)
+    assert losses.shape == (2 * PAIRS,)
 
 
 def test_weights_scale_the_pairs_own_terms(vectors):
@@ -74,47 +64,41 @@ def test_weights_scale_the_pairs_own_terms(vectors):
     assert float(MultipleNegativesRanking(TEMPERATURE)(texts, vectors, weights)) == pytest.approx(expected, rel=1e-5)
     labels = np.repeat([0.1, -0.7, 1.0, 0.3, 0.0], 2)
     errors = np.array([(cosine(vectors[r], vectors[r ^ 1]) - labels[r]) ** 2 for r in range(2 * PAIRS)])
-    found = float(PairCosineError()(labels, vectors, weights))
-    assert found == pytest.approx((weights * errors).sum() / (2 * PAIRS), rel=1e-5)
+    loss = float(PairCosineError()(labels, vectors, weights))
+    assert loss == pytest.approx((weights * errors).sum() / (2 * PAIRS), rel=1e-5)
 
 
-def test_found_partners_leave_a_small_loss_and_not_rounding_errors():
+def test_small_losses_have_no_rounding_errors():
     vectors = np.repeat(np.eye(3, 7), 2, axis=0).astype("float32")
-    found = keras.ops.convert_to_numpy(MultipleNegativesRanking(0.05, reduction="none")(np.arange(6), vectors))
-    np.testing.assert_allclose(found, np.log1p(2 * np.exp(-1 / 0.05)), rtol=1e-4)
+    losses = keras.ops.convert_to_numpy(MultipleNegativesRanking(0.05, reduction="none")(np.arange(6), vectors))
+    np.testing.assert_allclose(losses, np.log1p(2 * np.exp(-1 / 0.05)), rtol=1e-4)
 
 
-def test_one_pair_alone_has_nothing_to_learn(vectors):
+def test_a_single_pair_has_no_loss(vectors):
     assert float(MultipleNegativesRanking()(np.arange(2), vectors[:2])) == 0
     assert float(MultipleNegativesRanking()(np.arange(2), np.zeros((2, 7), "float32"))) == 0
 
 
-def test_cosines_do_not_see_lengths(vectors):
-    lengths = np.linspace(0.1, 40, 2 * PAIRS, dtype="float32")[:, None]
-    found = keras.ops.convert_to_numpy(candidate_cosines(vectors * lengths))
-    expected = [[cosine(a, b) for b in vectors[1::2]] for a in vectors[::2]]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
 @pytest.mark.parametrize("texts", TEXTS.values(), ids=TEXTS)
-def test_accuracy_is_that_of_loops(vectors, texts):
+def test_accuracy_equals_loops(vectors, texts):
     metric, weights = PairAccuracy(), np.repeat([2.0, 0.0, 1.0, 0.5, 4.0], 2).astype("float32")
-    vectors[1::2] += 0.8 * vectors[::2]  # some partners are found, and some are not
-    right = [found > max(wrong, default=-2) for found, wrong in (candidates(r, vectors, texts) for r in range(10))]
+    vectors[1::2] += 0.8 * vectors[::2]  # so that only some partners are nearest
+    cosines = [candidates(row, vectors, texts) for row in range(10)]
+    is_correct = [positive > max(negatives, default=-2) for positive, negatives in cosines]
     metric.update_state(texts, vectors, weights)
-    assert float(metric.result()) == pytest.approx((weights * right).sum() / weights.sum(), rel=1e-6)
+    assert float(metric.result()) == pytest.approx((weights * is_correct).sum() / weights.sum(), rel=1e-6)
     if texts is TEXTS["all different"]:
-        assert 0 < np.mean(right) < 1
+        assert 0 < np.mean(is_correct) < 1
 
 
 def test_accuracy_is_a_mean_over_batches(vectors):
     metric = PairAccuracy()
-    metric.update_state(np.arange(2), vectors[:2])  # one pair: found
-    metric.update_state(np.arange(4), np.eye(4, 7))  # nothing is near anything: the first is taken
+    metric.update_state(np.arange(2), vectors[:2])  # one pair: correct
+    metric.update_state(np.arange(4), np.eye(4, 7))  # all are equally near: the first is chosen
     assert float(metric.result()) == pytest.approx((2 + 2) / 6)
 
 
-def test_correlation_is_numpys_over_all_pairs(vectors):
+def test_correlation_equals_numpy_over_all_pairs(vectors):
     labels = np.array([0.1, -0.7, 1.0, 0.3, 0.0])
     cosines = [cosine(a, b) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
     metric = PairCorrelation()
@@ -138,29 +122,29 @@ def groups():
     return np.random.default_rng(5).normal(size=(GROUP * PAIRS, WIDTH)).astype("float32")
 
 
-def repeated(ids):
-    """The label of each text: the ids of its group."""
+def labels_of(ids):
+    """Return each text's label: the ids of its group."""
     return np.repeat(np.reshape(ids, (-1, GROUP)), GROUP, axis=0).astype("int32")
 
 
 def ranking_of_groups(vectors, ids):
-    """The loss of each group by loops: first texts among all others, second texts among first texts."""
+    """Return each group's loss by loops: first texts among all others, second texts among first texts."""
     table, texts = vectors.reshape(-1, GROUP, WIDTH), np.reshape(ids, (-1, GROUP))
 
-    def loss(own, right, wrong):
-        scores = np.exp(np.array([cosine(own, x) for x in (right, *wrong)]) / TEMPERATURE)
+    def loss(vector, positive, negatives_of):
+        scores = np.exp(np.array([cosine(vector, x) for x in (positive, *negatives_of)]) / TEMPERATURE)
         return -np.log(scores[0] / scores.sum())
 
     losses = []
     for i, (first, second) in enumerate(texts[:, :2]):
-        others = [j for j in range(len(texts)) if j != i and texts[j, 0] != first]
-        seconds = [table[j, 1] for j in others if texts[j, 1] not in (first, second)]
+        other_groups = [j for j in range(len(texts)) if j != i and texts[j, 0] != first]
+        seconds = [table[j, 1] for j in other_groups if texts[j, 1] not in (first, second)]
         negatives = [
             table[j, k] for j in range(len(texts)) for k in range(2, GROUP) if texts[j, k] not in (first, second)
         ]
-        firsts = [table[j, 0] for j in others if texts[j, 0] != second and texts[j, 1] != second]
-        there = loss(table[i, 0], table[i, 1], seconds + negatives)
-        losses.append((there + loss(table[i, 1], table[i, 0], firsts)) / 2)
+        firsts = [table[j, 0] for j in other_groups if texts[j, 0] != second and texts[j, 1] != second]
+        forward = loss(table[i, 0], table[i, 1], seconds + negatives)
+        losses.append((forward + loss(table[i, 1], table[i, 0], firsts)) / 2)
     return np.array(losses)
 
 
@@ -174,26 +158,26 @@ GROUPS = {
 def test_hard_negatives_are_candidates_for_all_first_texts(groups, ids):
     expected = ranking_of_groups(groups, ids)
     loss = MultipleNegativesRanking(TEMPERATURE, reduction="none")
-    found = keras.ops.convert_to_numpy(loss(repeated(ids), groups))
-    np.testing.assert_allclose(found, np.repeat(expected, GROUP), rtol=1e-5, atol=1e-6)
+    losses = keras.ops.convert_to_numpy(loss(labels_of(ids), groups))
+    np.testing.assert_allclose(losses, np.repeat(expected, GROUP), rtol=1e-5, atol=1e-6)
     weights = np.array([0.0, 1.0, 0.5, 3.0, 2.0], "float32")
-    weighted = float(MultipleNegativesRanking(TEMPERATURE)(repeated(ids), groups, np.repeat(weights, GROUP)))
+    weighted = float(MultipleNegativesRanking(TEMPERATURE)(labels_of(ids), groups, np.repeat(weights, GROUP)))
     assert weighted == pytest.approx((weights * expected).mean(), rel=1e-5)
 
 
 def test_accuracy_counts_hard_negatives(groups):
     table = groups.reshape(-1, GROUP, WIDTH)
-    table[:, 1] += 3 * table[:, 0]  # partners are found,
-    table[2, 3] = 2 * table[2, 0]  # but not by this first text
+    table[:, 1] += 3 * table[:, 0]  # partners are nearest,
+    table[2, 3] = 2 * table[2, 0]  # except to this first text
     table[2, 0] += 0.1 * table[2, 1]
     metric = PairAccuracy()
-    metric.update_state(repeated(np.arange(20)), groups, np.repeat([1.0, 1.0, 3.0, 0.0, 0.0], GROUP))
+    metric.update_state(labels_of(np.arange(20)), groups, np.repeat([1.0, 1.0, 3.0, 0.0, 0.0], GROUP))
     assert float(metric.result()) == pytest.approx((2 + 3 * 0.5) / 5)
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("size", [2, GROUP])
-def test_ranking_is_that_of_sentence_transformers(groups, size, symmetric):
+def test_ranking_equals_sentence_transformers(groups, size, symmetric):
     losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses")
     torch = pytest.importorskip("torch")
     directions = ("query_to_doc", "doc_to_query")[: 1 + symmetric]
@@ -203,16 +187,6 @@ def test_ranking_is_that_of_sentence_transformers(groups, size, symmetric):
     vectors = np.ascontiguousarray(groups.reshape(-1, GROUP, WIDTH)[:, :size])
     columns = [torch.tensor(vectors[:, k]) for k in range(size)]
     expected = float(peer.compute_loss_from_embeddings(columns, None))
-    ids = np.arange(2 * PAIRS) if size == 2 else repeated(np.arange(GROUP * PAIRS))
+    ids = np.arange(2 * PAIRS) if size == 2 else labels_of(np.arange(GROUP * PAIRS))
     loss = MultipleNegativesRanking(TEMPERATURE, symmetric=symmetric)
     assert float(loss(ids, vectors.reshape(-1, WIDTH))) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    "kind", [MultipleNegativesRanking(0.3, name="a", symmetric=False), PairCosineError(reduction="sum")]
-)
-def test_losses_survive_serialization(kind, vectors):
-    clone = keras.losses.deserialize(keras.losses.serialize(kind))
-    assert clone.get_config() == kind.get_config()
-    labels = np.repeat([0.1, -0.7, 1.0, 0.3, 0.0], 2).astype("float32")
-    assert float(clone(labels, vectors)) == float(kind(labels, vectors))

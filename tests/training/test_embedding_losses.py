@@ -1,4 +1,4 @@
-"""Losses of graded pairs, triplets and truncated vectors, against numpy and sentence-transformers."""
+"""Losses of graded pairs, triplets and truncated vectors, against sentence-transformers and numpy."""
 
 from __future__ import annotations
 
@@ -45,45 +45,22 @@ def peers():
 
 @pytest.mark.parametrize("width", [WIDTH, 6])
 @pytest.mark.parametrize("name", ["CoSENTLoss", "AnglELoss"])
-def test_graded_pairs_as_in_sentence_transformers(torch, peers, name, width):
+def test_graded_pairs_equal_sentence_transformers(torch, peers, name, width):
     loss = {"CoSENTLoss": CosentLoss, "AnglELoss": AngleLoss}[name]
     vectors = vectors_of(2, width)
-    peer = getattr(peers, name)(None, scale=1 / TEMPERATURE)
-    expected = float(peer.compute_loss_from_embeddings(columns_of(vectors, 2, torch), torch.tensor(LABELS)))
-    assert float(loss(TEMPERATURE)(PAIRED, vectors)) == pytest.approx(expected, rel=1e-6, abs=1e-6)
-    expected = float(
-        getattr(peers, name)(None).compute_loss_from_embeddings(columns_of(vectors, 2, torch), torch.tensor(LABELS))
-    )
-    assert float(loss()(PAIRED, vectors)) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    for scale, temperature in (({"scale": 1 / TEMPERATURE}, [TEMPERATURE]), ({}, [])):
+        peer = getattr(peers, name)(None, **scale)
+        expected = float(peer.compute_loss_from_embeddings(columns_of(vectors, 2, torch), torch.tensor(LABELS)))
+        assert float(loss(*temperature)(PAIRED, vectors)) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-def test_graded_pairs_by_loops():
-    vectors = vectors_of(2).astype("float64")
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    first, second = unit[::2], unit[1::2]
-    cosines = (first * second).sum(axis=1)
-    z, w = (x[:, :4] + 1j * np.pad(x[:, 4:], [(0, 0), (0, 1)]) for x in (first, second))
-    product = (z * w.conj()).sum(axis=1)  # the real part is the cosine
-    angles = np.abs(product.real + product.imag)
-    np.testing.assert_allclose(product.real, cosines)
-    for loss, scores in ((CosentLoss, cosines), (AngleLoss, angles)):
-        total = sum(
-            np.exp((scores[i] - scores[j]) / TEMPERATURE)
-            for i in range(COUNT)
-            for j in range(COUNT)
-            if LABELS[i] < LABELS[j]
-        )
-        found = float(loss(TEMPERATURE)(PAIRED, vectors.astype("float32")))
-        assert found == pytest.approx(np.log(1 + total), rel=1e-5)
-
-
-def test_equal_labels_have_nothing_to_learn():
+def test_equal_labels_have_no_loss():
     for loss in (CosentLoss(), AngleLoss()):
         assert float(loss(np.ones(2 * COUNT), vectors_of(2))) == 0
         assert float(loss(np.ones(2), vectors_of(2)[:2])) == 0
 
 
-def test_cosine_errors_are_those_of_sentence_transformers(torch, peers):
+def test_cosine_errors_equal_sentence_transformers(torch, peers):
     vectors, labels = vectors_of(2), LABELS / 4
     peer = peers.CosineSimilarityLoss(None)
     if not hasattr(peer, "compute_loss_from_embeddings"):
@@ -97,26 +74,26 @@ def test_cosine_errors_are_those_of_sentence_transformers(torch, peers):
 
 @pytest.mark.parametrize("margin", [0.3, 5.0])
 @pytest.mark.parametrize("distance", ["euclidean", "cosine"])
-def test_triplets_as_in_sentence_transformers(torch, peers, distance, margin):
+def test_triplets_equal_sentence_transformers(torch, peers, distance, margin):
     from sentence_transformers.sentence_transformer.losses import TripletDistanceMetric
 
     vectors = vectors_of(3)
     peer = peers.TripletLoss(None, getattr(TripletDistanceMetric, distance.upper()), margin)
     expected = float(peer.compute_loss_from_embeddings(columns_of(vectors, 3, torch), None))
     assert expected > 0
-    found = float(TripletLoss(margin, distance)(np.zeros(3 * COUNT), vectors))
-    assert found == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    loss = float(TripletLoss(margin, distance)(np.zeros(3 * COUNT), vectors))
+    assert loss == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-def test_triplets_by_loops():
+def test_triplets_equal_numpy():
     vectors, weights = vectors_of(3), np.array([2.0, 0.0, 1.0, 0.5, 4.0], "float32")
     anchors, positives, negatives = vectors[::3], vectors[1::3], vectors[2::3]
     gaps = np.linalg.norm(anchors - positives, axis=1) - np.linalg.norm(anchors - negatives, axis=1)
     expected = np.maximum(gaps + 1, 0)
     assert (expected == 0).any()
     assert (expected > 0).any()
-    found = keras.ops.convert_to_numpy(TripletLoss(reduction="none")(np.zeros(15), vectors))
-    np.testing.assert_allclose(found, np.repeat(expected, 3), rtol=1e-5, atol=1e-6)
+    losses = keras.ops.convert_to_numpy(TripletLoss(reduction="none")(np.zeros(15), vectors))
+    np.testing.assert_allclose(losses, np.repeat(expected, 3), rtol=1e-5, atol=1e-6)
     weighted = float(TripletLoss()(np.zeros(15), vectors, np.repeat(weights, 3)))
     assert weighted == pytest.approx((weights * expected).mean(), rel=1e-5)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -135,7 +112,7 @@ def test_gradients_are_finite_where_texts_are_equal(gradients):
 
 @pytest.fixture
 def gradients():
-    """The gradient of a loss with respect to the vectors."""
+    """Return a function that computes the gradient of a loss with respect to the vectors."""
 
     def gradient(loss, labels, vectors):
         if keras.backend.backend() == "jax":
@@ -155,8 +132,8 @@ def gradients():
 # === Truncated vectors ===
 
 
-def test_widths_as_in_sentence_transformers(torch, peers):
-    class Given(torch.nn.Module):
+def test_truncated_vectors_equal_sentence_transformers(torch, peers):
+    class Identity(torch.nn.Module):
         """A model whose inputs are its outputs."""
 
         def forward(self, features):
@@ -165,15 +142,15 @@ def test_widths_as_in_sentence_transformers(torch, peers):
         def get_embedding_dimension(self):
             return WIDTH
 
-    vectors, model = vectors_of(2), Given()
+    vectors, model = vectors_of(2), Identity()
     peer = peers.MatryoshkaLoss(model, peers.CoSENTLoss(model), [WIDTH, 5, 2], [1, 0.5, 2])
     features = [{"vectors": column} for column in columns_of(vectors, 2, torch)]
     expected = float(peer(features, torch.tensor(LABELS)))
-    found = float(MatryoshkaLoss(CosentLoss(), [WIDTH, 5, 2], [1, 0.5, 2])(PAIRED, vectors))
-    assert found == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    loss = float(MatryoshkaLoss(CosentLoss(), [WIDTH, 5, 2], [1, 0.5, 2])(PAIRED, vectors))
+    assert loss == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-def test_widths_are_losses_of_truncated_vectors():
+def test_losses_of_truncated_vectors_are_added():
     vectors, weights = vectors_of(2), np.repeat([0.0, 1.0, 0.5, 3.0, 2.0], 2).astype("float32")
     inner = MultipleNegativesRanking(TEMPERATURE)
     expected = sum(float(inner(np.arange(10), vectors[:, :width], weights)) for width in (3, 7))
@@ -198,7 +175,7 @@ def test_widths_are_losses_of_truncated_vectors():
         (lambda: MultipleNegativesRanking(symmetric=1), "`symmetric` must be a bool"),
     ],
 )
-def test_invalid_arguments(make, message):
+def test_wrong_arguments_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -210,6 +187,8 @@ def test_invalid_arguments(make, message):
         AngleLoss(0.3),
         TripletLoss(0.3, "cosine", reduction="sum"),
         MatryoshkaLoss(TripletLoss(0.3), [5, 3], [1.0, 2.0]),
+        MultipleNegativesRanking(0.3, name="a", symmetric=False),
+        PairCosineError(reduction="sum"),
     ],
 )
 def test_losses_survive_serialization(loss):

@@ -1,4 +1,4 @@
-"""Gradient caching: the gradients of one large batch, from mini-batches with the same dropout in both computations."""
+"""Gradient caching: the gradients of a large batch from mini-batches, with the same dropout in both computations."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Encoder(keras.layers.Layer):
 
 
 def loss_of(vectors):
-    """A loss in which all rows meet."""
+    """Return a loss that depends on all pairs of rows."""
     return keras.ops.sum(keras.ops.square(keras.ops.matmul(vectors, keras.ops.transpose(vectors)) - 0.3))
 
 
 def gradients(layer, x=X):
-    """The outputs, the gradients of the weights, and the seeds after one step."""
+    """Return the outputs, the gradients of the weights, and the seeds after one step."""
     layer.build(x.shape)
     seeds = get_seeds(layer)  # none without dropout
     for seed in seeds:
@@ -51,15 +51,15 @@ def gradients(layer, x=X):
     if keras.backend.backend() == "jax":
         import jax
 
-        def loss(weights, others):
-            vectors, others = layer.stateless_call(weights, others, x)
-            return loss_of(vectors), (vectors, others)
+        def loss(weights, state):
+            vectors, state = layer.stateless_call(weights, state, x)
+            return loss_of(vectors), (vectors, state)
 
-        weights, others = (
+        weights, state = (
             [v.value for v in part] for part in (layer.trainable_variables, layer.non_trainable_variables)
         )
-        found, (vectors, others) = jax.jit(jax.grad(loss, has_aux=True))(weights, others)
-        return to_numpy(vectors), [to_numpy(g) for g in found], [to_numpy(v).tolist() for v in others]
+        weight_gradients, (vectors, state) = jax.jit(jax.grad(loss, has_aux=True))(weights, state)
+        return to_numpy(vectors), to_numpy(weight_gradients), [to_numpy(v).tolist() for v in state]
     tf = pytest.importorskip("tensorflow")
 
     @tf.function(input_signature=[tf.TensorSpec([None, None])])
@@ -69,35 +69,35 @@ def gradients(layer, x=X):
             value = loss_of(vectors)
         return vectors, tape.gradient(value, layer.trainable_variables)
 
-    vectors, found = step(tf.constant(x))
-    return vectors.numpy(), [g.numpy() for g in found], [to_numpy(v.value).tolist() for v in seeds]
+    vectors, weight_gradients = step(tf.constant(x))
+    return vectors.numpy(), to_numpy(weight_gradients), [to_numpy(v.value).tolist() for v in seeds]
 
 
 @pytest.mark.parametrize("size", [3, 5])
-def test_gradients_are_those_of_the_whole_batch(size):
-    vectors, found, _ = gradients(Encoder(size, rate=0.0))
+def test_gradients_equal_those_of_the_whole_batch(size):
+    vectors, actual, _ = gradients(Encoder(size, rate=0.0))
     expected_vectors, expected, _ = gradients(Encoder(COUNT, rate=0.0))
     np.testing.assert_allclose(vectors, expected_vectors, atol=1e-6)
-    for gradient, whole in zip(found, expected, strict=True):
-        assert np.abs(whole).max() > 0.1
-        np.testing.assert_allclose(gradient, whole, rtol=1e-5, atol=1e-5)
+    for value, desired in zip(actual, expected, strict=True):
+        assert np.abs(desired).max() > 0.1
+        np.testing.assert_allclose(value, desired, rtol=1e-5, atol=1e-5)
 
 
 def test_both_computations_have_the_same_dropout(monkeypatch):
-    vectors, found, seed = gradients(Encoder(3))
+    vectors, recomputed, seed = gradients(Encoder(3))
     assert seed == [[17, 4]]  # four mini-batches of three rows
     monkeypatch.setattr(gradient_cache, "recompute_in_backward", lambda layer, function: function())
-    stored_vectors, expected, stored_seed = gradients(Encoder(3))  # activations are stored
+    stored_vectors, stored, stored_seed = gradients(Encoder(3))  # activations are stored
     np.testing.assert_array_equal(vectors, stored_vectors)
     assert seed == stored_seed
-    for gradient, stored in zip(found, expected, strict=True):
-        np.testing.assert_allclose(gradient, stored, rtol=1e-5, atol=1e-5)
+    for value, desired in zip(recomputed, stored, strict=True):
+        np.testing.assert_allclose(value, desired, rtol=1e-5, atol=1e-5)
     assert 0 < np.mean(vectors == 0) < 1
-    kept = [vectors[start : start + 3] != 0 for start in (0, 3, 6)]
-    assert not (kept[0] == kept[1]).all(), "all mini-batches have the same mask"
+    is_kept = [vectors[start : start + 3] != 0 for start in (0, 3, 6)]
+    assert not (is_kept[0] == is_kept[1]).all(), "all mini-batches have the same mask"
 
 
-def test_a_batch_that_fits_is_one_mini_batch():
+def test_a_small_batch_is_one_mini_batch():
     layer = Encoder(COUNT)
     _, _, seed = gradients(layer)
     assert seed == [[17, 1]]

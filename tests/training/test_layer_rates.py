@@ -1,4 +1,4 @@
-"""Learning rates that depend on the layer, gradual unfreezing, and slanted triangles (Howard & Ruder, 2018)."""
+"""Learning rates per layer, gradual unfreezing, slanted triangles (Howard & Ruder, 2018) and concatenated pooling."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fit(task, *callbacks, epochs=1):
     ("family", "counts"),
     [(LSTM_LM, [1, 3, 3, 3]), (BERT, [5, 16, 16, 2]), (ALBERT, [7, 64, 2]), (MARIAN, [1, 16, 16, 16, 26, 26])],
 )
-def test_layers_from_the_embeddings_to_the_head(family, counts):
+def test_layers_are_listed_from_the_embeddings_up(family, counts):
     class Model:
         backbone = tiny_backbone(family)
         trainable_variables = backbone.trainable_variables
@@ -75,7 +75,7 @@ def test_updates_are_scaled_by_the_decay_of_each_layer(kind):
     np.testing.assert_allclose(updates(0.4), updates(1) * np.array([[0.16], [0.4], [1.0]]), rtol=0, atol=1e-6)
 
 
-def test_slanted_triangles_against_the_formula():
+def test_slanted_triangles_follow_the_formula():
     total, cut, ratio, peak = 40, 4, 32, 0.01  # cut_frac = 0.1
     optimizer = AdamW(peak, schedule="slanted_triangular")
     variable = keras.Variable(np.zeros(3, "float32"))
@@ -87,8 +87,8 @@ def test_slanted_triangles_against_the_formula():
         optimizer.iterations.assign_add(1)
 
 
-class Changes(keras.callbacks.Callback):
-    """Which layers have changed after each epoch."""
+class ChangedLayers(keras.callbacks.Callback):
+    """Records which layers have changed after each epoch."""
 
     def __init__(self, task):
         super().__init__()
@@ -99,16 +99,18 @@ class Changes(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         _ = self.model  # on JAX, this updates the variables
         pairs = zip(self.layers, self.initial, strict=True)
-        self.epochs.append([any((to_numpy(v) != x).any() for v, x in zip(*pair, strict=True)) for pair in pairs])
+        self.epochs.append(
+            [any((to_numpy(v) != value).any() for v, value in zip(*pair, strict=True)) for pair in pairs]
+        )
 
 
 def test_layers_are_unfrozen_from_the_top(task):
     task.compile(AdamW(1e-2))
-    changes = Changes(task)
+    changes = ChangedLayers(task)
     fit(task, GradualUnfreezing(), changes, epochs=6)
     assert [sum(epoch) for epoch in changes.epochs] == [1, 2, 3, 4, 5, 5]
     assert changes.epochs[0] == [False] * 4 + [True]
-    changes = Changes(task)
+    changes = ChangedLayers(task)
     fit(task, changes)  # the next `fit` trains everything
     assert changes.epochs == [[True] * 5]
 
@@ -128,7 +130,7 @@ def test_a_resumed_run_is_exact(task, tmp_path):
     assert_same({9: state_of(task)}, spy.states)
 
 
-def test_rates_are_stored_with_the_model(task, tmp_path):
+def test_layer_rates_are_stored_with_the_model(task, tmp_path):
     task.compile(AdamW(1e-2, layer_decay=0.5))
     fit(task)
     task.save(tmp_path / "task.keras")
@@ -140,7 +142,7 @@ def test_rates_are_stored_with_the_model(task, tmp_path):
     np.testing.assert_array_equal(loaded.head.logits.kernel, task.head.logits.kernel)
 
 
-def test_concatenated_pooling_against_numpy(task):
+def test_concatenated_pooling_equals_numpy(task):
     inputs = {name: values.copy() for name, values in DATA[0].items()}
     inputs["padding_mask"][:5, 3:] = 0
     states = to_numpy(task.backbone(inputs)["sequence_output"])
@@ -152,7 +154,7 @@ def test_concatenated_pooling_against_numpy(task):
     np.testing.assert_allclose(task.predict(inputs, verbose=0), np.stack(pooled) @ kernel + bias, atol=1e-5)
 
 
-def test_invalid_settings(task):
+def test_wrong_settings_are_refused(task):
     with pytest.raises(ValueError, match=r"`layer_decay` must be a number in \(0, 1\], got 0"):
         AdamW(layer_decay=0)
     with pytest.raises(ValueError, match="`epochs_per_layer` must be an integer of at least 1, got 0"):

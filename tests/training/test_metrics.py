@@ -1,4 +1,4 @@
-"""Correlation and perplexity: over all examples, however they are batched."""
+"""Correlation and perplexity over all examples, whatever the batches."""
 
 from __future__ import annotations
 
@@ -21,24 +21,15 @@ def pearson_of(*batches, metric=None):
 
 
 def weighted(x, y, w):
-    """Pearson's correlation from its definition."""
+    """Return Pearson's correlation by its definition."""
     x, y = x - np.average(x, weights=w), y - np.average(y, weights=w)
     return np.sum(w * x * y) / np.sqrt(np.sum(w * x * x) * np.sum(w * y * y))
 
 
 @pytest.mark.parametrize("size", [1, 7, 32, 61])
 def test_pearson_does_not_depend_on_the_batches(size):
-    found = pearson_of(*((X[i : i + size], Y[i : i + size]) for i in range(0, 61, size)))
-    assert found == pytest.approx(np.corrcoef(X, Y)[0, 1], abs=1e-6)
-
-
-def test_keras_own_metric_does():
-    """Why there is another: a mean of correlations is none."""
-    metric, order = keras.metrics.PearsonCorrelation(axis=0), np.argsort(X)  # examples of a batch are alike
-    parts = [order[i : i + 7] for i in range(0, 56, 7)]
-    found = pearson_of(*((X[part], Y[part]) for part in parts), metric=metric)
-    assert abs(found - np.corrcoef(X[order[:56]], Y[order[:56]])[0, 1]) > 0.1
-    assert pearson_of(*((X[part], Y[part]) for part in [*parts, order[56:]])) == pytest.approx(np.corrcoef(X, Y)[0, 1])
+    correlation = pearson_of(*((X[i : i + size], Y[i : i + size]) for i in range(0, 61, size)))
+    assert correlation == pytest.approx(np.corrcoef(X, Y)[0, 1], abs=1e-6)
 
 
 def test_pearson_takes_weights_and_columns():
@@ -51,20 +42,20 @@ def test_pearson_takes_weights_and_columns():
 
 
 def test_pearson_keeps_its_precision_far_from_zero():
-    """Sums of squares in float32 would lose all digits here."""
+    """Sums of squares in float32 would lose all digits."""
     x, y = X.astype("float32") + 4096, Y.astype("float32") + 4096
-    found = pearson_of(*((x[i : i + 8], y[i : i + 8]) for i in range(0, 61, 8)))
-    assert found == pytest.approx(np.corrcoef(x.astype("float64"), y.astype("float64"))[0, 1], abs=1e-4)
+    correlation = pearson_of(*((x[i : i + 8], y[i : i + 8]) for i in range(0, 61, 8)))
+    assert correlation == pytest.approx(np.corrcoef(x.astype("float64"), y.astype("float64"))[0, 1], abs=1e-4)
 
 
-def test_pearson_of_nothing_that_varies():
+def test_pearson_of_constants_is_nan():
     assert np.isnan(pearson_of((X[:4], np.zeros(4))))
     assert np.isnan(pearson_of((X[:1], Y[:1])))
     assert pearson_of((X[:9], 2 * X[:9])) == pytest.approx(1)
     assert pearson_of((X[:9], -X[:9])) == pytest.approx(-1)
 
 
-def test_pearson_starts_again_and_is_saved():
+def test_pearson_is_reset_and_survives_serialization():
     metric = keras.metrics.deserialize(keras.metrics.serialize(PearsonCorrelation(name="r")))
     assert isinstance(metric, PearsonCorrelation)
     assert metric.name == "r"
@@ -73,21 +64,22 @@ def test_pearson_starts_again_and_is_saved():
     assert pearson_of((X, Y), metric=metric) == pytest.approx(np.corrcoef(X, Y)[0, 1], abs=1e-6)
 
 
-def test_perplexity():
+def test_perplexity_equals_numpy():
     targets = np.array([[[3, 0], [7, 2]], [[1, 9], [-1, -1]]])
-    logs = np.log(np.linspace(0.1, 0.9, 8)).reshape(2, 2, 2)
-    of_words = np.exp(-logs[targets >= 0].mean())
+    log_probabilities = np.log(np.linspace(0.1, 0.9, 8)).reshape(2, 2, 2)
+    both_directions = np.exp(-log_probabilities[targets >= 0].mean())
     metrics = [Perplexity(), Perplexity(0), Perplexity.from_config(Perplexity(1, name="backward").get_config())]
     for metric in metrics:
         for row in (0, 1):
-            metric.update_state(targets[row : row + 1], logs[row : row + 1])
-    found = [float(metric.result()) for metric in metrics]
-    sides = [np.exp(-np.mean([logs[0, 0, k], logs[0, 1, k], logs[1, 0, k]])) for k in (0, 1)]
-    assert found == pytest.approx([of_words, *sides], rel=1e-5)
+            metric.update_state(targets[row : row + 1], log_probabilities[row : row + 1])
+    results = [float(metric.result()) for metric in metrics]
+    words = log_probabilities[[0, 0, 1], [0, 1, 0]]  # (3, 2): all but the padding
+    one_direction = np.exp(-words.mean(axis=0))
+    assert results == pytest.approx([both_directions, *one_direction], rel=1e-5)
     assert metrics[2].name == "backward"
 
 
-def test_unrolled_loss():
+def test_the_unrolled_loss_is_a_sum_over_steps():
     logs = -np.arange(12.0).reshape(2, 3, 2)
     loss = UnrolledLoss.from_config(UnrolledLoss().get_config())
     assert float(loss(np.zeros((2, 3, 2)), logs)) == pytest.approx(66 / 2 / 2)

@@ -1,6 +1,8 @@
-"""AdamW against numpy, against Keras, and step by step along its schedule."""
+"""AdamW against numpy, against Keras, and step by step along its schedule; Adagrad on tables; wrong settings."""
 
 from __future__ import annotations
+
+import functools
 
 import keras
 import numpy as np
@@ -15,6 +17,7 @@ from tests.training.updating import (
     STEPS,
     apply_slices,
     assert_equal,
+    compiled,
     gradient,
     start,
     train,
@@ -42,7 +45,7 @@ def test_equals_numpy_without_bias_correction():
 
 @pytest.mark.parametrize("bias_correction", [False, True])
 def test_updates_have_the_digits_of_float32(bias_correction):
-    # From zeros, so that the weight does not hide the digits of its update; 1 - 0.999 in float32 lacks 1.3e-5 of it.
+    # The weight starts at 0, so as not to hide digits of its updates; 1 - 0.999 in float32 is wrong by 1.3e-5 of it.
     variable = keras.Variable(np.zeros(11, "float32"), name="kernel")
     optimizer = AdamW(0.03, weight_decay=0.0, bias_correction=bias_correction)
     optimizer.build([variable])
@@ -53,8 +56,8 @@ def test_updates_have_the_digits_of_float32(bias_correction):
         optimizer.apply([keras.ops.convert_to_tensor(grads)], [variable])
         first = 0.9 * first + 0.1 * grads.astype("float64")
         second = 0.999 * second + 0.001 * grads.astype("float64") ** 2
-        shares = (1 - 0.9**step, 1 - 0.999**step) if bias_correction else (1, 1)
-        weight = weight - 0.03 * np.sqrt(shares[1]) / shares[0] * first / (np.sqrt(second) + 1e-6)
+        corrections = (1 - 0.9**step, 1 - 0.999**step) if bias_correction else (1, 1)
+        weight = weight - 0.03 * np.sqrt(corrections[1]) / corrections[0] * first / (np.sqrt(second) + 1e-6)
         np.testing.assert_allclose(to_numpy(variable.value), weight, rtol=0, atol=1e-6 * np.abs(weight).max())
 
 
@@ -65,32 +68,32 @@ def test_equals_keras_with_bias_correction():
 
 
 def test_equals_keras_when_gradients_are_accumulated():
-    # Keras gives the excluded names up with accumulation, so nothing is left out here.
+    # With accumulation Keras ignores excluded names, so here all weights decay.
     arguments = {**ARGUMENTS, "gradient_accumulation_steps": 2}
-    ours = train(AdamW(**arguments, exclude_from_decay=()), steps=4)
-    assert_equal(ours, train(keras.optimizers.AdamW(**arguments), steps=4))
+    weights = train(AdamW(**arguments, exclude_from_decay=()), steps=4)
+    assert_equal(weights, train(keras.optimizers.AdamW(**arguments), steps=4))
 
 
-def test_everything_but_biases_and_normalisations_decays():
+def test_all_but_biases_and_norms_decay():
     model = tiny_masked_lm(num_layers=1)
     before = {w.path: to_numpy(w.value) for w in model.trainable_weights}
     optimizer = AdamW(0.5, weight_decay=0.1)
     optimizer.build(model.trainable_weights)
     optimizer.apply([keras.ops.zeros(w.shape) for w in model.trainable_weights])
     for weight in model.trainable_weights:
-        kept = weight.path.endswith(("bias", "gamma", "beta"))
-        expected = before[weight.path] * (1.0 if kept else 0.95)
+        is_excluded = weight.path.endswith(("bias", "gamma", "beta"))
+        expected = before[weight.path] * (1.0 if is_excluded else 0.95)
         np.testing.assert_allclose(to_numpy(weight.value), expected, rtol=1e-6, err_msg=weight.path)
 
 
 def rates(optimizer, variable, steps):
-    """Learning rate of each step, read off how far a weight without gradient decays."""
-    found = []
+    """Return each step's learning rate, computed from the decay of a weight without a gradient."""
+    results = []
     for _ in range(steps):
         before = to_numpy(variable.value)
         optimizer.apply([keras.ops.zeros((1,))], [variable])
-        found.append(float((1 - to_numpy(variable.value) / before)[0]))
-    return found
+        results.append(float((1 - to_numpy(variable.value) / before)[0]))
+    return results
 
 
 def scheduled(**kwargs):
@@ -114,7 +117,7 @@ FULL_RAMP = [0.025, 0.05, 0.075, 0.1] + [0.1 * n / 9 for n in range(9, 0, -1)] +
         ({"warmup_steps": 4, "total_steps": 13, "elapsed": 3}, FULL_RAMP[3:]),
     ],
 )
-def test_schedule(arguments, expected):
+def test_the_rate_rises_and_decays(arguments, expected):
     np.testing.assert_allclose(rates(*scheduled(**arguments), len(expected)), expected, atol=2e-6)
 
 
@@ -126,13 +129,12 @@ def test_schedule(arguments, expected):
         ("inverse_square_root", [np.sqrt(4 / (5 + k)) for k in range(10)]),
     ],
 )
-def test_schedules_of_other_shapes(schedule, decay):
+def test_schedules_follow_their_formulas(schedule, decay):
     optimizer, variable = scheduled(warmup_steps=4, total_steps=13)
     optimizer.schedule = schedule
     peak = max(FULL_RAMP)
     np.testing.assert_allclose(rates(optimizer, variable, 14), [*FULL_RAMP[:4], *(peak * d for d in decay)], atol=2e-6)
-    again = AdamW.from_config(optimizer.get_config())
-    assert again.schedule == schedule
+    assert AdamW.from_config(optimizer.get_config()).schedule == schedule
     with pytest.raises(ValueError, match=r"`schedule` must be one of linear, .*, slanted_triangular, got 'step'"):
         AdamW(schedule="step")
 
@@ -144,61 +146,41 @@ def test_a_second_schedule_starts_at_the_current_step():
     np.testing.assert_allclose(rates(optimizer, variable, len(FULL_RAMP)), FULL_RAMP, atol=2e-6)
 
 
-def test_learning_rate_stays_a_variable_that_the_schedule_multiplies():
+def test_the_schedule_multiplies_a_changed_learning_rate():
     optimizer, variable = scheduled(warmup_steps=4, total_steps=13)
     optimizer.learning_rate = 0.02
     np.testing.assert_allclose(rates(optimizer, variable, 6), [0.2 * r for r in FULL_RAMP[:6]], atol=2e-6)
 
 
-def test_schedule_needs_a_built_optimizer():
+def test_a_schedule_needs_a_built_optimizer():
     with pytest.raises(ValueError, match="Build the optimizer"):
         AdamW().start_schedule(1, 2)
 
 
 @pytest.mark.tf_only
-def test_slices_with_repeated_rows_count_as_their_sum():
+def test_slices_of_one_row_are_added():
     arguments = {"weight_decay": 0.0, "beta_1": 0.0, "beta_2": 0.5, "epsilon": 1.0, "global_clipnorm": 1.0}
     results = apply_slices(lambda: AdamW(0.1, **arguments))
     np.testing.assert_allclose(results[0][0], results[1][0], atol=1e-7)
-    np.testing.assert_allclose(results[0][1], results[1][1], atol=1e-7)  # clipped by the same norm
+    np.testing.assert_allclose(results[0][1], results[1][1], atol=1e-7)  # so clipped by the same norm
 
 
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_compiled_steps_equal_eager_ones(jit_compile, large, monkeypatch):
+def test_compiled_steps_equal_eager_steps(jit_compile, large, monkeypatch):
     if large:
         monkeypatch.setattr("lmzoo.training.optimizers._MIN_WEIGHTS_TO_COMPILE", 0)
-
-    def on_tensorflow(optimizer, variables):
-        import tensorflow as tf
-
-        return tf.function(lambda grads: optimizer.apply(grads, variables), jit_compile=jit_compile)
-
-    def on_jax(optimizer, variables):
-        import jax
-
-        step = jax.jit(optimizer.stateless_apply) if jit_compile else optimizer.stateless_apply
-
-        def apply(grads):
-            values, state = step([v.value for v in optimizer.variables], grads, [v.value for v in variables])
-            for variable, value in zip([*variables, *optimizer.variables], [*values, *state], strict=True):
-                variable.assign(value)
-
-        return apply
-
-    wrap = {"tensorflow": on_tensorflow, "jax": on_jax}.get(keras.backend.backend())
-    if wrap is None:
-        pytest.skip("nothing to compile with")
     optimizer = AdamW(**ARGUMENTS)
-    assert_equal(train(optimizer, wrap=wrap), train(AdamW(**ARGUMENTS)), tolerance=1e-6)
+    weights = train(optimizer, wrap=functools.partial(compiled, jit_compile=jit_compile))
+    assert_equal(weights, train(AdamW(**ARGUMENTS)), tolerance=1e-6)
     assert (optimizer._compiled is not None) == (large and keras.backend.backend() == "tensorflow")
 
 
 @pytest.mark.tf_only
 @pytest.mark.parametrize(
-    ("optimizer", "dtype", "used"), [(AdamW, "float32", 1), (AdamW, "bfloat16", 0), (LAMB, "float32", 0)]
+    ("optimizer", "dtype", "is_used"), [(AdamW, "float32", 1), (AdamW, "bfloat16", 0), (LAMB, "float32", 0)]
 )
-def test_tensorflow_updates_a_weight_in_one_operation(optimizer, dtype, used):
+def test_tensorflow_updates_a_weight_in_one_operation(optimizer, dtype, is_used):
     import tensorflow as tf
 
     weights = [*start(dtype).values()]
@@ -207,7 +189,7 @@ def test_tensorflow_updates_a_weight_in_one_operation(optimizer, dtype, used):
     step = tf.function(lambda grads: optimizer.apply(grads, weights))
     graph = step.get_concrete_function([tf.cast(g, dtype) for g in gradient(0)]).graph
     kinds = [operation.type for operation in graph.get_operations()]
-    assert kinds.count("ResourceApplyAdam") == used * len(weights)
+    assert kinds.count("ResourceApplyAdam") == is_used * len(weights)
 
 
 def test_bfloat16_weights_are_trained():
@@ -221,7 +203,7 @@ def test_bfloat16_weights_are_trained():
 
 @pytest.mark.parametrize("optimizer", [AdamW, Adagrad])
 def test_weights_of_two_dtypes_are_clipped_together(optimizer):
-    """Such as those of a model in bfloat16 whose logits have a bias in float32."""
+    """A model in bfloat16 may have logits with a bias in float32."""
     weights = [keras.Variable(np.ones(3), dtype=dtype) for dtype in ("bfloat16", "float32")]
     optimizer(0.5, global_clipnorm=1.0).apply(
         [keras.ops.cast([3, 0, 0], "bfloat16"), keras.ops.cast([0, 0, 4], "float32")], weights
@@ -229,23 +211,27 @@ def test_weights_of_two_dtypes_are_clipped_together(optimizer):
     assert [to_numpy(weight.value).argmin() for weight in weights] == [0, 2]
 
 
-def test_config_round_trip():
-    arguments = {**ARGUMENTS, "beta_1": 0.8, "beta_2": 0.95, "bias_correction": False, "exclude_from_decay": ("x",)}
-    config = AdamW(**arguments).get_config()
-    copy = keras.optimizers.deserialize(keras.optimizers.serialize(AdamW(**arguments)))
-    assert isinstance(copy, AdamW)
-    assert copy.get_config() == config
-    assert {name: config[name] for name in ("weight_decay", "beta_1", "bias_correction", "exclude_from_decay")} == {
-        "weight_decay": 0.1,
-        "beta_1": 0.8,
-        "bias_correction": False,
-        "exclude_from_decay": ["x"],
-    }
+@pytest.mark.parametrize(
+    ("optimizer_class", "arguments", "fields"),
+    [
+        (AdamW, {**ARGUMENTS, "beta_1": 0.8, "beta_2": 0.95, "bias_correction": False}, {"weight_decay": 0.1}),
+        (AdamW, {"exclude_from_decay": ["x"]}, {}),
+        (LAMB, ARGUMENTS, {"bias_correction": False, "weight_decay": 0.1}),
+        (Adagrad, {}, {"learning_rate": 0.2, "initial_accumulator_value": 1, "epsilon": 0, "global_clipnorm": 10}),
+    ],
+)
+def test_optimizers_survive_serialization(optimizer_class, arguments, fields):
+    optimizer = optimizer_class(**arguments)
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is optimizer_class
+    assert copy.get_config() == optimizer.get_config()
+    for name, value in {**arguments, **fields}.items():
+        assert copy.get_config()[name] == (pytest.approx(value) if isinstance(value, float) else value)
 
 
 @pytest.mark.parametrize("norm", [None, 0.7])
-def test_adagrad_adds_up_what_a_row_gets(norm):
-    """A table's rows that are looked up several times, with a gradient that is clipped, or not."""
+def test_adagrad_accumulates_the_sum_of_a_rows_gradients(norm):
+    """Rows of a table are looked up several times, and the gradient may be clipped."""
     table = keras.layers.Embedding(5, 3)
     table.build((None,))
     ids, targets = np.array([[1, 4, 1], [1, 2, 4]]), np.linspace(-3, 2, 18).reshape(2, 3, 3)
@@ -268,8 +254,8 @@ def test_adagrad_adds_up_what_a_row_gets(norm):
     assert clone.get_config() == model.optimizer.get_config()
 
 
-def test_what_would_divide_by_zero():
-    """Weights that never had a gradient, such as the vectors of words that have not occurred."""
+def test_divisions_by_zero_are_refused():
+    """Some weights may never have had a gradient, such as the vectors of words that have not occurred."""
     with pytest.raises(ValueError, match=r"`epsilon` must be a positive number, got 0\.0"):
         AdamW(1e-3, epsilon=0.0)
     with pytest.raises(ValueError, match="`initial_accumulator_value` and `epsilon` are both 0"):
@@ -279,6 +265,6 @@ def test_what_would_divide_by_zero():
 
 @pytest.mark.parametrize("optimizer", [AdamW, LAMB, Adagrad])
 @pytest.mark.parametrize("rate", [-1e-3, float("nan"), float("inf")])
-def test_rates_that_cannot_be(optimizer, rate):
+def test_wrong_learning_rates_are_refused(optimizer, rate):
     with pytest.raises(ValueError, match="`learning_rate` must be a finite number of at least 0"):
         optimizer(rate)

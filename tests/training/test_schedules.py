@@ -1,4 +1,4 @@
-"""Schedules against the formulas, and what an optimizer makes of them."""
+"""Schedules against their formulas, and the updates of an optimizer that follows one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SCHEDULES = {
 
 
 @pytest.mark.parametrize(("make", "expected"), SCHEDULES.values(), ids=SCHEDULES)
-def test_rates(make, expected):
+def test_rates_follow_the_formulas(make, expected):
     rates = [expected(t) for t in range(TOTAL + 3)]
     schedule = make()
     np.testing.assert_allclose([float(schedule(t)) for t in range(TOTAL + 3)], rates, rtol=1e-5, atol=1e-7)
@@ -58,19 +58,19 @@ def test_rates(make, expected):
     np.testing.assert_allclose([float(copy(t)) for t in range(TOTAL + 3)], rates, rtol=1e-5, atol=1e-7)
 
 
-def test_an_optimizer_follows_them():
+def test_an_optimizer_follows_a_schedule():
     variable = keras.Variable(np.ones(1, "float32"), name="kernel")
     optimizer = AdamW(WarmUp(decay(), WARMUP), weight_decay=1.0)
     optimizer.build([variable])
-    found = []
+    rates = []
     for _ in range(TOTAL):
         before = to_numpy(variable.value)
         optimizer.apply([keras.ops.zeros((1,))])
-        found.append(float((1 - to_numpy(variable.value) / before)[0]))
-    np.testing.assert_allclose(found, [bert(t) for t in range(TOTAL)], atol=2e-6)
+        rates.append(float((1 - to_numpy(variable.value) / before)[0]))
+    np.testing.assert_allclose(rates, [bert(t) for t in range(TOTAL)], atol=2e-6)
 
 
-def test_senseless_steps():
+def test_wrong_numbers_of_steps_are_refused():
     with pytest.raises(ValueError, match="at least 0, got -1"):
         WarmUp(decay(), -1)
     with pytest.raises(ValueError, match="at least 1, got 0"):

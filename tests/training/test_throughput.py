@@ -1,4 +1,4 @@
-"""What is shown of a training that takes long."""
+"""Progress of a long training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def train():
     return fit
 
 
-def test_a_line_an_epoch(train):
+def test_each_epoch_has_a_line(train):
     lines = []
     speeds = train(epochs=2, say=lines.append)["tokens_per_second"]
     assert min(speeds) > 0
@@ -34,16 +34,16 @@ def test_a_line_an_epoch(train):
     assert len(lines) == 2
 
 
-def test_a_bar_on_a_terminal(train, monkeypatch, capsys):
+def test_a_terminal_has_a_progress_bar(train, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(progress, "_DELAY_SECONDS", -1)
     lines = []
     train(epochs=2, say=lines.append)
-    shown = capsys.readouterr().err
-    assert "4 of 10 steps" in shown
-    assert "loss " in shown
-    assert "tokens/s" in shown
-    train(epochs=2, say=lines.append)  # goes on from step 4
+    output = capsys.readouterr().err
+    assert "4 of 10 steps" in output
+    assert "loss " in output
+    assert "tokens/s" in output
+    train(epochs=2, say=lines.append)  # continues from step 4
     assert "8 of 10 steps" in capsys.readouterr().err
     assert lines == []

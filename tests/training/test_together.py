@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import keras
@@ -29,7 +30,7 @@ def tiny():
 
 
 def build(tiny, dropout=0.0):
-    """Tasks on one backbone with their examples: 10 texts with classes, and 5 pairs with numbers."""
+    """Return tasks on one backbone with their examples: 10 texts with classes, and 5 pairs with numbers."""
     moods = tiny.classifier(labels=["bad", "good"], dropout=dropout)
     lengths = TextRegressor(moods.backbone, moods.preprocessor)
     texts = tiny.texts(10)
@@ -38,11 +39,17 @@ def build(tiny, dropout=0.0):
     return {"moods": (moods, texts, labels), "lengths": (lengths, pairs, [0.5 * len(a) for a, _ in pairs])}
 
 
-def numbers(tasks):
+def weights_of(tasks):
     return [[to_numpy(v) for v in task.weights] for task, *_ in tasks.values()]
 
 
-def test_steps_are_those_of_one_optimizer_for_all_heads(tiny):
+def assert_same_weights(actual, expected, tolerance):
+    for arrays, expected_arrays in zip(actual, expected, strict=True):
+        for array, desired in zip(arrays, expected_arrays, strict=True):
+            np.testing.assert_allclose(array, desired, rtol=0, atol=tolerance)
+
+
+def test_steps_equal_those_of_one_optimizer_for_all_heads(tiny):
     tasks = build(tiny)
     expected = build(tiny)
     parts = [task.training_batches(*examples, batch_size=5) for task, *examples in expected.values()]
@@ -52,25 +59,17 @@ def test_steps_are_those_of_one_optimizer_for_all_heads(tiny):
     optimizer.build([*variables.values()])
     fit_together(tasks, batch_size=5, optimizer=AdamW(RATE, weight_decay=0.1), verbose=0)
 
-    # Three steps by hand.
+    # The same three steps without `fit_together`.
     optimizer.start_schedule(1, 3)
-    for x, y in _first(order, 3):
+    for x, y in itertools.islice(order.batches_from(0), 3):
         name = "moods" if np.issubdtype(np.asarray(y).dtype, np.integer) else "lengths"
         task = expected[name][0]
         apply_gradients(optimizer, [*variables.values()], task, x, y)
-    for ours, theirs in zip(numbers(tasks), numbers(expected), strict=True):
-        for a, b in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-def _first(batches, count):
-    stream = batches.batches_from(0)
-    return [next(stream) for _ in range(count)]
+    assert_same_weights(weights_of(tasks), weights_of(expected), 1e-5)
 
 
 def apply_gradients(optimizer, variables, task, x, y):
-    """Update `variables` by hand, with a gradient of 0 for those that the task does not have."""
-    own = {id(v): i for i, v in enumerate(task.trainable_variables)}
+    """Update `variables`, with a gradient of 0 for those that the task does not have."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -85,46 +84,30 @@ def apply_gradients(optimizer, variables, task, x, y):
         with tf.GradientTape() as tape:
             loss = task.default_loss()(y, task(x))
         grads = [tf.convert_to_tensor(g) for g in tape.gradient(loss, task.trainable_variables)]
-    zeros = [keras.ops.zeros(v.shape) for v in variables]
-    optimizer.apply(
-        [grads[own[id(v)]] if id(v) in own else z for v, z in zip(variables, zeros, strict=True)], variables
-    )
+    by_id = {id(v): gradient for v, gradient in zip(task.trainable_variables, grads, strict=True)}
+    optimizer.apply([by_id[id(v)] if id(v) in by_id else keras.ops.zeros(v.shape) for v in variables], variables)
 
 
-@pytest.mark.slow_cases("inf-turns2")
-@pytest.mark.parametrize(
-    ("temperature", "turns"),
-    [(2, [2, 1]), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, [4, 1]), (math.inf, [1, 1])))],
-)
-def test_mixing(tiny, temperature, turns):
+@pytest.mark.quick_cases("2-turns0")
+@pytest.mark.parametrize(("temperature", "turns"), [(2, [2, 1]), (1, [4, 1]), (math.inf, [1, 1])])
+def test_tasks_take_turns_by_temperature(tiny, temperature, turns):
     tasks = build(tiny)
     moods, texts, labels = tasks["moods"]
     tasks["moods"] = (moods, texts * 2, labels * 2)
-    counts = {}
-
-    class Count(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            counts.update({name: logs.get(f"{name}_loss") for name in tasks})
-            counts["steps"] = batch + 1
-
-    seen = []
+    calls = []
     originals = {name: entry[0].compute_loss for name, entry in tasks.items()}
     for name, (task, *_) in tasks.items():
-        task.compute_loss = lambda *a, _n=name, **k: seen.append(_n) or originals[_n](*a, **k)
+        task.compute_loss = lambda *a, _n=name, **k: calls.append(_n) or originals[_n](*a, **k)
         task.compile(run_eagerly=True, jit_compile=False)
-    fit_together(
-        tasks, batch_size=5, temperature=temperature, steps_per_epoch=2 * sum(turns), callbacks=[Count()], verbose=0
-    )
-    trained = seen[2:]  # the first two build the losses
-    assert [trained.count(name) for name in tasks] == [2 * turn for turn in turns]
-    assert counts["steps"] == 2 * sum(turns)
+    fit_together(tasks, batch_size=5, temperature=temperature, steps_per_epoch=2 * sum(turns), verbose=0)
+    steps = calls[2:]  # the first two calls build the losses
+    assert [steps.count(name) for name in tasks] == [2 * turn for turn in turns]
 
 
-def test_history_and_validation(tiny):
+def test_the_history_has_each_tasks_losses(tiny):
     tasks = build(tiny)
-    history = fit_together(
-        tasks, epochs=2, batch_size=5, validation_data={"moods": (["good film"], ["good"])}, verbose=0
-    ).history
+    validation_data = {"moods": (["good film"], ["good"])}
+    history = fit_together(tasks, epochs=2, batch_size=5, validation_data=validation_data, verbose=0).history
     assert sorted(history) == ["lengths_loss", "loss", "moods_loss", "val_moods_accuracy", "val_moods_loss"]
     mean = (2 * history["moods_loss"][1] + history["lengths_loss"][1]) / 3
     np.testing.assert_allclose(history["loss"][1], mean, rtol=1e-6)
@@ -168,7 +151,7 @@ def test_one_preset_holds_all_tasks(tiny, tmp_path):
     regressor = TextRegressor.from_preset(tmp_path / "both", task="lengths")
     assert regressor.score(pairs) == models["lengths"].score(pairs)
     assert lmzoo.presets.verify_manifest(tmp_path / "both")
-    # The folder is still a preset of the backbone, for new tasks.
+    # The directory is still a preset of the backbone, for new tasks.
     assert TextClassifier.from_preset(tmp_path / "both", num_classes=3).num_classes == 3
     with pytest.raises(PresetError, match=r"holds the tasks 'lengths', 'moods'\. Pass one of them as `task`"):
         Task.from_preset(tmp_path / "both")
@@ -182,42 +165,40 @@ def test_one_preset_holds_all_tasks(tiny, tmp_path):
         TextClassifier.from_preset(tmp_path / "one", task="moods")
 
 
-def test_invalid_tasks_of_a_preset(tiny, tmp_path):
+def test_wrong_tasks_of_a_preset_are_refused(tiny, tmp_path):
     moods = build(tiny)["moods"][0]
     words = [*WordPieceTokenizer.special_tokens, *tiny.words[::-1]]
-    other = Preprocessor(WordPieceTokenizer(words), moods.preprocessor.packing, tiny.length)
-    stranger = TextRegressor(moods.backbone, other)
+    other_preprocessor = Preprocessor(WordPieceTokenizer(words), moods.preprocessor.packing, tiny.length)
+    regressor = TextRegressor(moods.backbone, other_preprocessor)
     for tasks, message in (
         ({"a/b": moods}, "Tasks need names of letters"),
         ({"a": build(tiny)["moods"][0]}, r"`tasks\['a'\]` must be a task on this backbone"),
-        ({"a": moods, "b": stranger}, "The tasks 'a' and 'b' have different tokenizers"),
+        ({"a": moods, "b": regressor}, "The tasks 'a' and 'b' have different tokenizers"),
     ):
         with pytest.raises(ValueError, match=message):
             moods.backbone.save_to_preset(tmp_path / "x", tasks=tasks)
         assert not (tmp_path / "x").exists()
 
 
-def test_invalid_arguments(tiny):
+def test_wrong_arguments_are_refused(tiny):
     tasks = build(tiny)
     moods = tasks["moods"]
-    other = tiny.classifier(num_classes=3)
+    classifier = tiny.classifier(num_classes=3)
     for arguments, message in (
         ({"tasks": {}}, "`tasks` must be a dict from names to"),
         ({"tasks": {"moods": moods[0]}}, r"`tasks\['moods'\]` must be a tuple"),
         ({"tasks": {"a": moods, "b": moods}}, "A task may have only one name"),
-        ({"tasks": {"a": moods, "b": (other, ["x"], [0])}}, "The tasks 'a' and 'b' have different backbones"),
+        ({"tasks": {"a": moods, "b": (classifier, ["x"], [0])}}, "The tasks 'a' and 'b' have different backbones"),
         ({"tasks": {"a": (moods[0], ["good"], ["awful"])}}, "In the task 'a': .*awful"),
         ({"tasks": {"a": (moods[0], ["good", 7], ["bad", "bad"])}}, "In the task 'a': .*7"),
         ({"tasks": tasks, "temperature": 0.5}, "`temperature` must be a number of at least 1, got 0.5"),
         ({"tasks": tasks, "validation_data": {"mood": ((), ())}}, "`validation_data` must be a dict with some of"),
         ({"tasks": tasks, "epochs": 0}, "`epochs` must be an integer of at least 1, got 0"),
     ):
-        before = numbers(tasks)
+        before = weights_of(tasks)
         with pytest.raises((TypeError, ValueError), match=message):
             fit_together(**arguments)
-        for ours, theirs in zip(numbers(tasks), before, strict=True):
-            for a, b in zip(ours, theirs, strict=True):
-                np.testing.assert_array_equal(a, b)
+        assert_same_weights(weights_of(tasks), before, 0)
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
-"""Variables, gradients and a few steps, for tests of optimizers."""
+"""Variables, gradients and training steps for tests of optimizers."""
 
 from __future__ import annotations
 
 import keras
 import numpy as np
+import pytest
 
 from tests.reference.weights import to_numpy
 
@@ -20,7 +21,7 @@ def start(dtype="float32"):
 
 
 def gradient(step):
-    """Of norm above 1, so clipped, in the first steps, and below it later."""
+    """Return gradients whose norm is above 1 in the first steps, so that they are clipped, and below 1 later."""
     rng = np.random.default_rng(100 + step)
     return [(0.5 / (1 + step) ** 2 * rng.normal(size=shape)).astype("float32") for shape in SHAPES.values()]
 
@@ -35,16 +36,36 @@ def train(optimizer, steps=STEPS, wrap=None, dtype="float32"):
     return {name: to_numpy(v.value) for name, v in variables.items()}
 
 
+def compiled(optimizer, variables, jit_compile=True):
+    """Return a function that applies gradients in a graph, or on JAX eagerly, or compiled by XLA."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(lambda grads: optimizer.apply(grads, variables), jit_compile=jit_compile)
+    if keras.backend.backend() != "jax":
+        pytest.skip("the backend does not compile")
+    import jax
+
+    step = jax.jit(optimizer.stateless_apply) if jit_compile else optimizer.stateless_apply
+
+    def apply(grads):
+        values, state = step([v.value for v in optimizer.variables], grads, [v.value for v in variables])
+        for variable, value in zip([*variables, *optimizer.variables], [*values, *state], strict=True):
+            variable.assign(value)
+
+    return apply
+
+
 def assert_equal(a, b, tolerance=1e-5):
     for name in SHAPES:
         np.testing.assert_allclose(a[name], b[name], atol=tolerance, rtol=0)
 
 
 def apply_slices(make):
-    """Weights after a step from slices of which two are of one row, and after one from the same gradient as a table.
+    """Return the weights after a step from slices, two of them of one row, and from the same gradient as a table.
 
     Args:
-        make: gives an optimizer.
+        make: creates an optimizer.
     """
     import tensorflow as tf
 

@@ -1,8 +1,6 @@
-"""Language models without attention: the papers' formulas, states, caches, and what their tasks are."""
+"""The LSTM and the feed-forward language model: the papers' formulas, states, caches, generation, errors."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import keras
 import numpy as np
@@ -11,7 +9,7 @@ from keras import ops
 
 from lmzoo.families.ffnn_lm import FAMILY as FFNN
 from lmzoo.families.lstm_lm import FAMILY as LSTM
-from lmzoo.models import BidirectionalLM, CausalLM, FfnnLmBackbone, LstmLmBackbone, MaskedLM, Pretrainer
+from lmzoo.models import BidirectionalLM, CausalLM, MaskedLM, Pretrainer
 from lmzoo.tasks.prompts import prompt_ids
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 from lmzoo.training import FineTuningRecipe
@@ -23,7 +21,7 @@ CELLS = ("lstm", "gru", "rnn")
 MODELS = [(LSTM, {"cell": cell}) for cell in CELLS] + [(FFNN, {"direct": direct}) for direct in (True, False)]
 
 
-def named(value):
+def make_id(value):
     return value.name if hasattr(value, "name") else "-".join(map(str, value.values()))
 
 
@@ -32,12 +30,12 @@ def make_inputs(lengths=(T, 4, 6), width=T):
     return {"token_ids": ids, "padding_mask": (np.arange(width) < np.array(lengths)[:, None]).astype("int32")}
 
 
-def numpy(tensors):
+def to_arrays(tensors):
     return keras.tree.map_structure(ops.convert_to_numpy, tensors)
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_the_formulas_of_bengio(direct):
+def test_probabilities_follow_the_formulas_of_bengio(direct):
     backbone = tiny_backbone(FFNN, window=4, direct=direct)
     w = {"/".join(v.path.split("/")[-2:]): np.array(ops.convert_to_numpy(v), "float64") for v in backbone.weights}
     table = w["token_embedding/embeddings"]
@@ -58,8 +56,8 @@ def test_the_formulas_of_bengio(direct):
 
 @pytest.mark.quick_cases("rnn")
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_state_goes_on(cell):
-    """Texts in two parts, of which the first ends at another position in each sequence."""
+def test_a_state_continues_each_text(cell):
+    """Texts come in two parts, of which the first ends at another position in each sequence."""
     backbone, first = tiny_backbone(LSTM, cell=cell), make_inputs((T, 4, 6))
     second = make_inputs((5, T, 2))
     _, state = backbone.call_with_state(first)
@@ -67,28 +65,23 @@ def test_a_state_goes_on(cell):
     for k, (a, b) in enumerate(((T, 5), (4, T), (6, 2))):
         ids = np.concatenate([first["token_ids"][k, :a], second["token_ids"][k, :b]])[None]
         whole, end = backbone.call_with_state({"token_ids": ids, "padding_mask": np.ones_like(ids)})
-        np.testing.assert_allclose(
-            ops.convert_to_numpy(outputs["sequence_output"])[k, :b],
-            ops.convert_to_numpy(whole["sequence_output"])[0, a:],
-            rtol=1e-5,
-            atol=1e-5,
-        )
-        for mine, other in zip(keras.tree.flatten(numpy(after)), keras.tree.flatten(numpy(end)), strict=True):
-            np.testing.assert_allclose(mine[k], other[0], rtol=1e-5, atol=1e-5)
-    plain = backbone.predict_on_batch(first)
-    for mine, other in zip(
-        keras.tree.flatten(plain), keras.tree.flatten(numpy(backbone.call_with_state(first)[0])), strict=True
-    ):
-        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
+        vectors, expected = (ops.convert_to_numpy(x["sequence_output"]) for x in (outputs, whole))
+        np.testing.assert_allclose(vectors[k, :b], expected[0, a:], rtol=1e-5, atol=1e-5)
+        for row, alone in zip(keras.tree.flatten(to_arrays(after)), keras.tree.flatten(to_arrays(end)), strict=True):
+            np.testing.assert_allclose(row[k], alone[0], rtol=1e-5, atol=1e-5)
+    outputs, _ = backbone.call_with_state(first)
+    expected = keras.tree.flatten(backbone.predict_on_batch(first))
+    for actual, desired in zip(keras.tree.flatten(to_arrays(outputs)), expected, strict=True):
+        np.testing.assert_allclose(actual, desired, rtol=1e-5, atol=1e-5)
 
 
 def test_a_sequence_without_tokens_keeps_its_state():
     backbone = tiny_backbone(LSTM)
     _, state = backbone.call_with_state(make_inputs())
     _, after = backbone.call_with_state(make_inputs((3, 0, 1)), state)
-    for before, now in zip(keras.tree.flatten(numpy(state)), keras.tree.flatten(numpy(after)), strict=True):
-        np.testing.assert_array_equal(now[1], before[1])
-        assert np.abs(now[0] - before[0]).max() > 1e-3
+    for before, result in zip(keras.tree.flatten(to_arrays(state)), keras.tree.flatten(to_arrays(after)), strict=True):
+        np.testing.assert_array_equal(result[1], before[1])
+        assert np.abs(result[0] - before[0]).max() > 1e-3
 
 
 @pytest.mark.half_precision
@@ -98,11 +91,11 @@ def test_memories_are_not_rounded():
     cache = backbone.call_with_cache(make_inputs()["token_ids"], backbone.empty_cache(B, T), 0)[1]
     for memory, output in (*state, *cache):
         assert [keras.backend.standardize_dtype(x.dtype) for x in (memory, output)] == ["float32", "bfloat16"]
-    exact = ops.cast(state[0][0], "bfloat16")
-    assert np.abs(ops.convert_to_numpy(state[0][0]) - ops.convert_to_numpy(ops.cast(exact, "float32"))).max() > 0
+    rounded = ops.cast(ops.cast(state[0][0], "bfloat16"), "float32")
+    assert np.abs(ops.convert_to_numpy(state[0][0]) - ops.convert_to_numpy(rounded)).max() > 0
 
 
-def test_a_state_of_another_model():
+def test_a_state_of_another_model_is_refused():
     backbone = tiny_backbone(LSTM)
     _, state = tiny_backbone(LSTM, cell="gru").call_with_state(make_inputs())
     with pytest.raises(ValueError, match="`state` must have the shapes"):
@@ -113,18 +106,18 @@ def test_a_state_of_another_model():
 
 
 @pytest.mark.slow_cases("lstm_lm-lstm")
-@pytest.mark.parametrize(("family", "changes"), MODELS, ids=named)
-def test_a_cache(family, changes):
-    """Padded prompts are read at once, and continued from any position, as `TokenGenerator` does."""
+@pytest.mark.parametrize(("family", "changes"), MODELS, ids=make_id)
+def test_a_cache_does_not_change_the_vectors(family, changes):
+    """Padded prompts are read at once, then continued from any position, as in `TokenGenerator`."""
     backbone, inputs = tiny_backbone(family, **changes), make_inputs((T,) * B)
     expected = backbone.predict_on_batch(inputs)["sequence_output"]
     ids = ops.convert_to_tensor(inputs["token_ids"])
-    wrong = ops.concatenate([ids[:, :4], ops.zeros_like(ids[:, 4:7])], axis=1)  # padding follows the fourth token
-    found, cache = backbone.call_with_cache(wrong, backbone.empty_cache(B, T), 0)
-    np.testing.assert_allclose(ops.convert_to_numpy(found)[:, :4], expected[:, :4], rtol=1e-5, atol=1e-5)
+    padded = ops.concatenate([ids[:, :4], ops.zeros_like(ids[:, 4:7])], axis=1)  # padded after the fourth token
+    vectors, cache = backbone.call_with_cache(padded, backbone.empty_cache(B, T), 0)
+    np.testing.assert_allclose(ops.convert_to_numpy(vectors)[:, :4], expected[:, :4], rtol=1e-5, atol=1e-5)
     for t in range(3, T):  # the token before the first new one is read again
-        found, cache = backbone.call_with_cache(ids[:, t : t + 1], cache, t)
-        np.testing.assert_allclose(ops.convert_to_numpy(found)[:, 0], expected[:, t], rtol=1e-5, atol=1e-5)
+        vectors, cache = backbone.call_with_cache(ids[:, t : t + 1], cache, t)
+        np.testing.assert_allclose(ops.convert_to_numpy(vectors)[:, 0], expected[:, t], rtol=1e-5, atol=1e-5)
 
 
 PROMPTS = ["the film", "a", "the plot was never dull . the good", ""]
@@ -133,13 +126,13 @@ NEW = 6
 
 @pytest.fixture
 def tokens(monkeypatch):
-    """Makes `generate` return numbers of tokens as text: bytes alone are no characters."""
+    """Make `generate` return token ids as text, since single bytes may not be characters."""
     name = "lmzoo.text.tokenizers.bpe.BytePairTokenizer.detokenize"
     monkeypatch.setattr(name, lambda self, ids: "".join(f"{i} " for i in ids))
 
 
 def without_cache(model, prompt):
-    """The most probable tokens, each from a call of the model on all tokens before it."""
+    """Return the most probable tokens, each from a call of the model on all tokens before it."""
     ids = prompt_ids(model.preprocessor, [prompt], model.start_ids)[0]
     count = len(ids)
     for _ in range(NEW):
@@ -150,36 +143,29 @@ def without_cache(model, prompt):
     return "".join(f"{i} " for i in ids[count:])
 
 
-@pytest.mark.slow_cases("ffnn_lm-True", "lstm_lm-lstm")
-@pytest.mark.parametrize(
-    ("family", "changes"),
-    [
-        (model if model[1] in ({"cell": "lstm"}, {"direct": True}) else pytest.param(*model, marks=pytest.mark.slow))
-        for model in MODELS
-    ],
-    ids=named,
-)
-def test_generation(tokens, family, changes):
-    """Prompts of different lengths in one batch get the tokens that each gets alone, without a cache."""
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "changes"), MODELS, ids=make_id)
+def test_generation_equals_calls_without_a_cache(tokens, family, changes):
+    """Prompts of different lengths are continued in one batch as each alone."""
     model = CausalLM(tiny_backbone(family, **changes), tiny_preprocessor(family))
-    found = model.generate(PROMPTS, NEW, stop=None)
-    assert found == [without_cache(model, prompt) for prompt in PROMPTS]
-    assert len(set(found)) > 2
+    texts = model.generate(PROMPTS, NEW, stop=None)
+    assert texts == [without_cache(model, prompt) for prompt in PROMPTS]
+    assert len(set(texts)) > 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["beam", "contrastive", "top_k"])
-@pytest.mark.parametrize("family", [LSTM, FFNN], ids=named)
-def test_samplers(tokens, family, sampler):
+@pytest.mark.parametrize("family", [LSTM, FFNN], ids=make_id)
+def test_samplers_take_these_models(tokens, family, sampler):
     model = CausalLM(tiny_backbone(family), tiny_preprocessor(family))
-    found = model.generate(PROMPTS, NEW, sampler, stop=None, seed=3)
+    texts = model.generate(PROMPTS, NEW, sampler, stop=None, seed=3)
     if sampler != "top_k":
-        assert [model.generate([prompt], NEW, sampler, stop=None)[0] for prompt in PROMPTS] == found
+        assert [model.generate([prompt], NEW, sampler, stop=None)[0] for prompt in PROMPTS] == texts
     assert "".join(map("".join, zip(*model.generate(PROMPTS, NEW, sampler, stop=None, stream=True), strict=True)))
 
 
-@pytest.mark.parametrize("family", [LSTM, FFNN], ids=named)
-def test_tasks_that_do_not_fit(family):
+@pytest.mark.parametrize("family", [LSTM, FFNN], ids=make_id)
+def test_tasks_for_other_models_are_refused(family):
     backbone, preprocessor = tiny_backbone(family), tiny_preprocessor(family)
     for task in (MaskedLM, Pretrainer):
         with pytest.raises(ValueError, match=f"{type(backbone).__name__} cannot fill masks: it is causal"):
@@ -192,31 +178,10 @@ def test_tasks_that_do_not_fit(family):
         tiny_backbone(family, remat=True)
 
 
-@pytest.mark.parametrize("family", [LSTM, FFNN], ids=named)
-def test_the_rate_is_that_of_a_training_from_scratch(family):
-    usual = family.backbone.usual_recipes["causal_lm"].learning_rate
+@pytest.mark.parametrize("family", [LSTM, FFNN], ids=make_id)
+def test_the_default_learning_rate_is_for_training_from_scratch(family):
+    expected = family.backbone.usual_recipes["causal_lm"].learning_rate
     task = CausalLM(tiny_backbone(family), tiny_preprocessor(family))
-    assert float(task.optimizer.learning_rate) == pytest.approx(usual)
-    own = tiny_backbone(family, fine_tuning={"causal_lm": FineTuningRecipe(0.25)})
-    assert CausalLM(own).recipe.learning_rate == 0.25
-
-
-@pytest.mark.parametrize(
-    ("backbone", "changes", "message"),
-    [
-        (LstmLmBackbone, {"cell": "LSTM"}, "`cell` must be 'rnn' or 'gru' or 'lstm', got 'LSTM'"),
-        (LstmLmBackbone, {"num_layers": 0}, "`num_layers` must be a positive integer, got 0"),
-        (LstmLmBackbone, {"dropout": 1}, r"`dropout` must be a number in \[0, 1\), got 1"),
-        (FfnnLmBackbone, {"window": 0}, "`window` must be a positive integer, got 0"),
-        (FfnnLmBackbone, {"direct": "yes"}, "`direct` must be True or False, got 'yes'"),
-        (
-            FfnnLmBackbone,
-            {"initializer_range": -1},
-            "`initializer_range` must be a finite number of at least 0, got -1",
-        ),
-    ],
-)
-def test_errors(backbone, changes, message):
-    tiny = {LstmLmBackbone: LSTM, FfnnLmBackbone: FFNN}[backbone].tiny
-    with pytest.raises(ValueError, match=message):
-        backbone(**{**dataclasses.asdict(tiny), **changes})
+    assert float(task.optimizer.learning_rate) == pytest.approx(expected)
+    backbone = tiny_backbone(family, fine_tuning={"causal_lm": FineTuningRecipe(0.25)})
+    assert CausalLM(backbone).recipe.learning_rate == 0.25
