@@ -160,7 +160,7 @@ def main_process_first() -> Iterator[None]:
     """
     is_main = process_index() == 0
     if not is_main and all_gather(0).any():
-        raise ProcessesError("Process 0 has failed, and says why.")
+        raise ProcessesError("Process 0 failed. See its error message.")
     try:
         yield
     except BaseException:

@@ -131,7 +131,8 @@ def make_worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, 
     needs_gpu = accelerated and "GPU" in resources
     processor = "GPU" if needs_gpu else "CPU"
     if workers > resources.get(processor, 0):
-        raise ValueError(f"{workers} workers need a {processor} each, and there are {resources.get(processor, 0):g}.")
+        available = f"{resources.get(processor, 0):g}"
+        raise ValueError(f"{workers} workers need one {processor} each, but Ray has {available}. Lower `workers`.")
     threads = str(max(1, int(resources["CPU"]) // workers))
     variables = {
         **dict.fromkeys(_THREAD_VARIABLES, threads),

@@ -104,7 +104,7 @@ def test_differences_between_processes_are_named(root, tmp_path):
         assert messages["other_features"].startswith("Process 1 differs from process 0 in content of the batches (")
         assert messages["other_preset"].startswith("Process 1 differs from process 0 in ")
         assert "model.weights.h5 of the preset (" in messages["other_preset"]
-        assert messages["first_fails"] == ("Process 0 has failed, and says why." if index else "no text")
+        assert messages["first_fails"] == ("Process 0 failed. See its error message." if index else "no text")
 
 
 @jax_only

@@ -65,7 +65,7 @@ def test_every_job_is_done_once(tmp_path, monkeypatch):
         results = dict(run_jobs(names, starter(tmp_path), workers=2))
         with pytest.raises(FileNotFoundError, match=re.escape("texts.csv")) as error_info:
             list(run_jobs(["a", "unreadable"], starter(tmp_path), workers=1))
-        with pytest.raises(ValueError, match="3 workers need a CPU each, and there are 2"):
+        with pytest.raises(ValueError, match="3 workers need one CPU each, but Ray has 2"):
             list(run_jobs(["a"], starter(tmp_path), workers=3))
     finally:
         ray.shutdown()
@@ -108,7 +108,7 @@ def test_workers_are_spread_over_a_cluster(tmp_path):
         cluster.add_node(num_cpus=1)
         ray.shutdown()  # the cluster may have connected
         results = dict(run_jobs(["a", "b", "c", "killed"], starter(tmp_path), workers=2, address=cluster.address))
-        with pytest.raises(ValueError, match="3 workers need a CPU each, and there are 2"):
+        with pytest.raises(ValueError, match="3 workers need one CPU each, but Ray has 2"):
             list(run_jobs(["a"], starter(tmp_path), workers=3, address=cluster.address))
     finally:
         cluster.shutdown()
