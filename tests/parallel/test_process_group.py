@@ -140,7 +140,7 @@ def test_signals_are_forwarded(tmp_path, number):
 
 @pytest.mark.slow
 def test_missing_devices_directories_and_packages_are_errors(tmp_path, monkeypatch, capfd):
-    with pytest.raises(ValueError, match="3 workers need a GPU each, and there are 2"):
+    with pytest.raises(ValueError, match="3 workers need one GPU each, but Ray has 2"):
         run_together(PROBE, ["finish", str(tmp_path)], 3)
     monkeypatch.setattr(os, "getcwd", lambda: str(tmp_path / "gone"))
     assert run_together(PROBE, ["finish", str(tmp_path)], 1) == 1
