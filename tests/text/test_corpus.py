@@ -1,4 +1,4 @@
-"""Pre-training data: vocabularies and full rows."""
+"""Vocabularies of WordPiece and full rows for pretraining."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CORPUS = [
 
 
 @pytest.mark.parametrize("size", [60, 90])
-def test_vocabulary(size: int) -> None:
+def test_vocabularies_know_their_texts(size: int) -> None:
     tokenizer = train_wordpiece(iter(CORPUS), size, min_frequency=1, verbose=False)
     vocabulary = tokenizer.vocabulary
     assert vocabulary[:5] == SPECIAL
@@ -29,7 +29,9 @@ def test_vocabulary(size: int) -> None:
     assert [tokenizer.token_to_id(token) for token in vocabulary] == list(range(len(vocabulary)))
     assert all(token == token.lower() for token in vocabulary[5:])
     assert not any("é" in token for token in vocabulary[5:])
-    assert 1 not in {i for ids in tokenizer.tokenize(CORPUS) for i in ids}, "what was learned from is known"
+    assert 1 not in {i for ids in tokenizer.tokenize(CORPUS) for i in ids}, (
+        "a text of the training has an unknown piece"
+    )
 
 
 def test_larger_vocabularies_hold_whole_words() -> None:
@@ -38,7 +40,7 @@ def test_larger_vocabularies_hold_whole_words() -> None:
     assert len(large.tokenize(["indeed filmed finale"])[0]) < len(small.tokenize(["indeed filmed finale"])[0])
 
 
-def test_cased_vocabulary() -> None:
+def test_cased_vocabularies() -> None:
     tokenizer = train_wordpiece(CORPUS, 200, lowercase=False, min_frequency=1, verbose=False)
     assert not tokenizer.lowercase
     assert {"The", "the", "Café"} <= set(tokenizer.vocabulary)
@@ -74,7 +76,7 @@ def test_documents_are_packed_without_loss(
 
 
 @pytest.mark.parametrize("documents", [[], [""], ["a"]])
-def test_too_little_for_a_row(make_preprocessor: Callable[..., Preprocessor], documents: list[str]) -> None:
+def test_short_documents_fill_no_row(make_preprocessor: Callable[..., Preprocessor], documents: list[str]) -> None:
     with collect_warnings() as caught:
         rows = pack_documents(documents, make_preprocessor(11))
     assert len(caught) == documents.count("")
@@ -104,7 +106,7 @@ def test_sentences_stay_whole(
     if across:
         stream = [id for document in sentences for s in [*document, [end]] for id in s]
         flat = [id for row in rows for id in row[1:]]
-        # A separator that has a row to itself says nothing and is left out.
+        # A row of a separator alone is left out.
         assert [id for id in flat if id != end] == [id for id in stream if id != end]
     else:
         stream = [id for document in sentences for s in document for id in s]
@@ -115,7 +117,7 @@ def test_sentences_stay_whole(
     longest = max(len(s) for document in sentences for s in document)
     if longest < length:
         assert all(row[-1] == end for row in rows)
-        # The next sentence would not have fitted.
+        # The next sentence has no room.
         if across:
             first = [row[1 : row.index(end, 1) + 1] for row in rows]
             assert all(len(a) + len(b) > length for a, b in zip(rows, first[1:], strict=False))

@@ -1,4 +1,4 @@
-"""Packing with a last token, a segment of its own, as TensorFlow ops."""
+"""Packing as TensorFlow ops with a last token in its own segment."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def test_packing_equals_the_python_path():
     preprocessor.sequence_length = 9
     for columns in ([["", *texts]], [texts, texts[::-1]]):
         with collect_warnings():  # of truncation
-            found, expected = (
-                graph_packer(preprocessor)(*columns),
-                preprocessor(tuple(columns) if len(columns) > 1 else columns[0]),
-            )
+            features = graph_packer(preprocessor)(*columns)
+            expected = preprocessor(tuple(columns) if len(columns) > 1 else columns[0])
         for name, values in expected.items():
-            assert np.array_equal(found[name], values), name
+            assert np.array_equal(features[name], values), name

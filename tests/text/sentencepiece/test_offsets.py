@@ -1,4 +1,4 @@
-"""Character offsets: each piece points at the characters of the original text that it came from."""
+"""Offsets of SentencePiece's tokens: the characters of the original text that they come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OPTIONS = [(True, False), (False, False), (True, True), (False, True)]  # lowerc
 
 
 @pytest.mark.parametrize(("lowercase", "keep_accents"), OPTIONS)
-def test_alignment(strings: list[str], lowercase: bool, keep_accents: bool) -> None:
+def test_alignment_of_cleaned_text(strings: list[str], lowercase: bool, keep_accents: bool) -> None:
     characters = character_map(lowercase, keep_accents)
     for text in strings:
         aligned = align(text, characters)
@@ -38,7 +38,7 @@ def test_slices_give_the_pieces(model: bytes, strings: list[str], lowercase: boo
     checked = 0
     for text, row in zip(strings, rows, strict=True):
         end = 0
-        for group in groups(row):
+        for group in group_by_characters(row):
             first, last = group[0].start, max(piece.end for piece in group)
             assert 0 <= end <= first <= last <= len(text), (text, group)
             end = last
@@ -54,15 +54,15 @@ def test_slices_give_the_pieces(model: bytes, strings: list[str], lowercase: boo
     assert checked > 4.2 * len(strings)
 
 
-def groups(pieces: list[TokenSpan]) -> list[list[TokenSpan]]:
-    """Pieces that share characters together: "㎏" may become two of them, "k g"."""
-    found: list[list[TokenSpan]] = []
+def group_by_characters(pieces: list[TokenSpan]) -> list[list[TokenSpan]]:
+    """Return groups of pieces that share characters: "㎏" may become two of them, "k g"."""
+    groups_of_text: list[list[TokenSpan]] = []
     for piece in pieces:
-        if found and piece.start < max(other.end for other in found[-1]):
-            found[-1].append(piece)
+        if groups_of_text and piece.start < max(member.end for member in groups_of_text[-1]):
+            groups_of_text[-1].append(piece)
         else:
-            found.append([piece])
-    return found
+            groups_of_text.append([piece])
+    return groups_of_text
 
 
 CASES = [
@@ -97,18 +97,18 @@ def hand_made() -> SentencePieceTokenizer:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: ascii(case[0]))
-def test_hand_made_cases(hand_made: SentencePieceTokenizer, case: tuple) -> None:
+def test_tokens_and_slices_by_hand(hand_made: SentencePieceTokenizer, case: tuple) -> None:
     text, *expected = case
-    found = hand_made.tokenize_with_offsets([text])[0]
-    assert [(piece.token, text[piece.start : piece.end]) for piece in found] == expected
+    pieces = hand_made.tokenize_with_offsets([text])[0]
+    assert [(piece.token, text[piece.start : piece.end]) for piece in pieces] == expected
 
 
-def test_a_space_alone_stands_before_the_next_piece(hand_made: SentencePieceTokenizer) -> None:
-    found = hand_made.tokenize_with_offsets(["x   !"])[0]
-    assert [piece[2:] for piece in found] == [(0, 1), (4, 4), (4, 5)]
+def test_a_space_alone_is_empty_before_the_next_piece(hand_made: SentencePieceTokenizer) -> None:
+    pieces = hand_made.tokenize_with_offsets(["x   !"])[0]
+    assert [piece[2:] for piece in pieces] == [(0, 1), (4, 4), (4, 5)]
 
 
 def test_offsets_count_characters_of_what_was_passed(hand_made: SentencePieceTokenizer) -> None:
-    # Bytes count as the characters that they decode to.
+    # Offsets of bytes count the characters that they decode to.
     assert [piece[2:] for piece in hand_made.tokenize_with_offsets(["x é".encode(), "É  x"])[1]] == [(0, 1), (3, 4)]
     assert [piece[2:] for piece in hand_made.tokenize_with_offsets(["éx x".encode()])[0]][-1] == (3, 4)
