@@ -560,19 +560,6 @@ def test_tables_on_a_terminal(folder, fitted, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("file", "count", "columns"),
-    [
-        ("cola/in_domain_dev.tsv", 527, Columns("3", label="1", header=False)),
-        ("mrpc/msr_paraphrase_train.decontam.txt.gz", 3938, Columns("#1 String", "#2 String", "Quality", format="tsv")),
-        ("qnli/dev.open.tsv.gz", 3288, Columns("question", "sentence")),
-        ("trec/TREC.train", 5452, Columns(format="labeled", encoding="latin-1")),
-    ],
-)
-def test_options_for_public_datasets(shared, file, count, columns):
-    assert len(read_texts(shared(f"data/{file}"), columns, labeled=True)[1]) == count
-
-
-@pytest.mark.parametrize(
     ("header", "row", "columns", "expected"),
     [
         ("sentence\tlabel", 'a "fine film\t1', Columns("sentence"), (['a "fine film'], ["1"])),
