@@ -98,10 +98,7 @@ def test_conllu(write):
     path = write(CONLLU, "en.conllu")
     words = [["#one", "did", "n't"], ["10 000"]]
     assert read_conll(path) == (words, [["NUM", "AUX", "PART"], ["NUM"]])
-    assert read_conll(path, "LEMMA", "xpos") == (
-        [["one", "do", "not"], ["10000"]],
-        [["CD", "VBD", "RB"], ["CD"]],
-    )
+    assert read_conll(path, "LEMMA", "xpos") == ([["one", "do", "not"], ["10000"]], [["CD", "VBD", "RB"], ["CD"]])
     assert read_conll(path, label=-3)[1] == [["obj", "root", "advmod"], ["root"]]
     assert read_conll(write(CONLLU), conllu=True)[0] == words
 

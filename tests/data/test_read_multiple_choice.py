@@ -78,10 +78,7 @@ COSMOS = {"prompt": ("context", "question"), "choices": tuple(f"answer{i}" for i
 
 @pytest.mark.parametrize(
     ("file", "count", "arguments"),
-    [
-        ("mc_mutual/mutual_train.decontam.jsonl.gz", 7061, MUTUAL),
-        ("mc_cosmosqa/valid.open.csv.gz", 2197, COSMOS),
-    ],
+    [("mc_mutual/mutual_train.decontam.jsonl.gz", 7061, MUTUAL), ("mc_cosmosqa/valid.open.csv.gz", 2197, COSMOS)],
 )
 def test_public_datasets(shared, file, count, arguments):
     x, y = read_choices(shared(f"data/{file}"), start=None, **arguments)

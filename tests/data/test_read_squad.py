@@ -57,11 +57,7 @@ def test_errors_of_files(tmp_path, text, message):
 
 @pytest.mark.parametrize(
     ("file", "count", "has_impossible"),
-    [
-        ("amazon_reviews_v1.0", 9885, False),
-        ("dev-v2.0.open", 5295, True),
-        ("train-v1.1.first12", 4370, False),
-    ],
+    [("amazon_reviews_v1.0", 9885, False), ("dev-v2.0.open", 5295, True), ("train-v1.1.first12", 4370, False)],
 )
 def test_public_datasets(shared, file, count, has_impossible):
     (questions, contexts), answers = read_squad(shared(f"data/squad/{file}.json.gz"))

@@ -54,10 +54,7 @@ def test_json_lines(write):
 def test_lines_and_labeled_lines(write):
     assert read_table(write("A b.\n\n c\r\n", "a.txt")) == (["A b.", "", " c"], None)
     path = write("DESC:manner How ?\nNUM:x  How many ?\n", "TREC.train")
-    assert read_table(path, label="label", format="labeled") == (
-        ["How ?", " How many ?"],
-        ["DESC:manner", "NUM:x"],
-    )
+    assert read_table(path, label="label", format="labeled") == (["How ?", " How many ?"], ["DESC:manner", "NUM:x"])
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])

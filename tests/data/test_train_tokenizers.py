@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from lmzoo.data.corpora import train_tokenizer
-from lmzoo.text import (
-    BytePairTokenizer,
-    CharacterTokenizer,
-    SentencePieceTokenizer,
-    TextWarning,
-    WordPieceTokenizer,
-)
+from lmzoo.text import BytePairTokenizer, CharacterTokenizer, SentencePieceTokenizer, TextWarning, WordPieceTokenizer
 from lmzoo.text.validate_text import collect_warnings
 
 KINDS = [WordPieceTokenizer, BytePairTokenizer, SentencePieceTokenizer]

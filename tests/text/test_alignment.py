@@ -61,11 +61,7 @@ CASES = {
         "é 😀",
         {"é": ["Ã", "©"], "😀": ["ð", "Ł", "ĺ", "Ģ"]},  # the space is a token of no word
     ),
-    "a clitic of both": (
-        byte_pairs("can"),
-        "I can't",
-        {"I": ["I"], "ca": ["Ġcan"], "n't": ["'", "t"]},
-    ),
+    "a clitic of both": (byte_pairs("can"), "I can't", {"I": ["I"], "ca": ["Ġcan"], "n't": ["'", "t"]}),
     "a space that is a piece": (sentencepiece("film"), "film x", {"film": ["▁film"], "x": ["<unk>"]}),
     "two words, one piece": (
         sentencepiece("can't", "i"),

@@ -253,11 +253,7 @@ def test_errors_of_vocabularies_and_merges(tmp_path: Path, files: Path) -> None:
         (BASE, ["a b"], "Line 1 of the merges, 'a b', needs 'ab', which the vocabulary lacks"),
         ([*BASE, "ab"], ["a b", "ab cd"], "Line 2 of the merges, 'ab cd', needs 'cd'"),
         *((BASE, [merge], malformed) for merge in ("ab", "a  b", "a b c", "", ("a",), ("a", " "), ("a", "\n"))),
-        (
-            vocabulary_with_ids(lambda i: 3 * i),
-            [],
-            "has the id 522, but 261 tokens must have ids from 0 to 521",
-        ),
+        (vocabulary_with_ids(lambda i: 3 * i), [], "has the id 522, but 261 tokens must have ids from 0 to 521"),
         (vocabulary_with_ids(lambda i: i - 1), [], "'<s>' has the id -1, but 261 tokens must have ids from 0 to 521"),
         (vocabulary_with_ids(lambda i: max(i, 1)), [], "The id 1 belongs to two tokens, '<s>' and '<pad>'"),
         (vocabulary_with_ids(lambda i: i - (i > 3)), [], "The id 3 belongs to two tokens, '<unk>' and '<mask>'"),

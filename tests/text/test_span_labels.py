@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from lmzoo.common.span_marks import SpanScheme
-from lmzoo.text.span_labels import (
-    SpanTable,
-    allowed_transitions,
-    best_path,
-    find_marked_spans,
-    label_span,
-)
+from lmzoo.text.span_labels import SpanTable, allowed_transitions, best_path, find_marked_spans, label_span
 
 LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]
 

@@ -15,14 +15,7 @@ from tests.text.test_span_labels import conlleval
 
 TYPES = ("PER", "LOC", "a_b-c")
 # The letters of each scheme at the beginning, inside, at the end and of single words.
-SCHEMES = {
-    "IOB2": "BIIB",
-    "IOE2": "IIEE",
-    "IOBES": "BIES",
-    "BILOU": "BILU",
-    "BMES": "BMES",
-    "BIO-S": "BIIS",
-}
+SCHEMES = {"IOB2": "BIIB", "IOE2": "IIEE", "IOBES": "BIES", "BILOU": "BILU", "BMES": "BMES", "BIO-S": "BIIS"}
 SPELLINGS = {
     "B-PER": lambda mark, type_: f"{mark}-{type_}",
     "B_PER": lambda mark, type_: f"{mark}_{type_}",
@@ -98,10 +91,7 @@ def test_scores_of_well_formed_labels_are_those_of_seqeval_in_strict_mode(scheme
     # seqeval has no BMES, whose "M" is the "I" of IOBES.
     in_iobes = [[[label.replace("M", "I") for label in row] for row in side] for side in (actual, predicted)]
     expected = peer.f1_score(
-        *in_iobes,
-        suffix=spelling == "PER-B",
-        mode="strict",
-        scheme=getattr(schemes, scheme.replace("BMES", "IOBES")),
+        *in_iobes, suffix=spelling == "PER-B", mode="strict", scheme=getattr(schemes, scheme.replace("BMES", "IOBES"))
     )
     assert 0.3 < expected < 0.95
     scores = compare_tags(actual, predicted, [*label_set(scheme, spelling)]).scores

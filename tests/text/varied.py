@@ -61,9 +61,7 @@ def code_points(every: bool) -> list[str]:
 
 
 EVERY_CODE_POINT = pytest.mark.parametrize(
-    "codes",
-    [pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.slow)],
-    indirect=True,
+    "codes", [pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.slow)], indirect=True
 )
 
 

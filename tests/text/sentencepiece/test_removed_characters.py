@@ -70,10 +70,7 @@ def test_offsets_are_those_of_the_library(parts: list[str], tokenizers: dict[str
         assert row == library_spans(tokenizer, text), ascii(text)
 
 
-@pytest.mark.parametrize(
-    ("name", "normalized"),
-    [*((name, False) for name in NAMES), ("albert with accents", True)],
-)
+@pytest.mark.parametrize(("name", "normalized"), [*((name, False) for name in NAMES), ("albert with accents", True)])
 def test_graphs_have_the_same_offsets(
     name: str, normalized: bool, tokenizers: dict[str, SentencePieceTokenizer]
 ) -> None:
