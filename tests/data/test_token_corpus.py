@@ -260,14 +260,14 @@ def test_a_tokenizer_with_other_tokens_is_stored(tmp_path):
 
 def test_truncated_altered_and_missing_files_are_named(corpus):
     path = corpus.folder / "shard-00002.bin"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
     for open_corpus in (TokenCorpus, lambda folder: write_corpus(documents(), TOKENIZER, folder)):
         with pytest.raises(
-            ValueError, match=rf"shard-00002\.bin has {len(whole) // 2} bytes and should have {len(whole)}"
+            ValueError, match=rf"shard-00002\.bin has {len(content) // 2} bytes and should have {len(content)}"
         ):
             open_corpus(corpus.folder)
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(ValueError, match=r"shard-00002\.bin was altered"):
         TokenCorpus(corpus.folder).verify()
     path.unlink()
@@ -287,16 +287,16 @@ def test_other_text_is_never_read(tmp_path, monkeypatch):
     monkeypatch.setattr(token_corpus, "BLOCK", 64)
     folder = write_corpus(documents(), TOKENIZER, tmp_path, SHARD_TOKENS).folder
     path = folder / "shard-00002.bin"
-    whole = path.read_bytes()
-    assert len(whole) > 3 * 64
-    for position in range(0, len(whole), 7):
+    content = path.read_bytes()
+    assert len(content) > 3 * 64
+    for position in range(0, len(content), 7):
         flip_bit(path, position)
         with pytest.raises(
             ValueError, match=rf"02\.bin was altered: the checksum of the 64 bytes from {position // 64 * 64} "
         ):
             TokenCorpus(folder).shards[2]
-        path.write_bytes(whole)
-    path.write_bytes(whole[:-64] + bytes(64))
+        path.write_bytes(content)
+    path.write_bytes(content[:-64] + bytes(64))
     for use in (
         lambda corpus: pack_documents(corpus, packer()),
         lambda corpus: pack_sentences(corpus, packer()),

@@ -82,9 +82,9 @@ def test_slices_of_texts_and_numbers(report):
         ["sea", 2, 0.5, 0.75], ["war", 2, 0.5, pytest.approx(0.875)], ["(none)", 2, 0.5, pytest.approx(0.6)],
     ]  # fmt: skip
     assert [row[0] for row in sliced.tables["by n"][1]] == list("123456")
-    many = Report(judged=Judged.of_classes(["a"] * 100, ["a"] * 50 + ["b"] * 50, [0.5] * 100))
+    large_report = Report(judged=Judged.of_classes(["a"] * 100, ["a"] * 50 + ["b"] * 50, [0.5] * 100))
     numbers = [*map(str, range(98)), "nan", ""]
-    sliced = add_slices(many, {"n": numbers, "id": [f"id {i}" for i in range(100)]})
+    sliced = add_slices(large_report, {"n": numbers, "id": [f"id {i}" for i in range(100)]})
     rows = sliced.tables["by n"][1]
     assert [row[0] for row in rows] == ["0 to 24", "25 to 48", "49 to 72", "73 to 97", "(none)"]
     assert [row[1] for row in rows] == [25, 24, 24, 25, 2]

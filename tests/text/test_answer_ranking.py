@@ -104,7 +104,7 @@ def answers_for(context, pairs, question="q", length=29, stride=128):
 def test_the_text_of_answers_is_that_of_their_pieces():
     # The original program joins the pieces and searches for the result in the words of the pieces. If it finds
     # nothing, because of a combining mark or an unknown word, it returns all these words; lmzoo returns the pieces'.
-    rng, preprocessor, same, shorter = random.Random(29), preprocessor_of(512), 0, 0
+    rng, preprocessor, equal, shorter = random.Random(29), preprocessor_of(512), 0, 0
     for context in contexts_of(rng, 61):
         pieces = preprocessor.tokenizer.tokenize_with_offsets([context])[0]
         encoded = encode_windows(preprocessor, ["q"], [context])
@@ -124,8 +124,8 @@ def test_the_text_of_answers_is_that_of_their_pieces():
                 shorter += text != original
             else:
                 assert text == expected
-                same += 1
-    assert same > 50
+                equal += 1
+    assert equal > 50
     assert shorter > 20
 
 

@@ -18,7 +18,7 @@ LIMIT = 45
 def buffered(size=24, batch_size=6, copies=1, order="shuffle", encodings=None):
     """Return batches of examples' numbers and a width; an example may be several sequences."""
 
-    def read(epoch, first):
+    def read_buffers(epoch, first):
         for start in range(first, len(LENGTHS), size):
             yield range(start, min(start + size, len(LENGTHS)))
 
@@ -29,7 +29,7 @@ def buffered(size=24, batch_size=6, copies=1, order="shuffle", encodings=None):
         return LENGTHS[numbers], lambda indices, width, rng: (numbers[indices].tolist(), width, rng.random())
 
     count = (lambda: -(-len(LENGTHS) // batch_size)) if copies == 1 else None
-    return BufferedBatches(read, encode, batch_size, LIMIT, order, (7,), count, lambda: {"buffer": size})
+    return BufferedBatches(read_buffers, encode, batch_size, LIMIT, order, (7,), count, lambda: {"buffer": size})
 
 
 def numbers_of(batches):
@@ -59,28 +59,28 @@ def test_one_buffer_equals_texts_in_memory(order):
         return indices.tolist(), width, rng.random()
 
     buckets = fit_buckets(LENGTHS, LIMIT, batch_size=6)  # as for texts in memory
-    whole = LengthBatches(LENGTHS, make_batch, 6, buckets, order, (7,))
+    in_memory = LengthBatches(LENGTHS, make_batch, 6, buckets, order, (7,))
     stream = buffered(size=500, order=order)
-    assert list(itertools.islice(stream.batches_from(0), 50)) == list(itertools.islice(whole.batches_from(0), 50))
+    assert list(itertools.islice(stream.batches_from(0), 50)) == list(itertools.islice(in_memory.batches_from(0), 50))
     identity = stream.identity()
     assert identity.pop("buffer") == 500
-    assert identity.keys() == whole.identity().keys()
+    assert identity.keys() == in_memory.identity().keys()
 
 
 @pytest.mark.parametrize("copies", [1, 3])
 def test_any_step_is_restored(copies):
-    whole = list(itertools.islice(buffered(copies=copies).batches_from(0), 90))  # several epochs
+    expected = list(itertools.islice(buffered(copies=copies).batches_from(0), 90))  # several epochs
     for step in range(0, 85, 7):
         first, resumed = buffered(copies=copies), buffered(copies=copies)
         list(itertools.islice(first.batches_from(0), step + 3))  # a few batches are made ahead of training
         resumed.begin_at(first.place(step))
-        assert list(itertools.islice(resumed.batches_from(step), 90 - step)) == whole[step:]
+        assert list(itertools.islice(resumed.batches_from(step), 90 - step)) == expected[step:]
     # A stream without a place is also resumed, and its own place is right.
     without_place = buffered(copies=copies)
-    assert list(itertools.islice(without_place.batches_from(50), 40)) == whole[50:]
+    assert list(itertools.islice(without_place.batches_from(50), 40)) == expected[50:]
     with_place = buffered(copies=copies)
     with_place.begin_at(without_place.place(80))
-    assert list(itertools.islice(with_place.batches_from(80), 10)) == whole[80:]
+    assert list(itertools.islice(with_place.batches_from(80), 10)) == expected[80:]
 
 
 def test_buffers_before_a_place_are_not_encoded():

@@ -119,8 +119,10 @@ def test_texts_are_strings_or_lists_of_words(tokenizer: CharacterTokenizer | Wor
     assert [[piece.id for piece in row] for row in pieces] == tokenizer.tokenize(texts)
     for text, row in zip(texts, pieces, strict=True):
         text = text.decode() if isinstance(text, bytes) else text
-        whole = text if isinstance(text, str) else " ".join(w.decode() if isinstance(w, bytes) else w for w in text)
-        assert [whole[piece.start : piece.end] for piece in row] == [piece.token for piece in row]
+        joined_text = (
+            text if isinstance(text, str) else " ".join(w.decode() if isinstance(w, bytes) else w for w in text)
+        )
+        assert [joined_text[piece.start : piece.end] for piece in row] == [piece.token for piece in row]
     assert tokenizer.tokenize_with_offsets([["a", "", "it"]])[0][2] == TokenSpan(pieces[6][0].id, "it", 3, 5)
 
 

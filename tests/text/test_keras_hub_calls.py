@@ -92,17 +92,6 @@ def test_cls_and_sep_are_the_start_and_end_tokens(cls: Any) -> None:
     assert tokenizer.cls_token_id != tokenizer.sep_token_id
 
 
-def test_names_and_ids_equal_keras_hubs() -> None:
-    keras_hub = pytest.importorskip("keras_hub")
-    words = [*WordPieceTokenizer.special_tokens[::-1], "film"]
-    tokenizer, keras_hubs = WordPieceTokenizer(words), keras_hub.tokenizers.BertTokenizer(words, lowercase=True)
-    for name in ("pad_token", "start_token", "end_token", "mask_token", "cls_token", "sep_token"):
-        assert getattr(tokenizer, name) == getattr(keras_hubs, name)
-        assert getattr(tokenizer, f"{name}_id") == getattr(keras_hubs, f"{name}_id")
-    assert tokenizer.get_vocabulary() == keras_hubs.get_vocabulary()
-    assert tokenizer("A film") == np.asarray(keras_hubs("A film")).tolist()
-
-
 # === Preprocessors ===
 
 

@@ -114,8 +114,10 @@ def test_words_do_not_reach_over_special_tokens() -> None:
 
 @pytest.mark.parametrize("whole_word", [False, True])
 def test_rows_without_candidates(whole_word: bool) -> None:
-    none = np.zeros((3, 9), bool)
-    positions, chosen = Masking(0.15, whole_word).choose(none, np.array([0, 2, 9]), none, np.random.default_rng(0))
+    no_candidates = np.zeros((3, 9), bool)
+    positions, chosen = Masking(0.15, whole_word).choose(
+        no_candidates, np.array([0, 2, 9]), no_candidates, np.random.default_rng(0)
+    )
     assert not chosen.any()
     assert not positions.any()
 

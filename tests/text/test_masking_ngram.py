@@ -161,8 +161,8 @@ def test_positions_in_rows_of_all_lengths(rounding: str) -> None:
     # A piece that continues a word is chosen exactly if the piece before it is.
     inside = candidates[:, 1:] & candidates[:, :-1] & ~starts[:, 1:]
     assert (picked[:, 1:] == picked[:, :-1])[inside].all()
-    most = np.rint(lengths * 0.15) if rounding == "nearest" else np.ceil(lengths * 0.15)
-    assert (picked.sum(axis=1) <= np.maximum(1, most)).all()
+    limit = np.rint(lengths * 0.15) if rounding == "nearest" else np.ceil(lengths * 0.15)
+    assert (picked.sum(axis=1) <= np.maximum(1, limit)).all()
     assert 0.14 < picked.sum() / lengths.sum() < 0.155
     # Neighboring words are chosen together more than twice as often as without n-grams.
     single = Masking(whole_word=True, rounding=rounding).choose(candidates, lengths, starts, rng)

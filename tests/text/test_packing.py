@@ -104,8 +104,10 @@ def test_rows(make_preprocessor: MakePreprocessor, limit: int, between: tuple[st
             literal_row(packing, tokenizer, *row, limit) for row in zip(texts, seconds or [None] * 81, strict=True)
         ]
         assert id_rows(encoded) == [ids for ids, _ in expected]
-        whole = [literal_row(packing, tokenizer, *row, 999) for row in zip(texts, seconds or [None] * 81, strict=True)]
-        assert encoded.truncated == sum(len(ids) > limit for ids, _ in whole)
+        untruncated = [
+            literal_row(packing, tokenizer, *row, 999) for row in zip(texts, seconds or [None] * 81, strict=True)
+        ]
+        assert encoded.truncated == sum(len(ids) > limit for ids, _ in untruncated)
         features = preprocessor.features(encoded, np.arange(81), limit + 3)
         assert {name: array.dtype.name for name, array in features.items()} == dict.fromkeys(
             ["token_ids", "padding_mask", "segment_ids"], "int32"

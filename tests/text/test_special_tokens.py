@@ -61,16 +61,16 @@ def test_arguments_replace_the_special_tokens(cls):
 def test_config_holds_only_changed_special_tokens(cls, tmp_path):
     """Defaults are not written, so files of earlier versions can be read."""
     tokenizer = tokenizer_of(cls)
-    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(tokenizer))
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(tokenizer))
     tokenizer.save_assets(tmp_path)
-    again.load_assets(tmp_path)
-    assert again.special_tokens == tokenizer.special_tokens
-    assert (again.mask_token, again.pad_token, again.other_tokens) == (
+    copy.load_assets(tmp_path)
+    assert copy.special_tokens == tokenizer.special_tokens
+    assert (copy.mask_token, copy.pad_token, copy.other_tokens) == (
         tokenizer.mask_token,
         tokenizer.pad_token,
         tokenizer.other_tokens,
     )
-    assert again.tokenize(TEXTS) == tokenizer.tokenize(TEXTS)
+    assert copy.tokenize(TEXTS) == tokenizer.tokenize(TEXTS)
     names = {*tokenizer.roles, "other_tokens"}
     assert tokenizer.get_config().keys() & names == {
         name for name in ARGUMENTS[cls] if ARGUMENTS[cls][name] != getattr(cls, name)

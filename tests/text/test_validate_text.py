@@ -45,10 +45,10 @@ def test_tensors_of_strings() -> None:
         clean_texts(tf.constant("é"))
 
 
-@pytest.mark.parametrize("wrong", [None, 7, 1.5, float("nan"), ["a"], b"a"[0], bytearray(b"a"), ("a", "b")])
-def test_position_is_named(wrong: object) -> None:
-    with pytest.raises(TypeError, match=rf"`reviews\[2\]` must be a string, got .*\({type(wrong).__name__}\)"):
-        clean_texts(["a", "b", wrong, None], name="reviews")
+@pytest.mark.parametrize("value", [None, 7, 1.5, float("nan"), ["a"], b"a"[0], bytearray(b"a"), ("a", "b")])
+def test_position_is_named(value: object) -> None:
+    with pytest.raises(TypeError, match=rf"`reviews\[2\]` must be a string, got .*\({type(value).__name__}\)"):
+        clean_texts(["a", "b", value, None], name="reviews")
 
 
 def test_long_values_are_abbreviated() -> None:

@@ -190,6 +190,6 @@ def test_config_does_not_hold_the_vocabulary(tmp_path: Path) -> None:
     config = keras.saving.serialize_keras_object(tokenizer)
     assert config["config"] == {"lowercase": False, "strip_accents": True}
     tokenizer.save_assets(tmp_path)
-    again = keras.saving.deserialize_keras_object(config)
-    again.load_assets(tmp_path)
-    assert again.tokenize(["É é"]) == tokenizer.tokenize(["É é"]) == [[1, 6]]
+    copy = keras.saving.deserialize_keras_object(config)
+    copy.load_assets(tmp_path)
+    assert copy.tokenize(["É é"]) == tokenizer.tokenize(["É é"]) == [[1, 6]]

@@ -6,8 +6,6 @@ import itertools
 import json
 import lzma
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
 from lmzoo.text import BytePairTokenizer, Packing, Preprocessor  # noqa: E402
 from lmzoo.text.graphs.bpe import LETTER, NUMBER, OTHER, WHITESPACE, BytePairGraph, character_kinds  # noqa: E402
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS  # noqa: E402
+from tests.text.graph_checks import check_packer, run_saved  # noqa: E402
 from tests.text.trained import train_byte_pairs  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT, phrase, sizes, symbol, varied_texts  # noqa: E402
 from tests.text.varied import SAYINGS as COMMON  # noqa: E402
@@ -183,10 +182,8 @@ def test_packing_equals_the_python_path(tokenizer: BytePairTokenizer) -> None:
     from lmzoo.text.graphs import graph_packer
 
     texts = ["a <mask> film", "", "it's " * 9]
-    for arguments in [(texts,), (texts, texts[::-1])]:
-        features = graph_packer(preprocessor)(*map(tf.constant, arguments))
-        for name, value in preprocessor(arguments if len(arguments) > 1 else arguments[0]).items():
-            np.testing.assert_array_equal(features[name], value, err_msg=name)
+    for inputs in [(texts,), (texts, texts[::-1])]:
+        check_packer(graph_packer(preprocessor), preprocessor, *inputs)
 
 
 def as_function(graph: BytePairGraph) -> tf.types.experimental.PolymorphicFunction:
@@ -200,15 +197,9 @@ def test_servers_have_the_ops(tokenizer: BytePairTokenizer) -> None:
     assert not list_ops(graph) & {"VarHandleOp", "LookupTableInsertV2", "MutableHashTableV2"}
 
 
-RELOAD = """
-import sys
-import tensorflow as tf
-loaded = tf.saved_model.load(sys.argv[1])
-assert not {"lmzoo", "tokenizers", "tensorflow_text"} & set(sys.modules)
-texts = open(sys.argv[2], "rb").read().split(b"\\n\\n")
+PRINT_IDS_OF_BATCHES = """
 for size in (1, 2, 6):
-    batches = [tf.constant(texts[i : i + size]) for i in range(0, len(texts), size)]
-    print(*(number for batch in batches for number in loaded.ids(batch).values.numpy()))
+    print(*(number for i in range(0, len(texts), size) for number in loaded.ids(texts[i : i + size]).values.numpy()))
 """
 
 
@@ -218,13 +209,7 @@ def test_a_saved_graph_needs_only_tensorflow(tokenizer: BytePairTokenizer, tmp_p
     module = tf.Module()
     module.graph = BytePairGraph(tokenizer)
     module.ids = as_function(module.graph)
-    tf.saved_model.save(module, tmp_path / "saved")
     texts = ["It's a\u3000<mask>!", "", "<s>  naïve 東京 ", "aaaa\0a\n'tis", "\x85 ½<<mask>>", " film"]
-    (tmp_path / "texts").write_bytes("\n\n".join(texts).encode() + b"\xff")
-    process = subprocess.run(
-        [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    expected = list(itertools.chain(*tokenizer.tokenize([*texts[:-1], texts[-1] + "\ufffd"])))
-    assert [list(map(int, line.split())) for line in process.stdout.splitlines()] == [expected] * 3
+    encoded = [*(text.encode() for text in texts[:-1]), texts[-1].encode() + b"\xff"]
+    expected = list(itertools.chain(*tokenizer.tokenize(encoded)))
+    assert run_saved(module, encoded, PRINT_IDS_OF_BATCHES, tmp_path) == [expected] * 3

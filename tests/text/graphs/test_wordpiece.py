@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import subprocess
-import sys
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,9 +15,10 @@ tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
 from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
-from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer  # noqa: E402
+from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
 from lmzoo.text.graphs.wordpiece import UNKNOWN_WORD  # noqa: E402
+from tests.text.graph_checks import check_packer, check_saved_packer  # noqa: E402
 from tests.text.varied import (  # noqa: E402
     EVERY_CODE_POINT,
     SAYINGS,
@@ -105,8 +104,8 @@ def test_ids_equal_the_python_path(
     ids = graph(tf.constant(texts))
     assert ids.dtype == tf.int32
     assert [(t, a, b) for t, a, b in zip(texts, expected, ids.to_list(), strict=True) if a != b] == []
-    again, spans = graph.with_offsets(tf.constant(texts))
-    assert again.to_list() == expected
+    ids_with_offsets, spans = graph.with_offsets(tf.constant(texts))
+    assert ids_with_offsets.to_list() == expected
     in_order = 0
     for text, row, actual in zip(strings, tokenizer.tokenize_with_offsets(texts), spans.to_list(), strict=True):
         if not has_marks_in_order(text):
@@ -184,19 +183,8 @@ def test_packing_equals_the_python_path(
     grid = list(itertools.product(range(8), range(8)))
     texts, pairs = ["ab, " * a for a, _ in grid], ["bc" * b + " a" * (b % 3) for _, b in grid]
     pack = graph_packer(preprocessor)
-    for arguments in [(texts,), (pairs,), (texts, pairs), (texts[:1],), (texts[:1], pairs[:1]), ([],)]:
-        expected = preprocessor(arguments if len(arguments) > 1 else arguments[0])
-        features = {
-            name: value.numpy() for name, value in pack(*(tf.constant(part, tf.string) for part in arguments)).items()
-        }
-        truncated = features.pop("truncated")
-        assert truncated.dtype == bool
-        assert truncated.shape == (len(arguments[0]),)
-        assert truncated.sum() == preprocessor.encode(*arguments).truncated
-        assert features.keys() == expected.keys()
-        for name, value in expected.items():
-            assert features[name].dtype == np.int32
-            np.testing.assert_array_equal(features[name], value, err_msg=name)
+    for inputs in [(texts,), (pairs,), (texts, pairs), (texts[:1],), (texts[:1], pairs[:1]), ([],)]:
+        check_packer(pack, preprocessor, *inputs)
 
 
 @pytest.mark.slow
@@ -224,38 +212,10 @@ def test_steps_in_python_are_refused(preprocessor: Preprocessor) -> None:
     )
 
 
-RELOAD = """
-import sys
-import tensorflow as tf
-import tensorflow_text
-loaded = tf.saved_model.load(sys.argv[1])
-assert "lmzoo" not in sys.modules and "tokenizers" not in sys.modules
-texts = tf.constant(open(sys.argv[2], "rb").read().split(b"\\n\\n"))
-single, pair = loaded.single(texts), loaded.pair(texts, texts[::-1])
-print(*single["token_ids"].numpy().ravel(), *pair["token_ids"].numpy().ravel(), *pair["truncated"].numpy().astype(int))
-"""
-
-
 @pytest.mark.slow
 def test_a_saved_graph_needs_only_tensorflow_text(preprocessor: Preprocessor, tmp_path: Path) -> None:
-    strings = tf.TensorSpec([None], tf.string)
-    module = tf.Module()
-    module.packer = graph_packer(preprocessor)
-    module.single = tf.function(module.packer.__call__, input_signature=[strings])
-    module.pair = tf.function(module.packer.__call__, input_signature=[strings, strings])
-    tf.saved_model.save(module, tmp_path / "saved")
     texts = ["Aé,a [MASK] a\u0301B\x01 \u302e\u1b44", "", "ab" * 51 + " a", "a, " * 20, "\ufffd b 中"]
-    (tmp_path / "texts").write_bytes("\n\n".join(texts).encode())
-    process = subprocess.run(
-        [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    with pytest.warns(TextWarning):
-        single, pair = preprocessor(texts), preprocessor((texts, texts[::-1]))
-    truncated = module.pair(texts, texts[::-1])["truncated"]
-    expected = np.concatenate([single["token_ids"].ravel(), pair["token_ids"].ravel(), truncated])
-    assert [int(number) for number in process.stdout.split()] == expected.tolist()
+    check_saved_packer(preprocessor, [text.encode() for text in texts], tmp_path, with_tensorflow_text=True)
 
 
 def test_servers_have_the_ops(preprocessor: Preprocessor) -> None:

@@ -7,8 +7,6 @@ import itertools
 import json
 import lzma
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
 from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, WordTokenizer  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
 from lmzoo.text.word_splitting import list_words  # noqa: E402
+from tests.text.graph_checks import check_packer, check_saved_packer, packing_module  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT, phrase, sizes, varied_texts  # noqa: E402
 
 PACKING = Packing(start="", end="", between=("</S>", "<S>"), segments=False)
@@ -162,66 +161,25 @@ def test_sentences_of_the_original(graph: tf.Module, shared: Callable[[str], Pat
         for j, length in enumerate([5, 8, 3])
     ],
 )
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_packing_equals_the_python_path_in_ops_that_servers_know(
     tokenizer: CharacterTokenizer | WordTokenizer, sequence_length: int
 ) -> None:
     preprocessor = Preprocessor(tokenizer, PACKING, sequence_length)
     rng = random.Random(1302)
     first, second = ([" ".join(rng.choices("abcé.", k=rng.randrange(7))) for _ in range(211)] for _ in range(2))
-    pack, strings = graph_packer(preprocessor), tf.TensorSpec([None], tf.string)
-    traced = tf.function(pack.__call__, input_signature=[strings, strings])
+    module = packing_module(preprocessor)
     batches = [(first, second), (first[:1], second[:1]), (["", "a"], ["", ""]), (["", ""], ["", ""]), ([], [])]
     for texts, pairs in batches:
-        for inputs in ((texts,), (texts, pairs)):
-            expected, encoded = preprocessor(inputs if len(inputs) > 1 else inputs[0]), preprocessor.encode(*inputs)
-            tensors = [tf.constant(column, tf.string) for column in inputs]
-            for call in (pack, traced) if len(inputs) == 2 else (pack,):
-                features = call(*tensors)
-                assert features.pop("truncated").numpy().sum() == encoded.truncated
-                assert features.keys() == expected.keys()
-                for name, values in expected.items():
-                    assert features[name].dtype == tf.int32
-                    np.testing.assert_array_equal(features[name], values)
-    definition = traced.get_concrete_function().graph.as_graph_def()
+        check_packer(module.packer, preprocessor, texts)
+        check_packer(module.packer, preprocessor, texts, pairs)
+        check_packer(module.pair, preprocessor, texts, pairs)
+    definition = module.pair.get_concrete_function().graph.as_graph_def()
     check_ops(definition)
     assert not list_ops(definition) & {"VarHandleOp", "LookupTableInsertV2"}
 
 
-RELOAD = """
-import sys
-import tensorflow as tf
-loaded = tf.saved_model.load(sys.argv[1])
-assert not {"lmzoo", "keras_hub", "tensorflow_text"} & set(sys.modules)
-texts = tf.constant(open(sys.argv[2], "rb").read().split(b"\\n\\n"))
-for outputs in (loaded.single(texts), loaded.pair(texts, texts[::-1])):
-    for name in sorted(outputs):
-        print(*tf.cast(outputs[name], tf.int32).numpy().ravel())
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 @pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer(["<S>", "</S>", "<UNK>", "n't", "é", "b"])])
 def test_a_saved_graph_needs_only_tensorflow(tokenizer: CharacterTokenizer | WordTokenizer, tmp_path: Path) -> None:
-    preprocessor = Preprocessor(tokenizer, PACKING, sequence_length=9)
-    strings = tf.TensorSpec([None], tf.string)
-    module = tf.Module()
-    module.packer = graph_packer(preprocessor)
-    module.single = tf.function(module.packer.__call__, input_signature=[strings])
-    module.pair = tf.function(module.packer.__call__, input_signature=[strings, strings])
-    tf.saved_model.save(module, tmp_path / "saved")
     texts = [*(text.encode() for text in ["Don't!", "", "é" * 30 + " b", "a, " * 20, "👩‍👩‍👧 中\0 <S>"]), b"a\xffb"]
-    (tmp_path / "texts").write_bytes(b"\n\n".join(texts))
-    process = subprocess.run(
-        [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    (name,) = preprocessor(texts)
-    numbers = [[int(number) for number in line.split()] for line in process.stdout.splitlines()]
-    single, single_truncated, pair, pair_truncated = numbers if name < "truncated" else numbers[::-1]
-    assert single == preprocessor(texts)[name].ravel().tolist()
-    assert pair == preprocessor((texts, texts[::-1]))[name].ravel().tolist()
-    assert single_truncated == [0, 0, 0, 1, 0, 0]
-    assert sum(pair_truncated) == preprocessor.encode(texts, texts[::-1]).truncated > 0
+    check_saved_packer(Preprocessor(tokenizer, PACKING, sequence_length=9), texts, tmp_path)

@@ -14,7 +14,7 @@ from lmzoo.text import DebertaV3Tokenizer
 from lmzoo.text.tokenizers.deberta_sentencepiece import add_mask_token, remove_mask_token
 from lmzoo.text.tokenizers.sentencepiece import read_model
 from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
-from tests.text.sentencepiece.graph_checks import check_graph
+from tests.text.graph_checks import check_graph
 from tests.text.trained import assert_equal_or_tied, train_deberta, with_pieces
 from tests.text.varied import SOME, has_marks_in_order, sizes, varied_strings
 

@@ -6,8 +6,6 @@ import csv
 import gzip
 import json
 import lzma
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +16,10 @@ tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
 from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
-from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer, TextWarning  # noqa: E402
-from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
+from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer  # noqa: E402
+from lmzoo.text.graphs import graph_tokenizer  # noqa: E402
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean  # noqa: E402
+from tests.text.graph_checks import check_packer, check_saved_packer, packing_module  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT  # noqa: E402
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)
@@ -133,52 +132,19 @@ def preprocessor(tokenizer: SentencePieceTokenizer) -> Preprocessor:
     return Preprocessor(tokenizer, packing, sequence_length=11)
 
 
-def packing_module(preprocessor: Preprocessor) -> tf.Module:
-    """Return a traced packer. TensorFlow forgets its model when the next test sets its seed, so each test needs one."""
-    strings = tf.TensorSpec([None], tf.string)
-    module = tf.Module()
-    module.packer = graph_packer(preprocessor)
-    module.pack = tf.function(module.packer.__call__, input_signature=[strings, strings])
-    return module
-
-
 @pytest.mark.slow
 def test_packing_equals_the_python_path_in_ops_that_servers_know(preprocessor: Preprocessor) -> None:
     module = packing_module(preprocessor)
     texts = ["the book", "", "in 2014, we read 9,200 books", "[MASK] é", "9,"]
-    for arguments in [(texts,), (texts, texts[::-1]), (texts[1:2],), (texts[1:2], texts[:1])]:
-        pack = module.packer if len(arguments) == 1 else module.pack
-        features = pack(*map(tf.constant, arguments))
-        for name, value in preprocessor(arguments if len(arguments) > 1 else arguments[0]).items():
-            np.testing.assert_array_equal(features[name], value, err_msg=name)
-    graph = module.pack.get_concrete_function().graph.as_graph_def()
+    for inputs in [(texts,), (texts, texts[::-1]), (texts[1:2],), (texts[1:2], texts[:1])]:
+        check_packer(module.packer if len(inputs) == 1 else module.pair, preprocessor, *inputs)
+    graph = module.pair.get_concrete_function().graph.as_graph_def()
     check_ops(graph)
     assert "VarHandleOp" not in list_ops(graph)
 
 
-RELOAD = """
-import sys
-import tensorflow as tf
-import tensorflow_text
-loaded = tf.saved_model.load(sys.argv[1])
-assert not {"lmzoo", "sentencepiece", "tokenizers"} & set(sys.modules)
-texts = tf.constant(open(sys.argv[2], "rb").read().split(b"\\n\\n"))
-print(*loaded.pack(texts, texts[::-1])["token_ids"].numpy().ravel())
-"""
-
-
 @pytest.mark.slow
 def test_a_saved_graph_needs_only_tensorflow_text(preprocessor: Preprocessor, tmp_path: Path) -> None:
-    module = packing_module(preprocessor)
-    tf.saved_model.save(module, tmp_path / "saved")
     texts = ["The é,a [MASK] ﬁne\x01 한", "", "9,200 and 2014,", "``the book'' " * 20, "\ufffd b 中", "x[SEP]<pad>"]
-    (tmp_path / "texts").write_bytes("\n\n".join(texts).encode() + b"\n\n\xff")
-    process = subprocess.run(
-        [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    texts.append("\ufffd")
-    with pytest.warns(TextWarning):
-        expected = preprocessor((texts, texts[::-1]))["token_ids"]
-    assert [int(number) for number in process.stdout.split()] == expected.ravel().tolist()
+    encoded = [*(text.encode() for text in texts), b"\xff"]
+    check_saved_packer(preprocessor, encoded, tmp_path, with_tensorflow_text=True)

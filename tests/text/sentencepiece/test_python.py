@@ -84,8 +84,8 @@ def test_published_rules() -> None:
     ]
     assert tokens(tokenizer, "the `` the ''") == ["▁the", '▁"', "▁the", '▁"']
     assert tokens(tokenizer, "İ ΟΔΟΣ") == ["▁i", "▁οδοσ"]  # no final sigma, as each character is converted alone
-    kept = SentencePieceTokenizer(tokenizer.model, lowercase=False, keep_accents=True)
-    assert tokens(kept, "naïve NAIVE ΟΔΟΣ İ") == ["▁naïve", "▁NAIVE", "▁ΟΔΟΣ", "▁İ"]
+    with_case_and_accents = SentencePieceTokenizer(tokenizer.model, lowercase=False, keep_accents=True)
+    assert tokens(with_case_and_accents, "naïve NAIVE ΟΔΟΣ İ") == ["▁naïve", "▁NAIVE", "▁ΟΔΟΣ", "▁İ"]
     assert tokens(SentencePieceTokenizer(tokenizer.model, keep_accents=True), "NAÏVE") == ["▁naïve"]
     assert tokens(SentencePieceTokenizer(tokenizer.model, lowercase=False), "NAÏVE") == ["▁NAIVE"]
 

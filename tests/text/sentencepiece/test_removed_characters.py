@@ -53,7 +53,7 @@ def library_spans(tokenizer: SentencePieceTokenizer, text: str) -> list[tuple[in
     encoded = text.encode()
     spans_of_text = []
     for piece in tokenizer.backend.encode(text, return_type="proto").pieces:
-        start, end = (len(encoded[:place].decode()) for place in (piece.begin, piece.end))
+        start, end = (len(encoded[:offset].decode()) for offset in (piece.begin, piece.end))
         if piece.piece.startswith("▁"):
             while start < end and not tokenizer.backend.normalize(text[start]).strip("▁"):
                 start += 1

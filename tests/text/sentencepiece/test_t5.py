@@ -11,7 +11,7 @@ import pytest
 from lmzoo.data.corpora import train_tokenizer
 from lmzoo.text import T5Tokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
-from tests.text.sentencepiece.graph_checks import check_graph
+from tests.text.graph_checks import check_graph
 from tests.text.trained import assert_equal_or_tied, reviews
 from tests.text.varied import sizes, varied_strings
 
