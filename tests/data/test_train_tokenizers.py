@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmzoo.data.corpora import train_tokenizer
+from lmzoo.data.corpora import train_tokenizer, train_wordpiece
 from lmzoo.text import BytePairTokenizer, CharacterTokenizer, SentencePieceTokenizer, TextWarning, WordPieceTokenizer
 from lmzoo.text.validate_text import collect_warnings
 
@@ -28,6 +28,8 @@ def test_vocabularies_have_the_size_and_repeat(kind):
     assert tokenizer.detokenize(tokenizer.tokenize(["fogu mapo"])[0]).replace(" ", "") == "fogumapo"
     pieces = len(tokenizer.tokenize([" fogu mapost"])[0])
     assert 2 <= pieces < len("fogu mapost") - 1, "no pieces were learned"
+    ids = {id for document in documents() for row in tokenizer.tokenize(document) for id in row}
+    assert tokenizer.unk_token_id not in ids, "a text of the training has an unknown piece"
     assert repeated.vocabulary == tokenizer.vocabulary
 
 
@@ -58,6 +60,12 @@ def test_texts_are_cleaned_by_the_rules_of_the_family():
         assert any("C" in token for token in cased.vocabulary)
     with_accents = train_tokenizer(documents(), SentencePieceTokenizer, 89, verbose=False, keep_accents=True)
     assert any("é" in token for token in with_accents.vocabulary)
+
+
+def test_rare_pieces_are_not_learned():
+    for min_frequency in (1, 2):
+        tokenizer = train_wordpiece(["zyzzyva film film film film"], 200, min_frequency=min_frequency, verbose=False)
+        assert ("zyzzyva" in tokenizer.vocabulary) == (min_frequency == 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
