@@ -33,7 +33,7 @@ def write(write_file):
     return lambda content, name="train.conll": write_file(name, content)
 
 
-def test_conll(write):
+def test_columns_of_conll(write):
     words = [["EU", "rejects"], ["Peter\u00a0B"]]
     assert read_conll(write(CONLL)) == (words, [["B-ORG", "O"], ["I-PER"]])
     assert read_conll(write(CONLL), label=1)[1] == [["NNP", "VBZ"], ["NNP"]]

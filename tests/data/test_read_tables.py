@@ -23,7 +23,7 @@ def write(write_file):
 CSV = 'id,text,other,label\r\n7,"Good, ""really""\nso.",u,pos\r\n\r\n11,,v,neg\r\n'
 
 
-def test_csv(write):
+def test_columns_of_csv(write):
     path = write(CSV)
     assert read_table(path, label="label") == (['Good, "really"\nso.', ""], ["pos", "neg"])
     assert read_table(path, text=1, label=-1) == read_table(path, label="label")

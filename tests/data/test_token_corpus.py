@@ -281,7 +281,7 @@ def flip_bit(path, position):
     path.write_bytes(content)
 
 
-def test_other_text_is_never_read(tmp_path, monkeypatch):
+def test_altered_blocks_are_never_read(tmp_path, monkeypatch):
     """A wrong bit anywhere in a file, or a block of zeros, is an error with its position."""
     monkeypatch.setattr(corpus_index, "BLOCK", 64)
     monkeypatch.setattr(token_corpus, "BLOCK", 64)

@@ -35,7 +35,7 @@ def test_codes_equal_sentence_transformers(precision, name):
         np.testing.assert_array_equal(codes, util.quantize_embeddings(CORPUS, name, ranges))
 
 
-def test_a_byte_is_half_a_step_from_its_number():
+def test_bytes_are_at_most_half_a_step_from_their_numbers():
     index = QuantizedIndex.quantize(CORPUS)
     step = np.ptp(CORPUS, axis=0) / 255
     assert (np.abs(index[:] - CORPUS) <= step / 2 + 1e-6).all()

@@ -93,7 +93,9 @@ def literal_row(
 @pytest.mark.parametrize("between", [("[SEP]",), ("[SEP]", "[MASK]")])
 @pytest.mark.parametrize("limit", [5, 8, 11, 64])
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
-def test_rows(make_preprocessor: MakePreprocessor, limit: int, between: tuple[str, ...]) -> None:
+def test_packed_rows_equal_rows_by_hand(
+    make_preprocessor: MakePreprocessor, limit: int, between: tuple[str, ...]
+) -> None:
     preprocessor = make_preprocessor(limit, between)
     tokenizer, packing = preprocessor.tokenizer, preprocessor.packing
     grid = list(itertools.product(range(9), range(9)))

@@ -124,7 +124,7 @@ def test_the_best_path_is_the_best_of_all_well_formed_ones(marks):
     assert best_path(np.zeros((0, len(labels))), transitions, at_start, at_end).tolist() == []
 
 
-def test_what_may_follow():
+def test_allowed_transitions_by_hand():
     def is_well_formed(labels, *path):
         transitions, at_start, at_end = allowed_transitions(labels)
         ids = [labels.index(label) for label in path]

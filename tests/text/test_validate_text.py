@@ -46,7 +46,7 @@ def test_tensors_of_strings() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 7, 1.5, float("nan"), ["a"], b"a"[0], bytearray(b"a"), ("a", "b")])
-def test_position_is_named(value: object) -> None:
+def test_errors_name_the_position(value: object) -> None:
     with pytest.raises(TypeError, match=rf"`reviews\[2\]` must be a string, got .*\({type(value).__name__}\)"):
         clean_texts(["a", "b", value, None], name="reviews")
 

@@ -87,7 +87,7 @@ def test_tokens_and_offsets_by_hand(text: str) -> None:
     assert [[tuple(span[1:]) for span in row] for row in rows] == [CASES[text], []]
 
 
-def test_the_published_model_again(published: bytes, tokenizer: XlmRobertaTokenizer) -> None:
+def test_the_published_model_is_restored(published: bytes, tokenizer: XlmRobertaTokenizer) -> None:
     assert tokenizer.vocabulary[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
     assert (tokenizer.mask_id, tokenizer.pad_id) == (tokenizer.vocabulary_size - 1, 1)
     assert convert_from_fairseq_ids(tokenizer.model) == published
