@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import io
 import json
 import os
 import subprocess
@@ -19,7 +18,6 @@ from lmzoo.families.bert import FAMILY
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 from lmzoo_cli import predicting
-from lmzoo_cli.answers import write_csv
 from tests.cli.commands import EAGERLY, error_of, run
 from tests.parallel.killing import kill_a_worker
 
@@ -114,12 +112,6 @@ def test_answers_in_parquet_keep_the_type_of_ids(model, data, tmp_path):
     assert "row 1: 'number' must be a string, got 0" in error_of(*common, "--text", "number")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
     assert "broken.parquet cannot be read as Parquet" in error_of("predict", model, tmp_path / "broken.parquet")
-
-
-def test_values_of_the_examples_are_not_rounded():
-    file = io.BytesIO()
-    write_csv(file, [({"id": 12345678.0, "actual": 0.123456789}, {"score": 0.123456789})])
-    assert file.getvalue().decode() == "id,actual,score\n12345678.0,0.123456789,0.123457\n"
 
 
 @pytest.mark.slow

@@ -422,23 +422,30 @@ def test_answers_in_csv(folder, fitted):
     assert "has no column 'keys'" in error_of("predict", model, data, "--id", "keys")
 
 
+def csv_of(answers):
+    file = io.BytesIO()
+    write_csv(file, answers)
+    return file.getvalue().decode()
+
+
 def test_any_number_of_answers_in_csv():
     """Examples without answers also have a row, even before the columns are known."""
-    file, answer = io.BytesIO(), {"text": "b", "score": np.float32(1 / 3), "ends": [1, 2]}
-    write_csv(file, [({"text": "one"}, []), ({"text": "two"}, [answer, [answer]]), ({"text": "three"}, [])])
-    assert file.getvalue().decode().splitlines() == [
+    answer = {"text": "b", "score": np.float32(1 / 3), "ends": [1, 2]}
+    text = csv_of([({"text": "one"}, []), ({"text": "two"}, [answer, [answer]]), ({"text": "three"}, [])])
+    assert text.splitlines() == [
         "text,answer_text,score,ends",
         "one,,,",
         'two,b,0.333333,"[1, 2]"',
         'two,b,0.333333,"[1, 2]"',
         "three,,,",
     ]
-    file = io.BytesIO()
-    write_csv(file, [({"id": 1}, [])])
-    assert file.getvalue() == b"id\n1\n"
-    file = io.BytesIO()
-    write_csv(file, zip([{"id": 1}, {"id": 2}], np.array([[0.5, 1 / 3], [1, 2]], "float32"), strict=True))
-    assert file.getvalue() == b'id,vector\n1,"[0.5, 0.333333]"\n2,"[1.0, 2.0]"\n'
+    assert csv_of([({"id": 1}, [])]) == "id\n1\n"
+    vectors = np.array([[0.5, 1 / 3], [1, 2]], "float32")
+    text = csv_of(zip([{"id": 1}, {"id": 2}], vectors, strict=True))
+    assert text == 'id,vector\n1,"[0.5, 0.333333]"\n2,"[1.0, 2.0]"\n'
+    # Values of the examples are not rounded.
+    text = csv_of([({"id": 12345678.0, "actual": 0.123456789}, {"score": 0.123456789})])
+    assert text == "id,actual,score\n12345678.0,0.123456789,0.123457\n"
 
 
 @pytest.mark.slow

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 
 import pytest
 
-from lmzoo.text import TokenSpan, WordPieceTokenizer
+from lmzoo.text import WordPieceTokenizer
+from tests.text.piece_groups import group_by_characters
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
 OPTIONS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
-
-
-def group_by_characters(pieces: list[TokenSpan]) -> Iterator[list[TokenSpan]]:
-    """Iterate over groups of pieces that share characters: "한" may become three of them, "ᄒ ##ᅡ ##ᆫ"."""
-    group: list[TokenSpan] = []
-    for piece in pieces:
-        if group and piece.start >= group[-1].end:
-            yield group
-            group = []
-        group.append(piece)
-    if group:
-        yield group
 
 
 def is_reordered_mark(token: str) -> bool:

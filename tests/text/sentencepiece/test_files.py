@@ -80,13 +80,3 @@ def test_models_of_other_families_are_named(model: bytes, tmp_path: Path) -> Non
     message = r"x\.model belongs to another family's tokenizer\. .* lacks .* <pad>, \[MASK\]"
     with pytest.raises(ValueError, match=message):
         SentencePieceTokenizer(tmp_path / "x.model")
-
-
-def test_a_tokenizer_without_a_model_is_an_error() -> None:
-    tokenizer = SentencePieceTokenizer()
-    for use in (tokenizer.tokenize, tokenizer.tokenize_with_offsets):
-        with pytest.raises(ValueError, match="pass `model` or call `load_assets`"):
-            use(["a"])
-    for name in ("model", "splits", "backend", "vocabulary", "pad_id"):
-        with pytest.raises(ValueError, match="no vocabulary yet"):
-            getattr(tokenizer, name)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lmzoo.text import SentencePieceTokenizer, TokenSpan
+from lmzoo.text import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import align, character_map, clean
+from tests.text.piece_groups import group_by_characters
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)
 OPTIONS = [(True, False), (False, False), (True, True), (False, True)]  # lowercase, keep_accents
@@ -52,17 +53,6 @@ def test_slices_give_the_pieces(model: bytes, strings: list[str], lowercase: boo
                 assert cleaned.replace("▁", "") == "".join(pieces).replace("▁", ""), (text, group)
                 checked += len(group)
     assert checked > 4.2 * len(strings)
-
-
-def group_by_characters(pieces: list[TokenSpan]) -> list[list[TokenSpan]]:
-    """Return groups of pieces that share characters: "㎏" may become two of them, "k g"."""
-    groups_of_text: list[list[TokenSpan]] = []
-    for piece in pieces:
-        if groups_of_text and piece.start < max(member.end for member in groups_of_text[-1]):
-            groups_of_text[-1].append(piece)
-        else:
-            groups_of_text.append([piece])
-    return groups_of_text
 
 
 CASES = [
