@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from lmzoo.data.corpora import pack_documents, pack_sentences, sequences
-from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer
+from lmzoo.text import TextWarning, WordPieceTokenizer
 from lmzoo.text.validate_text import collect_warnings
+from tests.data.small_corpora import packer
 
 TOKENIZER = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "a", "##a", "b", "##b", "##c", ","])
 CLS, SEP = TOKENIZER.token_to_id("[CLS]"), TOKENIZER.token_to_id("[SEP]")
-
-
-def packer(length):
-    return Preprocessor(TOKENIZER, Packing("[CLS]", "[SEP]", ("[SEP]",), segments=True), length)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 256])
@@ -23,7 +20,7 @@ def test_documents_are_packed_without_loss(monkeypatch, length, batch):
     monkeypatch.setattr(sequences, "_BATCH_DOCUMENTS", batch)
     documents = ["ab " * n + "a," * (n % 3) for n in (4, 0, 1, 9, 2, 13)] + [""]
     with pytest.warns(TextWarning, match="^2 of 7 documents held no tokens and were left out"):
-        rows = pack_documents(iter(documents), packer(length))
+        rows = pack_documents(iter(documents), packer(length, TOKENIZER))
     running = [token for ids in TOKENIZER.tokenize(documents) if ids for token in [*ids, SEP]]
     count, room = len(running) // (length - 2), length - 2
     assert len(rows) == count
@@ -40,7 +37,7 @@ def test_documents_are_packed_without_loss(monkeypatch, length, batch):
 @pytest.mark.parametrize("documents", [[], [""], ["a"]])
 def test_short_documents_fill_no_row(documents):
     with collect_warnings() as caught:
-        rows = pack_documents(documents, packer(11))
+        rows = pack_documents(documents, packer(11, TOKENIZER))
     assert len(caught) == documents.count("")
     assert len(rows) == 0
     assert len(rows.select([])) == 0
@@ -57,7 +54,7 @@ def test_sentences_stay_whole(monkeypatch, across, length):
     ]
     documents[4] = []
     with pytest.warns(TextWarning, match="^1 of 13 documents held no tokens"):
-        encoded = pack_sentences(documents, packer(length), across_documents=across)
+        encoded = pack_sentences(documents, packer(length, TOKENIZER), across_documents=across)
     rows = [encoded.select([i]).token_ids.tolist() for i in range(len(encoded))]
     assert all(row[0] == CLS and len(row) <= length for row in rows)
     sentences = [TOKENIZER.tokenize(document) for document in documents]

@@ -15,10 +15,9 @@ from lmzoo.data.corpora import Preparation, TokenCorpus, prepare, prepare_corpus
 from lmzoo.data.corpora.near_duplicates import min_hash, near_duplicates
 from lmzoo.files.urls import join_path, open_to_read, whole_file
 from lmzoo.text import CharacterTokenizer, WordPieceTokenizer
+from tests.data.small_corpora import TOKENIZER, WORDS, files
 from tests.parallel.killing import kill_a_worker
 
-WORDS = [f"w{i}" for i in range(53)]
-TOKENIZER = WordPieceTokenizer.of_words(WORDS, 59)
 SHARD_TOKENS = 101
 
 # One file has no documents.
@@ -53,10 +52,6 @@ def source(tmp_path):
         write(folder, f"{number}.txt", texts(count, number))
     write(folder, "3.txt", [])
     return folder
-
-
-def files(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("write", [prepare_corpus, write_corpus])

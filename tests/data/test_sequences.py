@@ -21,12 +21,11 @@ from lmzoo.models import MaskedLM
 from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import tiny_backbone
-from lmzoo.text import LengthBatches, Packing, Preprocessor, TextWarning, WordPieceTokenizer
+from lmzoo.text import LengthBatches, Packing, Preprocessor, TextWarning
 from lmzoo.text.batching import fit_buckets
 from lmzoo.text.validate_text import collect_warnings
+from tests.data.small_corpora import TOKENIZER, WORDS, packer
 
-WORDS = [f"w{i}" for i in range(53)]
-TOKENIZER = WordPieceTokenizer.of_words(WORDS, 59)
 RECIPES = {
     "documents": lambda source, pack, seed: pack_documents(source, pack),
     "running text": lambda source, pack, seed: pack_running_text(source, pack),
@@ -41,10 +40,6 @@ def quietly(make, *arguments):
     """Call `make` without its warning of documents of one sentence."""
     with collect_warnings():
         return make(*arguments)
-
-
-def packer(length, tokenizer=TOKENIZER):
-    return Preprocessor(tokenizer, Packing("[CLS]", "[SEP]", ("[SEP]",), segments=True), length)
 
 
 def documents(count=61, longest=12, seed=3):

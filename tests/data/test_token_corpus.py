@@ -18,10 +18,9 @@ from lmzoo.data.corpora import (
     token_corpus,
     write_corpus,
 )
-from lmzoo.text import BytePairTokenizer, Packing, Preprocessor, SentencePieceTokenizer, TextWarning, WordPieceTokenizer
+from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, TextWarning, WordPieceTokenizer
+from tests.data.small_corpora import TOKENIZER, WORDS, files, packer
 
-WORDS = [f"w{i}" for i in range(53)]
-TOKENIZER = WordPieceTokenizer.of_words(WORDS, 59)
 SHARD_TOKENS = 101
 
 
@@ -30,17 +29,9 @@ def documents(count=41, seed=3):
     return [[" ".join(rng.choice(WORDS, rng.integers(1, 12))) for _ in range(rng.integers(1, 8))] for _ in range(count)]
 
 
-def files(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.fixture
 def corpus(tmp_path):
     return write_corpus(documents(), TOKENIZER, tmp_path / "corpus", SHARD_TOKENS)
-
-
-def packer(tokenizer=TOKENIZER, length=23):
-    return Preprocessor(tokenizer, Packing("[CLS]", "[SEP]", ("[SEP]",), segments=True), length)
 
 
 def begin_corpus(documents, folder, tokenizer=TOKENIZER, shard_tokens=SHARD_TOKENS):
@@ -246,15 +237,15 @@ def test_another_tokenizer_is_refused(corpus):
             write_corpus(documents(), tokenizer, corpus.folder)
     for pack in (pack_documents, pack_sentences, lambda *a: segment_pairs(*a, "nsp", np.random.default_rng(1))):
         with pytest.raises(ValueError, match="was made with another tokenizer"):
-            pack(corpus, packer(tokenizers[0]))
-    pack_documents(corpus, packer(corpus.tokenizer))
+            pack(corpus, packer(tokenizer=tokenizers[0]))
+    pack_documents(corpus, packer(tokenizer=corpus.tokenizer))
 
 
 def test_a_tokenizer_with_other_tokens_is_stored(tmp_path):
     tokenizer = WordPieceTokenizer.of_words(["a", "b"], 17, other_tokens=["[E]"])
     corpus = write_corpus([["a b", "b"], ["a"]], tokenizer, tmp_path / "corpus")
     assert corpus.tokenizer.other_tokens == ("[E]",)
-    assert len(pack_sentences(corpus, packer(tokenizer)))
+    assert len(pack_sentences(corpus, packer(tokenizer=tokenizer)))
     assert write_corpus([["a b", "b"], ["a"]], tokenizer, tmp_path / "corpus").num_tokens == corpus.num_tokens
 
 
