@@ -94,24 +94,6 @@ def test_words_that_do_not_fit_are_skipped() -> None:
     assert 70 < sum(row == [0, 1, 2] for row in outcomes) < 130
 
 
-def test_a_word_too_long_for_the_row_is_never_chosen() -> None:
-    candidates = np.ones((50, 10), bool)
-    starts = np.tile([True] + [False] * 8 + [True], (50, 1))
-    assert (
-        chosen_positions(*Masking(0.15, True).choose(candidates, np.full(50, 10), starts, np.random.default_rng(0)))
-        == [[9]] * 50
-    )
-
-
-def test_words_do_not_reach_over_special_tokens() -> None:
-    candidates = np.array([[True, False, True]] * 40)
-    starts = np.array([[True, False, False]] * 40)
-    outcomes = chosen_positions(
-        *Masking(0.3, True).choose(candidates, np.full(40, 3), starts, np.random.default_rng(0))
-    )
-    assert {tuple(row) for row in outcomes} == {(0,), (2,)}
-
-
 @pytest.mark.parametrize("whole_word", [False, True])
 def test_rows_without_candidates(whole_word: bool) -> None:
     no_candidates = np.zeros((3, 9), bool)

@@ -142,14 +142,6 @@ def assert_same_words(tokenizer: WordPieceTokenizer, texts: list[str]) -> None:
         assert [word.decode() for word in words] == expected, f"in {text!a:.60}"
 
 
-def test_published_vectors() -> None:
-    pieces = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
-    graph = graph_tokenizer(WordPieceTokenizer([*pieces, "[PAD]", "[MASK]"]))
-    assert graph(["UNwantéd,running", "unwantedX running"]).to_list() == [[7, 4, 5, 10, 8, 9], [0, 8, 9]]
-    words = graph.words([" \tHeLLo!how  \n Are yoU?  ", "ah博推zz"]).to_list()
-    assert [b" ".join(row).decode() for row in words] == ["hello ! how are you ?", "ah 博 推 zz"]
-
-
 def test_private_characters_in_a_text_are_no_special_tokens() -> None:
     tokenizer = WordPieceTokenizer([*SPECIAL, "[", "]", "mask", "x"])
     texts = ["[MASK]x[mask]", "[MA\ue000SK]", "\ue000\ue001\ue002\ue003\ue004\ue005", "[[MASK]]", "[CLS][SEP]"]

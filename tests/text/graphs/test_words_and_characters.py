@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
 import lzma
 import random
 from collections.abc import Callable
@@ -17,7 +16,7 @@ tf = pytest.importorskip("tensorflow")
 
 from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
 from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, WordTokenizer  # noqa: E402
-from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
+from lmzoo.text.graphs import graph_tokenizer  # noqa: E402
 from lmzoo.text.word_splitting import list_words  # noqa: E402
 from tests.text.graph_checks import check_packer, check_saved_packer, packing_module  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT, phrase, sizes, varied_texts  # noqa: E402
@@ -139,14 +138,6 @@ def test_real_lines(graph: tf.Module, shared: Callable[[str], Path], path: str) 
 def test_books(graph: tf.Module, shared: Callable[[str], Path], step: int) -> None:
     lines = lzma.decompress(shared("data/pretrain/books-dev.txt.xz").read_bytes()).decode("utf-8").split("\n")
     assert_same_words(graph, lines[::step])
-
-
-def test_sentences_of_the_original(graph: tf.Module, shared: Callable[[str], Path]) -> None:
-    lists = json.loads(shared("fixtures/bilm_tf/lm_embeddings_sentences.json").read_text("utf-8"))
-    sentences = [sentence for sentences in lists for sentence in sentences]
-    assert_same_words(graph, sentences)
-    actual = graph_packer(Preprocessor(CharacterTokenizer(), PACKING))(sentences)["character_ids"]
-    np.testing.assert_array_equal(actual, Preprocessor(CharacterTokenizer(), PACKING)(sentences)["character_ids"])
 
 
 # === Packing ===
