@@ -85,17 +85,12 @@ def test_the_table_of_labels_that_mark_no_spans():
 @pytest.mark.parametrize(
     ("labels", "length", "expected"),
     [
-        ("OBIES", 1, "S"),
-        ("OBIES", 4, "BIIE"),
-        ("OBIES", 2, "BE"),
-        ("OBI", 1, "B"),
-        ("OBI", 3, "BII"),
         ("OI", 2, "II"),
         ("OI", 1, "I"),
         ("OB", 2, "BB"),
     ],
 )
-def test_labels_of_a_span(labels, length, expected):
+def test_labels_of_a_span_in_partial_schemes(labels, length, expected):
     labels = [mark if mark == "O" else f"{mark}-PER" for mark in labels]
     assert label_span("PER", length, SpanScheme.of(labels)) == [f"{mark}-PER" for mark in expected]
 
