@@ -1,7 +1,8 @@
-"""The command line as a user starts it: what help imports, what is written, and the list of presets."""
+"""The command line as a user starts it: help without heavy imports, status lines, the list of presets."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -28,7 +29,7 @@ COMMANDS = get_command(main.app).commands
 def run(code: str, *arguments: str, code_of_exit: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
     """Run code in a new process."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("LMZOO_PRESETS", "COLUMNS")}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         env={**inherited, "NO_COLOR": "1", "KERAS_BACKEND": keras.backend.backend(), **env},
         cwd=ROOT,
@@ -37,24 +38,32 @@ def run(code: str, *arguments: str, code_of_exit: int = 0, **env: str) -> subpro
         check=False,
         timeout=600,
     )
-    assert done.returncode == code_of_exit, done.stderr
-    return done
+    assert process.returncode == code_of_exit, process.stderr
+    return process
 
 
-def quick(*arguments: str, **env: str) -> str:
-    """Return the output of `lmzoo`, which must import neither lmzoo nor Keras nor a backend."""
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    """Return the output of each help and of the version, in a process that must not import lmzoo or a backend."""
     code = """
-import atexit, sys
+import contextlib, io, json, sys
 from lmzoo_cli.main import main
-heavy = {"lmzoo", "keras", "tensorflow", "jax", "torch", "numpy"}
-atexit.register(lambda: print("imported:", *sorted(heavy & set(sys.modules))))
-main()
+outputs = {}
+for line in sys.argv[1:]:
+    sys.argv = ["lmzoo", *line.split()]
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        try:
+            main()
+        except SystemExit as end:
+            assert not end.code
+    outputs[line] = output.getvalue()
+assert not {"lmzoo", "keras", "tensorflow", "jax", "torch", "numpy"} & set(sys.modules)
+print(json.dumps(outputs))
 """
-    done = run(code, *arguments, **env)
-    assert done.stderr == ""
-    output, _, imported = done.stdout.rpartition("imported:")
-    assert imported.strip() == ""
-    return output
+    names = [*COMMANDS, *(f"inspect {name}" for name in COMMANDS["inspect"].commands)]
+    process = run(code, "--version", "--help", *(f"{name} --help" for name in names), COLUMNS="300")
+    assert process.stderr == ""
+    return json.loads(process.stdout)
 
 
 def test_installed_script_starts_here() -> None:
@@ -62,8 +71,8 @@ def test_installed_script_starts_here() -> None:
     assert script.value == "lmzoo_cli.main:main"
 
 
-def test_version() -> None:
-    assert quick("--version") == f"lmzoo {lmzoo.__version__}\n"
+def test_version(pages: dict[str, str]) -> None:
+    assert pages["--version"] == f"lmzoo {lmzoo.__version__}\n"
 
 
 def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -74,46 +83,29 @@ def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == f"lmzoo {lmzoo.__version__}\n"
 
 
-def test_help() -> None:
-    shown = re.findall(r"^\W (\w+) ", quick("--help"), re.MULTILINE)
-    assert shown[:3] == ["fit", "evaluate", "predict"]
-    assert set(COMMANDS) <= set(shown)
+def test_help_lists_all_commands(pages: dict[str, str]) -> None:
+    listed = re.findall(r"^\W (\w+) ", pages["--help"], re.MULTILINE)
+    assert listed[:3] == ["fit", "evaluate", "predict"]
+    assert set(COMMANDS) <= set(listed)
 
 
-def test_help_of_each_command_is_quick() -> None:
-    code = """
-import sys
-from lmzoo_cli.main import app
-for words in sys.argv[1:]:
-    try:
-        app([*words.split(), "--help"])
-    except SystemExit as end:
-        assert not end.code
-print("imported:", *sorted({"lmzoo", "keras", "tensorflow", "jax", "torch", "numpy"} & set(sys.modules)))
-"""
-    names = [name for name in COMMANDS if name != "inspect"]
-    names += ["inspect", *(f"inspect {name}" for name in COMMANDS["inspect"].commands)]
-    done = run(code, *names)
-    assert done.stderr == ""
-    assert done.stdout.count("Usage: ") == len(names)
-    assert done.stdout.endswith("imported:\n")
+def test_every_command_has_help(pages: dict[str, str]) -> None:
+    assert all("Usage: " in page for line, page in pages.items() if line != "--version")
 
 
-def test_help_names_every_family_that_can_be_pretrained() -> None:
+def test_help_names_every_family_that_can_be_pretrained(pages: dict[str, str]) -> None:
     trainable = [
         name
         for name, family in families().items()
         if family.pretrained_head in METHODS and family.backbone.__module__.startswith("lmzoo.")
     ]
-    shown = set(
-        re.findall(r"\w+", quick("pretrain", "--help", COLUMNS="300").partition("--family")[2].partition("--")[0])
-    )
+    option = pages["pretrain --help"].partition("--family")[2].partition("--")[0]
     assert len(trainable) > 5
-    assert set(trainable) <= shown
+    assert set(trainable) <= set(re.findall(r"\w+", option))
 
 
 def test_modules_of_commands_are_imported_without_lmzoo() -> None:
-    """Each by itself, also with nothing else imported before."""
+    """Each module is imported on its own, so none relies on what another has imported."""
     modules = ["main", "messages", "options", "output", "registered"]
     modules += [path.stem for path in sorted(ROOT.glob("lmzoo_cli/*_command*.py"))]
     assert len(modules) > 10
@@ -122,19 +114,19 @@ import importlib, sys
 for name in ("lmzoo", "keras", "tensorflow", "jax", "torch", "numpy"):
     sys.modules[name] = None  # an import raises an error
 for name in sys.argv[1:]:
-    for other in [other for other in sys.modules if other.startswith("lmzoo_cli")]:
-        del sys.modules[other]
+    for imported in [module for module in sys.modules if module.startswith("lmzoo_cli")]:
+        del sys.modules[imported]
     importlib.import_module(f"lmzoo_cli.{name}")
 """
     run(code, *modules)
 
 
-@pytest.mark.parametrize(("given", "expected"), [(None, "3"), ("0", "0")])
-def test_tensorflow_is_quiet_unless_the_user_wants_its_lines(
-    monkeypatch: pytest.MonkeyPatch, given: str | None, expected: str
+@pytest.mark.parametrize(("level", "expected"), [(None, "3"), ("0", "0")])
+def test_tensorflow_logs_only_errors_unless_the_user_sets_a_level(
+    monkeypatch: pytest.MonkeyPatch, level: str | None, expected: str
 ) -> None:
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", given or "")  # what is set here is undone
-    if given is None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level or "")  # pytest restores it
+    if level is None:
         monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     monkeypatch.setattr(main, "app", lambda prog_name: None)
     main.main()
@@ -142,11 +134,11 @@ def test_tensorflow_is_quiet_unless_the_user_wants_its_lines(
 
 
 @pytest.mark.slow
-def test_a_command_says_that_keras_is_loaded() -> None:
-    """Nothing else is written but the lines that TensorFlow writes before it reads TF_CPP_MIN_LOG_LEVEL."""
-    done = run("from lmzoo_cli.main import main; main()", "presets", TF_CPP_MIN_LOG_LEVEL="3")
-    assert without_tensorflow_lines(done.stderr) == "Loading Keras...\n"
-    assert done.stdout.startswith("name\tfamily\t")
+def test_a_command_announces_that_it_loads_keras() -> None:
+    """Apart from lines that TensorFlow writes before it reads TF_CPP_MIN_LOG_LEVEL, stderr holds nothing else."""
+    process = run("from lmzoo_cli.main import main; main()", "presets", TF_CPP_MIN_LOG_LEVEL="3")
+    assert without_tensorflow_lines(process.stderr) == "Loading Keras...\n"
+    assert process.stdout.startswith("name\tfamily\t")
 
 
 def presets(monkeypatch: pytest.MonkeyPatch, **env: str) -> str:
@@ -159,7 +151,7 @@ def presets(monkeypatch: pytest.MonkeyPatch, **env: str) -> str:
     return result.stdout
 
 
-def test_presets_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presets_in_a_pipe_are_a_table_of_tabs(monkeypatch: pytest.MonkeyPatch) -> None:
     header, *lines = presets(monkeypatch, COLUMNS="20").splitlines()
     rows = [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
     assert [row["name"] for row in rows] == sorted(lmzoo.list_presets())
@@ -170,7 +162,7 @@ def test_presets_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_presets_on_a_terminal_keep_their_names(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_presets_on_a_terminal_fit_its_width_with_full_names(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     table = re.sub(r"\x1b\[\d*m", "", presets(monkeypatch, COLUMNS=str(columns), FORCE_COLOR="1"))
     assert "params" in table or columns < 80
     for name in lmzoo.list_presets():
@@ -184,7 +176,7 @@ def test_presets_on_a_terminal_keep_their_names(monkeypatch: pytest.MonkeyPatch,
     [("uvicorn", "Serving needs uvicorn: pip install 'lmzoo[serve]'."), ("", "There is no folder /nowhere.")],
 )
 def test_serving_fails_with_a_message(missing: str, message: str) -> None:
-    """Before, TensorFlow is imported with the threads of the option, and with oneDNN's kernels as it wants them."""
+    """TensorFlow is imported first, with the threads of the option and its own default for oneDNN."""
     code = """
 import os, sys
 class Watch:
@@ -199,6 +191,6 @@ from lmzoo_cli.main import main
 main()
 """
     arguments = ["serve", "/nowhere", "--port", "0", "--threads", "3", missing]
-    done = run(code, *arguments, code_of_exit=1, TF_CPP_MIN_LOG_LEVEL="3")
-    assert done.stdout == "3 None False\n"
-    assert without_tensorflow_lines(done.stderr).endswith(f"Error: {message}\n")
+    process = run(code, *arguments, code_of_exit=1, TF_CPP_MIN_LOG_LEVEL="3")
+    assert process.stdout == "3 None False\n"
+    assert without_tensorflow_lines(process.stderr).endswith(f"Error: {message}\n")

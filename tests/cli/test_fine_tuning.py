@@ -1,4 +1,4 @@
-"""`lmzoo fit` takes the preset's recipe, says so, and lets options override it."""
+"""`lmzoo fit` uses and names the preset's recipe, and options override it."""
 
 from __future__ import annotations
 
@@ -6,64 +6,63 @@ import json
 
 import keras
 import pytest
-from typer.testing import CliRunner
 
 from lmzoo.families.bert import FAMILY
 from lmzoo.models import MaskedLM, Task, TextClassifier
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo.training import FineTuningRecipe
-from lmzoo_cli.main import app
+from tests.cli.commands import run as run_lmzoo
 
 RECIPE = FineTuningRecipe(0.004, epochs=2, batch_size=3, pooling="mean")
 
 
 @pytest.fixture
 def fit(tmp_path, monkeypatch):
-    """Runs `lmzoo fit` on a tiny preset with or without recipes; returns its output and what `Task.fit` got."""
+    """Return a function that runs `lmzoo fit`: its stderr, the settings of `Task.fit` and its first line of output."""
     lines = [{"text": text, "label": "pos" if "good" in text else "neg"} for text in tiny_texts(13)]
-    (tmp_path / "it.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    (tmp_path / "reviews.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
     calls = []
 
-    def instead(task, x, y, batch_size, epochs, *arguments, **options):
+    def record_settings(task, x, y, batch_size, epochs, *arguments, **options):
         calls.append((batch_size, epochs, float(task.optimizer.learning_rate), task.pooling))
         return keras.callbacks.History()
 
-    monkeypatch.setattr(Task, "fit", instead)
+    monkeypatch.setattr(Task, "fit", record_settings)
     monkeypatch.setattr(TextClassifier, "save", lambda task, path: None)
     monkeypatch.setattr(keras.callbacks.History, "history", {}, raising=False)
 
     def run(*options, recipes=None):
         backbone = tiny_backbone(FAMILY, fine_tuning=recipes)
         MaskedLM(backbone, tiny_preprocessor(FAMILY)).save_to_preset(tmp_path / "preset")
-        arguments = ["fit", tmp_path / "it.jsonl", "--task", "classifier", "--preset", tmp_path / "preset"]
-        result = CliRunner().invoke(app, [str(a) for a in (*arguments, "-o", tmp_path / "it.keras", *options)])
-        assert result.exit_code == 0, result.output
+        arguments = ["fit", tmp_path / "reviews.jsonl", "--task", "classifier", "--preset", tmp_path / "preset"]
+        result = run_lmzoo(*arguments, "-o", tmp_path / "classifier.keras", *options)
         return " ".join(result.stderr.split()), calls[-1], result.output.splitlines()[0]
 
     return run
 
 
-def test_the_recipe_of_the_preset(fit):
-    said, (batch_size, epochs, rate, pooling), first = fit(recipes={"classification": RECIPE})
+def test_the_recipe_of_the_preset_is_used(fit):
+    stderr, (batch_size, epochs, rate, pooling), first_line = fit(recipes={"classification": RECIPE})
     assert (batch_size, epochs, pooling) == (3, 2, "mean")
     assert rate == pytest.approx(0.004)
-    assert "preset: peak learning rate 0.004, 2 epochs, batches of 3, pooling mean Wrote " in said
-    assert first.startswith("Recipe of ")
-    assert first.endswith("pooling mean")  # all in one line
+    assert "preset: peak learning rate 0.004, 2 epochs, batches of 3, pooling mean Wrote " in stderr
+    assert first_line.startswith("Recipe of ")
+    assert first_line.endswith("pooling mean")  # the whole recipe is on one line
 
 
-def test_options_are_taken_and_named(fit):
+def test_options_override_the_recipe_and_are_named(fit):
     options = ["--epochs", 1, "--learning-rate", 0.125, "--pooling", "first", "--batch-size", 4]
-    said, found, _ = fit(*options, recipes={"classification": RECIPE})
-    assert found == (4, 1, 0.125, "first")
+    stderr, settings, _ = fit(*options, recipes={"classification": RECIPE})
+    assert settings == (4, 1, 0.125, "first")
     assert (
-        "peak learning rate 0.125, 1 epoch, batches of 4, pooling first; set by options: learning rate, epochs" in said
+        "peak learning rate 0.125, 1 epoch, batches of 4, pooling first; set by options: learning rate, epochs"
+        in stderr
     )
 
 
-def test_the_default_recipe(fit):
-    said, (batch_size, epochs, rate, pooling), _ = fit()
+def test_presets_without_a_recipe_use_the_default(fit):
+    stderr, (batch_size, epochs, rate, pooling), _ = fit()
     width = FAMILY.tiny.hidden_dim
     assert (batch_size, epochs, pooling) == (32, 3, "first")
     assert rate == pytest.approx(5e-5 * 768 / width)
-    assert "Default recipe: peak learning rate " in said
+    assert "Default recipe: peak learning rate " in stderr

@@ -1,14 +1,12 @@
-"""`lmzoo generate` and `lmzoo classify`: text as it comes, and lines of JSON."""
+"""`lmzoo generate` and `lmzoo classify`: streamed text and JSON lines."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import get_args
 
 import keras
 import pytest
-from typer.testing import CliRunner
 
 from lmzoo.families.bert import FAMILY as BERT
 from lmzoo.families.gpt2 import FAMILY
@@ -16,7 +14,7 @@ from lmzoo.models import CausalLM, MaskedLM
 from lmzoo.tasks.generation import SAMPLERS
 from lmzoo.testing import randomize, tiny_task
 from lmzoo_cli.generation_commands import Sampler
-from lmzoo_cli.main import app
+from tests.cli.commands import error_of, json_lines, run
 
 PROMPTS = ["the film", "a plot"]
 
@@ -30,79 +28,69 @@ def model(tmp_path_factory):
     return path
 
 
-def run(*arguments, command="generate", **options):
-    return CliRunner().invoke(app, [command, *map(str, arguments)], **options)
+@pytest.fixture(scope="module")
+def masked_lm(tmp_path_factory):
+    path = tmp_path_factory.mktemp("masked") / "masked.keras"
+    tiny_task(MaskedLM, BERT).save(path)
+    return path
 
 
 def plain(result):
-    """The output without the frame and line breaks of messages about options."""
+    """Return the output without the frame and line breaks of messages about options."""
     return " ".join(re.sub("[│╭╮╰╯─]", " ", result.output).split())
 
 
 @pytest.mark.slow
-def test_text_and_json(model):
+def test_json_and_streamed_text_equal_generate(model):
     settings = ["--max-new-tokens", 5, "--sampler", "beam"]
-    result = run(model, *settings, "--json", input="\n".join(PROMPTS))
-    assert result.exit_code == 0, result.output
+    result = run("generate", model, *settings, "--json", stdin="\n".join(PROMPTS))
     texts = keras.saving.load_model(model).generate(PROMPTS, 5, "beam")
     expected = [{"prompt": prompt, "text": text} for prompt, text in zip(PROMPTS, texts, strict=True)]
-    assert [json.loads(line) for line in result.stdout.splitlines()] == expected
-    # Pieces of the same text, one prompt after the other.
-    plain = run(model, PROMPTS[0], *settings)
-    assert plain.stdout == f"{PROMPTS[0]}{texts[0]}\n"
+    assert json_lines(result) == expected
+    assert run("generate", model, PROMPTS[0], *settings).stdout == f"{PROMPTS[0]}{texts[0]}\n"
 
 
 @pytest.mark.slow
-def test_errors(model, tmp_path):
+def test_generate_errors(model, masked_lm):
     assert get_args(Sampler) == tuple(sorted(SAMPLERS, key=get_args(Sampler).index))
     for option, value, message in (
         ("--sampler", "gredy", "'gredy' is not one of 'greedy', 'random',"),
         ("--temperature", 0, "it must be above 0; its limit of 0 is --sampler greedy"),
     ):  # before the model is looked for
-        assert message in plain(run("nowhere", "a", option, value))
-    message = "Error: `prompts[0]` has 702 tokens, which with `max_new_tokens=4` is more than the"
-    shown = plain(run(model, "a " * 701, "--max-new-tokens", 4))
-    assert message in shown
-    assert shown.endswith(" Option: --max-new-tokens.")
-    tiny_task(MaskedLM, BERT).save(tmp_path / "masked.keras")
+        assert message in plain(run("generate", "nowhere", "a", option, value, code=2))
+    message = error_of("generate", model, "a " * 701, "--max-new-tokens", 4)
+    assert "`prompts[0]` has 702 tokens, which with `max_new_tokens=4` is more than the" in message
+    assert message.endswith(" Option: --max-new-tokens.\n")
     message = "holds a MaskedLM, which does not continue texts: use `lmzoo predict`."
-    assert message in run(tmp_path / "masked.keras", "a").output.replace("\n", " ")
+    assert message in error_of("generate", masked_lm, "a")
 
 
-def test_classify(model, tmp_path):
+def test_classify_equals_the_method(model, tmp_path):
     choices = ["--choice", "good", "--choice", "very bad"]
     (tmp_path / "shots.csv").write_text('label,text\nvery bad,"a film,"\ngood,the plot\n')
     settings = ["--examples", tmp_path / "shots.csv", "--reduction", "mean", "--unconditional-prompt", "", "--top-k", 2]
-    result = run(model, *choices, *settings, "--separator", "\n", command="classify", input="\n".join(PROMPTS))
-    assert result.exit_code == 0, result.output
+    rows = json_lines(run("classify", model, *choices, *settings, "--separator", "\n", stdin="\n".join(PROMPTS)))
     task = keras.saving.load_model(model)
     examples = [("a film,", "very bad"), ("the plot", "good")]
     expected = task.classify(PROMPTS, ["good", "very bad"], examples, "mean", "", separator="\n", top_k=2)
-    lines = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [line["prompt"] for line in lines] == PROMPTS
-    for line, answers in zip(lines, expected, strict=True):
-        assert [answer["label"] for answer in line["answers"]] == [answer["label"] for answer in answers]
-        assert [a["score"] for a in line["answers"]] == pytest.approx([a["score"] for a in answers], rel=1e-4)
-    (line,) = run(model, PROMPTS[0], *choices, command="classify").stdout.splitlines()
+    assert [row["prompt"] for row in rows] == PROMPTS
+    for row, answers in zip(rows, expected, strict=True):
+        assert [answer["label"] for answer in row["answers"]] == [answer["label"] for answer in answers]
+        assert [a["score"] for a in row["answers"]] == pytest.approx([a["score"] for a in answers], rel=1e-4)
+    (row,) = json_lines(run("classify", model, PROMPTS[0], *choices))
     (answer,) = task.classify(PROMPTS[:1], ["good", "very bad"])
-    assert json.loads(line) == {"prompt": PROMPTS[0], **answer, "score": pytest.approx(answer["score"], rel=1e-4)}
+    assert row == {"prompt": PROMPTS[0], **answer, "score": pytest.approx(answer["score"], rel=1e-4)}
 
 
-def test_classify_errors(model, tmp_path):
+def test_classify_errors(model, masked_lm, tmp_path):
     (tmp_path / "shots.csv").write_text("text,label\na,good\nb,fine\n")
-    for arguments, message in (
-        ((PROMPTS[0],), "Missing option '--choice'"),
-        ((PROMPTS[0], "--choice", "good"), "`choices` must be at least two texts, got ['good']. Option: --choice."),
-        (
-            (PROMPTS[0], "--choice", "good", "--choice", "bad", "--examples", tmp_path / "shots.csv"),
-            "`examples[1]` has the choice 'fine', which is not one of `choices`: correct it. Option: --examples.",
-        ),
-        ((PROMPTS[0], "--choice", "a", "--choice", "b", "--examples", tmp_path / "no.csv"), "does not exist"),
-    ):
-        shown = run(model, *arguments, command="classify")
-        assert shown.exit_code
-        assert message in plain(shown)
-    tiny_task(MaskedLM, BERT).save(tmp_path / "masked.keras")
-    result = run(tmp_path / "masked.keras", "a", "--choice", "b", "--choice", "c", command="classify")
+    choices = ["--choice", "good", "--choice", "bad"]
+    assert "Missing option '--choice'" in plain(run("classify", model, PROMPTS[0], code=2))
+    missing_file = run("classify", model, PROMPTS[0], *choices, "--examples", tmp_path / "no.csv", code=2)
+    assert "does not exist" in plain(missing_file)
+    message = "`choices` must be at least two texts, got ['good']. Option: --choice."
+    assert message in error_of("classify", model, PROMPTS[0], "--choice", "good")
+    message = "`examples[1]` has the choice 'fine', which is not one of `choices`: correct it. Option: --examples."
+    assert message in error_of("classify", model, PROMPTS[0], *choices, "--examples", tmp_path / "shots.csv")
     message = "holds a MaskedLM, which does not continue texts: use `lmzoo predict`."
-    assert message in result.output.replace("\n", " ")
+    assert message in error_of("classify", masked_lm, "a", *choices)

@@ -1,19 +1,16 @@
-"""`lmzoo inspect`: pages, tables and lines of JSON."""
+"""`lmzoo inspect`: pages, tables and JSON lines."""
 
 from __future__ import annotations
 
-import json
-
 import keras
 import pytest
-from typer.testing import CliRunner
 
 from lmzoo import analysis
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.models import CausalLM, MaskedLM, QuestionAnswerer, TextClassifier, TokenClassifier
 from lmzoo.testing import tiny_task
-from lmzoo_cli.main import app
+from tests.cli.commands import error_of, json_lines, run
 
 TEXTS = ["the film was good", "a plot , a film"]
 EXAMPLES = [("good", "O", "web"), ("bad", "B-PER", "web"), ("fine", "I-PER", "print")]
@@ -26,118 +23,89 @@ def model(tmp_path_factory):
     return path
 
 
-def run(*arguments, **options):
-    result = CliRunner().invoke(app, ["inspect", *map(str, arguments)], **options)
-    return result.exit_code, result.output
+def inspect(*arguments, **options):
+    return run("inspect", *arguments, **options)
 
 
 @pytest.mark.slow
-def test_pages_tables_and_lines(model, tmp_path):
+def test_pages_tables_and_json(model, tmp_path):
     task = keras.saving.load_model(model)
-    code, output = run("attention", model, "--output", tmp_path / "it.html", input="\n".join(TEXTS))
-    assert code == 0, output
-    assert f"Wrote {tmp_path / 'it.html'}." in output
-    assert "the film was good" in (tmp_path / "it.html").read_text("utf-8")
-    code, output = run("attention", model, TEXTS[0], "--context", TEXTS[1], "--output", tmp_path / "pair.html")
-    assert code == 0, output
+    page = tmp_path / "attention.html"
+    assert f"Wrote {page}." in inspect("attention", model, "--output", page, stdin="\n".join(TEXTS)).output
+    assert "the film was good" in page.read_text("utf-8")
+    inspect("attention", model, TEXTS[0], "--context", TEXTS[1], "--output", tmp_path / "pair.html")
     assert " / ".join(TEXTS) in (tmp_path / "pair.html").read_text("utf-8")
-    code, output = run("surprisal", model, *TEXTS, "--json")
-    assert code == 0, output
-    found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    surprisals = json_lines(inspect("surprisal", model, *TEXTS, "--json"))
     expected = analysis.surprisal(task, TEXTS)
-    assert [row["text"] for row in found] == TEXTS
-    assert found[1]["words"][1]["word"] == "plot"
-    assert found[1]["words"][1]["surprisal"] == pytest.approx(expected[1][1].surprisal, rel=1e-3)
-    code, output = run("senses", model, "film", *TEXTS)
-    assert code == 0, output
-    assert all(text in output for text in TEXTS)
-    code, output = run("layers", model, *TEXTS, "--json")
-    assert code == 0, output
-    rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    assert [row["layer"] for row in rows] == [str(i) for i in range(task.backbone.config.num_layers + 1)]
-    assert rows[2]["degrees"] == pytest.approx(analysis.layer_changes(task, TEXTS).degrees[1], rel=1e-3)
+    assert [row["text"] for row in surprisals] == TEXTS
+    assert surprisals[1]["words"][1]["word"] == "plot"
+    assert surprisals[1]["words"][1]["surprisal"] == pytest.approx(expected[1][1].surprisal, rel=1e-3)
+    senses = inspect("senses", model, "film", *TEXTS).output
+    assert all(text in senses for text in TEXTS)
+    changes = json_lines(inspect("layers", model, *TEXTS, "--json"))
+    assert [row["layer"] for row in changes] == [str(i) for i in range(task.backbone.config.num_layers + 1)]
+    assert changes[2]["degrees"] == pytest.approx(analysis.layer_changes(task, TEXTS).degrees[1], rel=1e-3)
 
 
 @pytest.mark.slow
 def test_words_that_are_not_predicted_are_null(tmp_path):
-    tiny_task(CausalLM, GPT).save(tmp_path / "it.keras")
-    code, output = run("surprisal", tmp_path / "it.keras", TEXTS[0], "--json")
-    assert code == 0, output
-    (row,) = (json.loads(line, parse_constant=pytest.fail) for line in output.splitlines() if line.startswith("{"))
+    tiny_task(CausalLM, GPT).save(tmp_path / "gpt.keras")
+    (row,) = json_lines(inspect("surprisal", tmp_path / "gpt.keras", TEXTS[0], "--json"))
     assert row["words"][0]["surprisal"] is None
     assert row["words"][1]["surprisal"] > 0
 
 
 @pytest.mark.slow
-def test_reasons(tmp_path):
+def test_contributions_to_a_class(tmp_path):
     task = tiny_task(TextClassifier, FAMILY)
-    task.save(tmp_path / "it.keras")
+    task.save(tmp_path / "classifier.keras")
     for options, explain in (([], analysis.leave_out), (["--gradients"], analysis.integrated_gradients)):
-        code, output = run("why", tmp_path / "it.keras", *TEXTS, "--json", "--target", "B-PER", *options)
-        assert code == 0, output
-        found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-        for row, expected in zip(found, explain(task, TEXTS, target="B-PER"), strict=True):
+        result = inspect("why", tmp_path / "classifier.keras", *TEXTS, "--json", "--target", "B-PER", *options)
+        for row, expected in zip(json_lines(result), explain(task, TEXTS, target="B-PER"), strict=True):
             assert [part["part"] for part in row["parts"]] == expected.tokens
             values = [part["contribution"] for part in row["parts"]]
             assert values == pytest.approx(expected.values.tolist(), rel=0.01, abs=1e-5)
 
 
 @pytest.mark.slow
-def test_reasons_for_labels_and_answers(tmp_path):
-    tagger, answerer = tiny_task(TokenClassifier, FAMILY), tiny_task(QuestionAnswerer, FAMILY)
-    tagger.save(tmp_path / "tagger.keras")
-    answerer.save(tmp_path / "answerer.keras")
-    code, output = run("why", tmp_path / "tagger.keras", TEXTS[0], "--word", "1", "--json")
-    assert code == 0, output
-    (row,) = (json.loads(line) for line in output.splitlines() if line.startswith("{"))
+def test_contributions_to_labels_and_answers(tmp_path):
+    tagger = tmp_path / "tagger.keras"
+    answerer = tmp_path / "answerer.keras"
+    tiny_task(TokenClassifier, FAMILY).save(tagger)
+    tiny_task(QuestionAnswerer, FAMILY).save(answerer)
+    (row,) = json_lines(inspect("why", tagger, TEXTS[0], "--word", "1", "--json"))
     assert [part["part"] for part in row["parts"]] == ["the", "was", "good"]
     page = tmp_path / "why.html"
-    code, output = run("why", tmp_path / "answerer.keras", "the plot", "--context", TEXTS[0], "--html", page)
-    assert code == 0, output
+    output = inspect("why", answerer, "the plot", "--context", TEXTS[0], "--html", page).output
     assert f"Wrote {page}." in output
     assert all(f">{word}</span>" in page.read_text("utf-8") for word in ("the", "plot"))
-    code, output = run("why", tmp_path / "tagger.keras", TEXTS[0])
-    assert code == 1
-    assert "Name the word whose label is to be explained" in output
+    assert "Name the word whose label is to be explained" in error_of("inspect", "why", tagger, TEXTS[0])
 
 
 @pytest.mark.slow
-def test_errors_in_one_line(model):
-    code, output = run("senses", model, "river", *TEXTS)
-    assert code == 1
-    assert "The word 'river' occurs in none of the 2 texts" in output
-    code, output = run("attention", "bert_nano_en_uncasd", *TEXTS)
-    assert code == 1
-    assert "bert_nano_en_uncased" in output
-    for command, name, message in (
-        ("attention", "elmo_nano_en", "ElmoBackbone has no attention"),
-        ("why", "bert_nano_en_uncased", "Contributions are to answers of"),
-        ("surprisal", "albert_nano_en_uncased", ""),
+def test_errors_are_one_line(model):
+    for command, name, texts, message in (
+        ("senses", model, ["river", *TEXTS], "The word 'river' occurs in none of the 2 texts"),
+        ("attention", "bert_nano_en_uncasd", TEXTS, "bert_nano_en_uncased"),
+        ("attention", "elmo_nano_en", TEXTS, "ElmoBackbone has no attention"),
+        ("why", "bert_nano_en_uncased", TEXTS, "Contributions are to answers of"),
+        ("surprisal", "albert_nano_en_uncased", [], "There are no texts"),
     ):
-        code, output = run(command, name, *TEXTS) if message else run(command, name, input="")
-        assert code == 1, output
-        assert (message or "There are no texts") in output
-        assert output.count("Error: ") == 1
+        assert message in error_of("inspect", command, name, *texts, stdin="")
 
 
 @pytest.mark.slow
 def test_reports(tmp_path):
-    task = tiny_task(TextClassifier, FAMILY)
-    task.save(tmp_path / "it.keras")
+    tiny_task(TextClassifier, FAMILY).save(tmp_path / "classifier.keras")
     rows = [
         "text,label,source,length",
         *(f"the film was {word},{label},{source},4" for word, label, source in EXAMPLES),
     ]
     (tmp_path / "data.csv").write_text("\n".join(rows))
     page = tmp_path / "page.html"
-    code, output = run("report", tmp_path / "it.keras", tmp_path / "data.csv", "--by", "source", "-o", page)
-    assert code == 0, output
-    assert f"Wrote {page}." in output
+    command = ["inspect", "report", tmp_path / "classifier.keras", tmp_path / "data.csv", "-o", page, "--by"]
+    assert f"Wrote {page}." in run(*command, "source").output
     text = page.read_text("utf-8")
-    code, output = run("report", tmp_path / "it.keras", tmp_path / "data.csv", "--by", "length", "-o", page)
-    assert code == 1
-    assert "The column 'length' must have another name" in output
     assert all(part in text for part in ("the film was", "By source", "By length", "Calibration", "Worst", "macro_f1"))
-    code, output = run("report", tmp_path / "it.keras", tmp_path / "data.csv", "--by", "year", "-o", page)
-    assert code == 1
-    assert "year" in output
+    assert "The column 'length' must have another name" in error_of(*command, "length")
+    assert "year" in error_of(*command, "year")

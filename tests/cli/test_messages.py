@@ -1,4 +1,4 @@
-"""Errors, notes and warnings of commands, and the options that errors are about."""
+"""Errors, notes and warnings of commands: one line each, errors with their option."""
 
 from __future__ import annotations
 
@@ -78,19 +78,19 @@ def test_an_error_is_a_line_with_its_option(error, line):
     assert run(error, "command", "x") == f"Error: {line}\n"
 
 
-def test_commands_of_groups_have_options():
+def test_errors_of_subcommands_name_the_option():
     assert run(ArgumentError("Which one?", "word"), "group", "inner") == "Error: Which one? Option: --word.\n"
 
 
-def test_checks_name_their_arguments():
+def test_argument_errors_hold_the_argument_and_can_be_pickled():
     with pytest.raises(ArgumentError, match="`top_k` must be positive, got 0") as raised:
         require(False, "top_k", "positive", 0)
     assert raised.value.argument == "top_k"
-    copy = pickle.loads(pickle.dumps(raised.value))  # as workers send it
+    copy = pickle.loads(pickle.dumps(raised.value))  # workers send errors pickled
     assert (str(copy), copy.argument) == (str(raised.value), "top_k")
 
 
-def test_errors_of_ours_are_not_hidden():
+def test_unexpected_errors_keep_their_traceback():
     RAISED.append(ZeroDivisionError())
     assert isinstance(CliRunner().invoke(app, ["command", "x"]).exception, ZeroDivisionError)
 
@@ -102,7 +102,7 @@ def test_notes_and_warnings_are_shown_once():
     assert logging.getLogger("lmzoo").handlers == []
 
 
-def test_stopped_runs_say_how_they_continue():
+def test_stopped_runs_say_how_to_continue():
     assert run(KeyboardInterrupt(), "stopped", code=130) == "Stopped. The same command continues from there.\n"
     assert run(InterruptedError("Stopped after step 3."), "stopped", code=143) == "Stopped after step 3.\n"
     with pytest.raises(KeyboardInterrupt), exit_when_stopped(None):

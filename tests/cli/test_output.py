@@ -1,4 +1,4 @@
-"""What commands say while they work, and how they round numbers."""
+"""Status lines, rounded numbers, JSON, and durations in the output of commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmzoo_cli.pretrain_command import _describe_duration
 from lmzoo_cli.task_scores import write_report
 
 
-def test_what_takes_long_is_show_status(monkeypatch, capsys):
+def test_a_status_is_shown_while_slow_work_runs(monkeypatch, capsys):
     monkeypatch.setattr(output, "_STATUS_DELAY_SECONDS", 0.01)
     with show_status("Loading [x]"):
         time.sleep(0.2)
@@ -26,12 +26,12 @@ def test_what_takes_long_is_show_status(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_quick_or_seen_is_not(monkeypatch, capsys):
+def test_no_status_for_quick_work_or_once_it_is_dismissed(monkeypatch, capsys):
     monkeypatch.setattr(output, "_STATUS_DELAY_SECONDS", 0.05)
     with show_status("Loading"):
         pass
-    with show_status("Compiling") as seen:
-        seen()
+    with show_status("Compiling") as dismiss:
+        dismiss()
         time.sleep(0.2)
     assert capsys.readouterr().err == ""
 
@@ -44,7 +44,7 @@ def test_loading_keras_is_announced_at_once(monkeypatch, capsys):
     assert capsys.readouterr().err == "Loading Keras...\n"
 
 
-def test_numbers_have_the_digits_that_mean_something(capsys):
+def test_numbers_are_rounded_to_six_digits(capsys):
     assert round_numbers({"score": np.float32(1 / 3), "n": 1234567, "big": 1234567.8, "word": "0.123456789"}) == {
         "score": 0.333333,
         "n": 1234567,
@@ -57,17 +57,17 @@ def test_numbers_have_the_digits_that_mean_something(capsys):
     assert capsys.readouterr().out == "score\tvalue\naccuracy\t0.666667\ncount\t3\n\n"
 
 
-def test_json_has_no_nan(tmp_path):
+def test_nan_is_null_in_json(tmp_path):
     line = to_json({"é": [float("nan"), {"score": np.float32(1 / 3)}], "more": (-math.inf, None, np.array([math.nan]))})
     assert line == '{"é": [null, {"score": 0.333333}], "more": [null, null, [null]]}'
     report = Report({"ece": math.nan}, {"by n": (["n", "score"], [["a", math.nan], ["b", 0.5]])})
-    write_report(tmp_path / "it.json", {"model": "é"}, report)
-    found = json.loads((tmp_path / "it.json").read_text("utf-8"), parse_constant=pytest.fail)
+    write_report(tmp_path / "report.json", {"model": "é"}, report)
+    contents = json.loads((tmp_path / "report.json").read_text("utf-8"), parse_constant=pytest.fail)
     rows = [{"n": "a", "score": None}, {"n": "b", "score": 0.5}]
-    assert found == {"model": "é", "scores": {"ece": None}, "by n": rows}
+    assert contents == {"model": "é", "scores": {"ece": None}, "by n": rows}
 
 
-def test_a_pipe_is_no_output(tmp_path):
+def test_a_pipe_is_refused_as_output_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileExistsError, match="is a device or a pipe: give the path of a file"):
         check_output(tmp_path / "pipe", overwrite=True)
@@ -84,5 +84,5 @@ def test_a_pipe_is_no_output(tmp_path):
         (500_000, "5 days 18 hours"),
     ],
 )
-def test_times_are_said_as_one_says_them(seconds, text):
+def test_durations_are_rounded_to_spoken_units(seconds, text):
     assert _describe_duration(seconds) == text

@@ -1,9 +1,8 @@
-"""`lmzoo predict` on many files: names, formats, continuing, and workers that are killed."""
+"""`lmzoo predict` on many files: their names and formats, resumed runs, and killed workers."""
 
 from __future__ import annotations
 
 import datetime
-import io
 import json
 import os
 import subprocess
@@ -13,28 +12,17 @@ import uuid
 import pyarrow
 import pytest
 from pyarrow import parquet
-from typer.testing import CliRunner
 
 from lmzoo import models
 from lmzoo.families.bert import FAMILY
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 from lmzoo_cli import predicting
-from lmzoo_cli.answers import write_csv
-from lmzoo_cli.main import app
+from tests.cli.commands import EAGERLY, error_of, run
 from tests.parallel.killing import kill_a_worker
 
-pytestmark = [
-    pytest.mark.usefixtures("eager_functions"),
-    pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option"),
-]
+pytestmark = EAGERLY
 TEXTS = tiny_texts(13)
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +38,7 @@ def rows(name):
 
 @pytest.fixture
 def data(tmp_path):
-    """A folder with the same texts in files of all kinds, with other keys."""
+    """Write the same texts into files of all kinds, with other keys, and return their directory."""
     folder = tmp_path / "data"
     (folder / "more").mkdir(parents=True)
     lines = "".join(json.dumps(row) + "\n" for row in rows("a"))
@@ -68,14 +56,14 @@ def contents(folder):
 
 
 def answers_to(model, file, tmp_path, *options):
-    """What the command writes for one file alone."""
+    """Return the lines that the command writes for a single file."""
     output = tmp_path / f"{uuid.uuid4().hex}.jsonl"
     run("predict", model, file, "--output", output, *options)
     return output.read_bytes()
 
 
 def test_empty_files_of_a_folder_have_no_answers(model, tmp_path):
-    """Programs that cut a table into parts, such as Spark, also write parts without rows."""
+    """Programs that split a table, such as Spark, also write parts without rows."""
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()
     (data / "part-0.jsonl").touch()
@@ -92,16 +80,16 @@ def test_empty_files_of_a_folder_have_no_answers(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_many_files_become_as_many(model, data, tmp_path):
+def test_answers_equal_those_of_each_file_alone(model, data, tmp_path):
     out = tmp_path / "out"
     result = run("predict", model, data, "--output", out, "--id", "key")
     assert f"Wrote answers to 52 examples in 4 files to {out}" in " ".join(result.stderr.split())
-    alone = {
+    expected = {
         name.rpartition(".")[0] + ".jsonl": answers_to(model, data / name, tmp_path, "--id", "key")
         for name in ("a.jsonl", "b.tsv", "more/c.csv", "more/d.parquet")
     }
-    assert {name: content for name, content in contents(out).items() if name != "_predict.json"} == alone
-    first, *_, last = map(json.loads, alone["more/d.jsonl"].splitlines())
+    assert {name: content for name, content in contents(out).items() if name != "_predict.json"} == expected
+    first, *_, last = map(json.loads, expected["more/d.jsonl"].splitlines())
     assert (first["id"], last["id"], first["actual"]) == ("d-0", "d-12", "good")
     assert set(first) == {"id", "actual", "label", "score"}
     run("predict", model, f"{data}/?.*", "--output", tmp_path / "some", "--to", "csv")
@@ -109,86 +97,78 @@ def test_many_files_become_as_many(model, data, tmp_path):
 
 
 @pytest.mark.slow
-def test_parquet(model, data, tmp_path):
-    rest = {"when": [datetime.date(2026, 11, 25)] * 13, "text": TEXTS, "number": list(range(13))}
-    parquet.write_table(pyarrow.table(rest), tmp_path / "dates.parquet")
+def test_answers_in_parquet_keep_the_type_of_ids(model, data, tmp_path):
+    columns = {"when": [datetime.date(2026, 11, 25)] * 13, "text": TEXTS, "number": list(range(13))}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "dates.parquet")
     common = ["predict", model, tmp_path / "dates.parquet"]
     lines = [json.loads(line) for line in run(*common, "--id", "when").stdout.splitlines()]
     assert {line["id"] for line in lines} == {"2026-11-25"}
     run(*common, "--id", "when", "--output", tmp_path / "answers.parquet")
     run(*common, "--id", "number", "--to", "parquet", "--output", tmp_path / "answers")
-    written = [parquet.read_table(tmp_path / name).to_pylist() for name in ("answers.parquet", "answers")]
-    assert written[0] == [{**line, "id": datetime.date(2026, 11, 25)} for line in lines]
-    assert [row["id"] for row in written[1]] == list(range(13))
-    assert "row 1 has no 'txt'. Did you mean 'text'?" in run(*common, "--text", "txt", code=1).stderr
-    assert "row 1: 'number' must be a string, got 0" in run(*common, "--text", "number", code=1).stderr
+    tables = [parquet.read_table(tmp_path / name).to_pylist() for name in ("answers.parquet", "answers")]
+    assert tables[0] == [{**line, "id": datetime.date(2026, 11, 25)} for line in lines]
+    assert [row["id"] for row in tables[1]] == list(range(13))
+    assert "row 1 has no 'txt'. Did you mean 'text'?" in error_of(*common, "--text", "txt")
+    assert "row 1: 'number' must be a string, got 0" in error_of(*common, "--text", "number")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    assert (
-        "broken.parquet cannot be read as Parquet" in run("predict", model, tmp_path / "broken.parquet", code=1).stderr
-    )
-
-
-def test_what_comes_from_the_examples_is_not_rounded():
-    file = io.BytesIO()
-    write_csv(file, [({"id": 12345678.0, "actual": 0.123456789}, {"score": 0.123456789})])
-    assert file.getvalue().decode() == "id,actual,score\n12345678.0,0.123456789,0.123457\n"
+    assert "broken.parquet cannot be read as Parquet" in error_of("predict", model, tmp_path / "broken.parquet")
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on(model, data, tmp_path, monkeypatch):
+def test_a_stopped_run_continues(model, data, tmp_path, monkeypatch):
     out = tmp_path / "out"
     common = ["predict", model, data, "--output", out]
-    read = predicting.read_source_file
+    read_source_file = predicting.read_source_file
 
     def stop(path):
         if path.endswith("c.csv"):
             raise KeyboardInterrupt
-        return read(path)
+        return read_source_file(path)
 
     with monkeypatch.context() as patch:
         patch.setattr(predicting, "read_source_file", stop)
         assert f"The same command continues from {out}" in " ".join(run(*common, code=130).stderr.split())
-    begun = contents(out)
-    assert sorted(begun) == ["_predict.json", "a.jsonl", "b.jsonl"]
+    first_answers = contents(out)
+    assert sorted(first_answers) == ["_predict.json", "a.jsonl", "b.jsonl"]
     (out / "a.jsonl").write_text("kept")
     assert "Skipping 2 of 4 files that are already done." in run(*common, "--batch-size", 5).stderr
     assert (out / "a.jsonl").read_text() == "kept"
     assert (out / "more/c.jsonl").read_bytes() == answers_to(model, data / "more/c.csv", tmp_path)
-    refused = run(*common, "--top-k", 2, code=1).stderr
-    assert "holds answers of a command whose options differed: pass --overwrite" in " ".join(refused.split())
+    message = error_of(*common, "--top-k", 2)
+    assert "holds answers of a command whose options differed: pass --overwrite" in message
     run(*common, "--overwrite")
-    assert (out / "a.jsonl").read_bytes() == begun["a.jsonl"]
+    assert (out / "a.jsonl").read_bytes() == first_answers["a.jsonl"]
 
 
 @pytest.mark.slow
-def test_files_that_have_changed_are_answered_again(model, data, tmp_path):
+def test_changed_files_are_predicted_again(model, data, tmp_path):
     out = tmp_path / "out"
     common = ["predict", model, data, "--output", out]
     run(*common)
     before = contents(out)
     (data / "a.jsonl").write_text((data / "a.jsonl").read_text().splitlines()[0] + "\n")
     os.utime(data / "a.jsonl", ns=(2 * 10**18,) * 2)
-    told = run(*common).stderr
-    assert "Skipping 3 of 4 files that are already done." in told
-    assert "Predicting again for 1 of 4 files, which have changed." in told
+    stderr = run(*common).stderr
+    assert "Skipping 3 of 4 files that are already done." in stderr
+    assert "Predicting again for 1 of 4 files, which have changed." in stderr
     after = contents(out)
     assert after["a.jsonl"] == before["a.jsonl"].splitlines(keepends=True)[0]
     assert after["b.jsonl"] == before["b.jsonl"]
 
 
 @pytest.mark.slow
-def test_urls(model, data, tmp_path):
-    place = f"memory://{uuid.uuid4().hex}"
-    with whole_file(f"{place}/in/a.jsonl") as file:
+def test_files_and_directories_at_urls(model, data, tmp_path):
+    url = f"memory://{uuid.uuid4().hex}"
+    with whole_file(f"{url}/in/a.jsonl") as file:
         file.write((data / "a.jsonl").read_bytes())
-    run("predict", model, f"{place}/in", "--output", f"{place}/out")
-    run("predict", model, f"{place}/in/a.jsonl", "--output", f"{place}/alone.jsonl")
+    run("predict", model, f"{url}/in", "--output", f"{url}/out")
+    run("predict", model, f"{url}/in/a.jsonl", "--output", f"{url}/alone.jsonl")
     for name in ("out/a.jsonl", "alone.jsonl"):
-        with open_to_read(f"{place}/{name}") as file:
+        with open_to_read(f"{url}/{name}") as file:
             assert file.read() == answers_to(model, data / "a.jsonl", tmp_path)
 
 
-def test_what_is_wrong_is_told_before_the_work(model, data, tmp_path, monkeypatch):
+def test_errors_come_before_the_work(model, data, tmp_path, monkeypatch):
     out, empty = tmp_path / "out", tmp_path / "empty"
     empty.mkdir()
     cases = [
@@ -203,19 +183,19 @@ def test_what_is_wrong_is_told_before_the_work(model, data, tmp_path, monkeypatc
         ([model, data, "--output", model], "is a file: several files of answers are written into a directory"),
     ]
     for arguments, message in cases:
-        assert message in " ".join(run("predict", *arguments, code=1).stderr.split())
+        assert message in error_of("predict", *arguments)
     (data / "a.csv").write_text("text\ngood\n")
-    assert "would be called a.jsonl" in run("predict", model, data, "--output", out, code=1).stderr
+    assert "would be called a.jsonl" in error_of("predict", model, data, "--output", out)
     (data / "a.csv").unlink()
     assert not out.exists()
     out.mkdir()
-    (out / "a.jsonl").write_text("of somebody else")
-    assert "a.jsonl exists: pass --overwrite" in run("predict", model, data, "--output", out, code=1).stderr
-    for wrong in (["no_such_model", data], [model, data, "--text", "txt"]):  # replaces nothing
-        run("predict", *wrong, "--output", out, "--overwrite", code=1)
-        assert contents(out) == {"a.jsonl": b"of somebody else"}
+    (out / "a.jsonl").write_text("another file")
+    assert "a.jsonl exists: pass --overwrite" in error_of("predict", model, data, "--output", out)
+    for arguments in (["no_such_model", data], [model, data, "--text", "txt"]):  # an error replaces nothing
+        error_of("predict", *arguments, "--output", out, "--overwrite")
+        assert contents(out) == {"a.jsonl": b"another file"}
     monkeypatch.setitem(sys.modules, "ray", None)
-    message = run("predict", model, data, "--output", tmp_path / "new", "--workers", 2, code=1).stderr
+    message = error_of("predict", model, data, "--output", tmp_path / "new", "--workers", 2)
     assert "Workers need Ray: pip install 'lmzoo[scale]'" in message
 
 
@@ -231,19 +211,19 @@ def test_a_file_that_cannot_be_read_is_named(model, data, tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_that_are_killed(model, data, tmp_path):
-    """Every example is answered once, as without workers; then a file that no worker can read is named."""
+def test_killed_workers_lose_no_answers(model, data, tmp_path):
+    """Every example is answered once, as without workers; a file that no worker can read is named."""
     command = [sys.executable, "-m", "lmzoo_cli", "predict", str(model), str(data), "--id", "key", "--output"]
     subprocess.run([*command, str(tmp_path / "alone")], check=True, capture_output=True, timeout=600)
     workers = [*command, str(tmp_path / "out"), "--workers", "2"]
-    with subprocess.Popen(workers, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        kill_a_worker(running)
-        stdout, stderr = running.communicate(timeout=600)
-    assert running.returncode == 0, stderr
+    with subprocess.Popen(workers, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        kill_a_worker(process)
+        stdout, stderr = process.communicate(timeout=600)
+    assert process.returncode == 0, stderr
     assert stdout == ""
     assert contents(tmp_path / "out") == contents(tmp_path / "alone")
     (data / "b.tsv").write_bytes(b"text\n\xff\n")
-    done = subprocess.run([*workers, "--overwrite"], capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 1
-    assert "b.tsv, line 2: the byte 0xff is not utf-8" in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+    failed = subprocess.run([*workers, "--overwrite"], capture_output=True, text=True, timeout=600, check=False)
+    assert failed.returncode == 1
+    assert "b.tsv, line 2: the byte 0xff is not utf-8" in " ".join(failed.stderr.split())
+    assert "Traceback" not in failed.stderr

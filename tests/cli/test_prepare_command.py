@@ -1,22 +1,15 @@
-"""`lmzoo prepare`: its options and what it prints."""
+"""`lmzoo prepare`: its options and the counts it prints."""
 
 from __future__ import annotations
 
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from lmzoo.data.corpora import TokenCorpus
-from lmzoo_cli.main import app
+from tests.cli.commands import error_of, run
 
 PRESET = "bert_nano_en_uncased"
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, ["prepare", *map(str, arguments)])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result
 
 
 @pytest.fixture
@@ -28,7 +21,7 @@ def documents(tmp_path):
 
 def test_documents_become_a_corpus(documents, tmp_path):
     options = ["--duplicates", "exact", "--language", "en", "--min-characters", 9, "--field", "body", "--no-split"]
-    result = run(*documents, tmp_path / "corpus", "--tokenizer", PRESET, *options, "--shard-tokens", 3)
+    result = run("prepare", *documents, tmp_path / "corpus", "--tokenizer", PRESET, *options, "--shard-tokens", 3)
     corpus = TokenCorpus(tmp_path / "corpus")
     counts = dict(line.split("\t") for line in result.stdout.splitlines())
     assert counts == {
@@ -41,7 +34,7 @@ def test_documents_become_a_corpus(documents, tmp_path):
     assert len(corpus.shards) == corpus.num_sentences == 2
 
 
-def test_errors(documents, tmp_path, monkeypatch):
+def test_errors_of_options_and_files(documents, tmp_path, monkeypatch):
     common = [*documents, tmp_path / "corpus", "--tokenizer", PRESET]
     cases = [
         ([*documents, tmp_path / "corpus", "--tokenizer", "none"], "Unknown preset 'none'"),
@@ -51,7 +44,7 @@ def test_errors(documents, tmp_path, monkeypatch):
         ([tmp_path / "c.txt", *common[2:]], "There is no"),
     ]
     for arguments, message in cases:
-        assert message in " ".join(run(*arguments, code=1).stderr.split())
+        assert message in error_of("prepare", *arguments)
     monkeypatch.setitem(sys.modules, "ray", None)
-    message = run(*documents, tmp_path / "other", "--tokenizer", PRESET, "--workers", 2, code=1).stderr
+    message = error_of("prepare", *documents, tmp_path / "other", "--tokenizer", PRESET, "--workers", 2)
     assert "Workers need Ray: pip install 'lmzoo[scale]'" in message

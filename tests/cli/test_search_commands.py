@@ -1,4 +1,4 @@
-"""`lmzoo embed`, `lmzoo search` and `lmzoo rank`: JSON lines in and out, arrays, and what is an error."""
+"""`lmzoo embed`, `lmzoo search` and `lmzoo rank`: JSON lines, CSV, arrays, and errors."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ import json
 import keras
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from lmzoo.families.bert import FAMILY
 from lmzoo.models import TextClassifier, TextEmbedder, TextRegressor
 from lmzoo.testing import randomize, tiny_task
-from lmzoo_cli.main import app
+from tests.cli.commands import EAGERLY, error_of, json_lines, run
 
-pytestmark = [
-    pytest.mark.usefixtures("eager_functions"),
-    pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option"),
-]
+pytestmark = EAGERLY
 TEXTS = ["good film", "the plot was never dull .", "a fine film !", "bad \u2028 plot", "very very bad plot"]
 QUERIES = ["a good film", "dull"]
 PROMPTS = {"query": "the ", "document": "bad ", "other": "is "}
@@ -49,23 +45,6 @@ def reranker(folder):
     return keras.saving.load_model(folder / "regression.keras")
 
 
-def run(*arguments, code=0, **options):
-    result = CliRunner().invoke(app, [*map(str, arguments)], **options)
-    assert result.exit_code == code, (result.output, result.exception)
-    return result
-
-
-def rows(result):
-    return [json.loads(line) for line in result.stdout.split("\n")[:-1]]
-
-
-def error_of(*arguments, **options):
-    """The message of a command that fails: the last line."""
-    message = run(*arguments, code=1, **options).stderr.splitlines()[-1]
-    assert message.startswith("Error: ")
-    return message
-
-
 # === Embed ===
 
 
@@ -80,14 +59,14 @@ def error_of(*arguments, **options):
     ],
     ids=str,
 )
-def test_vectors(folder, embedder, options, prompt):
+def test_vectors_are_those_of_the_prompt(folder, embedder, options, prompt):
     expected = embedder.embed(TEXTS, prompt=prompt)
-    found = rows(run("embed", folder / "embedding.keras", folder / "corpus.jsonl", *options))
-    assert [row["text"] for row in found] == TEXTS
-    np.testing.assert_allclose([row["vector"] for row in found], expected, rtol=1e-4, atol=1e-5)
+    rows = json_lines(run("embed", folder / "embedding.keras", folder / "corpus.jsonl", *options))
+    assert [row["text"] for row in rows] == TEXTS
+    np.testing.assert_allclose([row["vector"] for row in rows], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_an_array_for_search(folder, embedder, tmp_path):
+def test_search_reads_an_array_of_vectors(folder, embedder, tmp_path):
     command = ("embed", folder / "embedding.keras", folder / "corpus.jsonl", "--as", "document", "--batch-size", 3)
     run(*command, "-o", tmp_path / "corpus.npy")
     vectors = np.load(tmp_path / "corpus.npy")
@@ -96,18 +75,18 @@ def test_an_array_for_search(folder, embedder, tmp_path):
     assert "exists: pass --overwrite" in error_of(*command, "-o", tmp_path / "corpus.npy")
     search = ("search", folder / "embedding.keras", folder / "queries.csv", folder / "corpus.jsonl")
     search = (*search, "--query", "question")
-    expected = rows(run(*search))
+    expected = json_lines(run(*search))
     np.save(tmp_path / "corpus.npy", vectors[::-1])
-    found = rows(run(*search, "--vectors", tmp_path / "corpus.npy"))  # they are read
-    assert [[hit["index"] for hit in row["answers"]] for row in found] == [
+    actual = json_lines(run(*search, "--vectors", tmp_path / "corpus.npy"))
+    assert [[hit["index"] for hit in row["answers"]] for row in actual] == [
         [4 - hit["index"] for hit in row["answers"]] for row in expected
     ]
 
 
-def test_a_backbone_embeds_by_the_mean():
-    found = rows(run("embed", "bert_nano_en_uncased", "-", input="good film\nbad\n"))
+def test_a_backbone_embeds_by_its_mean():
+    rows = json_lines(run("embed", "bert_nano_en_uncased", "-", stdin="good film\nbad\n"))
     expected = TextEmbedder.from_preset("bert_nano_en_uncased").embed(["good film", "bad"])
-    np.testing.assert_allclose([row["vector"] for row in found], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose([row["vector"] for row in rows], expected, rtol=1e-4, atol=1e-5)
 
 
 # === Search ===
@@ -115,25 +94,25 @@ def test_a_backbone_embeds_by_the_mean():
 
 def test_search(folder, embedder, tmp_path):
     command = ("search", folder / "embedding.keras", "-", folder / "corpus.jsonl", "--top-k", 3)
-    found = rows(run(*command, input="\n".join(QUERIES)))
-    check(found, embedder.search(QUERIES, TEXTS, 3))
-    run(*command, "-o", tmp_path / "answers.csv", input="\n".join(QUERIES))
+    rows = json_lines(run(*command, stdin="\n".join(QUERIES)))
+    assert_hits(rows, embedder.search(QUERIES, TEXTS, 3))
+    run(*command, "-o", tmp_path / "answers.csv", stdin="\n".join(QUERIES))
     with open(tmp_path / "answers.csv", encoding="utf-8", newline="") as file:
         cells = [*csv.DictReader(file)]
     assert [*cells[0]] == ["query", "index", "text", "score"]
-    assert [int(row["index"]) for row in cells] == [hit["index"] for row in found for hit in row["answers"]]
+    assert [int(row["index"]) for row in cells] == [hit["index"] for row in rows for hit in row["answers"]]
 
 
-def test_prompts_of_search(folder, embedder):
+def test_search_with_other_prompts(folder, embedder):
     command = ("search", folder / "embedding.keras", "-", folder / "corpus.jsonl")
     options = ("--query-prompt-name", "document", "--document-prompt-name", "other")
     expected = embedder.search(QUERIES, TEXTS, None, 32, None, "document", "other")
-    check(rows(run(*command, *options, input="\n".join(QUERIES))), expected)
+    assert_hits(json_lines(run(*command, *options, stdin="\n".join(QUERIES))), expected)
 
 
-def check(found, expected, queries=QUERIES):
-    assert [row["query"] for row in found] == queries
-    for row, hits in zip(found, expected, strict=True):
+def assert_hits(rows, expected, queries=QUERIES):
+    assert [row["query"] for row in rows] == queries
+    for row, hits in zip(rows, expected, strict=True):
         assert [(hit["index"], hit["text"]) for hit in row["answers"]] == [(hit["index"], hit["text"]) for hit in hits]
         scores = [hit["score"] for hit in hits]
         assert [hit["score"] for hit in row["answers"]] == pytest.approx(scores, rel=1e-4, abs=1e-5)
@@ -145,18 +124,18 @@ def check(found, expected, queries=QUERIES):
 def test_rank(folder, reranker, tmp_path):
     lines = [{"query": "dull", "texts": TEXTS[:3]}, {"query": "a film", "texts": TEXTS}]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = rows(run("rank", folder / "regression.keras", tmp_path / "texts.jsonl"))
-    check(found, [reranker.rank(line["query"], line["texts"]) for line in lines], ["dull", "a film"])
-    assert [len(row["answers"]) for row in found] == [3, 5]
-    shortened = rows(run("rank", folder / "regression.keras", tmp_path / "texts.jsonl", "--top-k", 4))
-    assert [row["answers"] for row in shortened] == [row["answers"][:4] for row in found]
+    rows = json_lines(run("rank", folder / "regression.keras", tmp_path / "texts.jsonl"))
+    assert_hits(rows, [reranker.rank(line["query"], line["texts"]) for line in lines], ["dull", "a film"])
+    assert [len(row["answers"]) for row in rows] == [3, 5]
+    shortened = json_lines(run("rank", folder / "regression.keras", tmp_path / "texts.jsonl", "--top-k", 4))
+    assert [row["answers"] for row in shortened] == [row["answers"][:4] for row in rows]
 
 
-def test_search_and_rank_in_a_pipe(folder, reranker):
+def test_rank_reads_what_search_writes(folder, reranker):
     search = ("search", folder / "embedding.keras", "-", folder / "corpus.jsonl", "--top-k", 3)
-    lines = run(*search, input="\n".join(QUERIES)).stdout
-    found = rows(run("rank", folder / "regression.keras", "-", input=lines))
-    for line, row in zip(map(json.loads, lines.split("\n")[:-1]), found, strict=True):
+    lines = run(*search, stdin="\n".join(QUERIES)).stdout
+    ranked = json_lines(run("rank", folder / "regression.keras", "-", stdin=lines))
+    for line, row in zip(map(json.loads, lines.split("\n")[:-1]), ranked, strict=True):
         assert {(hit["index"], hit["text"]) for hit in row["answers"]} == {
             (hit["index"], hit["text"]) for hit in line["answers"]
         }
@@ -167,7 +146,7 @@ def test_search_and_rank_in_a_pipe(folder, reranker):
 # === Errors ===
 
 
-def test_errors(folder, tmp_path):
+def test_errors_are_one_line(folder, tmp_path):
     embedder, corpus = folder / "embedding.keras", folder / "corpus.jsonl"
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "bad.npy").write_text("no array")

@@ -1,4 +1,4 @@
-"""`lmzoo export`: what it hands to `Task.export`, which `tests/serving` is about."""
+"""`lmzoo export`: the task and options that it passes to `Task.export`, which `tests/serving` tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmzoo_cli.main import app
 
 @pytest.fixture
 def call(tmp_path, monkeypatch):
-    """A function that exports a saved task with some options; returns what is exported, and the result."""
+    """Return a function that exports a saved task, and returns it, the exported task, its path and the result."""
     task = tiny_task(models.TextClassifier, FAMILY)
     task.save(tmp_path / "model.keras")
     exported = []
@@ -34,48 +34,50 @@ def call(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_bfloat16(call, tmp_path):
-    task, found, path, result = call("--dtype", "bfloat16")
+def test_bfloat16_weights_are_rounded(call, tmp_path):
+    task, exported, path, result = call("--dtype", "bfloat16")
     assert result.exit_code == 0, result.output
     assert path == tmp_path / "served/1"
-    assert {variable.dtype for variable in found.backbone.weights} == {"bfloat16"}
-    for ours, theirs in zip(found.get_weights(), task.get_weights(), strict=True):
-        np.testing.assert_allclose(ours.astype("float32"), theirs, rtol=1e-2, atol=1e-3)
-    assert (found.labels, found.preprocessor.get_config()) == (task.labels, task.preprocessor.get_config())
-    (ours,), (theirs,) = (model.classify(["good film"]) for model in (found, task))
-    assert ours["score"] == pytest.approx(theirs["score"], abs=0.02)
+    assert {variable.dtype for variable in exported.backbone.weights} == {"bfloat16"}
+    for actual, expected in zip(exported.get_weights(), task.get_weights(), strict=True):
+        np.testing.assert_allclose(actual.astype("float32"), expected, rtol=1e-2, atol=1e-3)
+    assert (exported.labels, exported.preprocessor.get_config()) == (task.labels, task.preprocessor.get_config())
+    (actual,), (expected,) = (model.classify(["good film"]) for model in (exported, task))
+    assert actual["score"] == pytest.approx(expected["score"], abs=0.02)
 
 
 @pytest.mark.slow
-def test_int8(call, tmp_path):
-    _, found, _, result = call("--dtype", "int8")
+def test_a_quantized_model_cannot_be_cast(call, tmp_path):
+    _, exported, _, result = call("--dtype", "int8")
     assert result.exit_code == 0, result.output
-    assert "int8" in {variable.dtype for variable in found.backbone.variables}
-    found.save(tmp_path / "quantized.keras")
-    _, found, _, result = call("--dtype", "bfloat16", model="quantized.keras")
-    assert (found, result.exit_code) == (None, 1)
+    assert "int8" in {variable.dtype for variable in exported.backbone.variables}
+    exported.save(tmp_path / "quantized.keras")
+    _, exported, _, result = call("--dtype", "bfloat16", model="quantized.keras")
+    assert (exported, result.exit_code) == (None, 1)
     assert "int8 already: leave out --dtype" in result.stderr
 
 
-def test_int8_in_a_file(call, tmp_path):
-    _, found, written, result = call("--dtype", "int8", target="model.onnx")
+def test_int8_of_onnx_is_left_to_its_runtime(call, tmp_path):
+    _, exported, path_and_dtype, result = call("--dtype", "int8", target="model.onnx")
     assert result.exit_code == 0, result.output
-    assert written == (tmp_path / "model.onnx", "int8")
-    assert "int8" not in {variable.dtype for variable in found.backbone.variables}  # the runtime's own are written
+    assert path_and_dtype == (tmp_path / "model.onnx", "int8")
+    assert "int8" not in {
+        variable.dtype for variable in exported.backbone.variables
+    }  # the runtime's own kernels are written
 
 
-def test_the_dtype_stays_as_it_is(call):
-    _, found, _, result = call()
+def test_the_default_dtype_is_that_of_the_model(call):
+    _, exported, _, result = call()
     assert result.exit_code == 0, result.output
-    assert keras.backend.standardize_dtype(found.backbone.compute_dtype) == "float32"
+    assert keras.backend.standardize_dtype(exported.backbone.compute_dtype) == "float32"
     assert call("--dtype", "float8")[-1].exit_code == 2
 
 
-def test_new_tokens(call, tmp_path):
+def test_max_new_tokens_are_set_and_checked(call, tmp_path):
     tiny_task(models.CausalLM, GPT2).save(tmp_path / "writer.keras")
-    _, found, _, result = call("--max-new-tokens", "5", model="writer.keras")
+    _, exported, _, result = call("--max-new-tokens", "5", model="writer.keras")
     assert result.exit_code == 0, result.output
-    assert found.max_new_tokens == 5
+    assert exported.max_new_tokens == 5
     result = call("--max-new-tokens", "73", model="writer.keras")[-1]
     assert "must be a positive integer below the model's 73 positions, got 73" in result.stderr.replace("\n", " ")
     assert "A TextClassifier generates no text: leave out --max-new-tokens." in call("--max-new-tokens", "5")[-1].stderr

@@ -1,24 +1,22 @@
-"""Errors of `lmzoo fit`, `evaluate` and `predict`: one line, before the work."""
+"""Errors of `lmzoo fit`, `evaluate` and `predict`: one line each, before the work."""
 
 from __future__ import annotations
 
 import keras
 import pytest
-from typer.testing import CliRunner
 
 from lmzoo import models
 from lmzoo.families.bert import FAMILY
 from lmzoo.testing.tiny import tiny_task
-from lmzoo_cli.main import app
+from tests.cli.commands import error_of
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Files, models and presets."""
+    """Write files, models and presets."""
     folder = tmp_path_factory.mktemp("cli")
     (folder / "reviews.csv").write_text("review,sentiment\n" + "good film,pos\nbad film,neg\n" * 3)
     (folder / "other.csv").write_text("review,sentiment\ngood,pos\nbad,neutral\n")
-    (folder / "ner.conll").write_text("good B-X\nfilm O\n")
     tiny_task(models.TextClassifier, FAMILY, num_classes=None, labels=["neg", "pos"]).save(folder / "classifier.keras")
     tiny_task(models.TextEmbedder, FAMILY).save(folder / "embedder.keras")
     tiny_task(models.TokenClassifier, FAMILY).save(folder / "tagger.keras")
@@ -28,16 +26,6 @@ def folder(tmp_path_factory):
     task.backbone.save(folder / "backbone.keras")
     task.backbone.save_to_preset(folder / "backbone")
     return folder
-
-
-def error_of(*arguments, **options):
-    """The message of a command that fails: one line, after others that say what takes long."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
-    assert result.exit_code == 1, (result.output, result.exception)
-    *announced, message = result.stderr.splitlines(keepends=True)
-    assert all(line.endswith("...\n") for line in announced), result.stderr
-    assert message.startswith("Error: ")
-    return message
 
 
 @pytest.mark.slow_cases(
@@ -84,24 +72,17 @@ def error_of(*arguments, **options):
 def test_errors_of_fit(folder, monkeypatch, options, message):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(keras.Model, "fit", None)
-    given = {"--task": "classifier", "--preset": "preset", "--output": "new.keras", "--text": "review"}
-    given |= {"--label": "sentiment", **dict(zip(options[::2], options[1::2], strict=True))}
-    assert message in error_of("fit", "reviews.csv", *(part for pair in given.items() for part in pair))
+    command = {"--task": "classifier", "--preset": "preset", "--output": "new.keras", "--text": "review"}
+    command |= {"--label": "sentiment", **dict(zip(options[::2], options[1::2], strict=True))}
+    assert message in error_of("fit", "reviews.csv", *(word for option in command.items() for word in option))
     assert not (folder / "new.keras").exists()
 
 
 def test_a_single_label_is_refused(folder):
-    path = folder / "one.csv"
+    path = folder / "single.csv"
     path.write_text("text,label\ngood,x\nbad,x\n")
-    message = error_of("fit", path, "--task", "classifier", "--preset", folder / "preset", "--output", "one.keras")
-    assert "one.csv has only the label 'x'. Provide at least two labels." in message
-
-
-def test_an_unknown_tag(folder):
-    (folder / "dev.conll").write_text("good O\n\nfilm B-Z\n")
-    options = ["--task", "tagger", "--preset", folder / "preset", "--output", folder / "tags.keras"]
-    message = error_of("fit", folder / "ner.conll", *options, "--validation", folder / "dev.conll")
-    assert "dev.conll, line 3: the label 'B-Z' is unknown" in message
+    message = error_of("fit", path, "--task", "classifier", "--preset", folder / "preset", "--output", "single.keras")
+    assert "single.csv has only the label 'x'. Provide at least two labels." in message
 
 
 @pytest.mark.slow_cases("backbone.keras-holds a BertBackbone, which is not a task")
@@ -115,24 +96,24 @@ def test_an_unknown_tag(folder):
         ("nothing", "Unknown preset"),
     ],
 )
-def test_errors_of_models(folder, monkeypatch, model, message):
+def test_errors_of_the_model(folder, monkeypatch, model, message):
     monkeypatch.chdir(folder)
     for command in ("evaluate", "predict"):
         assert message in error_of(command, model, "reviews.csv")
 
 
 @pytest.mark.slow
-def test_errors_of_evaluate_and_predict(folder):
+def test_errors_of_options_and_files(folder):
     model, data = folder / "classifier.keras", folder / "reviews.csv"
     columns = ["--text", "review", "--label", "sentiment"]
     assert "has no column 'label'" in error_of("evaluate", model, data, "--text", "review")
     assert "pass --overwrite" in error_of("evaluate", model, data, *columns, "--json", data)
     assert f"Error: There is no {folder / 'none.csv'}." in error_of("evaluate", model, folder / "none.csv")
-    assert "holds no examples" in error_of("predict", model, "-", input="")
+    assert "holds no examples" in error_of("predict", model, "-", stdin="")
     (folder / "words.txt").write_text("EU NNP B-ORG\nrejects VBZ O\n\nNo DT O\n")
     assert "pass --format conll, or txt" in error_of("predict", folder / "tagger.keras", folder / "words.txt")
     masks = "".join(f"good {'' if i == 19 else '[MASK]'}\n" for i in range(21))
-    message = error_of("predict", folder / "masked_lm.keras", "-", "--batch-size", 1, input=masks)
+    message = error_of("predict", folder / "masked_lm.keras", "-", "--batch-size", 1, stdin=masks)
     assert "`texts[3]` holds no [MASK]" in message
     assert "Counted from example 16." in message
     assert "leave out --top-k" in error_of("predict", folder / "embedder.keras", data, "--text", "review", "--top-k", 2)
@@ -142,8 +123,8 @@ def test_errors_of_evaluate_and_predict(folder):
     assert message.endswith("common ones are utf-8 and latin-1. Option: --encoding.\n")
 
 
-def test_marks_of_spans_are_labels(folder):
-    """Those that the training examples do not have, too."""
+def test_tags_of_other_spans_than_those_of_training_are_unknown(folder):
+    """I-PER is a valid label without training examples, as B-PER has some."""
     (folder / "spans.conll").write_text("Ada B-PER\nsaw O\nFair B-ORG\nIsle I-ORG\n")
     (folder / "dev.conll").write_text("Ada I-PER\nParis B-LOC\n")
     options = ["--task", "tagger", "--preset", folder / "preset", "--output", folder / "tags.keras"]
@@ -151,7 +132,7 @@ def test_marks_of_spans_are_labels(folder):
     assert "dev.conll, line 2: the label 'B-LOC' is unknown" in message
 
 
-def test_missing_models_and_unknown_labels(folder, monkeypatch):
+def test_errors_of_missing_files_and_unknown_labels(folder, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "dev.csv").write_text("text,label\nGood.,neg\nBad.,negg\n")
     for arguments, message in (
@@ -160,7 +141,6 @@ def test_missing_models_and_unknown_labels(folder, monkeypatch):
             "dev.csv, line 3: the label 'negg' is unknown. Did you mean 'neg'?",
         ),
         (["predict", "classifier.keras", "none.csv"], "There is no none.csv."),
-        (["predict", "none.keras", "reviews.csv"], "There is no file none.keras."),
         (["export", "none.keras", "models/1"], "There is no file none.keras."),
         (["convert", "nothing", "there"], "Unknown preset 'nothing'."),
         (["verify", "nothing"], "Unknown preset 'nothing'."),

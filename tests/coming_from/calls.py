@@ -1,4 +1,4 @@
-"""Calls of another library beside ours: rows of the tables in `docs/coming_from`, which tests run on both sides.
+"""Calls of another library and of lmzoo: rows of the tables in `docs/coming_from`, whose two sides tests run.
 
 `python -m tests.coming_from.calls` writes the tables into the pages, between `<!-- calls: topic -->` and
 `<!-- end of calls -->`.
@@ -29,15 +29,15 @@ def _pair(theirs: Any, ours: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Call:
-    """A row of a table: a call of the other library and a call of ours.
+    """A row of a table: a call of the other library and a call of lmzoo.
 
     Attributes:
-        theirs: Code, whose last statement gives a value; "" if the other library has no such call.
-        ours: The same in lmzoo; None for the same code.
-        result: How the results differ, in Markdown.
-        compare: From both values to those that must be equal; None if the calls need only run.
-        changes: Whether the code changes objects that other rows use, so that it gets its own.
-        slow: Whether only the slow tests run it.
+        theirs: Code of the other library, or "" if it has no such call. Its last statement gives a value.
+        ours: Code of lmzoo, or None for the same code.
+        result: Difference of the results, in Markdown.
+        compare: Function from both values to the values that must be equal, or None if the calls need only run.
+        changes: Whether the code changes its objects, so that it needs new ones.
+        slow: Whether only the slow tests run the code.
     """
 
     theirs: str
@@ -67,12 +67,12 @@ class Call:
 
 
 def names_in(code: str) -> set[str]:
-    """Return the names that some code reads or writes."""
+    """Return the names that code reads or writes."""
     return {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
 
 
 def run(code: str, names: Mapping[str, Any]) -> Any:
-    """Run some code and return the value of its last statement, if that is an expression."""
+    """Run code and return the value of its last statement, or None if that is not an expression."""
     namespace = dict(names)
     *statements, last = ast.parse(code).body
     exec(compile(ast.Module(statements, []), code, "exec"), namespace)
@@ -92,8 +92,8 @@ def assert_equal(theirs: Any, ours: Any) -> None:
         theirs, ours = ([value[name] for name in theirs] for value in (theirs, ours))
     if isinstance(theirs, (list, tuple)) and not all(isinstance(value, (int, float)) for value in theirs):
         assert len(theirs) == len(ours)
-        for one, other in zip(theirs, ours, strict=True):
-            assert_equal(one, other)
+        for their_value, our_value in zip(theirs, ours, strict=True):
+            assert_equal(their_value, our_value)
         return
     arrays = (to_numpy(keras.ops.convert_to_tensor(np.asarray(value))) for value in (theirs, ours))
     assert difference(*arrays) <= TOLERANCE
@@ -106,14 +106,14 @@ def table(calls: Iterable[Call], library: str) -> str:
 
 
 def with_tables(page: str, calls: Mapping[str, Iterable[Call]], library: str) -> str:
-    """Return a page with the table of each topic; `calls` are by topic.
+    """Return a page with the table of each topic.
 
     Raises:
-        ValueError: If the page does not have one place for each topic.
+        ValueError: If the page does not have one place for each topic of `calls`.
     """
-    places = [match["topic"] for match in _TABLE.finditer(page)]
-    if sorted(places) != sorted(calls):
-        raise ValueError(f"The page has places for {', '.join(places)}; there are calls for {', '.join(calls)}.")
+    topics = [match["topic"] for match in _TABLE.finditer(page)]
+    if sorted(topics) != sorted(calls):
+        raise ValueError(f"The page has places for {', '.join(topics)}; there are calls for {', '.join(calls)}.")
     return _TABLE.sub(lambda match: f"{match[1]}\n{table(calls[match['topic']], library)}\n\n{match[3]}", page)
 
 

@@ -1,7 +1,7 @@
 """KerasHub's calls and lmzoo's: the rows of the tables in `docs/coming_from/keras_hub.md`.
 
-To add a row, add a `Call` and run `python -m tests.coming_from.calls`. `test_keras_hub_calls.py` runs both sides; it
-says what names such as `classifier` stand for.
+To add a row, add a `Call` and run `python -m tests.coming_from.calls`. `test_keras_hub_calls.py` runs both sides and
+defines names such as `classifier`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,27 @@ from tests.reference.weights import padded_batch, run, to_numpy
 
 Values = tuple[Any, Any]
 
-# === What is compared ===
+# === Comparisons ===
 
 
 def hidden_states(theirs: Any, ours: Any) -> Values:
     """Return the hidden states of real tokens."""
     batch = padded_batch(lengths=(11, 7))
     real = batch["padding_mask"] > 0
-    one, other = (run(model, {name: batch[name] for name in model.input}) for model in (theirs, ours))
-    return one["sequence_output"][real], other["sequence_output"][real]
+    their_outputs, our_outputs = (run(model, {name: batch[name] for name in model.input}) for model in (theirs, ours))
+    return their_outputs["sequence_output"][real], our_outputs["sequence_output"][real]
 
 
 def logits(theirs: Any, ours: Any) -> Values:
     """Return the outputs of tasks for token features."""
     batch = {**padded_batch(lengths=(11, 7), width=11), "mask_positions": np.array([[3, 5], [1, 6]], "int32")}
     real = batch["padding_mask"] > 0
-    one, other = (run(model, {name: batch[name] for name in model.input}) for model in (theirs, ours))
-    return (one[real], other[real]) if one.shape[:2] == real.shape else (one, other)
+    their_outputs, our_outputs = (run(model, {name: batch[name] for name in model.input}) for model in (theirs, ours))
+    return (
+        (their_outputs[real], our_outputs[real])
+        if their_outputs.shape[:2] == real.shape
+        else (their_outputs, our_outputs)
+    )
 
 
 def sizes(theirs: Any, ours: Any) -> Values:
@@ -46,8 +50,8 @@ def dtypes(theirs: Any, ours: Any) -> Values:
 
 def adapters(theirs: Any, ours: Any) -> Values:
     """Return the numbers of adapters among trained variables."""
-    one, other = (sum("lora" in variable.path for variable in variables) for variables in (theirs, ours))
-    return one or "no adapters", other
+    their_count, our_count = (sum("lora" in variable.path for variable in variables) for variables in (theirs, ours))
+    return their_count or "no adapters", our_count
 
 
 def vocabularies(theirs: Any, ours: Any) -> Values:

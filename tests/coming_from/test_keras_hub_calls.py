@@ -1,4 +1,4 @@
-"""The tables of the page for users of KerasHub: both calls of each row run, and give what the row says."""
+"""The tables of the page for users of KerasHub: both calls of each row run, with the result of the row."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PROMPTS = {
 
 @pytest.fixture(scope="module")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """Makes what names in code stand for: of one library, in a folder, and new if the code changes it."""
+    """Return a function that makes the objects that code names: of one library, in a directory, and new or shared."""
     keras_hub = pytest.importorskip("keras_hub")
     modules = {"KerasHub": [keras_hub.models], "lmzoo": [lmzoo.models, lmzoo.text]}
 
@@ -47,8 +47,8 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
     def preset(task: str) -> str:
         family, kind, arguments = TASKS[task]
         folder = tmp_path_factory.mktemp(task)
-        made = peer_task(family, kind, peer_backbone(family), peer_tokenizer(family), 13, **arguments)
-        made.save_to_preset(str(folder))
+        model = peer_task(family, kind, peer_backbone(family), peer_tokenizer(family), 13, **arguments)
+        model.save_to_preset(str(folder))
         return str(folder)
 
     def load(task: str, library: str) -> Any:
@@ -125,10 +125,12 @@ ROWS = [
     "ignore:The head of .* is not used",
     "ignore:Layer .* does not have a `quantize` method:UserWarning",
     "ignore:`shuffle=True` was passed, but will be ignored:UserWarning",  # KerasHub passes its own dataset to Keras
-    "ignore:`compile\\(\\)` was not called as part of model loading:UserWarning",  # that of KerasHub's tasks is not
+    "ignore:`compile\\(\\)` was not called as part of model loading:UserWarning",  # of KerasHub's tasks
 )
 @pytest.mark.parametrize("call", ROWS)
-def test_both_sides(call: Call, objects: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_both_sides_run_with_the_result_of_the_row(
+    call: Call, objects: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
     theirs, ours = (
         run(code, objects(code, library, tmp_path, call.changes)) if code else None
         for code, library in zip(call.codes, ("KerasHub", "lmzoo"), strict=True)
@@ -138,19 +140,19 @@ def test_both_sides(call: Call, objects: Callable[..., dict[str, Any]], tmp_path
 
 
 def test_the_page_has_the_tables() -> None:
-    """If it does not: `python -m tests.coming_from.calls` writes them."""
+    """To write the tables, run `python -m tests.coming_from.calls`."""
     page = (PAGES / "keras_hub.md").read_text("utf-8")
     assert with_tables(page, CALLS, "KerasHub") == page
 
 
-def test_tables_have_a_place() -> None:
+def test_each_topic_needs_a_place_in_the_page() -> None:
     with pytest.raises(ValueError, match="The page has places for Load, Nothing; there are calls for Load, "):
         with_tables(PLACES.format("Load") + PLACES.format("Nothing"), CALLS, "KerasHub")
-    written = with_tables(PLACES.format("One"), {"One": [Call("a - b", result="c")]}, "KerasHub")
-    assert "\n\n| KerasHub | lmzoo | Result |\n| --- | --- | --- |\n| `a - b` | `a - b` | c |\n\n<!-- end" in written
-    assert with_tables(written, {"One": [Call("a - b", result="c")]}, "KerasHub") == written
+    page = with_tables(PLACES.format("One"), {"One": [Call("a - b", result="c")]}, "KerasHub")
+    assert "\n\n| KerasHub | lmzoo | Result |\n| --- | --- | --- |\n| `a - b` | `a - b` | c |\n\n<!-- end" in page
+    assert with_tables(page, {"One": [Call("a - b", result="c")]}, "KerasHub") == page
     with pytest.raises(ValueError, match=r"A cell cannot hold '\|', got '`a \| b`'"):
-        with_tables(written, {"One": [Call("a | b")]}, "KerasHub")
+        with_tables(page, {"One": [Call("a | b")]}, "KerasHub")
 
 
 PLACES = "# A page\n\n<!-- calls: {} -->\nold\n<!-- end of calls -->\n"

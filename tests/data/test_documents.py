@@ -1,4 +1,4 @@
-"""Documents from files and streams: what is read, counted and refused."""
+"""Documents from files and streams: their sentences, counts and errors."""
 
 from __future__ import annotations
 
@@ -27,62 +27,51 @@ PACK = Preprocessor(WordPieceTokenizer.of_words(["fine", "."], 11), Packing("[CL
 DOCUMENTS = [["It rained.", "We stayed in.", "So did they."], ["Fine."]]
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write_(name, content):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return write_
-
-
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress])
-def test_text(write, pack):
-    path = write("a.txt", pack(TEXT.encode()))
+def test_text_files(write_file, pack):
+    path = write_file("a.txt", pack(TEXT.encode()))
     assert list(read_documents(path)) == DOCUMENTS
     lines = [["It rained. We stayed in.", "So did they."], ["Fine."]]
     assert list(read_documents(str(path), split=False)) == lines
 
 
-def test_json_lines(write):
+def test_json_lines(write_file):
     rows = [{"body": "It rained. We stayed in.\n\nSo did they."}, {"body": ["Fine."]}, {"body": None}, {"body": " \n"}]
-    path = write("a.jsonl.gz", gzip.compress("\n\n".join(map(json.dumps, rows)).encode()))
-    with pytest.warns(TextWarning, match="^2 of 4 documents were empty and were left out") as warned:
+    path = write_file("a.jsonl.gz", gzip.compress("\n\n".join(map(json.dumps, rows)).encode()))
+    with pytest.warns(TextWarning, match="^2 of 4 documents were empty and were left out") as caught:
         assert list(read_documents(path, field="body")) == DOCUMENTS
-    assert len(warned) == 1
+    assert len(caught) == 1
 
 
-def test_folders_patterns_and_lists(write, tmp_path):
+def test_directories_patterns_and_lists(write_file, tmp_path):
     for name in ("b.txt", "a/z.txt.xz", "a/c.jsonl", "README.md", "a/index.tsv.xz"):
         content = json.dumps({"text": name}) if "jsonl" in name else name
-        write(name, lzma.compress(content.encode()) if name.endswith(".xz") else content)
+        write_file(name, lzma.compress(content.encode()) if name.endswith(".xz") else content)
 
-    def read(*names):
+    def read_names(*names):
         paths = [tmp_path / name for name in names]
         return [document[0] for document in read_documents(paths if len(paths) > 1 else paths[0])]
 
-    assert read("") == ["a/c.jsonl", "a/z.txt.xz", "b.txt"]
-    assert read("*.txt") == ["b.txt"]
-    assert read("**/*.txt*") == ["a/z.txt.xz", "b.txt"]
-    assert read("b.txt", "a", "README.md") == ["b.txt", "a/c.jsonl", "a/z.txt.xz", "README.md"]
-    assert read("*") == ["README.md", "a/c.jsonl", "a/z.txt.xz", "b.txt"]
+    assert read_names("") == ["a/c.jsonl", "a/z.txt.xz", "b.txt"]
+    assert read_names("*.txt") == ["b.txt"]
+    assert read_names("**/*.txt*") == ["a/z.txt.xz", "b.txt"]
+    assert read_names("b.txt", "a", "README.md") == ["b.txt", "a/c.jsonl", "a/z.txt.xz", "README.md"]
+    assert read_names("*") == ["README.md", "a/c.jsonl", "a/z.txt.xz", "b.txt"]
 
 
-def test_a_file_is_read_as_it_is_asked_for(write):
-    """The first document is there before the second file is looked at."""
-    found = read_documents([write("a.txt", "Fine.\n\nBad.\n"), write("b.txt", b"\0")])
-    assert [next(found), next(found)] == [["Fine."], ["Bad."]]
+def test_files_are_read_on_demand(write_file):
+    documents = read_documents([write_file("a.txt", "Fine.\n\nBad.\n"), write_file("b.txt", b"\0")])
+    assert [next(documents), next(documents)] == [["Fine."], ["Bad."]]
     with pytest.raises(ValueError, match=r"b\.txt is binary"):
-        next(found)
+        next(documents)
 
 
-def test_files_without_text_are_counted(write, tmp_path):
-    write("a.txt", ""), write("b.txt", "\n \n\n"), write("c.txt", "\n\nFine.\n\n")
-    with collect_warnings() as warned:
+def test_files_without_text_are_counted(write_file, tmp_path):
+    for name, content in {"a.txt": "", "b.txt": "\n \n\n", "c.txt": "\n\nFine.\n\n"}.items():
+        write_file(name, content)
+    with collect_warnings() as caught:
         assert list(read_documents(tmp_path)) == [["Fine."]]
-    assert warned == ["2 of 3 documents were empty and were left out."]
+    assert caught == ["2 of 3 documents were empty and were left out."]
 
 
 BINARY = [
@@ -94,17 +83,17 @@ BINARY = [
 
 
 @pytest.mark.parametrize(("content", "byte", "value"), BINARY)
-def test_binary_files(write, content, byte, value):
+def test_binary_files_are_refused(write_file, content, byte, value):
     message = rf"a\.txt is binary or not encoded in UTF-8: byte {byte} of its text is 0x{value}"
     with pytest.raises(ValueError, match=message):
-        list(read_documents(write("a.txt", content)))
+        list(read_documents(write_file("a.txt", content)))
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-def test_archives_cut_in_half(write, pack):
+def test_truncated_archives_are_refused(write_file, pack):
     data = pack(TEXT.encode() * 99)
     with pytest.raises(ValueError, match=r"a\.txt\.gz is a damaged archive"):
-        list(read_documents(write("a.txt.gz", data[: len(data) // 2])))
+        list(read_documents(write_file("a.txt.gz", data[: len(data) // 2])))
 
 
 ERRORS = [
@@ -116,19 +105,19 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("line", "message"), ERRORS)
-def test_wrong_json_lines(write, line, message):
+def test_errors_of_json_lines(write_file, line, message):
     with pytest.raises(ValueError, match=rf"a\.jsonl, {message}"):
-        list(read_documents(write("a.jsonl", f'{{"text": "Fine."}}\n{line}\n')))
+        list(read_documents(write_file("a.jsonl", f'{{"text": "Fine."}}\n{line}\n')))
 
 
-def test_nothing_to_read(write, tmp_path):
-    write("a.csv", "text\n")
+def test_missing_files_are_named(write_file, tmp_path):
+    write_file("a.csv", "text\n")
     for path, message in (("", r"holds no \.txt"), ("b.txt", r"There is no .*b\.txt"), ("*.txt", "There is no")):
         with pytest.raises(FileNotFoundError, match=message):
             read_documents(tmp_path / path)
 
 
-def test_streams():
+def test_iterables_of_texts():
     texts = ["It rained. We stayed in.\nSo did they.", "Fine."]
     assert list(split_documents(iter(texts))) == DOCUMENTS
     assert list(split_documents([texts[0].split("\n"), texts[1].encode()])) == DOCUMENTS
@@ -136,31 +125,31 @@ def test_streams():
     assert next(split_documents(texts, split=False)) == ["It rained. We stayed in.", "So did they."]
 
 
-def test_datasets():
+def test_tensorflow_datasets_of_texts():
     import tensorflow as tf
 
     dataset = tf.data.Dataset.from_tensor_slices(
         [" ", TEXT[1:], "Fine.", "Caf\udcc3.".encode(errors="surrogateescape")]
     )
     for batched in (dataset, dataset.batch(3)):
-        with collect_warnings() as warned:
-            found = list(split_documents(batched))
-        assert found == [DOCUMENTS[0] + ["Fine."], ["Fine."], ["Caf\ufffd."]]
-        assert [message[:11] for message in warned] == ["1 of 4 docu", "1 documents"]
+        with collect_warnings() as caught:
+            documents = list(split_documents(batched))
+        assert documents == [DOCUMENTS[0] + ["Fine."], ["Fine."], ["Caf\ufffd."]]
+        assert [message[:11] for message in caught] == ["1 of 4 docu", "1 documents"]
 
 
-def test_records():
+def test_iterables_of_records():
     rows = [{"title": "A", "body": "It rained. We stayed in.\nSo did they."}, {"title": "B", "body": None}]
-    with collect_warnings() as warned:
-        found = list(split_documents(iter([*rows, {"body": ["Fine."]}]), field="body"))
-    assert found == DOCUMENTS
-    assert warned == ["1 of 3 documents were empty and were left out."]
+    with collect_warnings() as caught:
+        documents = list(split_documents(iter([*rows, {"body": ["Fine."]}]), field="body"))
+    assert documents == DOCUMENTS
+    assert caught == ["1 of 3 documents were empty and were left out."]
     assert list(split_documents([{"text": "Fine."}])) == [["Fine."]]
     with pytest.raises(ValueError, match=r"documents\[1\] has no 'text' \(`field`\).* Did you mean 'txet'"):
         list(split_documents([{"text": "a"}, {"txet": "b"}]))
 
 
-def test_datasets_of_records():
+def test_tensorflow_datasets_of_records():
     import tensorflow as tf
 
     dataset = tf.data.Dataset.from_tensor_slices({"text": ["Fine.", "It rained. We stayed in."], "label": [0, 1]})
@@ -175,7 +164,7 @@ class Table:
         return iter(self.columns)
 
 
-TAKERS = [
+CONSUMERS = [
     lambda documents: write_corpus(documents, PACK.tokenizer, "never"),
     lambda documents: pack_documents(documents, PACK),
     lambda documents: pack_sentences(documents, PACK),
@@ -185,19 +174,19 @@ TAKERS = [
 ]
 
 
-@pytest.mark.parametrize("take", TAKERS)
-def test_names_are_not_read_as_text(take, tmp_path, monkeypatch):
-    """Iterating over a record gives the names of its fields, and so does iterating over a table."""
+@pytest.mark.parametrize("consume", CONSUMERS)
+def test_records_and_tables_are_not_documents(consume, tmp_path, monkeypatch):
+    """Iterating over a record or a table gives names, which must not be read as text."""
     monkeypatch.chdir(tmp_path)
     message = r"`documents\[1\]` is a record of 'text', 'label', not a text: `lmzoo\.data\.corpora\.split_documents"
     with pytest.raises(TypeError, match=message):
-        take([["Fine."], {"text": "Fine.", "label": 1}])
+        consume([["Fine."], {"text": "Fine.", "label": 1}])
     for table in ({"text": ["Fine."]}, Table(), "Fine."):
         with pytest.raises(TypeError, match="Expected a list of documents, each a list of sentences; got"):
-            take(table)
+            consume(table)
 
 
-def test_what_is_no_document():
+def test_errors_of_streams():
     for table in ({"text": ["Fine."]}, Table()):
         with pytest.raises(TypeError, match="Expected a list of documents"):
             split_documents(table)

@@ -1,4 +1,4 @@
-"""Multiple choice: SWAG's form, others, wrong ones, and real data sets."""
+"""Reading multiple choice: SWAG's columns, other columns, errors, and public datasets."""
 
 from __future__ import annotations
 
@@ -18,16 +18,11 @@ SWAG = (
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write_(text, name="swag.csv"):
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8", newline="")
-        return path
-
-    return write_
+def write(write_file):
+    return lambda content, name="swag.csv": write_file(name, content)
 
 
-def test_swag(write):
+def test_columns_of_swag(write):
     x, y = read_choices(write(SWAG))
     assert x == [
         ("A man, old, sits.", ["He flies, away.", "He opens a book.", "He is a tree.", "He rains."]),
@@ -46,7 +41,7 @@ def test_other_columns(write):
     assert by_number == ([("One.", ["Ada", "Bob"]), ("Two.", ["so", "no"])], y)
 
 
-def test_lists_of_different_lengths(write):
+def test_lists_of_choices_of_any_length(write):
     rows = [{"p": "One.", "c": ["a", "b", "c"], "n": 2}, {"p": "Two.", "c": ["d", "e"], "n": 0}]
     path = write("\n".join(map(json.dumps, rows)), "rows.jsonl")
     x, y = read_choices(path, prompt="p", start=None, choices="c", label="n")
@@ -66,12 +61,12 @@ def test_lists_of_different_lengths(write):
         ("sent2", "sent", "has no column 'sent2'. Did you mean 'sent'"),
     ],
 )
-def test_errors(write, old, new, message):
+def test_errors_of_cells(write, old, new, message):
     with pytest.raises(ValueError, match=message):
         read_choices(write(SWAG.replace(old, new)))
 
 
-def test_choices_that_are_not_a_list(write):
+def test_choices_must_be_a_list(write):
     path = write(json.dumps({"p": "One.", "c": "a or b"}), "rows.jsonl")
     with pytest.raises(ValueError, match="line 1: 'c' must be a list of strings, got 'a or b'"):
         read_choices(path, prompt="p", start=None, choices="c", label=None)
@@ -83,12 +78,9 @@ COSMOS = {"prompt": ("context", "question"), "choices": tuple(f"answer{i}" for i
 
 @pytest.mark.parametrize(
     ("file", "count", "arguments"),
-    [
-        ("mc_mutual/mutual_train.decontam.jsonl.gz", 7061, MUTUAL),
-        ("mc_cosmosqa/valid.open.csv.gz", 2197, COSMOS),
-    ],
+    [("mc_mutual/mutual_train.decontam.jsonl.gz", 7061, MUTUAL), ("mc_cosmosqa/valid.open.csv.gz", 2197, COSMOS)],
 )
-def test_real_files(shared, file, count, arguments):
+def test_public_datasets(shared, file, count, arguments):
     x, y = read_choices(shared(f"data/{file}"), start=None, **arguments)
     assert len(x) == len(y) == count
     assert {len(choices) for _, choices in x} == {4}

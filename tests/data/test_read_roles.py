@@ -1,4 +1,4 @@
-"""Semantic roles in CoNLL-2012's columns: sentences written here, and what is said of wrong ones."""
+"""Reading semantic roles in CoNLL-2012's columns, and errors of wrong lines."""
 
 from __future__ import annotations
 
@@ -26,13 +26,8 @@ WORDS = ["The", "cook", "who", "sang", "took", "up", "#", "."]
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write_(text):
-        path = tmp_path / "roles.v4_gold_conll"
-        path.write_text(text, encoding="utf-8", newline="")
-        return path
-
-    return write_
+def write(write_file):
+    return lambda content: write_file("roles.v4_gold_conll", content)
 
 
 def test_each_predicate_is_an_example(write):
@@ -46,7 +41,7 @@ def test_each_predicate_is_an_example(write):
     labels = sorted({label for row in y for label in row})
     allowed = transition_table(labels)
     assert allowed is not None
-    for row in y:  # a CRF learns them: its constraints allow every pair of labels
+    for row in y:  # the constraints of a CRF allow every pair of labels
         ids = [labels.index(label) for label in row]
         assert all(allowed[pair] for pair in itertools.pairwise(ids))
     assert not allowed[labels.index("O"), labels.index("I-ARG0")]

@@ -1,4 +1,4 @@
-"""SQuAD's JSON: both versions, wrong files, real data sets."""
+"""Reading SQuAD's JSON: both versions, errors, and public datasets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def squad(questions):
     return json.dumps({"version": "2.0", "data": [{"title": "t", "paragraphs": paragraphs}]})
 
 
-def test_answers_and_none(tmp_path):
+def test_questions_with_and_without_answers(tmp_path):
     path = tmp_path / "dev.json"
     path.write_text(squad(QUESTIONS))
     (questions, contexts), answers = read_squad(path)
@@ -32,7 +32,7 @@ def test_answers_and_none(tmp_path):
     assert read_squad(path) == ((questions, contexts), answers)
 
 
-def test_without_answers(tmp_path):
+def test_unlabeled_files(tmp_path):
     path = tmp_path / "test.json"
     path.write_text(squad([{"id": "1", "question": "Who?"}]))
     assert read_squad(path, labeled=False) == ((["Who?"], ["Ada met Bob."]), None)
@@ -48,7 +48,7 @@ def test_without_answers(tmp_path):
         ('{"data": []}', r"dev\.json holds no questions"),
     ],
 )
-def test_errors(tmp_path, text, message):
+def test_errors_of_files(tmp_path, text, message):
     path = tmp_path / "dev.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
@@ -56,16 +56,10 @@ def test_errors(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    ("file", "count", "without"),
-    [
-        ("amazon_reviews_v1.0", 9885, False),
-        ("new_wiki_v1.0", 7938, False),
-        ("dev-v1.1.open", 6269, False),
-        ("dev-v2.0.open", 5295, True),
-        ("train-v1.1.first12", 4370, False),
-    ],
+    ("file", "count", "has_impossible"),
+    [("amazon_reviews_v1.0", 9885, False), ("dev-v2.0.open", 5295, True), ("train-v1.1.first12", 4370, False)],
 )
-def test_real_files(shared, file, count, without):
+def test_public_datasets(shared, file, count, has_impossible):
     (questions, contexts), answers = read_squad(shared(f"data/squad/{file}.json.gz"))
     assert len(questions) == len(contexts) == len(answers) == count
-    assert (not all(answers)) == without
+    assert (not all(answers)) == has_impossible

@@ -1,4 +1,4 @@
-"""Rows out of a tokenized corpus: those of the same documents in memory, little padding, masks as published."""
+"""Rows of a tokenized corpus: equal to rows of the same documents in memory, little padding, published masks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from lmzoo.models import MaskedLM
 from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import tiny_backbone
-from lmzoo.text import LengthBatches, Packing, Preprocessor, TextWarning, WordPieceTokenizer
+from lmzoo.text import LengthBatches, Packing, Preprocessor, TextWarning
 from lmzoo.text.batching import fit_buckets
 from lmzoo.text.validate_text import collect_warnings
+from tests.data.small_corpora import TOKENIZER, WORDS, packer
 
-WORDS = [f"w{i}" for i in range(53)]
-TOKENIZER = WordPieceTokenizer.of_words(WORDS, 59)
 RECIPES = {
     "documents": lambda source, pack, seed: pack_documents(source, pack),
     "running text": lambda source, pack, seed: pack_running_text(source, pack),
@@ -38,13 +37,9 @@ RECIPES = {
 
 
 def quietly(make, *arguments):
-    """Without the warning of documents that are one sentence."""
+    """Call `make` without its warning of documents of one sentence."""
     with collect_warnings():
         return make(*arguments)
-
-
-def packer(length, tokenizer=TOKENIZER):
-    return Preprocessor(tokenizer, Packing("[CLS]", "[SEP]", ("[SEP]",), segments=True), length)
 
 
 def documents(count=61, longest=12, seed=3):
@@ -59,7 +54,7 @@ def arrays_of(rows):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Its shards end within rows and between pairs' segments."""
+    """Write a corpus whose shards end within rows and between the segments of pairs."""
     return write_corpus(documents(), TOKENIZER, tmp_path_factory.mktemp("corpus"), shard_tokens=211)
 
 
@@ -68,45 +63,36 @@ def corpus(tmp_path_factory):
 def test_rows_are_those_of_the_documents(corpus, recipe, length):
     assert len(corpus.shards) > 7
     make = RECIPES[recipe]
-    expected, found = (arrays_of(quietly(make, source, packer(length), 5)) for source in (documents(), corpus))
-    assert found.keys() == expected.keys()
-    for name, array in found.items():
+    expected, actual = (arrays_of(quietly(make, source, packer(length), 5)) for source in (documents(), corpus))
+    assert actual.keys() == expected.keys()
+    for name, array in actual.items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
         assert (array.dtype == np.uint16) if name == "token_ids" else (array.dtype == expected[name].dtype)
 
 
-@pytest.mark.parametrize("recipe", ["nsp", "sop"])
-def test_the_generator_says_it_all(corpus, recipe):
-    first, again, other = (quietly(RECIPES[recipe], corpus, packer(31), seed) for seed in (5, 5, 6))
-    np.testing.assert_array_equal(first.token_ids, again.token_ids)
-    np.testing.assert_array_equal(first.labels, again.labels)
-    assert len(first.token_ids) != len(other.token_ids) or (first.token_ids != other.token_ids).any()
-
-
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_what_is_empty_leaves_no_trace(recipe, tmp_path):
-    """In memory, in a corpus, or left out by hand: the rows are the same."""
+def test_empty_documents_and_sentences_change_no_row(recipe, tmp_path):
     clean = documents(count=23)
-    holes = [[], *clean[:5], ["", " "], [clean[5][0], "", *clean[5][1:], " "], *clean[6:], [""]]
+    with_empty = [[], *clean[:5], ["", " "], [clean[5][0], "", *clean[5][1:], " "], *clean[6:], [""]]
     with pytest.warns(TextWarning, match="^3 of 26 documents held no tokens and were left out"):
-        corpus = write_corpus(holes, TOKENIZER, tmp_path, shard_tokens=101)
+        corpus = write_corpus(with_empty, TOKENIZER, tmp_path, shard_tokens=101)
     expected = arrays_of(quietly(RECIPES[recipe], clean, packer(13), 5))
-    with pytest.warns(TextWarning, match="^3 of 26 documents held no tokens and were left out") as warned:
-        found = arrays_of(RECIPES[recipe](holes, packer(13), 5))
-    assert len(warned) == 1
-    stored = arrays_of(quietly(RECIPES[recipe], corpus, packer(13), 5))
+    with pytest.warns(TextWarning, match="^3 of 26 documents held no tokens and were left out") as caught:
+        in_memory = arrays_of(RECIPES[recipe](with_empty, packer(13), 5))
+    assert len(caught) == 1
+    from_corpus = arrays_of(quietly(RECIPES[recipe], corpus, packer(13), 5))
     for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
-        np.testing.assert_array_equal(stored[name], array, err_msg=name)
+        np.testing.assert_array_equal(in_memory[name], array, err_msg=name)
+        np.testing.assert_array_equal(from_corpus[name], array, err_msg=name)
 
 
-def test_rows_are_in_a_file_that_leaves_nothing_behind(corpus, tmp_path):
+def test_rows_are_in_a_temporary_file(corpus, tmp_path):
     before = set(corpus.folder.iterdir())
-    elsewhere = TokenCorpus(corpus.folder, sequences_folder=tmp_path / "rows")
+    corpus_with_folder = TokenCorpus(corpus.folder, sequences_folder=tmp_path / "rows")
     with pytest.raises(FileNotFoundError, match="rows"):
-        pack_sentences(elsewhere, packer(31))
+        pack_sentences(corpus_with_folder, packer(31))
     (tmp_path / "rows").mkdir()
-    rows = [quietly(make, elsewhere, packer(31), 5) for make in RECIPES.values()]
+    rows = [quietly(make, corpus_with_folder, packer(31), 5) for make in RECIPES.values()]
     for encoded in rows:
         base = encoded.token_ids
         while isinstance(base.base, np.ndarray):
@@ -119,7 +105,7 @@ def test_rows_are_in_a_file_that_leaves_nothing_behind(corpus, tmp_path):
     np.testing.assert_array_equal(pairs.token_ids, rows[-1].token_ids[slice(*rows[-1].sequence_splits[[3, 7]])])
 
 
-def test_too_little_for_a_row(tmp_path):
+def test_a_corpus_shorter_than_a_row(tmp_path):
     corpus = write_corpus(["w1"], TOKENIZER, tmp_path)
     assert len(pack_documents(corpus, packer(31))) == 0
     row = [TOKENIZER.token_to_id(token) for token in ("[CLS]", "w1", "[SEP]", "[SEP]")]
@@ -127,7 +113,7 @@ def test_too_little_for_a_row(tmp_path):
 
 
 def test_running_text_is_all_tokens_in_order(corpus):
-    """There is nothing between documents; of the last sequence, at least two tokens are kept."""
+    """Nothing separates documents, and a last sequence of at least two tokens stays."""
     tokens = np.concatenate([shard.token_ids for shard in corpus.shards])
     for length in (7, len(tokens) - 1, len(tokens) - 2):
         rows = pack_running_text(corpus, packer(length))
@@ -137,15 +123,15 @@ def test_running_text_is_all_tokens_in_order(corpus):
 
 
 def test_a_lone_separator_is_no_row():
-    """After a full row, and before a sentence that fills the next, nothing stands between documents."""
+    """Documents have no separator after a full row and before a sentence that fills the next."""
     rows = pack_sentences([["w1 w1 w1"], ["w2 w2 w2"]], packer(5))
     assert rows.lengths.tolist() == [5, 5]
 
 
 @pytest.mark.parametrize("recipe", ["documents", "full sentences", "document sentences"])
 def test_rows_without_a_start_and_with_a_last_token(recipe):
-    """They are the same tokens, for as much room."""
-    usual, other = (
+    """The rows hold the same tokens, as both packings have the same number of special tokens."""
+    bert_rows, xlnet_rows = (
         RECIPES[recipe](documents(), Preprocessor(TOKENIZER, packing, length), 7)
         for packing, length in (
             (Packing("[CLS]", "[SEP]", ("[SEP]",), segments=True), 17),
@@ -153,9 +139,9 @@ def test_rows_without_a_start_and_with_a_last_token(recipe):
         )
     )
     start, end = TOKENIZER.token_to_id("[CLS]"), TOKENIZER.token_to_id("[SEP]")
-    for one, two in zip(split_rows(usual), split_rows(other), strict=True):
-        assert one.tolist() == [start, *two[:-1].tolist()]
-        assert two[-2:].tolist() == [end, start]
+    for bert_row, xlnet_row in zip(split_rows(bert_rows), split_rows(xlnet_rows), strict=True):
+        assert bert_row.tolist() == [start, *xlnet_row[:-1].tolist()]
+        assert xlnet_row[-2:].tolist() == [end, start]
 
 
 def split_rows(rows):
@@ -164,17 +150,17 @@ def split_rows(rows):
 
 @pytest.mark.parametrize("across", [True, False])
 def test_no_row_begins_with_the_end_of_a_sentence(across):
-    """One that is as long as a row, or several, goes without."""
+    """A sentence that ends at the end of a row has no separator."""
     tokens = [" ".join(["w1"] * n) for n in (4, 1, 8, 5)]
     rows = pack_sentences([[*tokens, "w2"]], packer(5), across)
-    start, word, other, end = (TOKENIZER.token_to_id(token) for token in ("[CLS]", "w1", "w2", "[SEP]"))
+    start, word, last_word, end = (TOKENIZER.token_to_id(token) for token in ("[CLS]", "w1", "w2", "[SEP]"))
     full = [start] + [word] * 4
-    expected = [full, [start, word, end], full, full, full, [start, word, end, other, end]]
+    expected = [full, [start, word, end], full, full, full, [start, word, end, last_word, end]]
     assert [rows[i : i + 1].token_ids.tolist() for i in range(6)] == expected
     assert rows[6:].token_ids.tolist() == []
 
 
-def test_rows_without_room():
+def test_rows_must_have_room_for_a_token():
     for pack, length in ((pack_documents, 2), (pack_sentences, 2), (pack_sentences, 1)):
         with pytest.raises(ValueError, match=f"is {length}, which leaves room for 0 tokens: it must be at least 3"):
             pack([["w1"]], packer(length))
@@ -182,8 +168,8 @@ def test_rows_without_room():
     assert pack_sentences([["w1 w2"]], packer(3)).lengths.tolist() == [3]
 
 
-def test_padding_of_full_sentences(tmp_path):
-    """In the batches of `fit`, with sentences as long as those of English books (26 tokens, a few of over 100)."""
+def test_full_sentences_need_little_padding(tmp_path):
+    """The batches are those of `fit`, and sentences are as long as in English books: 26 tokens, a few over 100."""
     rng = np.random.default_rng(11)
     lengths = np.clip(rng.lognormal(3.05, 0.65, 9973), 1, 300).astype("int64")
     sentences = ["w7 " * n for n in lengths.tolist()]
@@ -198,7 +184,7 @@ def test_padding_of_full_sentences(tmp_path):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tmp_path):
-    """Four times the documents, hardly more memory at the peak: neither texts, tokens nor rows are held."""
+    """Memory holds neither all texts nor all tokens or rows."""
     text = [" ".join(WORDS * 20)] * 7
     peaks = {}
     for count in (31, 124):
@@ -211,8 +197,8 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
     assert peaks[124] < 1.2 * peaks[31], peaks
 
 
-def test_memory_of_pairs(corpus, monkeypatch):
-    """Where they are and what the result says of them: a row itself is in a file."""
+def test_pairs_take_little_memory(corpus, monkeypatch):
+    """Memory holds only the offsets and labels of pairs: their tokens are in a file."""
     peaks = {}
     monkeypatch.setattr(segment_pairing, "_BLOCK_PAIRS", 256)
     for passes in (5, 50):
@@ -220,14 +206,14 @@ def test_memory_of_pairs(corpus, monkeypatch):
         pairs = quietly(segment_pairs, corpus, packer(31), "nsp", np.random.default_rng(5), passes)
         peaks[len(pairs)] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    (few, least), (many, most) = peaks.items()
-    assert many > 7_000
-    assert most - least < 60 * (many - few), peaks
+    (few_pairs, low_peak), (many_pairs, high_peak) = peaks.items()
+    assert many_pairs > 7_000
+    assert high_peak - low_peak < 60 * (many_pairs - few_pairs), peaks
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
-def test_masks(name, tmp_path):
-    """15% of the tokens; of these 80% masked, 10% replaced, 10% as they were (Devlin et al., 2019)."""
+def test_masks_have_the_published_fractions(name, tmp_path):
+    """15% of the tokens are chosen: 80% of these are masked, 10% replaced, 10% unchanged (Devlin et al., 2019)."""
     family = families()[name]
     backbone = tiny_backbone(family, max_sequence_length=67)
     tokenizer = family.tokenizer.of_words(WORDS, backbone.config.vocabulary_size)
@@ -242,10 +228,10 @@ def test_masks(name, tmp_path):
         chosen = weights > 0
         ids = np.take_along_axis(features["token_ids"], features["mask_positions"], axis=1)[chosen]
         draws.append([chosen.sum(), (ids == tokenizer.mask_id).sum(), (ids == targets[chosen]).sum()])
-    count, masked, same = np.sum(draws, axis=0)
+    count, masked, unchanged = np.sum(draws, axis=0)
     total = 2 * len(rows.token_ids)
     assert count > 1500
     assert abs(count / total - 0.15) < 0.005
     size = backbone.config.vocabulary_size
-    for found, share in ((masked, 0.8 + 0.1 / size), (same, 0.1 + 0.1 / size)):
-        assert abs(found - count * share) < 4 * (count * share * (1 - share)) ** 0.5
+    for actual, fraction in ((masked, 0.8 + 0.1 / size), (unchanged, 0.1 + 0.1 / size)):
+        assert abs(actual - count * fraction) < 4 * (count * fraction * (1 - fraction)) ** 0.5

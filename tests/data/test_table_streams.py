@@ -1,4 +1,4 @@
-"""Tables that are read row by row: the same cells as those of a list, from any row on, in any format."""
+"""Tables that are streamed: the same cells as in memory, from any row on, in any format."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def test_all_formats_in_one_stream(files, tmp_path):
     stream = TableStream(tmp_path, types={"label": int}).select_columns(["text", "label"])
     rows = list(stream)
     assert rows == [{"text": row["text"], "label": row["label"]} for row in ROWS]
-    assert list(stream) == rows  # again from the beginning
+    assert list(stream) == rows  # a stream can be read again
     assert stream.count_rows() == 23
     assert rows[8].where == f"{files[1]}, line 2"
     assert rows[15].where == f"{files[2]}, row 2"
-    assert rows[22].where == f"{files[3]}, line 3"  # the first is the header
+    assert rows[22].where == f"{files[3]}, line 3"  # line 1 is the header
     assert TableStream(files[0]).column_names == ["text", "label", "other"]
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_skipping_rows_is_the_same_as_reading_them(files, counted):
+def test_skipped_rows_equal_rows_that_are_read(files, counted):
     stream = TableStream(files, types={"label": int})
     if counted:
         stream.count_rows()
@@ -66,7 +66,7 @@ def test_skipping_rows_is_the_same_as_reading_them(files, counted):
     assert list(stream.skip(3).skip(9)) == rows[12:]
 
 
-def test_files_have_an_order_for_each_epoch(files):
+def test_each_epoch_has_its_order_of_files(files):
     stream = TableStream(files, types={"label": int}).shuffle_files(seed=3)
     orders = []
     for epoch in (0, 1, 2, 3, 0):
@@ -80,18 +80,18 @@ def test_files_have_an_order_for_each_epoch(files):
     assert all(len(order) == 4 for order in orders)  # file by file
 
 
-def test_parts(files):
-    parts = list(TableStream(files[:2]).iter(batch_size=5))
-    assert [len(part["text"]) for part in parts] == [5, 5, 4]
-    assert [text for part in parts for text in part["text"]] == [row["text"] for row in ROWS[:14]]
+def test_batches_of_rows(files):
+    batches = list(TableStream(files[:2]).iter(batch_size=5))
+    assert [len(batch["text"]) for batch in batches] == [5, 5, 4]
+    assert [text for batch in batches for text in batch["text"]] == [row["text"] for row in ROWS[:14]]
 
 
-def test_cells_that_the_first_row_lacks(tmp_path):
+def test_missing_cells_are_none(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": "b", "label": 1}\n')
     assert list(TableStream(tmp_path / "a.jsonl").iter(2)) == [{"text": ["a", "b"], "label": [None, 1]}]
 
 
-def test_columns_that_a_parquet_file_lacks(tmp_path):
+def test_missing_columns_of_parquet_are_named(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table({"text": ["a"], "label": ["x"]}), tmp_path / "a.parquet")
     for name, message in (("lable", "Did you mean 'label'"), ("stars", "There are: 'text', 'label'")):
@@ -100,8 +100,7 @@ def test_columns_that_a_parquet_file_lacks(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["quotes.csv", "plain.tsv", "none.tsv", "lines.txt", "trec.labeled"])
-def test_what_lists_hold(tmp_path, name):
-    """The same cells as `read_table` reads."""
+def test_streams_have_the_cells_of_read_table(tmp_path, name):
     text = {
         "quotes.csv": 'id,text,label\r\n7,"Good, ""really""\nso.",pos\r\n\r\n11,,neg\r\n',
         "plain.tsv": '\ufeffid\ttext\tlabel\n1\t"so\t0\n',
@@ -119,8 +118,8 @@ def test_what_lists_hold(tmp_path, name):
     assert y is None or [row[columns[1]] for row in rows] == y
 
 
-def test_wrong_files(tmp_path, write):
-    def read(name, content, **options):
+def test_errors_of_files(tmp_path, write):
+    def read_bytes(name, content, **options):
         path = tmp_path / name
         path.write_bytes(content)
         return list(TableStream(path, **options))
@@ -138,7 +137,7 @@ def test_wrong_files(tmp_path, write):
         ("j.parquet", b"a\n" * 9, {}, "j.parquet cannot be read as Parquet"),
     ]:
         with pytest.raises(ValueError, match=message):
-            read(name, content, **options)
+            read_bytes(name, content, **options)
     with pytest.raises(FileNotFoundError, match=r"There is no .*nothing"):
         TableStream(tmp_path / "nothing-*.jsonl")
     with pytest.raises(ValueError, match="at least one file"):
@@ -155,7 +154,7 @@ def test_parquet_needs_pyarrow(monkeypatch, tmp_path):
         TableStream(tmp_path)
 
 
-def test_a_stream_of_urls():
+def test_files_at_urls():
     with whole_file("memory://streamed/1.csv") as file:
         file.write(b"text,stars\nGood.,5\nDull.,1\n")
     stream = TableStream("memory://streamed", types={"stars": int})

@@ -1,18 +1,12 @@
-"""Tokenizers trained on documents: special tokens, sizes, and how they tokenize."""
+"""Tokenizers trained on documents: their special tokens, sizes and rules."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from lmzoo.data.corpora import train_tokenizer
-from lmzoo.text import (
-    BytePairTokenizer,
-    CharacterTokenizer,
-    SentencePieceTokenizer,
-    TextWarning,
-    WordPieceTokenizer,
-)
+from lmzoo.data.corpora import train_tokenizer, train_wordpiece
+from lmzoo.text import BytePairTokenizer, CharacterTokenizer, SentencePieceTokenizer, TextWarning, WordPieceTokenizer
 from lmzoo.text.validate_text import collect_warnings
 
 KINDS = [WordPieceTokenizer, BytePairTokenizer, SentencePieceTokenizer]
@@ -27,18 +21,19 @@ def documents(count=113, seed=3):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_the_size_that_was_asked_for(kind):
-    found = [train_tokenizer(iter(documents()), kind, SIZES[kind], verbose=False) for _ in range(2)]
-    tokenizer = found[0]
+def test_vocabularies_have_the_size_and_repeat(kind):
+    tokenizer, repeated = (train_tokenizer(iter(documents()), kind, SIZES[kind], verbose=False) for _ in range(2))
     assert type(tokenizer) is kind
     assert tokenizer.vocabulary_size == len(set(tokenizer.vocabulary)) == SIZES[kind]
     assert tokenizer.detokenize(tokenizer.tokenize(["fogu mapo"])[0]).replace(" ", "") == "fogumapo"
     pieces = len(tokenizer.tokenize([" fogu mapost"])[0])
-    assert 2 <= pieces < len("fogu mapost") - 1, "pieces were learnt"
-    assert found[1].vocabulary == tokenizer.vocabulary, "the same in every run"
+    assert 2 <= pieces < len("fogu mapost") - 1, "no pieces were learned"
+    ids = {id for document in documents() for row in tokenizer.tokenize(document) for id in row}
+    assert tokenizer.unk_token_id not in ids, "a text of the training has an unknown piece"
+    assert repeated.vocabulary == tokenizer.vocabulary
 
 
-def test_special_tokens_are_where_the_families_have_them():
+def test_special_tokens_have_the_ids_of_the_families():
     wordpiece, byte_pairs, sentencepiece = (
         train_tokenizer(documents(), kind, SIZES[kind], verbose=False) for kind in KINDS
     )
@@ -54,7 +49,7 @@ def test_special_tokens_are_where_the_families_have_them():
         assert tokenizer.tokenize(text)[0].count(tokenizer.mask_id) == 1
 
 
-def test_texts_are_cleaned_by_the_familys_rules():
+def test_texts_are_cleaned_by_the_rules_of_the_family():
     text = ["Léba", "LÉBA"]
     for kind in (WordPieceTokenizer, SentencePieceTokenizer):
         plain = train_tokenizer(documents(), kind, SIZES[kind], verbose=False)
@@ -63,33 +58,41 @@ def test_texts_are_cleaned_by_the_familys_rules():
         with collect_warnings():
             cased = train_tokenizer([["Café film"] * 9], kind, 29, verbose=False, lowercase=False)
         assert any("C" in token for token in cased.vocabulary)
-    kept = train_tokenizer(documents(), SentencePieceTokenizer, 89, verbose=False, keep_accents=True)
-    assert any("é" in token for token in kept.vocabulary)
+    with_accents = train_tokenizer(documents(), SentencePieceTokenizer, 89, verbose=False, keep_accents=True)
+    assert any("é" in token for token in with_accents.vocabulary)
+
+
+def test_rare_pieces_are_not_learned():
+    for min_frequency in (1, 2):
+        tokenizer = train_wordpiece(["zyzzyva film film film film"], 200, min_frequency=min_frequency, verbose=False)
+        assert ("zyzzyva" in tokenizer.vocabulary) == (min_frequency == 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_than_the_corpus_supports(kind):
-    with pytest.warns(TextWarning, match=r"support (\d+) tokens, not the 9,973 that were requested") as warned:
+def test_a_size_above_what_the_texts_support_warns(kind):
+    with pytest.warns(TextWarning, match=r"support (\d+) tokens, not the 9,973 that were requested") as caught:
         tokenizer = train_tokenizer(["a fine film", ["a fine day"]], kind, 9973, verbose=False)
-    assert f" {tokenizer.vocabulary_size} tokens" in str(warned[0].message)
-    assert len(warned) == 1
+    assert f" {tokenizer.vocabulary_size} tokens" in str(caught[0].message)
+    assert len(caught) == 1
 
 
-@pytest.mark.parametrize(("kind", "least"), [(WordPieceTokenizer, 27), (BytePairTokenizer, 261)])
-def test_too_small(kind, least):
+@pytest.mark.parametrize(("kind", "min_size"), [(WordPieceTokenizer, 27), (BytePairTokenizer, 261)])
+def test_too_small_sizes_are_refused(kind, min_size):
     texts = [["a fine film", "a fine day at the films"]]
-    with pytest.raises(ValueError, match=rf"is {least - 1}, but the special tokens and the \w+ alone are {least}\."):
-        train_tokenizer(texts, kind, least - 1, verbose=False)
-    assert train_tokenizer(texts, kind, least, verbose=False).vocabulary_size == least
+    with pytest.raises(
+        ValueError, match=rf"is {min_size - 1}, but the special tokens and the \w+ alone are {min_size}\."
+    ):
+        train_tokenizer(texts, kind, min_size - 1, verbose=False)
+    assert train_tokenizer(texts, kind, min_size, verbose=False).vocabulary_size == min_size
 
 
-def test_too_small_for_sentencepiece():
+def test_too_small_sizes_for_sentencepiece_are_refused():
     with pytest.raises(ValueError, match=r"cannot learn 17 tokens from these texts: .*17 vs 26"):
         train_tokenizer([["a fine film", "a fine day at the films"]], SentencePieceTokenizer, 17, verbose=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_text_and_text_that_fails(kind):
+def test_errors_of_texts(kind):
     for empty in ([], [[], [""]], ["", " \n"]):
         with pytest.raises(ValueError, match="There is no text to learn a vocabulary from"):
             train_tokenizer(empty, kind, 307, verbose=False)
@@ -102,6 +105,6 @@ def test_no_text_and_text_that_fails(kind):
         train_tokenizer(failing(), kind, 307, verbose=False)
 
 
-def test_other_kinds():
+def test_other_tokenizers_are_refused():
     with pytest.raises(ValueError, match="A CharacterTokenizer cannot be trained; choose one of WordPieceTokenizer, B"):
         train_tokenizer(["a"], CharacterTokenizer, 307)

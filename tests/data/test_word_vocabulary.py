@@ -1,4 +1,4 @@
-"""A vocabulary of whole words, and progress where documents take long."""
+"""A vocabulary of whole words, and the progress bar of documents."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lmzoo.text import TextWarning
 DOCUMENTS = [["The cat's hat", "the hat"], [["the", "New York", " spaced", "", "<UNK>", "<UNK>"], ["hat", "Zoo"]]]
 
 
-def test_most_frequent_first():
+def test_frequent_words_come_first():
     with pytest.warns(
         TextWarning, match="support 10 words, not the 99 that were requested: all that are frequent"
-    ) as seen:
+    ) as caught:
         tokenizer = train_words(DOCUMENTS, 99)
-    assert len(seen) == 1
+    assert len(caught) == 1
     assert tokenizer.vocabulary == ["<S>", "</S>", "<UNK>", "hat", "the", "'s", "New York", "The", "Zoo", "cat"]
     assert train_words(DOCUMENTS, 6).vocabulary == tokenizer.vocabulary[:6]
     assert train_words(DOCUMENTS, 10).vocabulary == tokenizer.vocabulary
@@ -32,15 +32,15 @@ def test_most_frequent_first():
 
 
 def test_words_of_several_lines_are_left_out(tmp_path):
-    """The file of the vocabulary has one word a line."""
+    """The file of the vocabulary has a word on each line."""
     tokenizer = train_words([[["New\nYork", "New\nYork", "a", "b"]]], 5)
     tokenizer.save_assets(tmp_path)
-    again = type(tokenizer)()
-    again.load_assets(tmp_path)
-    assert again.vocabulary == tokenizer.vocabulary == ["<S>", "</S>", "<UNK>", "a", "b"]
+    loaded = type(tokenizer)()
+    loaded.load_assets(tmp_path)
+    assert loaded.vocabulary == tokenizer.vocabulary == ["<S>", "</S>", "<UNK>", "a", "b"]
 
 
-def test_progress(monkeypatch, capsys):
+def test_progress_is_shown_unless_switched_off(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setattr(progress, "_DELAY_SECONDS", -1)
     train_words(DOCUMENTS, 6, verbose=False)

@@ -1,4 +1,4 @@
-"""The scores that `lmzoo evaluate` prints, against scikit-learn, numpy and counts made by hand."""
+"""The scores that `lmzoo evaluate` prints, compared with scikit-learn, numpy and counts by hand."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ def test_label_sets_are_compared_as_scikit_learn_does():
     np.testing.assert_allclose([row[1:] for row in rows], np.transpose(expected), rtol=1e-12)
 
 
-def test_sets_of_one_class():
+def test_label_sets_of_one_class():
     report = compare_label_sets([["x"], []], [["x"], ["x"]], ["x"])
     assert report.scores == {"micro_f1": pytest.approx(2 / 3), "macro_f1": pytest.approx(2 / 3), "exact": 0.5}
     assert report.tables["classes"][1] == [["x", 0.5, 1.0, pytest.approx(2 / 3), 1]]
 
 
-def test_no_labels_at_all():
+def test_label_sets_without_labels():
     report = compare_label_sets([[], []], [[], []], ["a", "b"])
     assert report.scores == {"micro_f1": 0.0, "macro_f1": 0.0, "exact": 1.0}
     assert report.tables["classes"][1] == [["a", 0.0, 0.0, 0.0, 0], ["b", 0.0, 0.0, 0.0, 0]]
 
 
 @pytest.mark.parametrize("actual", ["abb", "bbb"])
-def test_one_answer_for_all_has_no_correlation(actual):
+def test_constant_predictions_have_no_correlation(actual):
     assert compare_classes(list(actual), ["b", "b", "b"], ["a", "b"]).scores["mcc"] == 0.0
 
 
-def test_correlations():
+def test_correlations_of_numbers():
     labels, predicted = [1.0, 2.0, 4.0, 3.0], [1.0, 3.0, 4.0, 9.0]
     pearson = np.corrcoef(labels, predicted)[0, 1]
     assert compare_numbers(labels, predicted).scores == pytest.approx({"pearson": pearson, "spearman": 0.8})
@@ -87,8 +87,8 @@ def test_correlations():
 
 def test_spans_are_counted_by_type():
     actual = [["B-X", "I-X", "O", "B-Y"], ["B-Y", "O"], ["B-X"]]
-    given = [["B-X", "I-X", "O", "B-X"], ["B-Y", "B-Y"], ["O"]]
-    report = compare_tags(actual, given, SPANS)
+    predicted = [["B-X", "I-X", "O", "B-X"], ["B-Y", "B-Y"], ["O"]]
+    report = compare_tags(actual, predicted, SPANS)
     assert report.tables["types"][1] == [["X", 0.5, 0.5, 0.5, 2], ["Y", 0.5, 0.5, 0.5, 2]]
     assert report.scores == pytest.approx(
         {"accuracy": 4 / 7, "span_precision": 0.5, "span_recall": 0.5, "span_f1": 0.5, "macro_f1": 0.5}

@@ -1,4 +1,4 @@
-"""Metrics of rankings, against `ir_measures` where it is installed, and against values computed by hand."""
+"""Metrics of rankings, compared with `ir_measures` if it is installed, and with values by hand."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from lmzoo.evaluation import retrieval_metrics
 
-# Rank 1 is relevant, rank 3 more so; "d" is also relevant, but not in the ranking.
+# Rank 1 is relevant, rank 3 is more relevant, and the relevant "d" is not in the ranking.
 RANKING = ["a", "b", "c"]
 GRADES = {"a": 1, "c": 3, "d": 2, "b": 0}
 
 
-def test_values_by_hand():
+def test_metrics_by_hand():
     log3 = 1.584962500721156
     scores = retrieval_metrics([RANKING], [GRADES], k=[1, 3])
     assert scores["ndcg@1"] == pytest.approx(1 / 3)
@@ -22,7 +22,7 @@ def test_values_by_hand():
     assert scores["map@3"] == pytest.approx((1 + 2 / 3) / 3)
     assert (scores["recall@1"], scores["recall@3"]) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
     assert scores["mrr@3"] == 1
-    # The mean over queries; an empty ranking and one without a relevant text score 0.
+    # The scores are means over queries. An empty ranking and a ranking without a relevant text score 0.
     scores = retrieval_metrics([["b", "a"], [], ["x"]], [{"a"}, ["a"], {"a": 2}], k=2)
     assert scores["mrr@2"] == pytest.approx(1 / 6)
     assert scores["recall@2"] == pytest.approx(1 / 3)
@@ -33,27 +33,27 @@ def test_hits_of_search_are_rankings():
     assert retrieval_metrics([hits], [{2}], 2) == retrieval_metrics([[4, 2]], [[2]], 2)
 
 
-def test_each_metric_is_that_of_ir_measures():
+def test_metrics_equal_ir_measures():
     ir_measures = pytest.importorskip("ir_measures")
     from ir_measures import AP, RR, R, nDCG
 
-    numbers = random.Random(7)
+    rng = random.Random(7)
     run: dict[str, dict[str, float]] = {}
     grades: dict[str, dict[str, int]] = {}
     for query in map(str, range(29)):
         texts = [f"t{i}" for i in range(41)]
-        run[query] = {text: numbers.random() for text in numbers.sample(texts, numbers.randrange(1, 37))}
-        grades[query] = {text: numbers.randrange(4) for text in numbers.sample(texts, numbers.randrange(3, 31))}
+        run[query] = {text: rng.random() for text in rng.sample(texts, rng.randrange(1, 37))}
+        grades[query] = {text: rng.randrange(4) for text in rng.sample(texts, rng.randrange(3, 31))}
         grades[query]["t0"] = 2
     rankings = [sorted(scores, key=scores.__getitem__, reverse=True) for scores in run.values()]
     cutoffs = [1, 3, 10, 50]
-    ours = retrieval_metrics(rankings, [*grades.values()], cutoffs)
+    actual = retrieval_metrics(rankings, [*grades.values()], cutoffs)
     names = {"ndcg": nDCG, "mrr": RR, "map": AP, "recall": R}
     measures = {f"{name}@{k}": measure @ k for name, measure in names.items() for k in cutoffs}
-    theirs = ir_measures.calc_aggregate(measures.values(), grades, run)
-    assert ours.keys() == measures.keys()
+    expected = ir_measures.calc_aggregate(measures.values(), grades, run)
+    assert actual.keys() == measures.keys()
     for name, measure in measures.items():
-        assert ours[name] == pytest.approx(theirs[measure], abs=1e-12), name
+        assert actual[name] == pytest.approx(expected[measure], abs=1e-12), name
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,6 @@ def test_each_metric_is_that_of_ir_measures():
         ([[1]], [{1}], "10", "`k` must be"),
     ],
 )
-def test_errors(rankings, relevant, k, message):
+def test_errors_of_rankings(rankings, relevant, k, message):
     with pytest.raises(ValueError, match=message):
         retrieval_metrics(rankings, relevant, k)

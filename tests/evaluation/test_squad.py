@@ -1,4 +1,4 @@
-"""Labels of question answering in all their forms, and scores against `tests/reference/squad.py`."""
+"""All forms of labels of question answering, and scores, compared with `tests/reference/squad.py`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GOLD = Gold("Bob", 8)
         ([], []),
     ],
 )
-def test_labels_in_all_forms(y, expected):
+def test_all_forms_of_labels(y, expected):
     assert read_golds(y) == expected
 
 
@@ -66,7 +66,7 @@ def test_labels_in_all_forms(y, expected):
         (np.array([[1, 2]]), TypeError, r"`y\[0\]` must be"),
     ],
 )
-def test_what_is_no_label(y, error, message):
+def test_errors_of_labels(y, error, message):
     with pytest.raises(error, match=message):
         read_golds(y)
 
@@ -77,7 +77,7 @@ def test_what_is_no_label(y, error, message):
         ("Ada met Bob", "Bob", 8, (8, 11)),
         ("Bob met Bob", "Bob", 0, (0, 3)),
         ("Bob met Bob", "Bob", 8, (8, 11)),
-        ("Ada met Bob", "Bob", 7, None),  # a space stands there
+        ("Ada met Bob", "Bob", 7, None),  # the position of a space
         ("Ada met Bob", "Bob", 9, None),
         ("Ada met Bob", "bob", 8, None),
         ("Ada met Bob", "Bob", -3, None),
@@ -89,7 +89,7 @@ def test_what_is_no_label(y, error, message):
         ("Ada met Bob", " met", 3, (4, 7)),
         ("Ada met Bob", " met", 4, None),
         ("Ada met Bob", "adamet", 0, None),
-        ("Ada met\u00a0Bob", "met Bob", 4, None),  # no space of the original
+        ("Ada met\u00a0Bob", "met Bob", 4, None),  # not white space in the original
         ("cafe\u0301 x", "cafe\u0301", 0, (0, 5)),
         ("caf\u00e9 x", "cafe\u0301", 0, None),
         ("👩‍👧 met 👍🏽", "👍🏽", 8, (8, 10)),
@@ -97,7 +97,7 @@ def test_what_is_no_label(y, error, message):
         ("a b", " ", 1, None),
     ],
 )
-def test_where_an_answer_is(context, text, start, expected):
+def test_spans_of_answers(context, text, start, expected):
     assert find_answer(context, Gold(text, start)) == expected
 
 
@@ -122,22 +122,22 @@ def test_the_first_answer_counts_and_all_are_checked():
         ("a an the", ""),
         ("An Athe another", "athe another"),
         ("the-cat", "thecat"),
-        ("“Straße” é…", "“straße” é…"),  # only ASCII marks are dropped
+        ("“Straße” é…", "“straße” é…"),  # only ASCII punctuation is removed
         ("", ""),
         ("1,000.5", "10005"),
     ],
 )
-def test_what_is_compared(text, expected):
+def test_normalized_answers(text, expected):
     assert normalize_answer(text) == expected == reference.normalize(text)
 
 
-def test_scores_of_a_few_answers():
+def test_scores_by_hand():
     golds = [{"text": ["Denver Broncos", "the Broncos"]}, ["Ada Lovelace"], None, [], ["Bob"]]
     predictions = ["Broncos!", {"text": "Lovelace met Ada"}, "", "Eve", None]
-    found = squad_metrics(predictions, golds)
-    assert found.pop("f1") == pytest.approx(100 * (1 + 0.8 + 1 + 0 + 0) / 5)
-    assert found.pop("answerable_f1") == pytest.approx(100 * 1.8 / 3)
-    assert found == {
+    scores = squad_metrics(predictions, golds)
+    assert scores.pop("f1") == pytest.approx(100 * (1 + 0.8 + 1 + 0 + 0) / 5)
+    assert scores.pop("answerable_f1") == pytest.approx(100 * 1.8 / 3)
+    assert scores == {
         "exact_match": 40.0,
         "total": 5,
         "answerable_exact_match": pytest.approx(100 / 3),
@@ -149,7 +149,7 @@ def test_scores_of_a_few_answers():
     assert "answerable_f1" not in squad_metrics([""], [None])
 
 
-def test_wrong_predictions():
+def test_errors_of_predictions():
     with pytest.raises(ValueError, match="as many predictions as golds, and at least one; got 1 and 2"):
         squad_metrics(["a"], ["a", "b"])
     with pytest.raises(ValueError, match="got 0 and 0"):
@@ -169,22 +169,22 @@ def test_scores_are_those_of_the_reference():
 
     golds = [[text() for _ in range(rng.randrange(4))] for _ in range(3000)]
     predictions = [rng.choice([*texts, text()]) for texts in golds]
-    found = squad_metrics(predictions, golds)
-    assert (found["exact_match"], found["f1"]) == pytest.approx(reference.scores(predictions, golds), abs=1e-9)
-    assert 5 < found["exact_match"] < found["f1"] < 95
+    scores = squad_metrics(predictions, golds)
+    assert (scores["exact_match"], scores["f1"]) == pytest.approx(reference.scores(predictions, golds), abs=1e-9)
+    assert 5 < scores["exact_match"] < scores["f1"] < 95
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dev-v1.1.open", "dev-v2.0.open"])
-def test_real_scores_are_those_of_the_reference(shared, name):
+def test_scores_of_squad_are_those_of_the_reference(shared, name):
     (_, contexts), answers = read_squad(shared(f"data/squad/{name}.json.gz"))
     texts = [[gold["text"] for gold in golds] for golds in answers]
     predictions = [
         (golds[-1] if golds and i % 3 else " ".join(c.split()[:5]))
         for i, (c, golds) in enumerate(zip(contexts, texts, strict=True))
     ]
-    found = squad_metrics(predictions, answers)
-    assert (found["exact_match"], found["f1"]) == pytest.approx(reference.scores(predictions, texts), abs=1e-9)
+    scores = squad_metrics(predictions, answers)
+    assert (scores["exact_match"], scores["f1"]) == pytest.approx(reference.scores(predictions, texts), abs=1e-9)
     assert find_answers(contexts, read_golds(answers)).shape == (len(contexts), 2)
 
 

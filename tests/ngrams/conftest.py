@@ -1,4 +1,4 @@
-"""Reviews as lists of words, and a trigram model of those for training."""
+"""Reviews as lists of words, and a trigram model of the training reviews."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ REVIEWS = Path(__file__).resolve().parents[2] / "examples/data/reviews.csv"
 
 @pytest.fixture(scope="session")
 def reviews() -> dict[str, list[list[str]]]:
-    """The reviews of each split: 300 to train on, 100 to test with."""
-    found: dict[str, list[list[str]]] = {"train": [], "test": []}
+    """Return the words of the reviews of each split: 300 for training, 100 for testing."""
+    words_by_split: dict[str, list[list[str]]] = {"train": [], "test": []}
     with REVIEWS.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            found[row["split"]].append(list_words(row["text"]))
-    return found
+            words_by_split[row["split"]].append(list_words(row["text"]))
+    return words_by_split
 
 
 @pytest.fixture(scope="session")

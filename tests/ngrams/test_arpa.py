@@ -1,10 +1,11 @@
-"""ARPA files: ours, those of other programs, and damaged ones."""
+"""ARPA files of lmzoo and of other programs, and damaged ones."""
 
 from __future__ import annotations
 
 import gzip
 import lzma
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from lmzoo.data.corpora import train_words
 from lmzoo.models import NgramLM
 
-# As SRILM writes it: no weights where there are none, no <unk>, and bigrams that are not sorted.
+# In SRILM's form: without weights of 0 and <unk>, and with unsorted bigrams.
 FILE = r"""
 # a note
 \data\
@@ -38,62 +39,63 @@ ngram 3=1
 """
 
 
+def load(path: Path, content: str | bytes) -> NgramLM:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return NgramLM.load(path, verbose=False)
+
+
 def log10(model: NgramLM, words: list[str]) -> list[float]:
     return [token["log_probability"] / math.log(10) for token in model.score([words])[0]]
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_read(tmp_path, line_end):
-    (tmp_path / "model.arpa").write_text(FILE, encoding="utf-8", newline=line_end)
-    model = NgramLM.load(tmp_path / "model.arpa", verbose=False)
+def test_probabilities_and_weights_of_a_file(tmp_path, line_end):
+    model = load(tmp_path / "model.arpa", FILE.replace("\n", line_end))
     assert (model.order, model.vocabulary) == (3, ["<unk>", "<s>", "</s>", "film", "a"])
     assert log10(model, ["a", "film"]) == pytest.approx([-0.3, -0.1, -0.2], rel=1e-6)
-    # "a a": after <s> a its weight, then that of a; "a </s>" after them that of a.
+    # "a a" has the weights of "<s> a" and of "a", and "a </s>" that of "a".
     assert log10(model, ["a", "a"]) == pytest.approx([-0.3, -0.0625 - 0.375 - 1, -0.375 - 0.5], rel=1e-6)
     assert log10(model, ["dog", "film"]) == pytest.approx([-0.25 - 100, -0.75, -0.2], rel=1e-6)
     assert model.discounts == []
 
 
 def test_an_order_without_ngrams(tmp_path):
-    """SRILM writes its section, too, if all were too rare."""
-    text = FILE.replace("ngram 3=1", "ngram 3=0").replace("-0.1\t<s> a film\n", "")
-    (tmp_path / "model.arpa").write_text(text)
-    model = NgramLM.load(tmp_path / "model.arpa", verbose=False)
+    """SRILM also writes a section whose n-grams are all too rare."""
+    model = load(tmp_path / "model.arpa", FILE.replace("ngram 3=1", "ngram 3=0").replace("-0.1\t<s> a film\n", ""))
     assert (model.order, model.num_ngrams) == (3, [5, 3, 0])
     assert log10(model, ["a", "film"]) == pytest.approx([-0.3, -0.0625 - 0.4, -0.2], rel=1e-6)
 
 
-def test_a_byte_order_mark(tmp_path):
-    (tmp_path / "model.arpa").write_text(FILE[FILE.index("\\data") :], encoding="utf-8-sig", newline="\r\n")
-    assert NgramLM.load(tmp_path / "model.arpa", verbose=False).num_ngrams == [5, 3, 1]
+def test_a_byte_order_mark_is_skipped(tmp_path):
+    model = load(tmp_path / "model.arpa", FILE[FILE.index("\\data") :].replace("\n", "\r\n").encode("utf-8-sig"))
+    assert model.num_ngrams == [5, 3, 1]
 
 
 def test_unknown_words_of_other_programs(tmp_path):
     text = FILE.replace("ngram 1=4", "ngram 1=5").replace("-1\ta", "-2\t<UNK>\n-1\ta")
-    (tmp_path / "model.arpa.xz").write_bytes(lzma.compress(text.encode()))
-    assert log10(NgramLM.load(tmp_path / "model.arpa.xz", verbose=False), ["dog"])[0] == pytest.approx(-2.25)
+    model = load(tmp_path / "model.arpa.xz", lzma.compress(text.encode()))
+    assert log10(model, ["dog"])[0] == pytest.approx(-2.25)
 
 
 @pytest.mark.parametrize("name", ["model.arpa", "model.arpa.gz"])
-def test_round_trip(trigrams, reviews, tmp_path, name):
-    """To the last bit, whatever was there before."""
-    (tmp_path / name).write_text("old")
+def test_files_round_trip_exactly(trigrams, reviews, tmp_path, name):
+    (tmp_path / name).write_text("an older file, which is replaced")
     trigrams.save(tmp_path / name, verbose=False)
-    again = NgramLM.load(tmp_path / name, verbose=False)
-    assert (again.vocabulary, again.order) == (trigrams.vocabulary, 3)
+    loaded = NgramLM.load(tmp_path / name, verbose=False)
+    assert (loaded.vocabulary, loaded.order) == (trigrams.vocabulary, 3)
     for part in ("keys", "log10", "backoff"):
-        for ours, read in zip(getattr(trigrams._table, part), getattr(again._table, part), strict=True):
-            np.testing.assert_array_equal(ours, read)
-    assert again.perplexity([reviews["test"]]) == trigrams.perplexity([reviews["test"]])
-    again.save(tmp_path / f"again {name}", verbose=False)
-    assert (tmp_path / f"again {name}").read_bytes() == (tmp_path / name).read_bytes()
+        for expected, actual in zip(getattr(trigrams._table, part), getattr(loaded._table, part), strict=True):
+            np.testing.assert_array_equal(actual, expected)
+    assert loaded.perplexity([reviews["test"]]) == trigrams.perplexity([reviews["test"]])
+    loaded.save(tmp_path / f"resaved {name}", verbose=False)
+    assert (tmp_path / f"resaved {name}").read_bytes() == (tmp_path / name).read_bytes()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     is_gzip = (tmp_path / name).read_bytes()[:2] == b"\x1f\x8b"
     assert is_gzip == name.endswith(".gz")
 
 
 def test_special_words_of_a_tokenizer(tmp_path):
-    """Files name the unknown word and the ends of sentences as other programs do."""
+    """Files have other programs' names of the unknown word and of the ends of sentences."""
     model = NgramLM(1, train_words([["a b"]], 5, verbose=False))
     with pytest.warns(UserWarning, match="too small"):
         model.fit(["a <S> b", ["a"], [["<S>", "</S>", "<UNK>"]]], verbose=False)
@@ -125,26 +127,22 @@ def test_special_words_of_a_tokenizer(tmp_path):
         ("\\end\\\n", "\\end\\\nmore\n", r"line 23 \('more'\): expected nothing"),
     ],
 )
-def test_damaged(tmp_path, old, new, message):
+def test_damaged_lines_are_named(tmp_path, old, new, message):
     assert FILE.count(old) == 1 or old == "-0.75"
-    (tmp_path / "bad.arpa").write_text(FILE.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(ValueError, match=r"bad\.arpa.*" + message):
-        NgramLM.load(tmp_path / "bad.arpa", verbose=False)
+        load(tmp_path / "bad.arpa", FILE.replace(old, new, 1))
 
 
-def test_no_text(tmp_path):
-    path = tmp_path / "bad.arpa"
-    path.write_bytes(FILE.encode().replace(b"film", b"f\xfflm"))
+def test_damaged_and_missing_files_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"bad.arpa, line 11 .*: b'f\\xfflm' is not UTF-8"):
-        NgramLM.load(path, verbose=False)
-    path.write_bytes(gzip.compress(FILE.encode())[:-9])
+        load(tmp_path / "bad.arpa", FILE.encode().replace(b"film", b"f\xfflm"))
     with pytest.raises(ValueError, match=r"bad.arpa is a damaged archive"):
-        NgramLM.load(path, verbose=False)
+        load(tmp_path / "bad.arpa", gzip.compress(FILE.encode())[:-9])
     with pytest.raises(FileNotFoundError, match=r"missing.arpa"):
         NgramLM.load(tmp_path / "missing.arpa")
 
 
-def test_another_tokenizer(tmp_path):
+def test_a_tokenizer_without_the_words_is_refused(tmp_path):
     (tmp_path / "model.arpa").write_text(FILE, encoding="utf-8")
     tokenizer = train_words([["a dog"]], 5, verbose=False)
     with pytest.raises(ValueError, match=r"The tokenizer lacks 1 words of .*model.arpa, such as 'film'"):

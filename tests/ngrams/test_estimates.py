@@ -1,4 +1,4 @@
-"""The estimates of n-gram models: against a reference in dictionaries, and against KenLM."""
+"""The estimates of n-gram models, compared with a reference in dictionaries and with KenLM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lmzoo.ngrams.kneser_ney import FALLBACK, estimate
 from lmzoo.ngrams.table import END, START, UNKNOWN
 from tests.reference.kneser_ney import KneserNey
 
-# What KenLM's lmplz -o 3 writes for the reviews to train on, a line each, words separated by spaces.
+# The file that KenLM's `lmplz -o 3` writes for the training reviews, one a line, words separated by spaces.
 KENLM_FILE = Path(__file__).parent / "kenlm_reviews.arpa.gz"
 
 
@@ -28,66 +28,66 @@ def test_equal_to_the_reference(reviews, order):
     model.fit([train], verbose=False)
     reference = KneserNey(train, model.vocabulary[3:], order)
     np.testing.assert_allclose(model.discounts, [discounts[1:] for discounts in reference.discounts], rtol=1e-12)
-    wanted = [value for sentence in reviews["test"] for value in reference.log_probabilities(sentence)]
-    np.testing.assert_allclose(scores(model, reviews["test"]), wanted, rtol=0, atol=5e-6)
+    expected = [value for sentence in reviews["test"] for value in reference.log_probabilities(sentence)]
+    np.testing.assert_allclose(scores(model, reviews["test"]), expected, rtol=0, atol=5e-6)
 
 
 def test_equal_to_the_reference_with_unknown_words(reviews):
-    """Words outside of a vocabulary are counted as one."""
+    """All words outside the vocabulary are counted as one."""
     tokenizer = train_words([reviews["train"]], vocabulary_size=211, verbose=False)
     model = NgramLM(3, tokenizer)
     model.fit([reviews["train"]], verbose=False)
     assert len(model.vocabulary) == 211
     reference = KneserNey(reviews["train"], tokenizer.vocabulary[3:], 3)
-    wanted = [value for sentence in reviews["test"] for value in reference.log_probabilities(sentence)]
-    np.testing.assert_allclose(scores(model, reviews["test"]), wanted, rtol=0, atol=5e-6)
-    assert model.perplexity([reviews["test"]], verbose=False) == pytest.approx(math.exp(-np.mean(wanted)), rel=1e-6)
+    expected = [value for sentence in reviews["test"] for value in reference.log_probabilities(sentence)]
+    np.testing.assert_allclose(scores(model, reviews["test"]), expected, rtol=0, atol=5e-6)
+    assert model.perplexity([reviews["test"]], verbose=False) == pytest.approx(math.exp(-np.mean(expected)), rel=1e-6)
 
 
 def test_equal_to_kenlm(reviews, trigrams):
-    """All that its file says, and the perplexity of other text."""
-    theirs = NgramLM.load(KENLM_FILE, verbose=False)
-    assert theirs.num_ngrams == trigrams.num_ngrams == [1003, 2707, 3386]
-    ours, found = trigrams._table, theirs._table
-    places = {word: token for token, word in enumerate(theirs.vocabulary)}
-    tokens = numbers = np.array([places[word] for word in trigrams.vocabulary])
+    """All numbers of KenLM's file and the perplexity of held-out text are equal."""
+    kenlm = NgramLM.load(KENLM_FILE, verbose=False)
+    assert kenlm.num_ngrams == trigrams.num_ngrams == [1003, 2707, 3386]
+    actual, expected = trigrams._table, kenlm._table
+    kenlm_ids = {word: token for token, word in enumerate(kenlm.vocabulary)}
+    tokens = ngrams = np.array([kenlm_ids[word] for word in trigrams.vocabulary])
     for order in range(1, 4):
+        i = order - 1
         if order > 1:
-            keys = ours.keys[order - 1]
-            numbers = found.find(order, numbers[keys // len(tokens)], tokens[keys % len(tokens)])
-        assert sorted(numbers) == list(range(len(numbers)))
-        np.testing.assert_allclose(ours.log10[order - 1], found.log10[order - 1][numbers], rtol=0, atol=1e-6)
+            ngrams = expected.find(order, ngrams[actual.keys[i] // len(tokens)], tokens[actual.keys[i] % len(tokens)])
+        assert sorted(ngrams) == list(range(len(ngrams)))
+        np.testing.assert_allclose(actual.log10[i], expected.log10[i][ngrams], rtol=0, atol=1e-6)
         if order < 3:
-            np.testing.assert_allclose(ours.backoff[order - 1], found.backoff[order - 1][numbers], rtol=0, atol=1e-6)
+            np.testing.assert_allclose(actual.backoff[i], expected.backoff[i][ngrams], rtol=0, atol=1e-6)
     held_out = [reviews["test"]]
-    assert trigrams.perplexity(held_out) == pytest.approx(theirs.perplexity(held_out, verbose=False), rel=1e-6)
+    assert trigrams.perplexity(held_out) == pytest.approx(kenlm.perplexity(held_out, verbose=False), rel=1e-6)
 
 
 def test_kenlm_reads_our_files(reviews, trigrams, tmp_path):
     kenlm = pytest.importorskip("kenlm")
     trigrams.save(tmp_path / "reviews.arpa", verbose=False)
-    theirs = kenlm.Model(str(tmp_path / "reviews.arpa"))
-    wanted = [log10 for sentence in reviews["test"] for log10, *_ in theirs.full_scores(" ".join(sentence))]
-    np.testing.assert_allclose(np.array(scores(trigrams, reviews["test"])) / math.log(10), wanted, rtol=0, atol=1e-5)
+    model = kenlm.Model(str(tmp_path / "reviews.arpa"))
+    expected = [log10 for sentence in reviews["test"] for log10, *_ in model.full_scores(" ".join(sentence))]
+    np.testing.assert_allclose(np.array(scores(trigrams, reviews["test"])) / math.log(10), expected, rtol=0, atol=1e-5)
 
 
 def test_probabilities_add_up(reviews, trigrams):
-    """After contexts that were seen and others, and each as in a sentence."""
+    """They sum to 1 after known and unknown contexts, and are the same as in a sentence."""
     table, ids = trigrams._table, {word: token for token, word in enumerate(trigrams.vocabulary)}
     contexts = [[START, *(ids.get(word, UNKNOWN) for word in sentence)] for sentence in reviews["test"]]
     contexts += [[], [END], [UNKNOWN, UNKNOWN], [START, START]]
     for context in [sentence[:n] for sentence in contexts for n in range(len(sentence) + 1)]:
-        found = table.next_token(context)
-        assert np.exp(found).sum() == pytest.approx(1, abs=2e-6)
-        assert found[START] < -200
+        log_probabilities = table.next_token(context)
+        assert np.exp(log_probabilities).sum() == pytest.approx(1, abs=2e-6)
+        assert log_probabilities[START] < -200
     for sentence in contexts[:100]:
         tokens = np.array([*sentence, END])
-        each = [table.next_token(tokens[:n])[tokens[n]] for n in range(1, len(tokens))]
-        np.testing.assert_allclose(table.log_probabilities(tokens)[1:], each, rtol=1e-12)
+        expected = [table.next_token(tokens[:n])[tokens[n]] for n in range(1, len(tokens))]
+        np.testing.assert_allclose(table.log_probabilities(tokens)[1:], expected, rtol=1e-12)
 
 
-def test_by_hand():
-    """Too small for discounts of its own: "a b" twice, "a c" once; counts of words are those of bigrams before them."""
+def test_fallback_discounts_by_hand():
+    """The text is too small for its own discounts. It holds "a b" twice and "a c" once; words count bigrams."""
     a, b, c = 3, 4, 5
     tokens = [START, a, b, END, START, a, b, END, START, a, c, END]
     with pytest.warns(UserWarning, match=r"of the orders \[2\]: \(0.5, 1.0, 1.5\)"):
@@ -95,7 +95,7 @@ def test_by_hand():
     assert discounts == [FALLBACK, FALLBACK]
     weight = (0.5 * 3 + 1) / 5 / 5  # unigrams: a, b and c after one word each, the end after two; 5 words to predict
     once, twice = 0.5 / 5 + weight, 1 / 5 + weight
-    found = np.exp(table.log_probabilities(np.array([START, a, b, END, START, UNKNOWN, a])))
+    probabilities = np.exp(table.log_probabilities(np.array([START, a, b, END, START, UNKNOWN, a])))
     after_a = (1 + 0.5) / 3  # b twice, c once
-    assert found[1:4] == pytest.approx([0.5 + 0.5 * once, 1 / 3 + after_a * once, 0.5 + 0.5 * twice], rel=1e-6)
-    assert found[5:] == pytest.approx([0.5 * weight, once], rel=1e-6)
+    assert probabilities[1:4] == pytest.approx([0.5 + 0.5 * once, 1 / 3 + after_a * once, 0.5 + 0.5 * twice], rel=1e-6)
+    assert probabilities[5:] == pytest.approx([0.5 * weight, once], rel=1e-6)

@@ -1,4 +1,4 @@
-"""What the methods of an n-gram model take, return and refuse."""
+"""The methods of an n-gram model: arguments, results, errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def test_scores(trigrams):
+def test_scores_have_tokens_and_offsets(trigrams):
     texts = ["The hotel  was great. ", "Zzyzx!", ""]
     answers = trigrams.score(texts)
     assert [[token["token"] for token in answer] for answer in answers] == [
@@ -36,48 +36,50 @@ def test_scores(trigrams):
     words = trigrams.score([["The", "hotel", "was", "great", "."]])[0]
     assert [t["log_probability"] for t in words] == [t["log_probability"] for t in answers[0]]
     assert words[2] | {"log_probability": 0} == {"token": "was", "start": 10, "end": 13, "log_probability": 0}
-    unknown = trigrams.score([["<unk>"], ["<s>"], ["</s>"]])  # never what marks an end
+    unknown = trigrams.score([["<unk>"], ["<s>"], ["</s>"]])  # markers in a text are unknown words
     assert len({answer[0]["log_probability"] for answer in [*unknown, answers[1]]}) == 1
 
 
 def test_perplexity_is_that_of_the_scores(trigrams):
     texts = ["The hotel was great.", "A dull film!"]
-    found = [token["log_probability"] for answer in trigrams.score(texts) for token in answer]
-    wanted = pytest.approx(math.exp(-np.mean(found)), rel=1e-12)
+    log_probabilities = [token["log_probability"] for answer in trigrams.score(texts) for token in answer]
+    expected = pytest.approx(math.exp(-np.mean(log_probabilities)), rel=1e-12)
     for documents in (texts, [texts], iter([["", texts[0]], [["A", "dull", "film", "!"]]])):
-        assert trigrams.perplexity(documents) == wanted
+        assert trigrams.perplexity(documents) == expected
 
 
 def test_rare_words_are_unknown(reviews):
     model = NgramLM(order=2)
     model.fit(iter([reviews["train"]]), min_frequency=2, verbose=False)
     counts = Counter(word for sentence in reviews["train"] for word in sentence)
-    known = [word for word, count in counts.items() if count > 1]
-    assert model.vocabulary == ["<unk>", "<s>", "</s>", *sorted(known, key=lambda word: (-counts[word], word))]
+    frequent = [word for word, count in counts.items() if count > 1]
+    assert model.vocabulary == ["<unk>", "<s>", "</s>", *sorted(frequent, key=lambda word: (-counts[word], word))]
     assert model.num_ngrams[0] == len(model.vocabulary)
     model.fit([reviews["train"]], verbose=False)
     assert len(model.vocabulary) == 3 + len(counts)
 
 
 def test_an_order_above_the_length_of_all_sentences():
-    """Short commands, for example: the longest n-grams are whole sentences."""
-    found = []
+    """The longest n-grams are then whole sentences, for example of short commands."""
+    log_probabilities = []
     for order in (4, 6):
         model = NgramLM(order)
         with pytest.warns(UserWarning, match="too small"):
             model.fit(["turn on", "turn off", "turn on"], verbose=False)
-        found.append([token["log_probability"] for answer in model.score(["turn on", "on", ""]) for token in answer])
+        log_probabilities.append(
+            [token["log_probability"] for answer in model.score(["turn on", "on", ""]) for token in answer]
+        )
         assert model.perplexity(["turn on"]) < 3
-    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    assert log_probabilities[0] == pytest.approx(log_probabilities[1], rel=1e-6)
 
 
-def test_fit_starts_again(reviews):
-    model, other = NgramLM(order=2), NgramLM(order=2)
+def test_fit_forgets_earlier_texts(reviews):
+    model, fitted_once = NgramLM(order=2), NgramLM(order=2)
     model.fit([reviews["test"]], verbose=False)
     model.fit([reviews["train"]], verbose=False)
-    other.fit([reviews["train"]], verbose=False)
-    assert model.vocabulary == other.vocabulary
-    perplexity = other.perplexity([reviews["test"]])
+    fitted_once.fit([reviews["train"]], verbose=False)
+    assert model.vocabulary == fitted_once.vocabulary
+    perplexity = fitted_once.perplexity([reviews["test"]])
     assert model.perplexity([reviews["test"]]) == perplexity
     with pytest.raises(ValueError, match="hold no words"):
         model.fit([[]])
@@ -95,18 +97,18 @@ def test_greedy_takes_the_most_probable(trigrams):
         assert words[n] == best
     assert trigrams.generate(["The hotel ", "  A"], max_new_tokens=4)[0] == text[1:]
     assert trigrams.generate(["", "Zzyzx"], max_new_tokens=1) == ["The", " ."]
-    assert trigrams.generate("", max_new_tokens=1) == "The"  # one string for one string
+    assert trigrams.generate("", max_new_tokens=1) == "The"  # a single text
 
 
-def test_where_texts_end(trigrams):
+def test_texts_end_at_a_stop_or_the_end_of_a_sentence(trigrams):
     prompts = ["The hotel"] * 50
-    found = trigrams.generate(prompts, sampler="random", seed=5)
-    lengths = [len(text.split(" ")) for text in found]
+    texts = trigrams.generate(prompts, sampler="random", seed=5)
+    lengths = [len(text.split(" ")) for text in texts]
     assert len(set(lengths)) > 10
-    assert sum(text.endswith((".", "!")) for text in found) > 40
-    assert not any("<" in text for text in found)
+    assert sum(text.endswith((".", "!")) for text in texts) > 40
+    assert not any("<" in text for text in texts)
     stopped = trigrams.generate(prompts, sampler="random", seed=5, stop=[" .", ","])
-    assert stopped[0] == min((found[0].split(mark)[0] for mark in (" .", ",")), key=len)
+    assert stopped[0] == min((texts[0].split(mark)[0] for mark in (" .", ",")), key=len)
     assert not any("." in text or "," in text for text in stopped)
     endless = trigrams.generate(prompts, sampler="random", seed=5, stop=None, max_new_tokens=30)
     assert {len(text.split(" ")) for text in endless} == {31}
@@ -144,9 +146,9 @@ def test_other_tokenizers(reviews, tmp_path, kind):
     (text,) = model.generate([test[0][:9]], max_new_tokens=8, stop=None)
     assert len(text) >= 8
     model.save(tmp_path / "model.arpa", verbose=False)
-    again = NgramLM.load(tmp_path / "model.arpa", tokenizer, verbose=False)
-    assert again.perplexity(test) == model.perplexity(test)
-    assert again.generate([test[0][:9]], max_new_tokens=8, stop=None) == [text]
+    loaded = NgramLM.load(tmp_path / "model.arpa", tokenizer, verbose=False)
+    assert loaded.perplexity(test) == model.perplexity(test)
+    assert loaded.generate([test[0][:9]], max_new_tokens=8, stop=None) == [text]
 
 
 def test_words_that_files_cannot_hold_are_unknown():
@@ -191,6 +193,6 @@ def test_words_that_files_cannot_hold_are_unknown():
         (lambda m: m.generate(["a"], seed=-1), ValueError, "`seed` must be"),
     ],
 )
-def test_misuse(trigrams, call, error, message):
+def test_errors_of_arguments(trigrams, call, error, message):
     with pytest.raises(error, match=message):
         call(trigrams)

@@ -1,4 +1,4 @@
-"""Indexes of faiss: exact ones give the exact order, approximate ones nearly."""
+"""Indexes of faiss: exact, approximate and partial search, and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CORPUS = NUMBERS.normal(size=(311, 11)).astype("float32") * NUMBERS.uniform(0.5,
 QUERIES = NUMBERS.normal(size=(5, 11)).astype("float32")
 
 
-def test_without_faiss(monkeypatch):
+def test_missing_faiss_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match=r"pip install 'lmzoo\[search\]'"):
         FaissIndex.build(CORPUS)
@@ -27,23 +27,23 @@ class TestWithFaiss:
         return pytest.importorskip("faiss")
 
     @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
-    def test_exact(self, similarity):
+    def test_a_flat_index_equals_exact_search(self, similarity):
         scores, indices = FaissIndex.build(CORPUS, similarity, "Flat").search(QUERIES, 7, similarity)
         expected = nearest(QUERIES, CORPUS, 7, similarity)
         np.testing.assert_array_equal(indices, expected[1])
         np.testing.assert_allclose(scores, expected[0], atol=1e-5)
 
     @pytest.mark.parametrize("kind", ["HNSW32", "IVF4,Flat"])
-    def test_approximate(self, kind, faiss, tmp_path):
+    def test_approximate_indexes_rank_the_text_itself_first(self, kind, faiss, tmp_path):
         built = FaissIndex.build(CORPUS, kind=kind)
-        faiss.write_index(built.index, str(tmp_path / "it.faiss"))
-        index = FaissIndex(faiss.read_index(str(tmp_path / "it.faiss")))
+        faiss.write_index(built.index, str(tmp_path / "index.faiss"))
+        index = FaissIndex(faiss.read_index(str(tmp_path / "index.faiss")))
         assert index.shape == (311, 11)
         hits = search_vectors(CORPUS[:3], index, 5)
         assert [row[0]["index"] for row in hits] == [0, 1, 2]
         np.testing.assert_allclose([row[0]["score"] for row in hits], 1, atol=1e-5)
 
-    def test_fewer_found_than_asked_for(self):
+    def test_a_partial_search_may_have_fewer_hits(self):
         index = FaissIndex.build(CORPUS, kind="IVF16,Flat")  # one of sixteen lists is searched
         (hits,) = search_vectors(QUERIES[:1], index, 300)
         assert 0 < len(hits) < 300
@@ -68,6 +68,6 @@ class TestWithFaiss:
             (lambda: FaissIndex.build(CORPUS).search(QUERIES, 312), "`top_k` must be an integer from 1 to 311"),
         ],
     )
-    def test_errors(self, call, message):
+    def test_errors_of_arguments(self, call, message):
         with pytest.raises(ValueError, match=message):
             call()

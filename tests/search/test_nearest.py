@@ -1,4 +1,4 @@
-"""Exact search, against a matrix product that is sorted, on arrays and on memory-mapped files."""
+"""Exact search in arrays and memory-mapped files, compared with sorted scores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMBERS = np.random.default_rng(1409)
 QUERIES = NUMBERS.normal(size=(5, WIDTH)).astype("float32")
 CORPUS = NUMBERS.normal(size=(61, WIDTH)).astype("float32") * NUMBERS.uniform(0.5, 2, size=(61, 1))
 CORPUS[17] = CORPUS[53] = CORPUS[2]  # equal scores
-CORPUS[31] = 0  # whose cosine is 0
+CORPUS[31] = 0  # has a cosine of 0 with any vector
 
 
 def cosines(queries, corpus):
@@ -34,7 +34,7 @@ EXPECTED = {
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of 11 vectors, compared with 2 queries at a time."""
+    """Compare blocks of 11 vectors with 2 queries at a time."""
     monkeypatch.setattr(module, "_BLOCK_VALUES", 11 * WIDTH)
     monkeypatch.setattr(module, "_QUERY_GROUP", 2)
 
@@ -42,7 +42,7 @@ def small_blocks(monkeypatch):
 @pytest.mark.parametrize("top_k", [1, 3, 13, 61])
 @pytest.mark.parametrize("similarity", EXPECTED)
 @pytest.mark.usefixtures("small_blocks")
-def test_the_best_of_all_scores(similarity, top_k):
+def test_nearest_are_the_best_of_all_scores(similarity, top_k):
     all_scores = np.round(EXPECTED[similarity](QUERIES.astype("float64"), CORPUS.astype("float64")), 6)
     expected = np.argsort(-all_scores, axis=1, kind="stable")[:, :top_k]  # equal scores in the order of the corpus
     scores, indices = nearest(QUERIES, CORPUS, top_k, similarity)
@@ -52,7 +52,7 @@ def test_the_best_of_all_scores(similarity, top_k):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 @pytest.mark.usefixtures("small_blocks")
-def test_a_file_is_as_an_array(dtype, tmp_path):
+def test_a_memory_mapped_file_equals_an_array(dtype, tmp_path):
     corpus = (CORPUS * 20).astype(dtype)
     np.save(tmp_path / "corpus.npy", corpus)
     scores, indices = nearest(QUERIES, np.load(tmp_path / "corpus.npy", mmap_mode="r")[3:], 5, "dot")
@@ -62,7 +62,7 @@ def test_a_file_is_as_an_array(dtype, tmp_path):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_changes_of_a_file_in_memory_are_kept(tmp_path):
+def test_copy_on_write_changes_are_searched(tmp_path):
     np.save(tmp_path / "corpus.npy", CORPUS)
     corpus = np.load(tmp_path / "corpus.npy", mmap_mode="c")
     corpus[5] = 100 * QUERIES[0]
@@ -70,23 +70,14 @@ def test_changes_of_a_file_in_memory_are_kept(tmp_path):
     assert (corpus[5] == 100 * QUERIES[0]).all()
 
 
-def test_vectors_in_a_file_take_little_memory(tmp_path):
-    """A quarter of a million vectors of 384, 384 MB in a file."""
-    check_memory(tmp_path, 250_000, 120)
-
-
-@pytest.mark.slow
-def test_a_million_vectors_in_a_file_take_little_memory(tmp_path):
-    check_memory(tmp_path, 1_000_000, 500)
-
-
-def check_memory(folder, count, megabytes):
-    corpus = np.lib.format.open_memmap(folder / "corpus.npy", "w+", "float32", (count, 384))
+@pytest.mark.parametrize(("count", "megabytes"), [(250_000, 120), pytest.param(1_000_000, 500, marks=pytest.mark.slow)])
+def test_vectors_in_a_file_take_little_memory(count, megabytes, tmp_path):
+    corpus = np.lib.format.open_memmap(tmp_path / "corpus.npy", "w+", "float32", (count, 384))
     corpus[count // 3] = corpus[-1] = np.arange(384)  # the rest of the file has no blocks on the disk
     corpus.flush()
     queries = NUMBERS.normal(size=(3, 384)).astype("float32")
     queries[1] = np.arange(384)
-    corpus = np.load(folder / "corpus.npy", mmap_mode="r")
+    corpus = np.load(tmp_path / "corpus.npy", mmap_mode="r")
     nearest(queries, corpus[:10], 2)
     with memory_grows_less_than(megabytes * 10**6):
         scores, indices = nearest(queries, corpus, 2)
@@ -94,7 +85,7 @@ def check_memory(folder, count, megabytes):
     np.testing.assert_allclose(scores[1], 1, atol=1e-6)
 
 
-def test_hits():
+def test_hits_have_index_text_and_score():
     (hits,) = search_vectors(np.array([[3, 1]]), np.array([[1, 0], [0, 1], [2, 2]]), 2, "dot")
     assert hits == [{"index": 2, "score": 8.0}, {"index": 0, "score": 3.0}]
     (hits,) = search_vectors(np.array([[3, 1]]), np.array([[1, 0], [0, 1]]), 2, "dot", texts=["a", "b"])
@@ -125,6 +116,6 @@ NAN = np.where(np.arange(61)[:, None] == 41, np.nan, CORPUS)
 )
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.usefixtures("small_blocks")
-def test_errors(queries, corpus, options, message):
+def test_errors_of_vectors_and_options(queries, corpus, options, message):
     with pytest.raises(ValueError, match=message):
         search_vectors(queries, corpus, **options)

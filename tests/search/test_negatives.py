@@ -1,4 +1,4 @@
-"""Hard negatives, against Sentence Transformers' miner with the same vectors and scores."""
+"""Hard negatives, compared with Sentence Transformers' miner for the same vectors and scores."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 from lmzoo.search import mine_negatives
 
 QUERIES = ["q0", "q1", "q2", "q1", "q3", "q0"]
-POSITIVES = ["p0", "p1", "p2", "p3", "p1", "p0"]  # two are relevant to q1, p1 is so to two queries, a pair occurs twice
+POSITIVES = ["p0", "p1", "p2", "p3", "p1", "p0"]  # q1 has two relevant texts, p1 has two queries, one pair repeats
+PAIRS = [*zip(QUERIES, POSITIVES, strict=True)]
 CORPUS = [f"t{i}" for i in range(23)] + ["p2", "t3"]
 
 
 def vectors(texts):
-    """Vectors of length 1 that depend on the text only."""
+    """Return vectors of length 1 that depend only on the text."""
     seeds = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") for text in texts]
     rows = np.stack([np.random.default_rng(seed).normal(size=5) for seed in seeds])
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype("float32")
@@ -53,25 +54,23 @@ OPTIONS = [
 
 @pytest.mark.parametrize("corpus", [None, CORPUS], ids=["positives", "corpus"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_negatives_of_sentence_transformers(options, corpus, capsys):
+def test_negatives_equal_sentence_transformers(options, corpus, capsys):
     pytest.importorskip("sentence_transformers")
-    theirs = mined_by_sentence_transformers(corpus, **options)
-    capsys.readouterr()
-    options = {**options, "cross_encoder": CrossEncoder() if options.get("cross_encoder") else None}
-    ours = mine_negatives(Embedder(), QUERIES, POSITIVES, corpus, **options)
-    assert [(row["query"], row["positive"]) for row in ours] == [*zip(QUERIES, POSITIVES, strict=True)]
-    ours_by_pair = {(row["query"], row["positive"]): row for row in ours}
-    expected: dict[tuple[str, str], list[tuple[str, float]]] = {pair: [] for pair in ours_by_pair}
-    for row in theirs:
+    expected: dict[tuple[str, str], list[tuple[str, float]]] = {pair: [] for pair in PAIRS}
+    for row in mine_by_sentence_transformers(corpus, **options):
         expected[row["anchor"], row["positive"]].append((row["negative"], row["scores"][1]))
     assert any(expected.values())
-    for pair, row in ours_by_pair.items():
+    capsys.readouterr()
+    options = {**options, "cross_encoder": CrossEncoder() if options.get("cross_encoder") else None}
+    rows = mine_negatives(Embedder(), QUERIES, POSITIVES, corpus, **options)
+    assert [(row["query"], row["positive"]) for row in rows] == PAIRS
+    for pair, row in zip(PAIRS, rows, strict=True):
         assert row["negatives"] == [text for text, _ in expected[pair]]
         assert row["scores"] == pytest.approx([score for _, score in expected[pair]], abs=1e-5)
         assert row["scores"] == sorted(row["scores"], reverse=True)
 
 
-def mined_by_sentence_transformers(corpus, cross_encoder=False, **options):
+def mine_by_sentence_transformers(corpus, cross_encoder=False, **options):
     import torch
     from datasets import Dataset
     from sentence_transformers.util import mine_hard_negatives
@@ -105,25 +104,23 @@ def mined_by_sentence_transformers(corpus, cross_encoder=False, **options):
     ).to_list()
 
 
-def test_a_cross_encoder_finds_false_negatives():
-    """Its scores decide, not those of the vectors."""
-
-    class Knows:
+def test_scores_of_a_cross_encoder_decide():
+    class RelevanceScorer:
         def score(self, texts, batch_size=32):
             return [1.0 if text.startswith("p") or text == "t7" else 0.0 for _, text in texts]
 
     rows = mine_negatives(
-        Embedder(), QUERIES, POSITIVES, CORPUS, num_negatives=23, absolute_margin=0.5, cross_encoder=Knows()
+        Embedder(), QUERIES, POSITIVES, CORPUS, num_negatives=23, absolute_margin=0.5, cross_encoder=RelevanceScorer()
     )
     assert all(sorted(row["negatives"]) == sorted({*CORPUS} - {"p2", "t7"}) for row in rows)
 
 
-def test_texts_of_other_kinds_are_cleaned():
+def test_bytes_and_arrays_of_texts():
     (row,) = mine_negatives(Embedder(), [b"q0"], np.array(["p0"], object), [b"t1", "t2"], 2)
     assert (row["query"], row["positive"], sorted(row["negatives"])) == ("q0", "p0", ["t1", "t2"])
 
 
-OTHER = (["a"], ["b"], ["c"])
+VALID = (["a"], ["b"], ["c"])
 
 
 @pytest.mark.parametrize(
@@ -135,13 +132,13 @@ OTHER = (["a"], ["b"], ["c"])
         ((["a", "a"], ["b", "c"], ["c", "b"]), {}, ValueError, "All texts are relevant to the query 'a'"),
         ((["a"], ["b"], ["c", 3]), {}, TypeError, r"`corpus\[1\]`"),
         ((["a"], [("b", "c")], ["d"]), {}, ValueError, "`positives` must be a list of single texts, got pairs"),
-        (OTHER, {"num_negatives": 0}, ValueError, "`num_negatives` must be a positive integer"),
-        (OTHER, {"range_min": -1}, ValueError, "`range_min` must be an integer of at least 0"),
-        (OTHER, {"range_min": 2, "range_max": 4}, ValueError, r"`range_max` must be at least .*, 5, got 4"),
-        (OTHER, {"absolute_margin": -0.1}, ValueError, "`absolute_margin` must be a number of at least 0"),
-        (OTHER, {"relative_margin": "5%"}, ValueError, "`relative_margin` must be a number of at least 0"),
-        (OTHER, {"max_score": "x"}, ValueError, "`max_score` must be a number or None"),
-        (OTHER, {"cross_encoder": CrossEncoder()}, ValueError, "`max_score`: pass one of these"),
+        (VALID, {"num_negatives": 0}, ValueError, "`num_negatives` must be a positive integer"),
+        (VALID, {"range_min": -1}, ValueError, "`range_min` must be an integer of at least 0"),
+        (VALID, {"range_min": 2, "range_max": 4}, ValueError, r"`range_max` must be at least .*, 5, got 4"),
+        (VALID, {"absolute_margin": -0.1}, ValueError, "`absolute_margin` must be a number of at least 0"),
+        (VALID, {"relative_margin": "5%"}, ValueError, "`relative_margin` must be a number of at least 0"),
+        (VALID, {"max_score": "x"}, ValueError, "`max_score` must be a number or None"),
+        (VALID, {"cross_encoder": CrossEncoder()}, ValueError, "`max_score`: pass one of these"),
     ],
 )
 def test_errors_before_the_first_step(arguments, options, error, message):

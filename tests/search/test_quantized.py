@@ -1,4 +1,4 @@
-"""Bytes and bits of vectors: the codes of Sentence Transformers, and how rescoring brings back the exact order."""
+"""Bytes and bits of vectors: Sentence Transformers' codes, and rescoring in the exact order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lmzoo.search.quantized import find_nearest_bits
 WIDTH = 37  # not a multiple of eight
 NUMBERS = np.random.default_rng(1409)
 CORPUS = NUMBERS.normal(size=(211, WIDTH)).astype("float32")
-CORPUS[:, 5] = 0.25  # a feature that does not vary
+CORPUS[:, 5] = 0.25  # a constant feature
 QUERIES = CORPUS[[3, 50, 200]] + 0.3 * NUMBERS.normal(size=(3, WIDTH)).astype("float32")
 
 
@@ -23,19 +23,19 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.parametrize(("precision", "name"), [("int8", "int8"), ("binary", "ubinary")])
-def test_codes_are_those_of_sentence_transformers(precision, name):
+def test_codes_equal_sentence_transformers(precision, name):
     pytest.importorskip("torch")
     util = pytest.importorskip("sentence_transformers.util")
     index = QuantizedIndex.quantize(CORPUS, precision)
     np.testing.assert_array_equal(index.codes, util.quantize_embeddings(CORPUS, name))
     assert index.codes.nbytes == 211 * (WIDTH if precision == "int8" else 5)
     if precision == "int8":
-        ranges = np.stack([-np.ones(WIDTH), np.ones(WIDTH)]).astype("float32")  # values beyond are clipped
+        ranges = np.stack([-np.ones(WIDTH), np.ones(WIDTH)]).astype("float32")  # clips some values
         codes = QuantizedIndex.quantize(CORPUS, precision, ranges).codes
         np.testing.assert_array_equal(codes, util.quantize_embeddings(CORPUS, name, ranges))
 
 
-def test_a_byte_is_half_a_step_from_its_number():
+def test_bytes_are_at_most_half_a_step_from_their_numbers():
     index = QuantizedIndex.quantize(CORPUS)
     step = np.ptp(CORPUS, axis=0) / 255
     assert (np.abs(index[:] - CORPUS) <= step / 2 + 1e-6).all()
@@ -97,15 +97,15 @@ def test_oversampling_is_bounded_by_the_corpus():
     np.testing.assert_array_equal(index.search(QUERIES, 211)[1], nearest(QUERIES, CORPUS, 211)[1])
 
 
-def test_an_index_of_ones_own():
-    class Backwards(VectorIndex):
+def test_a_custom_index_is_searched():
+    class ReversedIndex(VectorIndex):
         shape = (3, 2)
 
         def search(self, queries, top_k=10, similarity="cosine"):
             return np.zeros((len(queries), top_k)), np.array([[2, 1, -1][:top_k]] * len(queries))
 
-    hits = search_vectors(np.ones((1, 2)), Backwards(), 3, texts=["a", "b", "c"])
-    assert [[hit["text"] for hit in row] for row in hits] == [["c", "b"]]  # -1 stands for no vector
+    hits = search_vectors(np.ones((1, 2)), ReversedIndex(), 3, texts=["a", "b", "c"])
+    assert [[hit["text"] for hit in row] for row in hits] == [["c", "b"]]  # -1 means no vector
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,6 @@ def test_an_index_of_ones_own():
         (lambda: QuantizedIndex.quantize(CORPUS).search(QUERIES[:, 1:], 2), "vectors of width 37, but the queries"),
     ],
 )
-def test_errors(call, message):
+def test_errors_of_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""`StaticEmbedder`: vectors, neighbors and analogies like gensim's, presets that are mapped into memory."""
+"""`StaticEmbedder`: vectors, neighbors and analogies, compared with gensim, and memory-mapped presets."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def make_embedder(with_subwords: bool = False, words: list[str] = WORDS) -> Stat
     return StaticEmbedder(words, vectors, subwords)
 
 
-def unit(vectors: np.ndarray) -> np.ndarray:
+def normalize(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-def test_embed() -> None:
+def test_vectors_of_words() -> None:
     embedder = make_embedder()
     with pytest.warns(TextWarning, match="1 of 6 words have no vector, such as 'xyz'"):
         first, second, third = embedder.embed(["the film", ["was", ". . .", "xyz"], "Paris"], level="word")
@@ -37,7 +37,7 @@ def test_embed() -> None:
     np.testing.assert_array_equal(third.vectors, embedder.vectors[[5]])
 
 
-def test_embed_texts() -> None:
+def test_vectors_of_texts_are_means() -> None:
     embedder = make_embedder()
     with pytest.warns(TextWarning, match="2 of 3 texts have no word with a vector"):
         vectors = embedder.embed(["film xyz good", "", "xyz"])
@@ -46,7 +46,7 @@ def test_embed_texts() -> None:
     assert embedder.embed([], level="word") == []
 
 
-def test_lowercase_vocabulary() -> None:
+def test_a_lowercase_vocabulary_ignores_case() -> None:
     embedder = make_embedder(words=["the", "film", "n't"])
     assert embedder.lowercase
     assert "The" in embedder
@@ -59,14 +59,14 @@ def test_subwords_of_unknown_words() -> None:
     embedder = make_embedder(with_subwords=True)
     (words,) = embedder.embed(["films"], level="word")
     np.testing.assert_array_equal(words.vectors, embedder.subwords.compose_unknown(["films"]))
-    cosines = unit(embedder.vectors) @ unit(words.vectors[0])
+    cosines = normalize(embedder.vectors) @ normalize(words.vectors[0])
     best = embedder.nearest("films", top_k=3)
     assert [neighbor["word"] for neighbor in best] == [WORDS[i] for i in np.argsort(-cosines)[:3]]
 
 
 def test_nearest_and_analogy() -> None:
     embedder = make_embedder()
-    units = unit(embedder.vectors)
+    units = normalize(embedder.vectors)
     scores = units @ units[3]
     best = embedder.nearest("good", top_k=4)
     expected = [row for row in np.argsort(-scores) if row != 3][:4]
@@ -74,7 +74,7 @@ def test_nearest_and_analogy() -> None:
     np.testing.assert_allclose([neighbor["score"] for neighbor in best], scores[expected], atol=1e-6)
     assert len(embedder.nearest("good", top_k=100)) == len(WORDS) - 1
     a, b, c = units[[0, 1, 2]]
-    added = units @ unit(b - a + c)
+    added = units @ normalize(b - a + c)
     best = embedder.analogy("the", "film", "was", top_k=2)
     expected = [row for row in np.argsort(-added) if row > 2][:2]
     assert [neighbor["word"] for neighbor in best] == [WORDS[row] for row in expected]
@@ -87,40 +87,40 @@ def test_nearest_and_analogy() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated `init_sims`:DeprecationWarning")  # within gensim
-def test_gensim(tmp_path: Path) -> None:
+def test_neighbors_analogies_and_scores_equal_gensims(tmp_path: Path) -> None:
     gensim = pytest.importorskip("gensim")
     embedder = make_embedder(words=[f"w{i}" for i in range(97)])
-    theirs = gensim.models.KeyedVectors(5)
-    theirs.add_vectors(embedder.words, embedder.vectors)
+    peer = gensim.models.KeyedVectors(5)
+    peer.add_vectors(embedder.words, embedder.vectors)
 
-    def check(neighbors: Any, expected: Any) -> None:
+    def assert_neighbors(neighbors: Any, expected: Any) -> None:
         assert [neighbor["word"] for neighbor in neighbors] == [word for word, _ in expected]
         scores = [score for _, score in expected]
         np.testing.assert_allclose([neighbor["score"] for neighbor in neighbors], scores, rtol=1e-5)
 
-    check(embedder.nearest("w3", top_k=7), theirs.most_similar("w3", topn=7))
+    assert_neighbors(embedder.nearest("w3", top_k=7), peer.most_similar("w3", topn=7))
     words = {"positive": ["w2", "w3"], "negative": ["w1"]}
-    check(embedder.analogy("w1", "w2", "w3", top_k=5), theirs.most_similar(**words, topn=5))
-    check(embedder.analogy("w1", "w2", "w3", 5, "3CosMul"), theirs.most_similar_cosmul(**words, topn=5))
+    assert_neighbors(embedder.analogy("w1", "w2", "w3", top_k=5), peer.most_similar(**words, topn=5))
+    assert_neighbors(embedder.analogy("w1", "w2", "w3", 5, "3CosMul"), peer.most_similar_cosmul(**words, topn=5))
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("# words\n" + "".join(f"W{i}\tw{3 * i}\t{i * i % 11}\n" for i in range(41)))
-    (pearson, spearman, left_out) = theirs.evaluate_word_pairs(str(pairs))
+    (pearson, spearman, left_out) = peer.evaluate_word_pairs(str(pairs))
     scores = lmzoo.evaluation.word_similarity(embedder, pairs).scores
     np.testing.assert_allclose([scores["pearson"], scores["spearman"]], [pearson[0], spearman[0]], rtol=1e-5)
     assert scores["left_out"] / 41 == pytest.approx(left_out / 100)
     questions = tmp_path / "questions.txt"
-    answers = [theirs.most_similar(positive=[f"w{i + 1}", f"w{i + 2}"], negative=[f"w{i}"], topn=1) for i in range(9)]
+    answers = [peer.most_similar(positive=[f"w{i + 1}", f"w{i + 2}"], negative=[f"w{i}"], topn=1) for i in range(9)]
     lines = [f"w{i} w{i + 1} w{i + 2} {answer[0][0] if i % 2 else 'w90'}\n" for i, answer in enumerate(answers)]
     questions.write_text(": odd\n" + "".join(lines[1::2]) + ": even\n" + "".join(lines[::2]) + "w1 w2 w3 w999\n")
-    accuracy, sections = theirs.evaluate_word_analogies(str(questions))
+    accuracy, sections = peer.evaluate_word_analogies(str(questions))
     report = lmzoo.evaluation.word_analogies(embedder, questions, verbose=False)
     assert report.scores == {"accuracy": accuracy, "questions": 9, "left_out": 1}
-    rates = [len(part["correct"]) / len(part["correct"] + part["incorrect"]) for part in sections[:-1]]
-    assert report.tables["by section"][1] == [["odd", 4, rates[0]], ["even", 5, rates[1]]]
+    odd, even = (len(part["correct"]) / len(part["correct"] + part["incorrect"]) for part in sections[:-1])
+    assert report.tables["by section"][1] == [["odd", 4, odd], ["even", 5, even]]
 
 
 @pytest.mark.parametrize("with_subwords", [False, True])
-def test_preset(with_subwords: bool, tmp_path: Path) -> None:
+def test_presets_are_mapped_into_memory(with_subwords: bool, tmp_path: Path) -> None:
     embedder = make_embedder(with_subwords)
     embedder.save_to_preset(tmp_path / "preset")
     loaded = StaticEmbedder.from_preset(tmp_path / "preset")
@@ -132,11 +132,11 @@ def test_preset(with_subwords: bool, tmp_path: Path) -> None:
         assert isinstance(loaded.subwords.vectors, np.memmap)
         assert (loaded.subwords.min_length, loaded.subwords.max_length) == (2, 4)
         np.testing.assert_array_equal(loaded.subwords.vectors, embedder.subwords.vectors)
-    loaded.save_to_preset(tmp_path / "preset")  # onto the files that it is mapped from
+    loaded.save_to_preset(tmp_path / "preset")  # replaces the files that are mapped
     assert StaticEmbedder.from_preset(tmp_path / "preset").nearest("good") == embedder.nearest("good")
 
 
-def test_preset_in_int8(tmp_path: Path) -> None:
+def test_presets_in_int8(tmp_path: Path) -> None:
     embedder = make_embedder()
     embedder.save_to_preset(tmp_path / "preset", weights_dtype="int8")
     loaded = StaticEmbedder.from_preset(tmp_path / "preset")
@@ -148,7 +148,7 @@ def test_preset_in_int8(tmp_path: Path) -> None:
     np.testing.assert_array_equal(backbone.token_embedding.embeddings[-len(WORDS) :], loaded.vectors)
 
 
-def test_altered_preset(tmp_path: Path) -> None:
+def test_altered_presets_are_refused(tmp_path: Path) -> None:
     make_embedder(with_subwords=True).save_to_preset(tmp_path / "preset")
     path = tmp_path / "preset" / "assets" / "subwords.npy"
     path.write_bytes(path.read_bytes()[:-4])
@@ -162,12 +162,12 @@ def test_altered_preset(tmp_path: Path) -> None:
         StaticEmbedder.from_preset(tmp_path / "preset")
 
 
-def test_preset_of_another_kind() -> None:
+def test_presets_of_models_are_refused() -> None:
     with pytest.raises(PresetError, match="'bert_nano_en_uncased' holds a BertBackbone, not word vectors"):
         StaticEmbedder.from_preset("bert_nano_en_uncased")
 
 
-def test_words_of_presets(tmp_path: Path) -> None:
+def test_words_that_presets_cannot_hold_are_left_out(tmp_path: Path) -> None:
     words = ["the", "<unk>", " a", "!!!MAXTERMID", "", "b\n", "film"]
     embedder = make_embedder(words=words)
     with pytest.warns(TextWarning, match="4 of 7 words are empty or begin or end with spaces, and are left out"):
@@ -192,13 +192,13 @@ def test_tasks_on_word_vectors(tmp_path: Path) -> None:
     np.testing.assert_array_equal(StaticEmbedder.from_preset(tmp_path / "tagger").vectors, embedder.vectors)
 
 
-def test_files(tmp_path: Path) -> None:
+def test_from_preset_reads_files_of_vectors(tmp_path: Path) -> None:
     embedder = make_embedder(words=WORDS[:7])
     embedder.save(tmp_path / "vectors.txt")
     np.testing.assert_array_equal(StaticEmbedder.from_preset(tmp_path / "vectors.txt").vectors, embedder.vectors)
 
 
-def test_invalid_arguments() -> None:
+def test_errors_of_arguments() -> None:
     vectors = np.ones((2, 3))
     with pytest.raises(ValueError, match=r"a row for each of the 3 words, got shape \(2, 3\)"):
         StaticEmbedder(["a", "b", "c"], vectors)
@@ -221,7 +221,7 @@ def test_invalid_arguments() -> None:
         embedder.embed("good")
 
 
-def test_damaged_evaluation_files(tmp_path: Path) -> None:
+def test_errors_of_evaluation_files(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     path.write_text("good\tbad\t1\ngood\tbad\n")
     with pytest.raises(ValueError, match=r"words\.txt, line 2 must hold two words and a number"):

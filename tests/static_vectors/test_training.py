@@ -1,4 +1,4 @@
-"""Training of word vectors: GloVe's counts and loss against independent ones, the other algorithms through gensim."""
+"""Training of word vectors: GloVe's counts and loss, compared with numpy, and the other algorithms, with gensim."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lmzoo.static_vectors.glove import _make_model, count_pairs, train_glove
 TEXTS = ["the king rules the land", "the queen rules the land", ["a", "boy", "sleeps"], "a girl sleeps", ""] * 5
 
 
-def test_glove_loss() -> None:
+def test_glove_loss_equals_the_formula() -> None:
     rng = np.random.default_rng(3)
     counts = rng.uniform(0.1, 40, (23, 1))
     scores = rng.normal(size=(23, 1))
@@ -25,15 +25,15 @@ def test_glove_loss() -> None:
     expected = (weights * (scores - np.log(counts)) ** 2)[:, 0]
     assert (counts > 10).any()
     loss = GloveLoss(x_max=10, alpha=0.6)
-    computed = ops.convert_to_numpy(loss.call(ops.cast(counts, "float32"), ops.cast(scores, "float32")))
-    np.testing.assert_allclose(computed, expected, rtol=1e-5)
+    actual = ops.convert_to_numpy(loss.call(ops.cast(counts, "float32"), ops.cast(scores, "float32")))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
     np.testing.assert_allclose(float(loss(counts, scores)), expected.sum(), rtol=1e-5)
     clone = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
     assert (clone.x_max, clone.alpha, clone.reduction) == (10, 0.6, "sum")
 
 
 @pytest.mark.parametrize("max_pairs", [1, 1 << 20])
-def test_count_pairs(max_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_of_pairs_equal_a_loop(max_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lmzoo.static_vectors.glove._MAX_PAIRS", max_pairs)
     rng = np.random.default_rng(5)
     texts = [rng.integers(-1, 7, length) for length in (0, 1, 2, 11, 13)]
@@ -51,11 +51,11 @@ def test_count_pairs(max_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_glove_equals_numpy() -> None:
-    """Three steps of AdaGrad over all pairs of words, from the same initial vectors."""
+    """Both take three steps of AdaGrad over all pairs of words, from the same initial vectors."""
     rng = np.random.default_rng(7)
     texts = [rng.integers(0, 11, length) for length in (5, 13, 17)]
     settings: dict[str, Any] = {"x_max": 2.0, "alpha": 0.5, "learning_rate": 0.3}
-    computed = train_glove(texts, 11, hidden_dim=5, window=3, epochs=3, seed=3, verbose=False, **settings)
+    actual = train_glove(texts, 11, hidden_dim=5, window=3, epochs=3, seed=3, verbose=False, **settings)
     model = _make_model(11, 5, seed=3)
     names = ("first_vector", "second_vector", "first_bias", "second_bias")
     tables = [ops.convert_to_numpy(model.get_layer(name).embeddings).astype("float64") for name in names]
@@ -71,44 +71,44 @@ def test_glove_equals_numpy() -> None:
             np.add.at(gradient, rows, gradients)
             accumulator += gradient**2
             table -= 0.3 * gradient / np.sqrt(accumulator)
-    np.testing.assert_allclose(computed, tables[0] + tables[1], atol=1e-5)
+    np.testing.assert_allclose(actual, tables[0] + tables[1], atol=1e-5)
 
 
-def test_glove() -> None:
+def test_glove_repeats_with_the_seed() -> None:
     settings: dict[str, Any] = {"hidden_dim": 7, "window": 3, "min_frequency": 5, "verbose": False, "batch_size": 11}
     embedder = StaticEmbedder.train(TEXTS, "glove", epochs=2, seed=3, **settings)
     assert embedder.words[0] == "the"
     assert {*embedder.words} == {"the", "king", "queen", "rules", "land", "a", "boy", "girl", "sleeps"}
     assert embedder.vectors.shape == (9, 7)
-    again = StaticEmbedder.train(TEXTS, "glove", epochs=2, seed=3, **settings)
-    np.testing.assert_allclose(again.vectors, embedder.vectors, atol=1e-6)
-    other = StaticEmbedder.train(TEXTS, "glove", epochs=2, seed=4, **settings)
-    assert np.abs(other.vectors - embedder.vectors).max() > 1e-3
+    repeated = StaticEmbedder.train(TEXTS, "glove", epochs=2, seed=3, **settings)
+    np.testing.assert_allclose(repeated.vectors, embedder.vectors, atol=1e-6)
+    changed_seed = StaticEmbedder.train(TEXTS, "glove", epochs=2, seed=4, **settings)
+    assert np.abs(changed_seed.vectors - embedder.vectors).max() > 1e-3
 
 
 @pytest.mark.parametrize("algorithm", ["skipgram", "cbow", "fasttext"])
-def test_gensim(algorithm: str) -> None:
+def test_vectors_equal_gensims(algorithm: str) -> None:
     gensim = pytest.importorskip("gensim")
     settings = {"bucket": 101} if algorithm == "fasttext" else {}
     embedder = StaticEmbedder.train(TEXTS, algorithm, hidden_dim=7, window=3, min_frequency=5, seed=3, **settings)
     model = gensim.models.FastText if algorithm == "fasttext" else gensim.models.Word2Vec
     sentences = [text.split() if isinstance(text, str) else text for text in TEXTS]
     sizes = {"vector_size": 7, "window": 3, "min_count": 5, "seed": 3, "workers": 1, **settings}
-    theirs = model(sentences, sg=int(algorithm != "cbow"), **sizes).wv
-    assert embedder.words == theirs.index_to_key
-    np.testing.assert_allclose(embedder.vectors, theirs.vectors, atol=1e-6)
+    expected = model(sentences, sg=int(algorithm != "cbow"), **sizes).wv
+    assert embedder.words == expected.index_to_key
+    np.testing.assert_allclose(embedder.vectors, expected.vectors, atol=1e-6)
     if algorithm == "fasttext":
         (unknown,) = embedder.embed([["kings"]], level="word")
-        np.testing.assert_allclose(unknown.vectors[0], theirs["kings"], atol=1e-6)
+        np.testing.assert_allclose(unknown.vectors[0], expected["kings"], atol=1e-6)
 
 
-def test_without_gensim(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gensim_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gensim.models", None)
     with pytest.raises(ImportError, match=r"pip install 'lmzoo\[vectors\]'"):
         StaticEmbedder.train(TEXTS)
 
 
-def test_invalid_arguments() -> None:
+def test_errors_of_arguments() -> None:
     with pytest.raises(ValueError, match="`algorithm` must be one of 'skipgram', 'cbow', 'fasttext', 'glove'"):
         StaticEmbedder.train(TEXTS, "lsa")
     with pytest.raises(ValueError, match="`window` must be a positive integer, got 0"):

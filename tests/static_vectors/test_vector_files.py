@@ -1,4 +1,4 @@
-"""Files of word vectors: read like gensim reads them, written so that gensim reads them, damage named."""
+"""Files of word vectors: gensim's, files that gensim reads, and damaged ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def gensim() -> Any:
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("format", FORMATS)
-def test_round_trip(format: str, suffix: str, tmp_path: Path) -> None:
+def test_files_round_trip(format: str, suffix: str, tmp_path: Path) -> None:
     table = make_table(with_subwords=format == "fasttext")
     path = tmp_path / "vectors"
     write_vectors(path, table, format)
@@ -44,66 +44,66 @@ def test_round_trip(format: str, suffix: str, tmp_path: Path) -> None:
         compressed = tmp_path / "vectors.gz"
         compressed.write_bytes(gzip.compress(path.read_bytes()))
         path = compressed
-    read = read_vectors(path)
-    assert read.words == WORDS
+    loaded = read_vectors(path)
+    assert loaded.words == WORDS
     if format != "fasttext":
-        np.testing.assert_array_equal(read.vectors, table.vectors)
+        np.testing.assert_array_equal(loaded.vectors, table.vectors)
         return
     rows = [0, *range(2, len(WORDS))]
-    np.testing.assert_allclose(read.vectors[rows], table.vectors[rows], atol=1e-6)
-    assert (read.subwords.min_length, read.subwords.max_length) == (3, 5)
-    np.testing.assert_array_equal(read.subwords.vectors, table.subwords.vectors)
-    assert isinstance(read.subwords.vectors.base, np.memmap) == (not suffix)
+    np.testing.assert_allclose(loaded.vectors[rows], table.vectors[rows], atol=1e-6)
+    assert (loaded.subwords.min_length, loaded.subwords.max_length) == (3, 5)
+    np.testing.assert_array_equal(loaded.subwords.vectors, table.subwords.vectors)
+    assert isinstance(loaded.subwords.vectors.base, np.memmap) == (not suffix)
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_gensim_word2vec(gensim: Any, binary: bool, tmp_path: Path) -> None:
+def test_gensims_word2vec_files_in_both_directions(gensim: Any, binary: bool, tmp_path: Path) -> None:
     table = make_table()
-    theirs = gensim.models.KeyedVectors(5)
-    theirs.add_vectors(WORDS, table.vectors)
-    theirs.save_word2vec_format(str(tmp_path / "theirs"), binary=binary)
-    read = read_vectors(tmp_path / "theirs")
-    assert read.words == theirs.index_to_key
-    reread = gensim.models.KeyedVectors.load_word2vec_format(str(tmp_path / "theirs"), binary=binary)
-    np.testing.assert_array_equal(read.vectors, reread.vectors)
-    write_vectors(tmp_path / "ours", table, "word2vec_binary" if binary else "word2vec")
-    reread = gensim.models.KeyedVectors.load_word2vec_format(str(tmp_path / "ours"), binary=binary)
-    assert reread.index_to_key == WORDS
-    np.testing.assert_array_equal(reread.vectors, table.vectors)
+    vectors = gensim.models.KeyedVectors(5)
+    vectors.add_vectors(WORDS, table.vectors)
+    vectors.save_word2vec_format(str(tmp_path / "gensim"), binary=binary)
+    loaded = read_vectors(tmp_path / "gensim")
+    assert loaded.words == vectors.index_to_key
+    expected = gensim.models.KeyedVectors.load_word2vec_format(str(tmp_path / "gensim"), binary=binary)
+    np.testing.assert_array_equal(loaded.vectors, expected.vectors)
+    write_vectors(tmp_path / "lmzoo", table, "word2vec_binary" if binary else "word2vec")
+    loaded = gensim.models.KeyedVectors.load_word2vec_format(str(tmp_path / "lmzoo"), binary=binary)
+    assert loaded.index_to_key == WORDS
+    np.testing.assert_array_equal(loaded.vectors, table.vectors)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # gensim leaves the file open
-def test_gensim_glove(gensim: Any, tmp_path: Path) -> None:
+def test_gensim_reads_glove_files(gensim: Any, tmp_path: Path) -> None:
     table = make_table()
     write_vectors(tmp_path / "glove.txt", table, "glove")
-    theirs = gensim.models.KeyedVectors.load_word2vec_format(str(tmp_path / "glove.txt"), no_header=True)
-    read = read_vectors(tmp_path / "glove.txt")
-    assert read.words == theirs.index_to_key
-    np.testing.assert_array_equal(read.vectors, theirs.vectors)
+    expected = gensim.models.KeyedVectors.load_word2vec_format(str(tmp_path / "glove.txt"), no_header=True)
+    loaded = read_vectors(tmp_path / "glove.txt")
+    assert loaded.words == expected.index_to_key
+    np.testing.assert_array_equal(loaded.vectors, expected.vectors)
 
 
 @pytest.mark.parametrize("lengths", [(3, 6), (1, 2), (4, 4)])
-def test_gensim_fasttext(gensim: Any, lengths: tuple[int, int], tmp_path: Path) -> None:
+def test_gensims_fasttext_files_in_both_directions(gensim: Any, lengths: tuple[int, int], tmp_path: Path) -> None:
     from gensim.models.fasttext import load_facebook_vectors, save_facebook_model
 
     settings = {"min_count": 1, "epochs": 1, "workers": 1, "bucket": 53, "seed": 3}
     model = gensim.models.FastText([WORDS] * 3, vector_size=7, min_n=lengths[0], max_n=lengths[1], **settings)
-    save_facebook_model(model, str(tmp_path / "theirs.bin"))
-    theirs = load_facebook_vectors(str(tmp_path / "theirs.bin"))
-    read = read_vectors(tmp_path / "theirs.bin")
-    assert read.words == theirs.index_to_key
-    np.testing.assert_allclose(read.vectors, theirs.vectors, atol=1e-7)
-    composed = read.subwords.compose_unknown(UNKNOWN)
-    np.testing.assert_allclose(composed, [theirs.get_vector(word) for word in UNKNOWN], atol=1e-7)
-    write_vectors(tmp_path / "ours.bin", read, "fasttext")
-    again = load_facebook_vectors(str(tmp_path / "ours.bin"))
-    np.testing.assert_allclose(again.vectors, theirs.vectors, atol=1e-6)
-    np.testing.assert_array_equal(again.vectors_ngrams, theirs.vectors_ngrams)
-    gensim.models.fasttext.load_facebook_model(str(tmp_path / "ours.bin"))  # with the output layer
+    save_facebook_model(model, str(tmp_path / "gensim.bin"))
+    expected = load_facebook_vectors(str(tmp_path / "gensim.bin"))
+    loaded = read_vectors(tmp_path / "gensim.bin")
+    assert loaded.words == expected.index_to_key
+    np.testing.assert_allclose(loaded.vectors, expected.vectors, atol=1e-7)
+    composed = loaded.subwords.compose_unknown(UNKNOWN)
+    np.testing.assert_allclose(composed, [expected.get_vector(word) for word in UNKNOWN], atol=1e-7)
+    write_vectors(tmp_path / "lmzoo.bin", loaded, "fasttext")
+    reloaded = load_facebook_vectors(str(tmp_path / "lmzoo.bin"))
+    np.testing.assert_allclose(reloaded.vectors, expected.vectors, atol=1e-6)
+    np.testing.assert_array_equal(reloaded.vectors_ngrams, expected.vectors_ngrams)
+    gensim.models.fasttext.load_facebook_model(str(tmp_path / "lmzoo.bin"))  # with the output layer
 
 
 def test_hashes_of_ngrams() -> None:
-    """FNV-1a in pure Python, with bytes that are extended with their sign."""
+    """The reference is FNV-1a in pure Python, on bytes with sign extension."""
 
     def ngrams_of(word: str) -> list[str]:
         marked = f"<{word}>"
@@ -124,20 +124,20 @@ def test_hashes_of_ngrams() -> None:
 def test_words_with_spaces(tmp_path: Path) -> None:
     path = tmp_path / "glove.txt"
     path.write_text("the 1 2\n. . . 3 4\n\xa0 5 6\n", "utf-8")
-    read = read_vectors(path)
-    assert read.words == ["the", ". . .", "\xa0"]
-    np.testing.assert_array_equal(read.vectors, [[1, 2], [3, 4], [5, 6]])
+    loaded = read_vectors(path)
+    assert loaded.words == ["the", ". . .", "\xa0"]
+    np.testing.assert_array_equal(loaded.vectors, [[1, 2], [3, 4], [5, 6]])
     with pytest.raises(ValueError, match=r"'\. \. \.' is empty or contains spaces"):
-        write_vectors(tmp_path / "again.txt", read, "glove")
+        write_vectors(tmp_path / "resaved.txt", loaded, "glove")
 
 
 def test_repeated_and_invalid_words(tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_bytes(b"3 2\nthe 1 2\nthe 3 4\nfilm 5 6 \n")  # fastText's lines end in a space
     with pytest.warns(TextWarning, match=r"vectors\.txt repeats 1 of 3 words"):
-        read = read_vectors(path)
-    assert read.words == ["the", "film"]
-    np.testing.assert_array_equal(read.vectors, [[1, 2], [5, 6]])
+        loaded = read_vectors(path)
+    assert loaded.words == ["the", "film"]
+    np.testing.assert_array_equal(loaded.vectors, [[1, 2], [5, 6]])
     path.write_bytes(b"caf\xe9 1 2\n")
     with pytest.warns(TextWarning, match="invalid UTF-8"):
         assert read_vectors(path).words == ["caf\ufffd"]
@@ -165,7 +165,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("content", DAMAGED)
-def test_damaged_files(content: bytes, tmp_path: Path) -> None:
+def test_damaged_files_are_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=DAMAGED[content]) as error:
@@ -174,7 +174,7 @@ def test_damaged_files(content: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_truncated_fasttext(suffix: str, tmp_path: Path) -> None:
+def test_truncated_fasttext_files_are_refused(suffix: str, tmp_path: Path) -> None:
     write_vectors(tmp_path / "model.bin", make_table(with_subwords=True), "fasttext")
     content = (tmp_path / "model.bin").read_bytes()
     path = tmp_path / f"damaged.bin{suffix}"
@@ -203,7 +203,7 @@ def test_truncated_fasttext(suffix: str, tmp_path: Path) -> None:
         (72, 1, "holds labels or a pruned vocabulary"),
     ],
 )
-def test_altered_fasttext(offset: int, value: int, message: str, tmp_path: Path) -> None:
+def test_altered_fasttext_files_are_refused(offset: int, value: int, message: str, tmp_path: Path) -> None:
     write_vectors(tmp_path / "model.bin", make_table(with_subwords=True), "fasttext")
     content = bytearray((tmp_path / "model.bin").read_bytes())
     content[offset : offset + 4] = struct.pack("<i", value)
@@ -212,7 +212,7 @@ def test_altered_fasttext(offset: int, value: int, message: str, tmp_path: Path)
         read_vectors(tmp_path / "model.bin")
 
 
-def test_refused_formats(tmp_path: Path) -> None:
+def test_errors_of_formats_and_missing_files(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"`format` must be one of 'word2vec', .* got 'bin'"):
         write_vectors(tmp_path / "vectors", make_table(), "bin")
     with pytest.raises(ValueError, match="needs vectors of character n-grams"):

@@ -29,7 +29,7 @@ BLOCKS = [
 
 
 def is_settled(text: str) -> bool:
-    """Whether every implementation knows the category of every character."""
+    """Return whether every implementation knows the category of every character."""
     # U+061D became punctuation in Unicode 14, which the tables of `tokenizers` do not know yet.
     return all(c != "\u061d" and unicodedata.category(c) not in {"Cn", "Cs"} for c in text)
 
@@ -51,12 +51,12 @@ def words_in_any_form(rng: random.Random) -> str:
 
 @pytest.fixture(scope="session")
 def codes(request: pytest.FixtureRequest) -> list[str]:
-    """Characters, as the mark `EVERY_CODE_POINT` asks for them."""
+    """Return the characters that the mark `EVERY_CODE_POINT` asks for."""
     return code_points(request.param)
 
 
 def settled_texts(count: int) -> list[str]:
-    """Strings on whose characters every implementation agrees."""
+    """Return strings on whose characters every implementation agrees."""
     parts = [*SPECIAL, "[MASK", "]", "[mask]", "[ MASK ]", " ", "é", "ok", "\n", "東"]
     kinds = [two_scripts, around_the_longest_word, words_in_any_form]
     texts = generate(2 * count, 1301, parts, *kinds, words=WORDS, scripts=BLOCKS)
@@ -72,21 +72,21 @@ def varied_texts(request: pytest.FixtureRequest) -> list[str]:
 
 @pytest.fixture(scope="session")
 def training_texts() -> list[str]:
-    """The first of them, whether a test looks at some or all."""
+    """Return the first texts, the same for tests that read some and tests that read all."""
     return settled_texts(3000)
 
 
 @pytest.fixture(scope="session")
 def vocabulary(varied_texts: list[str], root: Path) -> list[str]:
-    """BERT's own vocabulary where it is at hand, and pieces for most of the rest of the texts' characters."""
-    # Not the `shared` fixture, which would skip: the tests work with the small vocabulary as well.
+    """Return BERT's published vocabulary if it is available, and pieces for most other characters of the texts."""
+    # The fixture `shared` would skip tests, but they also work with the small vocabulary.
     path = Path(os.environ.get("LMZOO_SHARED", root.parent / "shared")) / "data/tokenizers/bert-base-uncased/vocab.txt"
     words = path.read_text("utf-8").split("\n")[:-1] if path.exists() else [*SPECIAL, "film", "##s", "the", "cafe"]
     text = "".join(varied_texts) + "".join(WORDS)
-    forms = {c for form in ("NFC", "NFD") for c in unicodedata.normalize(form, text + text.lower())}
-    characters = [c for i, c in enumerate(sorted(forms)) if i % 17 and c.strip() and unicodedata.category(c)[0] != "C"]
-    known = set(words)
-    return words + [piece for c in characters for piece in (c, f"##{c}") if piece not in known]
+    normal = {c for form in ("NFC", "NFD") for c in unicodedata.normalize(form, text + text.lower())}
+    characters = [c for i, c in enumerate(sorted(normal)) if i % 17 and c.strip() and unicodedata.category(c)[0] != "C"]
+    existing = set(words)
+    return words + [piece for c in characters for piece in (c, f"##{c}") if piece not in existing]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Which tokens belong to which word."""
+"""Alignment of tokens with words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmzoo.text import (
 from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.word_splitting import split_words
 from tests.text.trained import train_albert, train_byte_pairs
-from tests.text.varied import varied_texts as generate
+from tests.text.varied import varied_strings
 
 
 def wordpiece(*tokens):
@@ -32,7 +32,7 @@ def sentencepiece(*words):
 
 
 CASES = {
-    "an accent that goes": (
+    "a removed accent": (
         wordpiece("un", "caf", "##e", "!"),
         "Un café!",
         {"Un": ["un"], "café": ["caf", "##e"], "!": ["!"]},
@@ -54,25 +54,21 @@ CASES = {
         {"한": ["\u1112", "##\u1161", "##\u11ab"], "x": ["x"]},
     ),
     "ideographs in a row": (wordpiece("東", "京"), "東京", {"東京": ["東", "京"]}),
-    "nothing left of a word": (wordpiece("a", "b"), "a \u200b b", {"a": ["a"], "b": ["b"]}),
+    "a word without tokens": (wordpiece("a", "b"), "a \u200b b", {"a": ["a"], "b": ["b"]}),
     "spaces in front": (byte_pairs("the", "film"), "the film", {"the": ["t", "h", "e"], "film": ["Ġfilm"]}),
     "bytes of one character": (
         byte_pairs(),
         "é 😀",
-        {"é": ["Ã", "©"], "😀": ["ð", "Ł", "ĺ", "Ģ"]},  # the space is a token of its own, and of no word
+        {"é": ["Ã", "©"], "😀": ["ð", "Ł", "ĺ", "Ģ"]},  # the space is a token of no word
     ),
-    "a clitic of both": (
-        byte_pairs("can"),
-        "I can't",
-        {"I": ["I"], "ca": ["Ġcan"], "n't": ["'", "t"]},
-    ),
+    "a clitic of both": (byte_pairs("can"), "I can't", {"I": ["I"], "ca": ["Ġcan"], "n't": ["'", "t"]}),
     "a space that is a piece": (sentencepiece("film"), "film x", {"film": ["▁film"], "x": ["<unk>"]}),
     "two words, one piece": (
         sentencepiece("can't", "i"),
         "I can't",
         {"I": ["▁i"], "ca": ["▁can't"], "n't": ["▁can't"]},
     ),
-    "words as they are": (
+    "words as tokens": (
         CharacterTokenizer(),
         "Don't “go”, Zoë",
         {w: [w] for w in ["Do", "n't", "“", "go", "”", ",", "Zoë"]},
@@ -86,43 +82,42 @@ CASES = {
 
 
 @pytest.mark.parametrize(("tokenizer", "text", "expected"), CASES.values(), ids=CASES)
-def test_hand_made_cases(tokenizer, text, expected):
+def test_tokens_of_words_by_hand(tokenizer, text, expected):
     words, pieces = split_words(text), tokenizer.tokenize_with_offsets([text])[0]
-    found: dict[str, list[str]] = {}
+    tokens_by_word: dict[str, list[str]] = {}
     for word, piece in zip(*tokens_of_words(words, pieces), strict=True):
-        found.setdefault(words[word][0], []).append(pieces[piece].token)
-    assert found == expected
+        tokens_by_word.setdefault(words[word][0], []).append(pieces[piece].token)
+    assert tokens_by_word == expected
 
 
 def test_the_first_word_has_a_piece_on_ties_and_the_other_shares_it():
     words = [("ab", 0, 2), ("cd", 2, 4), ("ef", 4, 6)]
     pieces = [TokenSpan(0, "bc", 1, 3), TokenSpan(0, "def", 3, 6), TokenSpan(0, "", 4, 4)]
-    found = [array.tolist() for array in tokens_of_words(words, pieces)]
-    assert found == [[0, 1, 1, 2], [0, 0, 1, 1]]
+    pairs = [array.tolist() for array in tokens_of_words(words, pieces)]
+    assert pairs == [[0, 1, 1, 2], [0, 0, 1, 1]]
 
 
-def test_nothing():
+def test_no_words_or_no_tokens():
     for words, pieces in (([], []), ([("a", 0, 1)], []), ([], [TokenSpan(0, "a", 0, 1)])):
         assert [array.tolist() for array in tokens_of_words(words, pieces)] == [[], []]
 
 
-def by_counting(text, words, pieces):
-    """The same, from sets of characters."""
+def align_by_counting(text, words, pieces):
+    """Return pairs of words and pieces, from sets of characters."""
     inside = [set(range(start, end)) for _, start, end in words]
     covered = [set(range(piece.start, piece.end)) for piece in pieces]
-    shares = np.array([[len(w & p) for p in covered] for w in inside]).reshape(len(words), len(pieces))
-    expected = []
+    counts = np.array([[len(w & p) for p in covered] for w in inside]).reshape(len(words), len(pieces))
+    pairs = []
     for w in range(len(words)):
-        own = [p for p in range(len(pieces)) if shares[w, p] and shares[:, p].argmax() == w]
-        expected += [(w, p) for p in own or np.flatnonzero(shares[w])]
-    return expected
+        own = [p for p in range(len(pieces)) if counts[w, p] and counts[:, p].argmax() == w]
+        pairs += [(w, p) for p in own or np.flatnonzero(counts[w])]
+    return pairs
 
 
 @pytest.fixture(scope="module")
 def texts():
     parts = ["[MASK]", "<mask>", "can't", "don’t", "'tis", "U.S.", "x-ray", "1,000.5", "…", " "]
-    made = generate(2003, 7, parts)
-    return [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in made]
+    return varied_strings(2003, 7, parts)
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "byte pairs", "sentencepiece", "characters"])
@@ -140,16 +135,16 @@ def tokenizer(request, root, texts, tmp_path_factory):
 
 
 @pytest.mark.quick_cases("wordpiece", "characters")
-def test_varied_texts(texts, tokenizer):
+def test_alignment_equals_counting_characters(texts, tokenizer):
     assert len(texts) > 2000
-    rows, several = tokenizer.tokenize_with_offsets(texts), 0
+    rows, with_several_pieces = tokenizer.tokenize_with_offsets(texts), 0
     for text, pieces in zip(texts, rows, strict=True):
         words = split_words(text)
-        found = [*zip(*(array.tolist() for array in tokens_of_words(words, pieces)), strict=True)]
-        assert found == by_counting(text, words, pieces), (text, words, pieces)
-        for word, piece in found:
+        pairs = [*zip(*(array.tolist() for array in tokens_of_words(words, pieces)), strict=True)]
+        assert pairs == align_by_counting(text, words, pieces), (text, words, pieces)
+        for word, piece in pairs:
             (_, start, end), token = words[word], pieces[piece]
             assert token.start < end, (text, word, token)
             assert token.end > start, (text, word, token)
-        several += len({word for word, _ in found}) < len(found)
-    assert several > 300 or isinstance(tokenizer, CharacterTokenizer)
+        with_several_pieces += len({word for word, _ in pairs}) < len(pairs)
+    assert with_several_pieces > 300 or isinstance(tokenizer, CharacterTokenizer)

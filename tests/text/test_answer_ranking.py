@@ -1,4 +1,4 @@
-"""From logits to answers: compared with `tests/reference/squad.py`, and cases made by hand."""
+"""Answers from logits, compared with `tests/reference/squad.py` and with cases by hand."""
 
 from __future__ import annotations
 
@@ -27,33 +27,34 @@ def contexts_of(rng, count):
     return ["".join(rng.choice(WORDS) + rng.choice(spaces) for _ in range(rng.randrange(1, 41))) for _ in range(count)]
 
 
-def text_of(encoded, example):
+def slicer_of(encoded, example):
+    """Return a function that gives the text from one token of the context to another."""
     first, after = encoded.context_bounds[example]
     spans, context = encoded.spans[first:after], encoded.contexts[example]
 
-    def cut(low, high):
+    def slice_text(low, high):
         end = spans[high, 1] + (context[spans[high, 1] :][:1] == "\u0301")
         return context[spans[low, 0] : end].strip()
 
-    return cut
+    return slice_text
 
 
-def compute_row_indices(logits, encoded, example):
-    """An example's windows as the reference takes them."""
+def reference_rows(logits, encoded, example):
+    """Return an example's windows and their spans in the form that the reference takes."""
     rows = np.flatnonzero(encoded.examples == example)
-    found = [
+    windows = [
         reference.Row(*logits[row, : encoded.lengths[row]].astype(float).T.tolist(), int(encoded.second[row]))
         for row in rows
     ]
     begins, counts = encoded.windows
-    return found, [(int(begins[row] - encoded.context_bounds[example, 0]), int(counts[row])) for row in rows]
+    return windows, [(int(begins[row] - encoded.context_bounds[example, 0]), int(counts[row])) for row in rows]
 
 
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("threshold", [None, -1.5, 0.0, 2.0])
 def test_answers_are_those_of_the_reference(threshold, ties):
     rng, numbers = random.Random(13), np.random.default_rng(17)
-    several = empty = 0
+    with_several_windows = empty = 0
     for _ in range(25):
         n_best, longest = rng.randrange(1, 24), rng.randrange(1, 9)
         questions, contexts = rng.choices(["", "q", "q b?"], k=7), contexts_of(rng, 7)
@@ -64,10 +65,10 @@ def test_answers_are_those_of_the_reference(threshold, ties):
         logits[np.arange(logits.shape[1]) >= encoded.lengths[:, None]] = 99  # padding must not count
         ranked, null = rank_answers(logits, encoded, n_best, longest), null_scores(logits, encoded)
         for i, answers in enumerate(ranked):
-            rows, spans = compute_row_indices(logits, encoded, i)
-            several += len(rows) > 1
+            rows, spans = reference_rows(logits, encoded, i)
+            with_several_windows += len(rows) > 1
             expected, probabilities, null_score = reference.n_best(
-                rows, spans, text_of(encoded, i), n_best, longest, null=threshold is not None
+                rows, spans, slicer_of(encoded, i), n_best, longest, null=threshold is not None
             )
             assert null[i] == null_score
             context = encoded.contexts[i]
@@ -76,34 +77,34 @@ def test_answers_are_those_of_the_reference(threshold, ties):
             else:
                 answers, scores = insert_null(answers, null[i], threshold, n_best)
                 best = answers[0]
-                found = context[best.start : best.end]
-                assert found == reference.prediction(expected, null_score, threshold)
-                empty += found == ""
+                best_text = context[best.start : best.end]
+                assert best_text == reference.prediction(expected, null_score, threshold)
+                empty += best_text == ""
                 for (text, score), probability in zip(
                     ((context[a.start : a.end], a.score) for a in answers), scores, strict=True
                 ):
-                    place = [(c.text, c.score) for c in expected].index((text, score))
-                    assert probability == pytest.approx(probabilities[place], abs=1e-12)
+                    rank = [(c.text, c.score) for c in expected].index((text, score))
+                    assert probability == pytest.approx(probabilities[rank], abs=1e-12)
                 answers = [a for a in answers if a.start < a.end]
                 expected = [c for c in expected if c.text]
             assert [(context[a.start : a.end], a.score) for a in answers] == [(c.text, c.score) for c in expected]
-    assert several > 50
+    assert with_several_windows > 50
     assert threshold is None or 5 < empty < 170
 
 
-def one(context, pairs, question="q", length=29, stride=128):
-    """The answers for logits that are 0 but for `pairs`: (window, token of the row, start or end, logit)."""
-    encoded = encode_windows(preprocessor_of(length), [question], [context], stride)
-    logits = np.zeros((len(encoded), encoded.lengths.max(), 2), "float32")
-    for window, position, column, value in pairs:
-        logits[window, position, column] = value
+def answers_for(context, logits_of_tokens):
+    """Return the answers for logits that are 0 except `logits_of_tokens`: (token of the row, start or end, logit)."""
+    encoded = encode_windows(preprocessor_of(29), ["q"], [context])
+    logits = np.zeros((1, encoded.lengths[0], 2), "float32")
+    for position, column, value in logits_of_tokens:
+        logits[0, position, column] = value
     return [(context[a.start : a.end], a.start, a.score) for a in rank_answers(logits, encoded)[0]]
 
 
 def test_the_text_of_answers_is_that_of_their_pieces():
-    # The original program joins the pieces and looks for that in the words that they belong to. Where it cannot find
-    # it, for a combining mark or an unknown word, it gives all of those words; here less, but with all that it covers.
-    rng, preprocessor, same, less = random.Random(29), preprocessor_of(512), 0, 0
+    # The original program joins the pieces and searches for the result in the words of the pieces. If it finds
+    # nothing, because of a combining mark or an unknown word, it returns all these words; lmzoo returns the pieces'.
+    rng, preprocessor, equal, shorter = random.Random(29), preprocessor_of(512), 0, 0
     for context in contexts_of(rng, 61):
         pieces = preprocessor.tokenizer.tokenize_with_offsets([context])[0]
         encoded = encode_windows(preprocessor, ["q"], [context])
@@ -114,49 +115,29 @@ def test_the_text_of_answers_is_that_of_their_pieces():
             logits = np.zeros((1, encoded.lengths[0], 2), "float32")
             logits[0, encoded.second[0] + [low, high], [0, 1]] = 9
             answer = rank_answers(logits, encoded, 1)[0][0]
-            found = " ".join(context[answer.start : answer.end].split())
+            text = " ".join(context[answer.start : answer.end].split())
             covered = [context[a:b] for a, b in words if a < pieces[high].end and b > pieces[low].start]
             original = " ".join(covered)
             expected = reference.realign(reference.joined([piece.token for piece in pieces[low : high + 1]]), original)
             if expected == original:
-                assert found in original
-                less += found != original
+                assert text in original
+                shorter += text != original
             else:
-                assert found == expected
-                same += 1
-    assert same > 50
-    assert less > 20
+                assert text == expected
+                equal += 1
+    assert equal > 50
+    assert shorter > 20
 
 
-def test_of_repeated_words_the_best_one_counts():
-    # [CLS] q [SEP] b g b g [SEP]
-    found = one("b g b g", [(0, 5, 0, 7), (0, 5, 1, 5), (0, 3, 0, 6), (0, 3, 1, 5)])
-    assert found[0] == ("b", 4, 12.0)
-    assert [text for text, _, _ in found].count("b") == 1
-
-
-def test_the_same_text_in_other_windows_is_one_answer():
-    # Three windows of "b g b g d"; their best answers say the same.
-    found = one("b g b g d", [(w, 3, c, 5 + w) for w in range(3) for c in (0, 1)], length=7, stride=1)
-    assert len({text for text, _, _ in found}) == len(found)
-
-
-def test_what_is_no_answer():
+def test_impossible_answers_are_left_out():
     # [CLS] q [SEP] b g d [SEP]: starts outside of the context, an end before its start, too many tokens.
-    high = [(0, 0, 0, 9), (0, 1, 0, 9), (0, 2, 1, 9), (0, 6, 1, 9)]
-    texts = [text for text, _, _ in one("b g d", high)]
+    high = [(0, 0, 9), (1, 0, 9), (2, 1, 9), (6, 1, 9)]
+    texts = [text for text, _, _ in answers_for("b g d", high)]
     assert sorted(texts) == ["b", "b g", "b g d", "d", "g", "g d"]
     encoded = encode_windows(preprocessor_of(67), ["q"], [" ".join("bgd" * 15)])
     logits = np.random.default_rng(3).normal(size=(1, 49, 2)).astype("float32")
     lengths = {answer.end - answer.start for answer in rank_answers(logits, encoded, 49, 4)[0]}
     assert lengths == {1, 3, 5, 7}
-
-
-def test_answers_start_where_there_is_most_context():
-    # "b g d" and "d e f!": the second window begins with "d", of which the first one knows more.
-    context = "b g d e f! g"
-    assert one(context, [(1, 3, 0, 9), (1, 3, 1, 9)], length=7, stride=2)[0][2] < 10
-    assert one(context, [(0, 5, 0, 9), (0, 5, 1, 9)], length=7, stride=2)[0] == ("d", 4, 18.0)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +153,9 @@ def test_answers_start_where_there_is_most_context():
         ("中文", 4, 4, "文"),
     ],
 )
-def test_answers_are_cut_out_of_the_original(context, first, last, expected):
-    found = one(context, [(0, first, 0, 9), (0, last, 1, 9)])
-    assert found[0] == (expected, context.index(expected), 18.0)
+def test_answers_are_slices_of_the_context(context, first, last, expected):
+    answers = answers_for(context, [(first, 0, 9), (last, 1, 9)])
+    assert answers[0] == (expected, context.index(expected), 18.0)
 
 
 def test_whitespace_tokens_are_no_answers():
@@ -189,19 +170,19 @@ def test_whitespace_tokens_are_no_answers():
     assert sorted(texts) == ["b", "b  \n  g", context.strip(), "g", "g \t b"]
 
 
-def test_no_answer_where_the_threshold_puts_it():
+def test_the_threshold_ranks_no_answer():
     answers = [Answer(5.0, 0, 1), Answer(4.0, 2, 3), Answer(1.0, 4, 5)]
     null = Answer(6.0, 0, 0)
     probabilities = np.exp([5, 4, 1, 6]) / np.exp([5, 4, 1, 6]).sum()
-    for threshold, place in ((0.0, 0), (1.0, 1), (0.99, 0), (2.0, 2), (9.0, 3), (-9.0, 0)):
-        found, scores = insert_null(answers, 6.0, threshold, 20)
-        assert found.index(null) == place
-        assert [a for a in found if a is not null and a != null] == answers
-        np.testing.assert_allclose(scores, np.insert(probabilities[:3], place, probabilities[3]))
-    # It is one of the list's three, and so the last answer is not.
+    for threshold, rank in ((0.0, 0), (1.0, 1), (0.99, 0), (2.0, 2), (9.0, 3), (-9.0, 0)):
+        ranked, scores = insert_null(answers, 6.0, threshold, 20)
+        assert ranked.index(null) == rank
+        assert [a for a in ranked if a is not null and a != null] == answers
+        np.testing.assert_allclose(scores, np.insert(probabilities[:3], rank, probabilities[3]))
+    # Among the three best, it replaces the last answer.
     assert insert_null(answers, 6.0, 0.0, 3)[0] == [null, *answers[:2]]
-    # It is not one of the three, and comes in addition.
+    # Below the three best, it is added.
     assert insert_null(answers, 0.0, 0.0, 3)[0] == [*answers, null._replace(score=0.0)]
-    # A list of one still holds what the threshold compares.
+    # A list of one answer still holds both that the threshold compares.
     assert insert_null(answers, 6.0, 2.0, 1)[0] == [answers[0], null]
     assert insert_null([], 3.0, 0.0, 20) == ([Answer(3.0, 0, 0)], [1.0])

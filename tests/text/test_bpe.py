@@ -1,4 +1,4 @@
-"""Byte-level BPE: against the specification written out in plain Python, against transformers, and by hand."""
+"""Byte-level BPE, compared with the specification in plain Python, with transformers, and with cases by hand."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 
-from lmzoo.text import BytePairTokenizer, TextWarning, TokenSpan
+from lmzoo.text import BytePairTokenizer, TextWarning
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
+from tests.text.piece_groups import group_by_characters
 from tests.text.trained import train_byte_pairs
 from tests.text.varied import SOME
 
@@ -27,14 +27,14 @@ PARTS = [*SPECIAL, *SPACES, *WORDS.split()]
 
 @pytest.fixture(scope="module")
 def texts(varied_texts: list[str]) -> list[str]:
-    """Those of the other tokenizers' tests, and what is peculiar to this one."""
+    """Return the texts of the other tokenizers' tests, and texts of parts peculiar to this one."""
     rng = random.Random(1709)
     return [*varied_texts, *("".join(rng.choices(PARTS, k=rng.randrange(10))) for _ in range(len(varied_texts) // 2))]
 
 
 @pytest.fixture(scope="module")
 def files(training_texts: list[str], root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files of Hugging Face's own trainer."""
+    """Train with Hugging Face's trainer, and return the directory of its files."""
     trained = train_byte_pairs(root, training_texts)
     folder = tmp_path_factory.mktemp("trained")
     trained.save_model(str(folder))
@@ -55,12 +55,12 @@ def peer(files: Path) -> Callable:
     vocabulary = json.loads((files / "vocabulary.json").read_text("utf-8"))
     merges = [tuple(line.split()) for line in (files / "merges.txt").read_text("utf-8").split("\n")[1:-1]]
     mask = transformers.AddedToken("<mask>", lstrip=True)  # as in every published RoBERTa
-    # Where another token pads, it reads a literal <pad> as text.
+    # With another padding token, it reads a literal <pad> as text.
     return transformers.RobertaTokenizerFast(vocab=vocabulary, merges=merges, mask_token=mask, pad_token="</s>")
 
 
 def reference_ids(text: str, tokenizer: BytePairTokenizer, ranks: dict[str, int]) -> Iterator[int]:
-    """Ids of a text, one rule of the specification after the other."""
+    """Iterate over the ids of a text, one rule of the specification after another."""
     regex = pytest.importorskip("regex")
     for part in regex.split(r"(\s*<mask>|<s>|</s>|<unk>)", text):
         if part.endswith("<mask>") or part in ("<s>", "</s>", "<unk>"):
@@ -72,9 +72,9 @@ def reference_ids(text: str, tokenizer: BytePairTokenizer, ranks: dict[str, int]
                 first, second = min(pairs, key=ranks.__getitem__).split(" ")
                 merged, i = [], 0
                 while i < len(pieces):
-                    joins = pieces[i : i + 2] == [first, second]
-                    merged.append(first + second if joins else pieces[i])
-                    i += 1 + joins
+                    is_pair = pieces[i : i + 2] == [first, second]
+                    merged.append(first + second if is_pair else pieces[i])
+                    i += 1 + is_pair
                 pieces = merged
             yield from map(tokenizer.token_to_id, pieces)
 
@@ -82,14 +82,9 @@ def reference_ids(text: str, tokenizer: BytePairTokenizer, ranks: dict[str, int]
 def test_ids_follow_the_specification(texts: list[str], tokenizer: BytePairTokenizer) -> None:
     ranks = {merge: rank for rank, merge in enumerate(tokenizer.merges)}
     assert len(ranks) == 1500 - 261
-    found = tokenizer.tokenize(texts)
-    assert len(found) > SOME
-    wrong = [
-        (text, ids, expected)
-        for text, ids in zip(texts, found, strict=True)
-        if ids != (expected := list(reference_ids(text, tokenizer, ranks)))
-    ]
-    assert wrong == []
+    assert len(texts) > SOME
+    for text, ids in zip(texts, tokenizer.tokenize(texts), strict=True):
+        assert ids == list(reference_ids(text, tokenizer, ranks)), ascii(text)
 
 
 def test_ids_and_offsets_equal_transformers(texts: list[str], tokenizer: BytePairTokenizer, peer: Callable) -> None:
@@ -102,43 +97,37 @@ def test_ids_and_offsets_equal_transformers(texts: list[str], tokenizer: BytePai
 
 
 def test_padding_in_a_text_is_text(files: Path, tokenizer: BytePairTokenizer) -> None:
-    """A model counts positions without padding, and whoever tells padding by its id would leave the token out."""
+    """A model counts positions without padding, so code that finds padding by its id would skip the token."""
     for text, begin in (("a <pad> b", 2), ("<pad>", 0), ("<s><pad></s>", 3)):
         spans = tokenizer.tokenize_with_offsets([text])[0]
-        found = [span.id for span in spans]
-        assert found == tokenizer.tokenize([text])[0]
-        assert tokenizer.pad_id not in found
+        ids = [span.id for span in spans]
+        assert ids == tokenizer.tokenize([text])[0]
+        assert tokenizer.pad_id not in ids
         assert "".join(text[span.start : span.end] for span in spans if begin <= span.start < begin + 5) == "<pad>"
-        assert tokenizer.detokenize(found) == text
+        assert tokenizer.detokenize(ids) == text
     assert tokenizer.tokenize(["<s>", "</s>", "<unk>"]) == [[0], [2], [3]]
-    # One token for several roles is the other role's in texts.
-    same = {"pad_token": "</s>", "other_tokens": ("<pad>",)}
+    # A token that pads and has another role is a special token in texts.
+    roles = {"pad_token": "</s>", "other_tokens": ("<pad>",)}
     vocabulary, merges = tokenizer.vocabulary, tokenizer.merges
-    assert BytePairTokenizer(vocabulary, merges, **same).tokenize(["</s><pad>"]) == [[2, 1]]
+    assert BytePairTokenizer(vocabulary, merges, **roles).tokenize(["</s><pad>"]) == [[2, 1]]
 
 
 def test_slices_give_the_pieces(texts: list[str], tokenizer: BytePairTokenizer) -> None:
-    of_character = {character: byte for byte, character in enumerate(BYTE_TOKENS)}
+    byte_of_character = {character: byte for byte, character in enumerate(BYTE_TOKENS)}
     checked = 0
     for text, row in zip(texts, tokenizer.tokenize_with_offsets(texts), strict=True):
-        groups: list[list[TokenSpan]] = []  # pieces that share characters, as those of one letter's bytes do
-        for piece in row:
-            if groups and piece.start < groups[-1][-1].end:
-                groups[-1].append(piece)
-            else:
-                groups.append([piece])
-        for group in groups:
-            found = text[group[0].start : group[-1].end]
+        for group in group_by_characters(row):
+            characters = text[group[0].start : group[-1].end]
             if (token := group[0].token) in SPECIAL:
-                assert found == token
+                assert characters == token
             else:
-                expected = bytes(of_character[c] for piece in group for c in piece.token).decode()
-                assert found.strip() == expected.strip(), (text, group)
+                expected = bytes(byte_of_character[c] for piece in group for c in piece.token).decode()
+                assert characters.strip() == expected.strip(), (text, group)
                 checked += len(group)
     assert checked > 4 * len(texts)
 
 
-def test_text_comes_back(texts: list[str], tokenizer: BytePairTokenizer) -> None:
+def test_detokenize_restores_the_text(texts: list[str], tokenizer: BytePairTokenizer) -> None:
     texts, count = [text for text in texts if "<mask>" not in text], len(texts)
     assert len(texts) > 0.61 * count
     assert [tokenizer.detokenize(ids) for ids in tokenizer.tokenize(texts)] == texts
@@ -180,16 +169,16 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: ascii(case[0]))
-def test_hand_made_cases(case: tuple) -> None:
+def test_tokens_and_slices_by_hand(case: tuple) -> None:
     text, *expected = case
-    found = BytePairTokenizer.of_words(["good", "film"], 300).tokenize_with_offsets([text])[0]
-    assert [(piece.token, text[piece.start : piece.end]) for piece in found] == expected
+    pieces = BytePairTokenizer.of_words(["good", "film"], 300).tokenize_with_offsets([text])[0]
+    assert [(piece.token, text[piece.start : piece.end]) for piece in pieces] == expected
 
 
 def test_invalid_text_is_read_as_the_replacement_character(tokenizer: BytePairTokenizer) -> None:
     with pytest.warns(TextWarning, match="2 of 3 texts"):
-        found = tokenizer.tokenize([b"a\xff\xe2\x82b", "a\ud800b", "a\ufffdb"])
-    assert [tokenizer.detokenize(ids) for ids in found] == ["a\ufffd\ufffdb", "a\ufffdb", "a\ufffdb"]
+        rows = tokenizer.tokenize([b"a\xff\xe2\x82b", "a\ud800b", "a\ufffdb"])
+    assert [tokenizer.detokenize(ids) for ids in rows] == ["a\ufffd\ufffdb", "a\ufffdb", "a\ufffdb"]
 
 
 def test_overlapping_and_repeated_merges() -> None:
@@ -197,15 +186,15 @@ def test_overlapping_and_repeated_merges() -> None:
     rows = tokenizer.tokenize(["a" * n for n in (1, 2, 3, 4, 5, 7)] + ["aaab"])
     tokens = [" ".join(map(tokenizer.id_to_token, row)) for row in rows]
     assert tokens == ["a", "aa", "aa a", "aaaa", "aaaa a", "aaaa aa a", "aa ab"]
-    again = BytePairTokenizer([*BASE, "aa", "ab"], ["a a", "a b", "a a"])  # the last line counts
-    assert again.merges == ["a a", "a b", "a a"]
-    assert [again.id_to_token(i) for i in again.tokenize(["aab"])[0]] == ["a", "ab"]
+    repeated = BytePairTokenizer([*BASE, "aa", "ab"], ["a a", "a b", "a a"])  # the last rank of a merge counts
+    assert repeated.merges == ["a a", "a b", "a a"]
+    assert [repeated.id_to_token(i) for i in repeated.tokenize(["aab"])[0]] == ["a", "ab"]
 
 
-def test_what_tokens_say() -> None:
+def test_texts_and_word_starts_of_tokens() -> None:
     tokenizer = BytePairTokenizer.of_words(["é"], 270)
-    meaning = {"ĠÃ©": " é", "é": "\ufffd", "Ã": "\ufffd", "Ċ": "\n", "<mask>": "<mask>", "日": "日"}
-    assert {token: tokenizer.text_of(token) for token in meaning} == meaning
+    expected = {"ĠÃ©": " é", "é": "\ufffd", "Ã": "\ufffd", "Ċ": "\n", "<mask>": "<mask>", "日": "日"}
+    assert {token: tokenizer.text_of(token) for token in expected} == expected
     ids = [tokenizer.token_to_id(token) for token in ("Ã", "©", "Ã", "ĠÃ©", "<s>")]
     assert tokenizer.detokenize(ids) == "é\ufffd é<s>"
     starts = BytePairTokenizer([*BASE, "xĠ", "Ġx"], []).word_starts()
@@ -215,7 +204,7 @@ def test_what_tokens_say() -> None:
 
 # A merge for each byte, shared by words that begin alike: " ." 1, " the" 3, " then" 1, " film" 4, " fine" 2, " été" 5.
 @pytest.mark.parametrize(("size", "count"), [(261, 0), (262, 1), (264, 1), (266, 3), (272, 5), (276, 5), (3001, 6)])
-def test_of_words(size: int, count: int) -> None:
+def test_of_words_makes_tokens_of_the_first_words(size: int, count: int) -> None:
     words = [".", "the", "then", "film", "fine", "été"]
     tokenizer = BytePairTokenizer.of_words(["the", *reversed(words)], size)
     assert tokenizer.vocabulary_size == size
@@ -232,10 +221,11 @@ def test_assets_round_trip(tmp_path: Path, tokenizer: BytePairTokenizer, files: 
     loaded = BytePairTokenizer()
     loaded.load_assets(tmp_path)
     assert (loaded.vocabulary, loaded.merges) == (original.vocabulary, original.merges)
+    assert original.get_config() == {"add_prefix_space": False}
 
 
 @pytest.mark.parametrize("text", ["#version: 0.2\na a\na b\n", "#version: 0.1\r\na a\r\na b\r\n", "a a\na b"])
-def test_files_of_others(tmp_path: Path, text: str) -> None:
+def test_files_of_other_programs(tmp_path: Path, text: str) -> None:
     vocabulary = {token: i for i, token in enumerate([*BASE, "aa", "ab"])}
     (tmp_path / "vocabulary.json").write_text(json.dumps(dict(reversed(vocabulary.items())), indent=2), "utf-8")
     (tmp_path / "merges.txt").write_text(text, "utf-8", newline="")
@@ -245,11 +235,11 @@ def test_files_of_others(tmp_path: Path, text: str) -> None:
     assert tokenizer.vocabulary == list(vocabulary)
 
 
-def numbered(number: Callable[[int], int | str]) -> dict[str, int | str]:
-    return {token: number(i) for i, token in enumerate(BASE)}
+def vocabulary_with_ids(id_of: Callable[[int], int | str]) -> dict[str, int | str]:
+    return {token: id_of(i) for i, token in enumerate(BASE)}
 
 
-def test_errors(tmp_path: Path, files: Path) -> None:
+def test_errors_of_vocabularies_and_merges(tmp_path: Path, files: Path) -> None:
     malformed = "is not two tokens with one space"
     cases = [
         (BASE[2:], [], "lacks the special tokens <s>, <pad>"),
@@ -258,15 +248,14 @@ def test_errors(tmp_path: Path, files: Path) -> None:
         (BASE, ["a b"], "Line 1 of the merges, 'a b', needs 'ab', which the vocabulary lacks"),
         ([*BASE, "ab"], ["a b", "ab cd"], "Line 2 of the merges, 'ab cd', needs 'cd'"),
         *((BASE, [merge], malformed) for merge in ("ab", "a  b", "a b c", "", ("a",), ("a", " "), ("a", "\n"))),
-        (
-            numbered(lambda i: 3 * i),
-            [],
-            "has the id 522, but 261 tokens must have ids from 0 to 521",
+        (vocabulary_with_ids(lambda i: 3 * i), [], "has the id 522, but 261 tokens must have ids from 0 to 521"),
+        (vocabulary_with_ids(lambda i: i - 1), [], "'<s>' has the id -1, but 261 tokens must have ids from 0 to 521"),
+        (vocabulary_with_ids(lambda i: max(i, 1)), [], "The id 1 belongs to two tokens, '<s>' and '<pad>'"),
+        (vocabulary_with_ids(lambda i: i - (i > 3)), [], "The id 3 belongs to two tokens, '<unk>' and '<mask>'"),
+        *(
+            (vocabulary_with_ids(kind), [], "must be an object with an id for each token")
+            for kind in (str, float, bool)
         ),
-        (numbered(lambda i: i - 1), [], "'<s>' has the id -1, but 261 tokens must have ids from 0 to 521"),
-        (numbered(lambda i: max(i, 1)), [], "The id 1 belongs to two tokens, '<s>' and '<pad>'"),
-        (numbered(lambda i: i - (i > 3)), [], "The id 3 belongs to two tokens, '<unk>' and '<mask>'"),
-        *((numbered(kind), [], "must be an object with an id for each token") for kind in (str, float, bool)),
     ]
     for vocabulary, merges, message in cases:
         with pytest.raises(ValueError, match=message):
@@ -275,21 +264,7 @@ def test_errors(tmp_path: Path, files: Path) -> None:
         BytePairTokenizer(BASE)
     with pytest.raises(ValueError, match="`size` is 260, but the special tokens and the 256 bytes alone need 261"):
         BytePairTokenizer.of_words(["a"], 260)
-    empty = BytePairTokenizer()
-    for use in (lambda: empty.tokenize(["a"]), lambda: empty.merges, lambda: empty.save_assets(tmp_path)):
-        with pytest.raises(ValueError, match="no vocabulary yet"):
-            use()
     shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     (tmp_path / "merges.txt").write_text("#version: 0.2\nĠ a\nĠ nothing\n", "utf-8")
     with pytest.raises(ValueError, match="Line 3 of the merges, 'Ġ nothing', needs 'nothing'"):
-        empty.load_assets(tmp_path)
-
-
-def test_config_does_not_hold_the_vocabulary(tmp_path: Path) -> None:
-    tokenizer = BytePairTokenizer.of_words(["film"], 265)
-    config = keras.saving.serialize_keras_object(tokenizer)
-    assert config["config"] == {"add_prefix_space": False}
-    tokenizer.save_assets(tmp_path)
-    again = keras.saving.deserialize_keras_object(config)
-    again.load_assets(tmp_path)
-    assert again.tokenize([" film", ""]) == tokenizer.tokenize([" film", ""]) == [[263], []]
+        BytePairTokenizer().load_assets(tmp_path)

@@ -1,4 +1,4 @@
-"""Batches of one buffer after another: every example once per epoch, and any step found again."""
+"""Batches of one buffer after another: every example once per epoch, and any step restored."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ LIMIT = 45
 
 
 def buffered(size=24, batch_size=6, copies=1, order="shuffle", encodings=None):
-    """Batches are lists of the numbers of their examples, and their width; an example may be several sequences."""
+    """Return batches of examples' numbers and a width; an example may be several sequences."""
 
-    def read(epoch, first):
+    def read_buffers(epoch, first):
         for start in range(first, len(LENGTHS), size):
             yield range(start, min(start + size, len(LENGTHS)))
 
-    def encode(some):
+    def encode(examples):
         if encodings is not None:
-            encodings.append(some[0])
-        numbers = np.concatenate([[i] * (1 + i % copies) for i in some])
+            encodings.append(examples[0])
+        numbers = np.concatenate([[i] * (1 + i % copies) for i in examples])
         return LENGTHS[numbers], lambda indices, width, rng: (numbers[indices].tolist(), width, rng.random())
 
     count = (lambda: -(-len(LENGTHS) // batch_size)) if copies == 1 else None
-    return BufferedBatches(read, encode, batch_size, LIMIT, order, (7,), count, lambda: {"buffer": size})
+    return BufferedBatches(read_buffers, encode, batch_size, LIMIT, order, (7,), count, lambda: {"buffer": size})
 
 
 def numbers_of(batches):
@@ -39,60 +39,60 @@ def numbers_of(batches):
 @pytest.mark.parametrize("copies", [1, 3])
 @pytest.mark.parametrize("order", ["shuffle", "sorted", "given"])
 def test_every_example_is_read_once(order, copies):
-    found, orders = buffered(copies=copies, order=order), []
+    stream, epochs = buffered(copies=copies, order=order), []
     for epoch in (0, 1):
-        found.begin_epoch(epoch)
-        batches = list(found.batches())
+        stream.begin_epoch(epoch)
+        batches = list(stream.batches())
         assert sorted(numbers_of(batches)) == [i for i in range(107) for _ in range(1 + i % copies)]
         assert all(LENGTHS[batch].max() <= width for batch, width, _ in batches)
-        assert len(batches) == found.num_batches
-        assert [found[i] for i in range(len(batches))] == batches
-        orders.append(batches)
-    assert (numbers_of(orders[0]) == numbers_of(orders[1])) == (order != "shuffle")
+        assert len(batches) == stream.num_batches
+        assert [stream[i] for i in range(len(batches))] == batches
+        epochs.append(batches)
+    assert (numbers_of(epochs[0]) == numbers_of(epochs[1])) == (order != "shuffle")
     if copies == 1 and order == "given":
-        assert numbers_of(orders[0]) == [*range(107)]
+        assert numbers_of(epochs[0]) == [*range(107)]
 
 
 @pytest.mark.parametrize("order", ["shuffle", "sorted", "given"])
-def test_one_buffer_is_a_list(order):
+def test_one_buffer_equals_texts_in_memory(order):
     def make_batch(indices, width, rng):
         return indices.tolist(), width, rng.random()
 
     buckets = fit_buckets(LENGTHS, LIMIT, batch_size=6)  # as for texts in memory
-    whole = LengthBatches(LENGTHS, make_batch, 6, buckets, order, (7,))
-    found = buffered(size=500, order=order)
-    assert list(itertools.islice(found.batches_from(0), 50)) == list(itertools.islice(whole.batches_from(0), 50))
-    described = found.identity()
-    assert described.pop("buffer") == 500
-    assert described.keys() == whole.identity().keys()
+    in_memory = LengthBatches(LENGTHS, make_batch, 6, buckets, order, (7,))
+    stream = buffered(size=500, order=order)
+    assert list(itertools.islice(stream.batches_from(0), 50)) == list(itertools.islice(in_memory.batches_from(0), 50))
+    identity = stream.identity()
+    assert identity.pop("buffer") == 500
+    assert identity.keys() == in_memory.identity().keys()
 
 
 @pytest.mark.parametrize("copies", [1, 3])
-def test_any_step_is_found_again(copies):
-    whole = list(itertools.islice(buffered(copies=copies).batches_from(0), 90))  # several epochs
+def test_any_step_is_restored(copies):
+    expected = list(itertools.islice(buffered(copies=copies).batches_from(0), 90))  # several epochs
     for step in range(0, 85, 7):
-        first, again = buffered(copies=copies), buffered(copies=copies)
-        list(itertools.islice(first.batches_from(0), step + 3))  # a few more have been made than were trained on
-        again.begin_at(first.place(step))
-        assert list(itertools.islice(again.batches_from(step), 90 - step)) == whole[step:]
-    # Also without a place, and from a place that was found on the way.
-    slow = buffered(copies=copies)
-    assert list(itertools.islice(slow.batches_from(50), 40)) == whole[50:]
-    fast = buffered(copies=copies)
-    fast.begin_at(slow.place(80))
-    assert list(itertools.islice(fast.batches_from(80), 10)) == whole[80:]
+        first, resumed = buffered(copies=copies), buffered(copies=copies)
+        list(itertools.islice(first.batches_from(0), step + 3))  # a few batches are made ahead of training
+        resumed.begin_at(first.place(step))
+        assert list(itertools.islice(resumed.batches_from(step), 90 - step)) == expected[step:]
+    # A stream without a place is also resumed, and its own place is right.
+    without_place = buffered(copies=copies)
+    assert list(itertools.islice(without_place.batches_from(50), 40)) == expected[50:]
+    with_place = buffered(copies=copies)
+    with_place.begin_at(without_place.place(80))
+    assert list(itertools.islice(with_place.batches_from(80), 10)) == expected[80:]
 
 
 def test_buffers_before_a_place_are_not_encoded():
     first, encodings = buffered(), []
     list(itertools.islice(first.batches_from(0), 17))
-    again = buffered(encodings=encodings)
-    again.begin_at(first.place(14))
-    next(again.batches_from(14))
-    assert encodings == [0, 72]  # the first one for the widths
+    resumed = buffered(encodings=encodings)
+    resumed.begin_at(first.place(14))
+    next(resumed.batches_from(14))
+    assert encodings == [0, 72]  # the first buffer decides the widths
 
 
-def test_nothing_to_read():
-    empty = BufferedBatches(lambda epoch, first: iter(()), lambda some: None, 6, LIMIT)
+def test_an_empty_stream_is_an_error():
+    empty = BufferedBatches(lambda epoch, first: iter(()), lambda examples: None, 6, LIMIT)
     with pytest.raises(ValueError, match="There are no examples: the stream is empty"):
         next(empty.batches())

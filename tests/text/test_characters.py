@@ -1,4 +1,4 @@
-"""Words as characters and as ids, against a slow reference of what the original programs do."""
+"""Words as characters and as ids, compared with a slow reading of the original programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ODD_WORDS = [
 
 
 def slow_row(word: str, width: int = 50) -> list[int]:
-    """A word's symbols as at inference, one after another."""
+    """Return a word's symbols, one after another, as at inference."""
     data = bytearray()
     for character in word:
         if not 0xD800 <= ord(character) <= 0xDFFF:
@@ -39,7 +39,7 @@ def slow_row(word: str, width: int = 50) -> list[int]:
     return [symbol + 1 for symbol in row]
 
 
-def rows(words: list[str], width: int = 50) -> list[list[int]]:
+def rows_of(words: list[str], width: int = 50) -> list[list[int]]:
     return CharacterTokenizer(width).as_array(words, len(words)).tolist()
 
 
@@ -47,11 +47,11 @@ def rows(words: list[str], width: int = 50) -> list[list[int]]:
 
 
 def test_published_examples() -> None:
-    assert rows(["<S>"]) == [[259, 257, 260, *[261] * 47]]
-    assert rows(["</S>"]) == [[259, 258, 260, *[261] * 47]]
-    assert rows(["The"]) == [[259, 85, 105, 102, 260, *[261] * 45]]
-    assert rows(["Āt"]) == [[259, 197, 129, 117, 260, *[261] * 45]]
-    assert rows([""]) == [[259, 260, *[261] * 48]]
+    assert rows_of(["<S>"]) == [[259, 257, 260, *[261] * 47]]
+    assert rows_of(["</S>"]) == [[259, 258, 260, *[261] * 47]]
+    assert rows_of(["The"]) == [[259, 85, 105, 102, 260, *[261] * 45]]
+    assert rows_of(["Āt"]) == [[259, 197, 129, 117, 260, *[261] * 45]]
+    assert rows_of([""]) == [[259, 260, *[261] * 48]]
 
 
 @pytest.mark.parametrize("width", [3, 4, 7, 50])
@@ -60,12 +60,12 @@ def test_rows_equal_the_reference(width: int) -> None:
     spans = [(0, 0x7F), (0x80, 0x7FF), (0x800, 0xFFFF), (0xD700, 0xE100), (0x10000, 0x10FFFF)]
     words = ["".join(chr(rng.randint(*rng.choice(spans))) for _ in range(rng.randrange(40))) for _ in range(4000)]
     words = [*ODD_WORDS, *words, *ODD_WORDS, *words[:50]]
-    found = CharacterTokenizer(width).as_array(iter(words), len(words))
-    assert found.dtype == np.int32
-    assert found.shape == (len(words), width)
-    assert found.tolist() == [slow_row(word, width) for word in words]
-    assert found.min() >= 1
-    assert found.max() < NUM_SYMBOLS
+    array = CharacterTokenizer(width).as_array(iter(words), len(words))
+    assert array.dtype == np.int32
+    assert array.shape == (len(words), width)
+    assert array.tolist() == [slow_row(word, width) for word in words]
+    assert array.min() >= 1
+    assert array.max() < NUM_SYMBOLS
 
 
 def test_the_number_of_characters_is_checked() -> None:
@@ -111,7 +111,7 @@ VOCABULARY = ["<S>", "</S>", "<UNK>", "it", "'s", "é", "New York", "it"]
 
 
 @pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer(VOCABULARY)], ids=["characters", "ids"])
-def test_what_a_text_is(tokenizer: CharacterTokenizer | WordTokenizer) -> None:
+def test_texts_are_strings_or_lists_of_words(tokenizer: CharacterTokenizer | WordTokenizer) -> None:
     texts = ["it's é", "", [], ["New York", "", "it's"], ("</S>", b"\xc3\xa9"), "caf\u00e9".encode(), [np.str_("it")]]
     words = [["it", "'s", "é"], [], [], ["New York", "", "it's"], ["</S>", "é"], ["café"], ["it"]]
     pieces = tokenizer.tokenize_with_offsets(texts)
@@ -119,25 +119,25 @@ def test_what_a_text_is(tokenizer: CharacterTokenizer | WordTokenizer) -> None:
     assert [[piece.id for piece in row] for row in pieces] == tokenizer.tokenize(texts)
     for text, row in zip(texts, pieces, strict=True):
         text = text.decode() if isinstance(text, bytes) else text
-        joined = text if isinstance(text, str) else " ".join(w.decode() if isinstance(w, bytes) else w for w in text)
-        assert [joined[piece.start : piece.end] for piece in row] == [piece.token for piece in row]
+        joined_text = (
+            text if isinstance(text, str) else " ".join(w.decode() if isinstance(w, bytes) else w for w in text)
+        )
+        assert [joined_text[piece.start : piece.end] for piece in row] == [piece.token for piece in row]
     assert tokenizer.tokenize_with_offsets([["a", "", "it"]])[0][2] == TokenSpan(pieces[6][0].id, "it", 3, 5)
 
 
 @pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer(VOCABULARY)], ids=["characters", "ids"])
-def test_tokens_stand_where_they_say(
-    tokenizer: CharacterTokenizer | WordTokenizer, varied_texts: Sequence[str]
-) -> None:
+def test_offsets_of_tokens(tokenizer: CharacterTokenizer | WordTokenizer, varied_texts: Sequence[str]) -> None:
     rows = tokenizer.tokenize_with_offsets(varied_texts)
     assert sum(map(len, rows)) > 3 * len(varied_texts)
     for text, row in zip(varied_texts, rows, strict=True):
         assert [text[piece.start : piece.end] for piece in row] == [piece.token for piece in row]
         between = [text[a:b] for a, b in pairwise([0, *(n for piece in row for n in piece[2:4]), len(text)])][::2]
-        assert not "".join(between).strip(), "all but whitespace is in a word"
+        assert not "".join(between).strip(), "only white space is between words"
 
 
 @pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer(VOCABULARY)], ids=["characters", "ids"])
-def test_what_is_no_text(tokenizer: CharacterTokenizer | WordTokenizer) -> None:
+def test_errors_of_texts_and_words(tokenizer: CharacterTokenizer | WordTokenizer) -> None:
     preprocessor = Preprocessor(tokenizer, PACKING)
     for call in (tokenizer.tokenize, tokenizer.tokenize_with_offsets, preprocessor):
         with pytest.raises(TypeError, match=r"`texts\[1\]` must be a string, got None"):
@@ -218,7 +218,7 @@ def test_empty_texts(texts: list[str]) -> None:
 # === Ids of a vocabulary ===
 
 
-def test_ids() -> None:
+def test_word_ids() -> None:
     tokenizer = WordTokenizer(VOCABULARY)
     assert tokenizer.tokenize(["it's New", ["New York", "<S>", ""]]) == [[8, 5, 3], [7, 1, 3]]  # the later "it"
     assert tokenizer.vocabulary == VOCABULARY
@@ -232,8 +232,6 @@ def test_ids() -> None:
     assert features["token_ids"].tolist() == [[8, 5, 2, 1, 6], [6, 2, 1, 0, 0]]
     with pytest.raises(ValueError, match="no token 'film'"):
         tokenizer.token_to_id("film")
-    with pytest.raises(ValueError, match="no vocabulary yet"):
-        WordTokenizer().tokenize(["a"])
     with pytest.raises(ValueError, match="lacks the special tokens </S>, <UNK>"):
         WordTokenizer(["<S>", "</s>", "<unk>"])
 
@@ -256,7 +254,7 @@ def test_vocabulary_round_trip(tmp_path: Path) -> None:
     assert clone.tokenize([[*VOCABULARY, ""]]) == tokenizer.tokenize([[*VOCABULARY, ""]])
 
 
-def test_tiny_vocabulary() -> None:
+def test_of_words_numbers_the_first_words() -> None:
     tokenizer = WordTokenizer.of_words(["good", "film"], 31)
     assert tokenizer.vocabulary_size == 31
     assert tokenizer.tokenize(["good film!"]) == [[4, 5, 3]]

@@ -1,4 +1,4 @@
-"""Choices as rows: what each row holds, which rows are whose, what is no example."""
+"""Choices as rows: their tokens, the rows of each example, errors."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_no_examples(preprocessor):
     assert encoded.rows().shape == (0, 0)
 
 
-def test_words_that_are_split_already():
+def test_choices_may_be_lists_of_words():
     preprocessor = tiny_preprocessor(families()["elmo"])
     expected = encode_choices(preprocessor, ["the film", "a"], [["was good", "is"], ["plot"]])
-    found = encode_choices(preprocessor, [["the", "film"], "a"], [[["was", "good"], "is"], [["plot"]]])
-    np.testing.assert_array_equal(found.texts.token_ids, expected.texts.token_ids)
+    actual = encode_choices(preprocessor, [["the", "film"], "a"], [[["was", "good"], "is"], [["plot"]]])
+    np.testing.assert_array_equal(actual.texts.token_ids, expected.texts.token_ids)
 
 
 def test_one_warning_per_call():
@@ -102,7 +102,7 @@ def test_forms_of_examples(x):
         ([("a", None)], TypeError, r"`choices\[0\]` must be a list of strings, got None"),
     ],
 )
-def test_what_is_no_example(x, error, message):
+def test_errors_of_examples(x, error, message):
     with pytest.raises(error, match=message):
         split_choices(x)
 
@@ -115,6 +115,6 @@ def test_what_is_no_example(x, error, message):
         ([["a", "b"]], [["c"]], r"`prompts\[0\]` must be a string, got \['a', 'b'\]"),
     ],
 )
-def test_what_is_no_text(prompts, choices, message):
+def test_errors_of_texts(prompts, choices, message):
     with pytest.raises(TypeError, match=message):
         encode_choices(tiny_preprocessor(families()["bert"]), prompts, choices)

@@ -1,4 +1,4 @@
-"""What KerasHub's users type: tokenizers and preprocessors are called, alone and in `tf.data`."""
+"""KerasHub's way of calling tokenizers and preprocessors, alone and in `tf.data`."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ def tf() -> Any:
     return pytest.importorskip("tensorflow")
 
 
-def assert_equal(found: dict[str, Any], expected: dict[str, np.ndarray]) -> None:
-    assert found.keys() == expected.keys()
+def assert_equal(actual: dict[str, Any], expected: dict[str, np.ndarray]) -> None:
+    assert actual.keys() == expected.keys()
     for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
+        np.testing.assert_array_equal(actual[name], array, err_msg=name)
 
 
 # === Tokenizers ===
 
 
-def test_one_text_or_several(tokenizer: WordPieceTokenizer, tf: Any) -> None:
+def test_tokenizers_take_one_text_or_several(tokenizer: WordPieceTokenizer, tf: Any) -> None:
     assert tokenizer(TEXTS) == tokenizer(np.array(TEXTS)) == tokenizer.tokenize(TEXTS) == [[5, 7, 5], [], [7]]
-    for one in ("a b a", b"a b a", np.str_("a b a"), np.array("a b a"), tf.constant("a b a")):
-        assert tokenizer(one) == [5, 7, 5]
+    for text in ("a b a", b"a b a", np.str_("a b a"), np.array("a b a"), tf.constant("a b a")):
+        assert tokenizer(text) == [5, 7, 5]
     assert tokenizer("") == []
     with pytest.raises(TypeError, match="must be a list of strings, got None"):
         tokenizer(None)
 
 
-def test_detokenize_one_or_several(tokenizer: WordPieceTokenizer, tf: Any) -> None:
-    for one in ([5, 6, 7], iter([5, 6, 7]), np.array([5, 6, 7]), tf.constant([5, 6, 7])):
-        assert tokenizer.detokenize(one) == "aa b"
+def test_detokenize_takes_one_row_or_several(tokenizer: WordPieceTokenizer, tf: Any) -> None:
+    for ids in ([5, 6, 7], iter([5, 6, 7]), np.array([5, 6, 7]), tf.constant([5, 6, 7])):
+        assert tokenizer.detokenize(ids) == "aa b"
     rows = [[5, 6, 7], [], [7]]
-    for several in (rows, iter(rows), tuple(map(tuple, rows)), tf.ragged.constant(rows), [np.array(r) for r in rows]):
-        assert tokenizer.detokenize(several) == ["aa b", "", "b"]
+    for batch in (rows, iter(rows), tuple(map(tuple, rows)), tf.ragged.constant(rows), [np.array(r) for r in rows]):
+        assert tokenizer.detokenize(batch) == ["aa b", "", "b"]
     assert tokenizer.detokenize(np.array([[5, 6], [7, 5]])) == ["aa", "b a"]
     assert tokenizer.detokenize([]) == ""
 
 
 @pytest.mark.parametrize("family", families())
-def test_every_kind_is_called(family: str) -> None:
+def test_every_family_has_a_callable_tokenizer(family: str) -> None:
     tokenizer = tiny_preprocessor(families()[family]).tokenizer
     texts = tiny_texts(3)
     rows = tokenizer(texts)
@@ -84,23 +84,12 @@ def test_ids_of_special_tokens() -> None:
 
 
 @pytest.mark.parametrize("cls", [WordPieceTokenizer, SentencePieceTokenizer, XlnetTokenizer])
-def test_cls_and_sep(cls: Any) -> None:
+def test_cls_and_sep_are_the_start_and_end_tokens(cls: Any) -> None:
     tokenizer = cls.of_words(["film"], 17)
     assert (tokenizer.cls_token, tokenizer.sep_token) == (tokenizer.start_token, tokenizer.end_token)
     assert tokenizer.token_to_id(tokenizer.cls_token) == tokenizer.cls_token_id
     assert tokenizer.token_to_id(tokenizer.sep_token) == tokenizer.sep_token_id
     assert tokenizer.cls_token_id != tokenizer.sep_token_id
-
-
-def test_names_and_ids_equal_keras_hubs() -> None:
-    keras_hub = pytest.importorskip("keras_hub")
-    words = [*WordPieceTokenizer.special_tokens[::-1], "film"]
-    ours, theirs = WordPieceTokenizer(words), keras_hub.tokenizers.BertTokenizer(words, lowercase=True)
-    for name in ("pad_token", "start_token", "end_token", "mask_token", "cls_token", "sep_token"):
-        assert getattr(ours, name) == getattr(theirs, name)
-        assert getattr(ours, f"{name}_id") == getattr(theirs, f"{name}_id")
-    assert ours.get_vocabulary() == theirs.get_vocabulary()
-    assert ours("A film") == np.asarray(theirs("A film")).tolist()
 
 
 # === Preprocessors ===
@@ -119,13 +108,13 @@ def test_one_text_has_no_axis_of_texts(make_preprocessor: Callable[..., Preproce
 def test_labels_are_returned(make_preprocessor: Callable[..., Preprocessor]) -> None:
     preprocessor = make_preprocessor()
     labels = np.array([1, 0, 1])
-    features, found = preprocessor(TEXTS, labels)
+    features, y = preprocessor(TEXTS, labels)
     assert_equal(features, preprocessor(TEXTS))
-    assert found is labels
+    assert y is labels
     weights = [0.5, 2.0, 1.0]
-    _, found, found_weights = preprocessor(TEXTS, labels.tolist(), weights)  # Keras takes no lists of numbers
-    assert found.tolist() == labels.tolist()
-    assert found_weights.tolist() == weights
+    _, y, sample_weight = preprocessor(TEXTS, labels.tolist(), weights)  # arrays, as Keras takes no lists of numbers
+    assert y.tolist() == labels.tolist()
+    assert sample_weight.tolist() == weights
     assert preprocessor(x="a", y=1)[1] == 1
     tags = [["B-PER", "O"], [], ["O"]]
     assert preprocessor(TEXTS, tags)[1] is tags
@@ -148,7 +137,7 @@ def test_a_second_text_is_not_a_label(make_preprocessor: Callable[..., Preproces
         (["a", None], TypeError, r"`texts\[1\]` must be a string, got None"),
     ],
 )
-def test_what_is_no_text(make_preprocessor: Callable[..., Preprocessor], x: Any, error: type, message: str) -> None:
+def test_errors_of_inputs(make_preprocessor: Callable[..., Preprocessor], x: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         make_preprocessor()(x)
 
@@ -178,8 +167,8 @@ def test_pairs_in_tf_data(make_preprocessor: Callable[..., Preprocessor], tf: An
     dataset = tf.data.Dataset.from_tensor_slices(((TEXTS, seconds), [1, 0, 1]))
     ((features, _),) = dataset.batch(3).map(preprocessor)
     assert_equal(features, preprocessor((TEXTS, seconds)))
-    one = next(iter(dataset.map(preprocessor)))[0]
-    assert one["segment_ids"].numpy().tolist() == [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0]
+    example = next(iter(dataset.map(preprocessor)))[0]
+    assert example["segment_ids"].numpy().tolist() == [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0]
     unlabeled = tf.data.Dataset.from_tensor_slices((TEXTS, seconds))
     with pytest.raises(TypeError, match=r"`y` must be labels"):
         unlabeled.map(preprocessor)
@@ -208,7 +197,7 @@ def test_words_as_characters_in_tf_data(tf: Any) -> None:
     ]
 
 
-def test_what_cannot_be_in_tf_data(make_preprocessor: Callable[..., Preprocessor], tf: Any) -> None:
+def test_errors_of_shapes_in_tf_data(make_preprocessor: Callable[..., Preprocessor], tf: Any) -> None:
     preprocessor = make_preprocessor()
     dataset = tf.data.Dataset.from_tensor_slices([TEXTS])
     with pytest.raises(ValueError, match=r"pass texts of shape \(\) or \(n,\), .* got \(None, 3\)"):

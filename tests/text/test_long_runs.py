@@ -1,4 +1,4 @@
-"""Long runs of one character: the work of `tokenize_with_offsets` grows with the text's length, not with its square."""
+"""Long runs of one character: the work of `tokenize_with_offsets` is linear in the text's length."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def tokenizer(request: pytest.FixtureRequest, root: Path) -> Tokenizer:
     return TOKENIZERS[request.param](root)
 
 
-def steps(tokenizer: Tokenizer, text: str) -> int:
-    """How many lines of lmzoo's Python run for a text; another round of a loop on one line counts, too."""
+def count_steps(tokenizer: Tokenizer, text: str) -> int:
+    """Count the lines of lmzoo's Python that run for a text, also each iteration of a loop on one line."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -55,22 +55,22 @@ def steps(tokenizer: Tokenizer, text: str) -> int:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_steps_grow_with_the_length(tokenizer: Tokenizer, run: str) -> None:
-    tokenizer.tokenize_with_offsets([run])  # what is made once
-    short, long = (steps(tokenizer, run * (length // len(run))) for length in (1000, 4000))
+def test_steps_are_linear_in_the_length(tokenizer: Tokenizer, run: str) -> None:
+    tokenizer.tokenize_with_offsets([run])  # fills caches
+    short, long = (count_steps(tokenizer, run * (length // len(run))) for length in (1000, 4000))
     assert long <= 5 * short
     assert long <= 8 * 4000
 
 
 @pytest.mark.parametrize("run", ["ﷺ", "😀", "."])
-def test_the_garbage_collector_does_not_search_again_and_again(tokenizer: Tokenizer, run: str) -> None:
-    found = []
-    gc.callbacks.append(lambda phase, info: found.append(info["generation"]) if phase == "stop" else None)
+def test_the_garbage_collector_runs_seldom(tokenizer: Tokenizer, run: str) -> None:
+    generations = []
+    gc.callbacks.append(lambda phase, info: generations.append(info["generation"]) if phase == "stop" else None)
     try:
         spans = tokenizer.tokenize_with_offsets([run * 20_000])
     finally:
         gc.callbacks.pop()
-    assert len(found) <= 3
+    assert len(generations) <= 3
     assert gc.isenabled()
     assert spans[0]
 
@@ -95,8 +95,8 @@ def test_the_garbage_collector_is_left_as_it_was(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.slow_cases("SentencePiece-\\ufdfa")
 @pytest.mark.parametrize("run", ["ﷺ", "😀", "."])
-def test_time_grows_with_the_length(tokenizer: Tokenizer, run: str) -> None:
-    """Also that of the libraries: sixteen times the text takes far less than 256 times the time."""
+def test_time_is_less_than_quadratic_in_the_length(tokenizer: Tokenizer, run: str) -> None:
+    """Sixteen times the text takes far less than 256 times the time, also in the libraries."""
 
     def seconds(length: int) -> float:
         before = time.process_time()

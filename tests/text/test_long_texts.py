@@ -1,4 +1,4 @@
-"""Texts in windows: compared with slices made by hand and with `tests/reference/squad.py`."""
+"""Texts in windows, compared with slices by hand and with `tests/reference/squad.py`."""
 
 from __future__ import annotations
 
@@ -77,14 +77,15 @@ def test_a_maximum_of_windows_truncates_with_a_warning():
     texts = [letters(31), letters(20)]
     with pytest.warns(TextWarning, match=r"1 of 2 texts were truncated to 2 windows of 12 tokens \(`windows`\)"):
         encoded = encode_in_windows(preprocessor(), texts, windows=2)
-    assert rows(encoded) == [found[:2] for found in rows(encode_in_windows(preprocessor(), texts))]
+    assert rows(encoded) == [windows[:2] for windows in rows(encode_in_windows(preprocessor(), texts))]
 
 
 def test_the_prompt_begins_every_window():
     prompt, text = "a b: ", "c d e f g h i j k l m"
     tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *LETTERS, ":"])
-    made = Preprocessor(tokenizer, PACKING, TOKENS + 2)
-    encoded = encode_in_windows(made, [prompt + text, prompt + "c", "c"], prompt=prompt)
+    encoded = encode_in_windows(
+        Preprocessor(tokenizer, PACKING, TOKENS + 2), [prompt + text, prompt + "c", "c"], prompt=prompt
+    )
     assert rows(encoded, tokenizer) == [
         ["[CLS] a b : c d e f g h i [SEP]", "[CLS] a b : j k l m [SEP]"],
         ["[CLS] a b : c [SEP]"],
@@ -97,13 +98,13 @@ def test_features_have_an_axis_of_windows_and_padding_for_missing_ones():
     features = encoded.features(preprocessor(), np.array([1, 0]), 36)
     assert features["token_ids"].shape == (2, 3, 12)
     np.testing.assert_array_equal(features["padding_mask"].sum(2), [[12, 12, 5], [5, 0, 0]])
-    one = encoded.features(preprocessor(), np.array([0]), 7)
-    np.testing.assert_array_equal(one["token_ids"][0], features["token_ids"][1, :1, :7])
-    part = encoded.select([2, 0])
-    assert rows(part) == [rows(encoded)[2], rows(encoded)[0]]
+    short = encoded.features(preprocessor(), np.array([0]), 7)
+    np.testing.assert_array_equal(short["token_ids"][0], features["token_ids"][1, :1, :7])
+    selected = encoded.select([2, 0])
+    assert rows(selected) == [rows(encoded)[2], rows(encoded)[0]]
 
 
-def test_results_are_joined_by_text():
+def test_outputs_of_windows_are_pooled_and_laid_out_by_text():
     encoded = encode_in_windows(preprocessor(), [letters(3), letters(23), ""])  # windows of 5; 12, 12, 5; 2 tokens
     outputs = np.random.default_rng(3).normal(size=(5, 7)).astype("float32")
     mean = (12 * outputs[1] + 12 * outputs[2] + 5 * outputs[3]) / 29
@@ -118,7 +119,7 @@ def test_results_are_joined_by_text():
 
 
 @pytest.mark.parametrize("stride", [None, 1, 3, 10])
-def test_words_are_read_where_they_have_most_context(stride):
+def test_words_are_read_in_the_window_with_most_context(stride):
     rng = random.Random(11)
     texts = [["".join(rng.choices(LETTERS, k=rng.randrange(1, 4))) for _ in range(n)] for n in (2, 17, 0, 5, 41)]
     encoded = encode_words_in_windows(preprocessor(), texts, stride=stride)
@@ -127,19 +128,19 @@ def test_words_are_read_where_they_have_most_context(stride):
         tokens = [token for word in TOKENIZER.tokenize_words(words) for token in word]
         spans = reference.windows(len(tokens), TOKENS, stride or 5) or [(0, 0)]
         assert encoded.counts[i] == len(spans)
-        places = [divmod(position, 12) for position in encoded.token_positions(i).tolist()]
-        assert len(places) == len(tokens)
-        for k, (window, column) in enumerate(places):
+        window_columns = [divmod(position, 12) for position in encoded.token_positions(i).tolist()]
+        assert len(window_columns) == len(tokens)
+        for k, (window, column) in enumerate(window_columns):
             assert reference.has_max_context(spans, window, k)
             assert ids[encoded.splits[i] + window][column] == tokens[k]
-        assert sorted(places) == places
+        assert sorted(window_columns) == window_columns
         starts = np.cumsum([0, *map(len, words)])[:-1]  # each letter is a token
         np.testing.assert_array_equal(
             encoded.first[encoded.word_splits[i] : encoded.word_splits[i + 1]], encoded.token_positions(i)[starts]
         )
 
 
-def test_words_beyond_the_last_window_have_no_place():
+def test_words_beyond_the_last_window_have_no_position():
     with pytest.warns(TextWarning, match="1 of 2 texts were truncated to 2 windows"):
         encoded = encode_words_in_windows(preprocessor(), [letters(19), letters(15)], windows=2, stride=5)
     assert (encoded.first[:15] >= 0).all()
@@ -157,7 +158,7 @@ def test_widths_of_long_texts_are_whole_windows():
 
 
 @pytest.mark.parametrize(
-    ("windows", "stride", "named"),
+    ("windows", "stride", "argument"),
     [
         ("all", None, "windows"),
         (0, None, "windows"),
@@ -166,6 +167,6 @@ def test_widths_of_long_texts_are_whole_windows():
         (None, 3, "stride"),
     ],
 )
-def test_settings_are_checked(windows, stride, named):
-    with pytest.raises(ValueError, match=f"`{named}` must be"):
+def test_errors_of_settings(windows, stride, argument):
+    with pytest.raises(ValueError, match=f"`{argument}` must be"):
         check_windows(windows, stride)

@@ -1,8 +1,6 @@
-"""Masked-LM corruption: how many, which, and what stands there instead."""
+"""Masked-LM corruption: the number of masked tokens, their positions, and their replacements."""
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ VOCABULARY, MASK = 131, 4
 
 @pytest.fixture
 def batch() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Candidates, lengths and word starts of padded rows with a special token at each end and one inside."""
+    """Return candidates, lengths and word starts of padded rows, with special tokens at both ends and one inside."""
     rng = np.random.default_rng(3)
     lengths = rng.integers(3, WIDTH + 1, ROWS)
     index = np.arange(WIDTH)
@@ -25,24 +23,24 @@ def batch() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return candidates, lengths, starts
 
 
-def picked(positions: np.ndarray, chosen: np.ndarray) -> list[list[int]]:
+def chosen_positions(positions: np.ndarray, chosen: np.ndarray) -> list[list[int]]:
     return [row[keep].tolist() for row, keep in zip(positions, chosen, strict=True)]
 
 
 def words(candidates: np.ndarray, starts: np.ndarray) -> list[list[int]]:
-    """Runs of candidates, cut where a word begins."""
-    found: list[list[int]] = []
+    """Return runs of candidates, split where a word begins."""
+    runs: list[list[int]] = []
     for i in np.flatnonzero(candidates).tolist():
-        if found and found[-1][-1] == i - 1 and not starts[i]:
-            found[-1].append(i)
+        if runs and runs[-1][-1] == i - 1 and not starts[i]:
+            runs[-1].append(i)
         else:
-            found.append([i])
-    return found
+            runs.append([i])
+    return runs
 
 
 @pytest.mark.parametrize("whole_word", [False, True])
 @pytest.mark.parametrize("probability", [0.15, 0.4])
-def test_positions(batch: tuple, probability: float, whole_word: bool) -> None:
+def test_number_and_positions_of_masked_tokens(batch: tuple, probability: float, whole_word: bool) -> None:
     candidates, lengths, starts = batch
     masking = Masking(probability, whole_word)
     positions, chosen = masking.choose(candidates, lengths, starts, np.random.default_rng(5))
@@ -50,21 +48,19 @@ def test_positions(batch: tuple, probability: float, whole_word: bool) -> None:
     assert (positions.dtype, chosen.dtype) == (np.int32, bool)
     assert not positions[~chosen].any(), "padded with 0"
     for row, allowed, begins, length in zip(
-        picked(positions, chosen), candidates, starts, lengths.tolist(), strict=True
+        chosen_positions(positions, chosen), candidates, starts, lengths.tolist(), strict=True
     ):
-        wanted = max(1, round(length * probability))  # special tokens count, halves go to the even side
+        count = max(1, round(length * probability))  # of all tokens, with halves rounded to even
         assert row == sorted(set(row))
         assert allowed[row].all()
         if not whole_word:
-            assert len(row) == min(wanted, allowed.sum())
+            assert len(row) == min(count, allowed.sum())
             continue
         groups = words(allowed, begins)
-        assert all(len({i in row for i in group}) == 1 for group in groups), "a word is masked whole or not at all"
-        left = wanted - len(row)
-        assert left >= 0
-        assert all(len(group) > left for group in groups if group[0] not in row), (
-            "a word that still fits is not left out"
-        )
+        assert all(len({i in row for i in group}) == 1 for group in groups), "a part of a word is masked"
+        room = count - len(row)
+        assert room >= 0
+        assert all(len(group) > room for group in groups if group[0] not in row), "a word that fits is left out"
 
 
 def test_slots_round_half_to_even() -> None:
@@ -72,14 +68,8 @@ def test_slots_round_half_to_even() -> None:
     assert [Masking(0.5).slots(n) for n in (5, 7)] == [2, 4]
 
 
-def test_slots_depend_on_each_row(batch: tuple) -> None:
-    candidates = np.ones((2, 40), bool)
-    chosen = Masking(0.5).choose(candidates, np.array([40, 7]), candidates, np.random.default_rng(0))[1]
-    assert chosen.sum(axis=1).tolist() == [20, 4]  # 3.5 is rounded to 4
-
-
 @pytest.mark.parametrize("whole_word", [False, True])
-def test_every_candidate_is_as_likely(whole_word: bool) -> None:
+def test_candidates_are_equally_likely(whole_word: bool) -> None:
     candidates = np.zeros((4001, 41), bool)
     candidates[:, 1:40] = True
     starts = np.ones_like(candidates)
@@ -92,40 +82,29 @@ def test_every_candidate_is_as_likely(whole_word: bool) -> None:
     assert np.abs(counts[1:40] - expected).max() < 5 * np.sqrt(expected)
 
 
-def test_greedy_skip_rule() -> None:
-    # Words of 3, 1 and 2 pieces, and room for 3: whichever comes first, a word that no longer fits is skipped.
+def test_words_that_do_not_fit_are_skipped() -> None:
+    # There are words of 3, 1 and 2 pieces, and room for 3. A word that no longer fits is skipped.
     candidates = np.ones((300, 6), bool)
     starts = np.tile([True, False, False, True, True, False], (300, 1))
-    outcomes = picked(*Masking(0.5, True).choose(candidates, np.full(300, 6), starts, np.random.default_rng(2)))
-    assert {tuple(row) for row in outcomes} == {(0, 1, 2), (3, 4, 5)}
-    # First word of 3 in 1 of 3 orders; then nothing fits. Otherwise 1 + 2.
-    assert 70 < sum(row == [0, 1, 2] for row in outcomes) < 130
-
-
-def test_a_word_too_long_for_the_row_is_never_chosen() -> None:
-    candidates = np.ones((50, 10), bool)
-    starts = np.tile([True] + [False] * 8 + [True], (50, 1))
-    assert (
-        picked(*Masking(0.15, True).choose(candidates, np.full(50, 10), starts, np.random.default_rng(0))) == [[9]] * 50
+    outcomes = chosen_positions(
+        *Masking(0.5, True).choose(candidates, np.full(300, 6), starts, np.random.default_rng(2))
     )
-
-
-def test_words_do_not_reach_over_special_tokens() -> None:
-    candidates = np.array([[True, False, True]] * 40)
-    starts = np.array([[True, False, False]] * 40)
-    outcomes = picked(*Masking(0.3, True).choose(candidates, np.full(40, 3), starts, np.random.default_rng(0)))
-    assert {tuple(row) for row in outcomes} == {(0,), (2,)}
+    assert {tuple(row) for row in outcomes} == {(0, 1, 2), (3, 4, 5)}
+    # The word of 3 is first in 1 of 3 orders.
+    assert 70 < sum(row == [0, 1, 2] for row in outcomes) < 130
 
 
 @pytest.mark.parametrize("whole_word", [False, True])
 def test_rows_without_candidates(whole_word: bool) -> None:
-    none = np.zeros((3, 9), bool)
-    positions, chosen = Masking(0.15, whole_word).choose(none, np.array([0, 2, 9]), none, np.random.default_rng(0))
+    no_candidates = np.zeros((3, 9), bool)
+    positions, chosen = Masking(0.15, whole_word).choose(
+        no_candidates, np.array([0, 2, 9]), no_candidates, np.random.default_rng(0)
+    )
     assert not chosen.any()
     assert not positions.any()
 
 
-def test_shares() -> None:
+def test_settings_of_replacements() -> None:
     targets, chosen = np.full((997, 101), 7), np.ones((997, 101), bool)
     result = Masking(masked=0.3, random=0).corrupt(targets, chosen, MASK, VOCABULARY, np.random.default_rng(2))
     assert (result == MASK).mean() == pytest.approx(0.3, abs=0.01)
@@ -143,33 +122,32 @@ def test_replacements() -> None:
     result = Masking().corrupt(targets, chosen, MASK, VOCABULARY, rng)
     assert (result[~chosen] == 7).all()
     values = result[chosen]
-    others = values[(values != MASK) & (values != 7)]
-    n = len(values)
-    chance = 0.1 / VOCABULARY  # a random token may be the mask token or the original
-    for share, expected in (
-        ((values == MASK).mean(), 0.8 + chance),
-        ((values == 7).mean(), 0.1 + chance),
-        (len(others) / n, 0.1 - 2 * chance),
+    random_ids = values[(values != MASK) & (values != 7)]
+    count = len(values)
+    random_probability = 0.1 / VOCABULARY  # a random token may be the mask token or the original
+    for fraction, expected in (
+        ((values == MASK).mean(), 0.8 + random_probability),
+        ((values == 7).mean(), 0.1 + random_probability),
+        (len(random_ids) / count, 0.1 - 2 * random_probability),
     ):
-        assert abs(share - expected) < 5 * np.sqrt(expected * (1 - expected) / n)
-    counts = np.bincount(others, minlength=VOCABULARY)
-    assert len(counts) == VOCABULARY, "ids lie in the vocabulary"
-    assert counts[[0, 1, 2, 3, VOCABULARY - 1]].min() > 0, "the whole vocabulary, special tokens included"
-    mean = n * chance
+        assert abs(fraction - expected) < 5 * np.sqrt(expected * (1 - expected) / count)
+    counts = np.bincount(random_ids, minlength=VOCABULARY)
+    assert len(counts) == VOCABULARY, "an id is not in the vocabulary"
+    assert counts[[0, 1, 2, 3, VOCABULARY - 1]].min() > 0, "the whole vocabulary is drawn from"
+    mean = count * random_probability
     assert np.abs(np.delete(counts, [MASK, 7]) - mean).max() < 5 * np.sqrt(mean)
 
 
 @pytest.mark.parametrize("whole_word", [False, True])
-def test_seeds(batch: tuple, whole_word: bool) -> None:
+def test_draws_repeat_with_the_seed(batch: tuple, whole_word: bool) -> None:
     masking = Masking(0.15, whole_word)
     draws = []
     for seed in (1, 1, 2):
         rng = np.random.default_rng(seed)
         positions, chosen = masking.choose(*batch, rng)
         draws.append((positions, masking.corrupt(np.full(positions.shape, 7), chosen, MASK, VOCABULARY, rng)))
-    for first, second in itertools.pairwise(draws[:2]):
-        np.testing.assert_array_equal(first[0], second[0])
-        np.testing.assert_array_equal(first[1], second[1])
+    for first, second in zip(*draws[:2], strict=True):
+        np.testing.assert_array_equal(first, second)
     assert (draws[1][0] != draws[2][0]).mean() > 0.3
     assert (draws[1][1] != draws[2][1]).mean() > 0.05
 
@@ -181,9 +159,9 @@ def test_the_width_of_the_padding_changes_no_draw(batch: tuple, masking: Masking
     candidates, lengths, starts = batch
     draws = []
     for width in (WIDTH, WIDTH + 1, WIDTH + 23):
-        wide = [np.pad(array, ((0, 0), (0, width - WIDTH))) for array in (candidates, starts)]
+        padded = [np.pad(array, ((0, 0), (0, width - WIDTH))) for array in (candidates, starts)]
         rng = np.random.default_rng(13)
-        positions, chosen = masking.choose(wide[0], lengths, wide[1], rng)
+        positions, chosen = masking.choose(padded[0], lengths, padded[1], rng)
         corrupted = masking.corrupt(positions % VOCABULARY, chosen, MASK, VOCABULARY, rng)
-        draws.append((picked(positions, chosen), picked(corrupted, chosen)))
+        draws.append((chosen_positions(positions, chosen), chosen_positions(corrupted, chosen)))
     assert draws[1:] == [draws[0]] * 2

@@ -1,4 +1,4 @@
-"""Masking of several words at a time, and the two ways of rounding their number."""
+"""Masking of n-grams and spans of words, and the two ways of rounding the number of masked tokens."""
 
 from __future__ import annotations
 
@@ -16,51 +16,58 @@ WEIGHTS = 1 / np.arange(1, 4)
 
 
 def row(words: list[int | None]) -> tuple[np.ndarray, np.ndarray]:
-    """Candidates and word starts of a row of words with so many pieces; None is a special token."""
+    """Return candidates and word starts of a row of words with so many pieces; None is a special token."""
     candidates = [word is not None for word in words for _ in range(word or 1)]
     starts = [i == 0 for word in words for i in range(word or 1)]
     return np.array(candidates), np.array(starts)
 
 
 def outcomes(masking: Masking, words: list[int | None], count: int = ROWS) -> dict[tuple[int, ...], float]:
-    """Shares of the sets of positions that `choose` gives for a row."""
-    candidates, starts = row(words)
-    tiled = (np.tile(part, (count, 1)) for part in (candidates, starts))
-    lengths = np.full(count, len(candidates))
-    positions, chosen = masking.choose(next(tiled), lengths, next(tiled), np.random.default_rng(7))
-    shares: dict[tuple[int, ...], float] = defaultdict(float)
-    for places, keep in zip(positions, chosen, strict=True):
-        shares[tuple(places[keep].tolist())] += 1 / count
-    return shares
+    """Return the fraction of rows in which `choose` gives each set of positions."""
+    candidates, starts = (np.tile(part, (count, 1)) for part in row(words))
+    lengths = np.full(count, candidates.shape[1])
+    positions, chosen = masking.choose(candidates, lengths, starts, np.random.default_rng(7))
+    fractions: dict[tuple[int, ...], float] = defaultdict(float)
+    for indices, is_chosen in zip(positions, chosen, strict=True):
+        fractions[tuple(indices[is_chosen].tolist())] += 1 / count
+    return fractions
 
 
-def exact(words: list[int | None], wanted: int, ngram: int, weight=lambda k: 1 / k) -> dict[tuple[int, ...], float]:
-    """The same from ALBERT's rules, by going through every order of the words and every draw."""
-    places, at = [], 0
+def exact(words: list[int | None], max_tokens: int, ngram: int, weight=lambda k: 1 / k) -> dict[tuple[int, ...], float]:
+    """Return the exact probabilities by ALBERT's rules, from every order of the words and every draw."""
+    pieces, begin = [], 0  # of each word
     for word in words:
-        places.append(None if word is None else list(range(at, at + word)))
-        at += word or 1
-    indices = [i for i, place in enumerate(places) if place]
-    # For each word the runs of 1, 2, ... words that begin with it.
-    runs = {i: list(itertools.accumulate(itertools.takewhile(bool, places[i : i + ngram]))) for i in indices}
-    shares: dict[tuple[int, ...], float] = defaultdict(float)
+        pieces.append(None if word is None else list(range(begin, begin + word)))
+        begin += word or 1
+    indices = [i for i, positions in enumerate(pieces) if positions]
+    # For each word, the runs of 1, 2, ... words that begin with it.
+    runs = {i: list(itertools.accumulate(itertools.takewhile(bool, pieces[i : i + ngram]))) for i in indices}
+    probabilities: dict[tuple[int, ...], float] = defaultdict(float)
     orders = list(itertools.permutations(indices))
     for order in orders:
         for draws in itertools.product(*(range(1, len(runs[i]) + 1) for i in order)):
-            chance = 1 / len(orders)
+            probability = 1 / len(orders)
             for i, n in zip(order, draws, strict=True):
-                chance *= weight(n) / sum(weight(k) for k in range(1, len(runs[i]) + 1))
+                probability *= weight(n) / sum(weight(k) for k in range(1, len(runs[i]) + 1))
             picked: set[int] = set()
             for i, n in zip(order, draws, strict=True):
-                fitting = [run for run in runs[i][:n] if len(picked) + len(run) <= wanted]
+                fitting = [run for run in runs[i][:n] if len(picked) + len(run) <= max_tokens]
                 if fitting and picked.isdisjoint(fitting[-1]):
                     picked |= set(fitting[-1])
-            shares[tuple(sorted(picked))] += chance
-    return shares
+            probabilities[tuple(sorted(picked))] += probability
+    return probabilities
+
+
+def assert_close(fractions: dict[tuple[int, ...], float], expected: dict[tuple[int, ...], float]) -> None:
+    """Check that fractions differ from probabilities by less than five standard deviations."""
+    assert fractions.keys() == expected.keys()
+    for positions, probability in expected.items():
+        limit = 5 * np.sqrt(probability * (1 - probability) / ROWS) + 1e-9
+        assert abs(fractions[positions] - probability) < limit, positions
 
 
 @pytest.mark.parametrize(
-    ("words", "wanted", "ngram"),
+    ("words", "max_tokens", "ngram"),
     [
         ([1, 1, 1, 1], 2, 2),
         ([1, 1, 1, 1, 1], 3, 3),
@@ -69,34 +76,27 @@ def exact(words: list[int | None], wanted: int, ngram: int, weight=lambda k: 1 /
         ([3, 2], 4, 2),
     ],
 )
-def test_shares_of_all_outcomes(words: list[int | None], wanted: int, ngram: int) -> None:
-    expected = exact(words, wanted, ngram)
+def test_probabilities_of_all_outcomes(words: list[int | None], max_tokens: int, ngram: int) -> None:
+    expected = exact(words, max_tokens, ngram)
     assert sum(expected.values()) == pytest.approx(1)
     length = sum(word or 1 for word in words)
-    found = outcomes(Masking(wanted / length, whole_word=True, ngram=ngram), words)
-    assert found.keys() == expected.keys()
-    for places, share in expected.items():
-        assert abs(found[places] - share) < 5 * np.sqrt(share * (1 - share) / ROWS) + 1e-9, places
+    assert_close(outcomes(Masking(max_tokens / length, whole_word=True, ngram=ngram), words), expected)
 
 
-def test_shares_of_geometric_spans() -> None:
-    """SpanBERT's spans: each length is less probable than the one before by the same factor."""
-    masking = Masking(3 / 6, whole_word=True, ngram=3, geometric=0.9)
-    expected = exact([1, 2, 1, 1, 1], 3, 3, lambda k: 0.1 ** (k - 1))
-    shares = outcomes(masking, [1, 2, 1, 1, 1])
-    assert shares.keys() == expected.keys()
-    for places, share in expected.items():
-        assert abs(shares[places] - share) < 5 * np.sqrt(share * (1 - share) / ROWS) + 1e-9, places
-    assert shares.keys() == exact([1, 2, 1, 1, 1], 3, 3).keys()  # but with other shares
-    assert any(abs(shares[places] - share) > 0.02 for places, share in exact([1, 2, 1, 1, 1], 3, 3).items())
+def test_probabilities_of_geometric_spans() -> None:
+    """Each length of SpanBERT's spans is less probable than the one before by the same factor."""
+    words = [1, 2, 1, 1, 1]
+    fractions = outcomes(Masking(3 / 6, whole_word=True, ngram=3, geometric=0.9), words)
+    assert_close(fractions, exact(words, 3, 3, lambda k: 0.1 ** (k - 1)))
+    not_geometric = exact(words, 3, 3)
+    assert any(abs(fractions[positions] - not_geometric[positions]) > 0.02 for positions in not_geometric)
 
 
-def test_the_mean_length_of_spans() -> None:
-    """3.8 words, as in the paper."""
+def test_spans_have_the_mean_length_of_the_paper() -> None:
     masking = Masking().with_spans()
-    apart = np.zeros(30_011, bool)
-    apart[0] = True
-    lengths = _draw_lengths(apart, masking._compute_length_weights(), np.random.default_rng(3))
+    is_first = np.zeros(30_011, bool)
+    is_first[0] = True
+    lengths = _draw_lengths(is_first, masking._compute_length_weights(), np.random.default_rng(3))
     assert lengths.max() == 10
     assert lengths.mean() == pytest.approx(3.8, abs=0.05)
 
@@ -114,8 +114,8 @@ def test_a_span_is_replaced_as_a_whole() -> None:
     follows = chosen[:, 1:] & ~is_first[:, 1:]
     # A random token may be the mask or the original by chance.
     assert (kind[:, 1:] != kind[:, :-1])[follows].mean() < 0.01
-    shares = np.bincount(kind[is_first]) / is_first.sum()
-    np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.03)
+    fractions = np.bincount(kind[is_first]) / is_first.sum()
+    np.testing.assert_allclose(fractions, [0.5, 0.3, 0.2], atol=0.03)
     # Padding changes nothing.
     rngs = [np.random.default_rng(6) for _ in range(2)]
     wider = [np.pad(x, ((0, 0), (0, 11))) for x in (targets, chosen)]
@@ -129,21 +129,21 @@ def test_a_span_is_replaced_as_a_whole() -> None:
 
 def test_lengths_are_drawn_in_proportion_to_their_inverse() -> None:
     count = 30_011
-    apart = np.zeros(count, bool)
-    apart[0] = True
-    drawn = _draw_lengths(apart, WEIGHTS, np.random.default_rng(3))
-    assert drawn[-1] == 1
-    for length, share in ((1, 6 / 11), (2, 3 / 11), (3, 2 / 11)):
-        assert abs((drawn == length).mean() - share) < 5 * np.sqrt(share * (1 - share) / count)
-    # Two words, over and over: the first draws from 1 and 2, the second has no choice.
-    drawn = _draw_lengths(np.arange(count) % 2 == 0, WEIGHTS, np.random.default_rng(3))
-    assert (drawn[1::2] == 1).all()
-    assert set(drawn[::2]) <= {1, 2}
-    assert abs((drawn[:-1:2] == 1).mean() - 2 / 3) < 5 * np.sqrt(2 / 9 / (count // 2))
+    is_first = np.zeros(count, bool)
+    is_first[0] = True
+    lengths = _draw_lengths(is_first, WEIGHTS, np.random.default_rng(3))
+    assert lengths[-1] == 1
+    for length, fraction in ((1, 6 / 11), (2, 3 / 11), (3, 2 / 11)):
+        assert abs((lengths == length).mean() - fraction) < 5 * np.sqrt(fraction * (1 - fraction) / count)
+    # In pairs of words, the first word draws 1 or 2 and the second has no choice.
+    lengths = _draw_lengths(np.arange(count) % 2 == 0, WEIGHTS, np.random.default_rng(3))
+    assert (lengths[1::2] == 1).all()
+    assert set(lengths[::2]) <= {1, 2}
+    assert abs((lengths[:-1:2] == 1).mean() - 2 / 3) < 5 * np.sqrt(2 / 9 / (count // 2))
 
 
 @pytest.mark.parametrize("rounding", ["nearest", "random"])
-def test_rows_of_all_lengths(rounding: str) -> None:
+def test_positions_in_rows_of_all_lengths(rounding: str) -> None:
     rng = np.random.default_rng(11)
     width = 127
     lengths = rng.integers(3, width + 1, 997)
@@ -164,45 +164,45 @@ def test_rows_of_all_lengths(rounding: str) -> None:
     limit = np.rint(lengths * 0.15) if rounding == "nearest" else np.ceil(lengths * 0.15)
     assert (picked.sum(axis=1) <= np.maximum(1, limit)).all()
     assert 0.14 < picked.sum() / lengths.sum() < 0.155
-    # Neighboring words are chosen together: twice as often as without n-grams.
+    # Neighboring words are chosen together more than twice as often as without n-grams.
     single = Masking(whole_word=True, rounding=rounding).choose(candidates, lengths, starts, rng)
-    alone = np.zeros_like(candidates)
-    alone[np.nonzero(single[1])[0], single[0][single[1]]] = True
+    picked_singly = np.zeros_like(candidates)
+    picked_singly[np.nonzero(single[1])[0], single[0][single[1]]] = True
     begins = candidates[:, 1:] & candidates[:, :-1] & starts[:, 1:]
-    together, by_chance = ((p[:, 1:] & p[:, :-1] & begins).sum() for p in (picked, alone))
+    together, by_chance = ((p[:, 1:] & p[:, :-1] & begins).sum() for p in (picked, picked_singly))
     assert together > 2 * by_chance
 
 
 @pytest.mark.quick_cases("False")
 @pytest.mark.parametrize("whole_word", [False, True])
-def test_random_rounding(whole_word: bool) -> None:
+def test_random_rounding_keeps_the_mean_number(whole_word: bool) -> None:
     masking = Masking(rounding="random", whole_word=whole_word)
     assert [masking.slots(n) for n in (1, 7, 20, 30, 128, 512)] == [1, 2, 3, 5, 20, 77]
     count = 8009
     for length in (20, 27, 41):
         candidates = np.ones((count, length), bool)
         chosen = masking.choose(candidates, np.full(count, length), candidates, np.random.default_rng(5))[1]
-        numbers = chosen.sum(axis=1)
-        low, share = divmod(length * 0.15, 1)
-        assert set(numbers) == ({low, low + 1} if share > 1e-9 else {low})
-        assert abs(numbers.mean() - length * 0.15) < 5 * np.sqrt(share * (1 - share) / count) + 1e-9
-    # Never none, unlike RoBERTa's code, where a short row may go without.
+        counts = chosen.sum(axis=1)
+        floor, remainder = divmod(length * 0.15, 1)
+        assert set(counts) == ({floor, floor + 1} if remainder > 1e-9 else {floor})
+        assert abs(counts.mean() - length * 0.15) < 5 * np.sqrt(remainder * (1 - remainder) / count) + 1e-9
+    # Every row has a masked token, unlike in RoBERTa's code, where a short row may have none.
     short = np.ones((count, 2), bool)
     assert masking.choose(short, np.full(count, 2), short, np.random.default_rng(5))[1].all()
 
 
 def test_defaults_do_not_change_the_draws() -> None:
-    """Plain masking draws what it drew before there were n-grams: one permutation, or one number for each place."""
+    """Plain masking draws as before n-grams were added: one permutation, or one number for each position."""
     candidates = np.ones((1, 9), bool)
     order = np.random.default_rng(3).permutation(9)
-    found = Masking(0.3, whole_word=True).choose(candidates, np.array([9]), candidates, np.random.default_rng(3))[0]
-    assert found[0].tolist() == sorted(order[:3].tolist())
+    positions = Masking(0.3, whole_word=True).choose(candidates, np.array([9]), candidates, np.random.default_rng(3))[0]
+    assert positions[0].tolist() == sorted(order[:3].tolist())
     noise = np.random.default_rng(3).random(9)
-    found = Masking(0.3).choose(candidates, np.array([9]), candidates, np.random.default_rng(3))[0]
-    assert found[0].tolist() == sorted(np.argsort(noise)[:3].tolist())
+    positions = Masking(0.3).choose(candidates, np.array([9]), candidates, np.random.default_rng(3))[0]
+    assert positions[0].tolist() == sorted(np.argsort(noise)[:3].tolist())
 
 
-def test_errors() -> None:
+def test_errors_of_settings() -> None:
     for arguments in ({"ngram": 0}, {"ngram": 3}, {"whole_word": True, "ngram": -1}):
         with pytest.raises(ValueError, match="`ngram` counts words"):
             Masking(**arguments)

@@ -1,4 +1,4 @@
-"""Where sentences end."""
+"""Splitting of texts into sentences."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PARAGRAPHS = [
 
 
 @pytest.mark.parametrize("sentences", PARAGRAPHS, ids=lambda sentences: sentences[0])
-def test_sentences(sentences):
+def test_sentences_of_paragraphs(sentences):
     assert split_sentences(f" {'  '.join(sentences)}\t") == sentences
 
 
-def test_without_spaces():
+def test_sentences_without_spaces():
     sentences = ["今日は雨。", "「はい！」", "と言った。"]
     assert split_sentences("".join(sentences)) == sentences
 

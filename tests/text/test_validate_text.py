@@ -1,4 +1,4 @@
-"""What counts as text, and what is said about it."""
+"""Texts as input: accepted types, errors, warnings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def warnings_of(call: Callable[[], object]) -> list[str]:
     ],
     ids=["list", "tuple", "bytes", "numpy strings", "array", "objects", "array of bytes", "generator"],
 )
-def test_what_is_taken(texts: object) -> None:
+def test_accepted_types(texts: object) -> None:
     assert clean_texts(texts) == ["é", "", "b"]
 
 
@@ -45,10 +45,10 @@ def test_tensors_of_strings() -> None:
         clean_texts(tf.constant("é"))
 
 
-@pytest.mark.parametrize("wrong", [None, 7, 1.5, float("nan"), ["a"], b"a"[0], bytearray(b"a"), ("a", "b")])
-def test_position_is_named(wrong: object) -> None:
-    with pytest.raises(TypeError, match=rf"`reviews\[2\]` must be a string, got .*\({type(wrong).__name__}\)"):
-        clean_texts(["a", "b", wrong, None], name="reviews")
+@pytest.mark.parametrize("value", [None, 7, 1.5, float("nan"), ["a"], b"a"[0], bytearray(b"a"), ("a", "b")])
+def test_errors_name_the_position(value: object) -> None:
+    with pytest.raises(TypeError, match=rf"`reviews\[2\]` must be a string, got .*\({type(value).__name__}\)"):
+        clean_texts(["a", "b", value, None], name="reviews")
 
 
 def test_long_values_are_abbreviated() -> None:
@@ -57,16 +57,16 @@ def test_long_values_are_abbreviated() -> None:
     assert len(str(error.value)) < 150
 
 
-@pytest.mark.parametrize("one", ["some text", b"some text", np.array("some text")])
-def test_one_string_is_not_a_list(one: object) -> None:
+@pytest.mark.parametrize("text", ["some text", b"some text", np.array("some text")])
+def test_one_string_is_not_a_list(text: object) -> None:
     with pytest.raises(TypeError, match=r"`texts` must be a list of strings, got one string; write \[b?'some text'\]"):
-        clean_texts(one)
+        clean_texts(text)
 
 
-@pytest.mark.parametrize("nothing", [None, 3])
-def test_no_list_at_all(nothing: object) -> None:
+@pytest.mark.parametrize("value", [None, 3])
+def test_other_objects_are_no_list(value: object) -> None:
     with pytest.raises(TypeError, match=r"`texts` must be a list of strings, got (None|3)"):
-        clean_texts(nothing)
+        clean_texts(value)
 
 
 INVALID = [
@@ -91,20 +91,26 @@ def test_valid_text_gives_no_warning() -> None:
 
 
 def test_one_warning_per_call(make_preprocessor: Callable[..., Preprocessor]) -> None:
-    bad = [b"\xff", "a", "\ud800"]
+    invalid = [b"\xff", "a", "\ud800"]
     preprocessor = make_preprocessor()
     tokenizer: WordPieceTokenizer = preprocessor.tokenizer
     for call in (tokenizer.tokenize, tokenizer.tokenize_with_offsets, preprocessor, clean_texts):
-        assert warnings_of(lambda call=call: call(bad)) == ["2 of 3 texts held invalid UTF-8; it was read as U+FFFD."]
-    assert warnings_of(lambda: preprocessor((bad, bad))) == ["4 of 6 texts held invalid UTF-8; it was read as U+FFFD."]
-    long = ["a " * 50] * 5
-    assert warnings_of(lambda: preprocessor(long)) == ["5 of 5 texts were truncated to 11 tokens (`sequence_length`)."]
-    assert warnings_of(lambda: preprocessor((long, long))) == [
+        assert warnings_of(lambda call=call: call(invalid)) == [
+            "2 of 3 texts held invalid UTF-8; it was read as U+FFFD."
+        ]
+    assert warnings_of(lambda: preprocessor((invalid, invalid))) == [
+        "4 of 6 texts held invalid UTF-8; it was read as U+FFFD."
+    ]
+    long_texts = ["a " * 50] * 5
+    assert warnings_of(lambda: preprocessor(long_texts)) == [
+        "5 of 5 texts were truncated to 11 tokens (`sequence_length`)."
+    ]
+    assert warnings_of(lambda: preprocessor((long_texts, long_texts))) == [
         "5 of 5 texts were truncated to 11 tokens (`sequence_length`)."
     ]
 
 
-def test_each_argument_is_called_by_its_name(make_preprocessor: Callable[..., Preprocessor]) -> None:
+def test_errors_name_the_argument(make_preprocessor: Callable[..., Preprocessor]) -> None:
     with pytest.raises(TypeError, match=r"`texts\[1\]` must be a string, got None"):
         make_preprocessor()((["a", None], ["a", "b"]))
     with pytest.raises(TypeError, match=r"`pairs\[1\]` must be a string, got 3"):
@@ -113,7 +119,7 @@ def test_each_argument_is_called_by_its_name(make_preprocessor: Callable[..., Pr
         clean_columns({"first": ["a"], "second": "a"})
 
 
-def test_the_same_warning_is_given_again_and_points_at_the_caller(
+def test_a_repeated_warning_is_shown_again_and_points_at_the_caller(
     make_preprocessor: Callable[..., Preprocessor],
 ) -> None:
     preprocessor = make_preprocessor()
@@ -133,11 +139,11 @@ def test_warnings_are_collected_instead_of_issued():
 
 
 def test_the_first_of_several_warnings_is_issued():
-    first = FirstWarning()
+    first_warning = FirstWarning()
 
     def clean_all():
         for texts in (["fine"], [b"caf\xe9", "fine"], [b"\xff"]):
-            with first.only():
+            with first_warning.only():
                 clean_texts(texts)
 
     assert warnings_of(clean_all) == ["1 of 2 texts held invalid UTF-8; it was read as U+FFFD."]

@@ -1,4 +1,4 @@
-"""Windows over contexts: compared with `tests/reference/squad.py`, and cases made by hand."""
+"""Windows over contexts, compared with `tests/reference/squad.py` and with cases by hand."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SPECIAL = WordPieceTokenizer.special_tokens
 def preprocessor_of():
     tokenizer = WordPieceTokenizer([*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), "?", "é"], strip_accents=False)
 
-    def make(length, between=("[SEP]",), segments=True):
+    def preprocessor(length, between=("[SEP]",), segments=True):
         return Preprocessor(tokenizer, Packing("[CLS]", "[SEP]", between, segments), length)
 
-    return make
+    return preprocessor
 
 
 def letters(rng, count):
@@ -37,17 +37,16 @@ def test_rows_are_those_of_the_reference(preprocessor_of, between):
     rng = random.Random(3)
     ids = preprocessor_of(29).tokenizer.token_to_id
     for _ in range(60):
-        length, stride, most = rng.randrange(9, 31), rng.randrange(1, 12), rng.randrange(1, 5)
+        length, stride, max_question = rng.randrange(9, 31), rng.randrange(1, 12), rng.randrange(1, 5)
         preprocessor = preprocessor_of(length, between, segments=len(between) == 1)
         texts = [letters(rng, rng.randrange(1, 67)) for _ in range(3)]
-        examples = [(letters(rng, rng.randrange(most + 1)), rng.choice(texts)) for _ in range(5)]
-        encoded = encode_windows(preprocessor, *zip(*examples, strict=True), stride, most)
+        examples = [(letters(rng, rng.randrange(max_question + 1)), rng.choice(texts)) for _ in range(5)]
+        encoded = encode_windows(preprocessor, *zip(*examples, strict=True), stride, max_question)
         expected = []
         for i, (question, context) in enumerate(examples):
-            asked, pieces = question.split(), context.split()
-            for start, count in reference.windows(len(pieces), length - len(asked) - 2 - len(between), stride):
-                front = ["[CLS]", *asked, *between]
-                expected.append((i, [*front, *pieces[start : start + count], "[SEP]"], len(front)))
+            first, pieces = ["[CLS]", *question.split(), *between], context.split()
+            for start, count in reference.windows(len(pieces), length - len(first) - 1, stride):
+                expected.append((i, [*first, *pieces[start : start + count], "[SEP]"], len(first)))
         assert encoded.examples.tolist() == [i for i, _, _ in expected]
         assert encoded.second.tolist() == [second for _, _, second in expected]
         packed = encoded.packed(np.arange(len(encoded)))
@@ -61,7 +60,7 @@ def test_rows_are_those_of_the_reference(preprocessor_of, between):
 
 
 def test_every_token_has_most_context_in_the_window_of_the_reference(preprocessor_of):
-    rng, several = random.Random(5), 0
+    rng, with_several_windows = random.Random(5), 0
     for attempt in range(70):
         # From a difference of 100 tokens on, the length of a window outweighs a token to its left or right.
         length, stride = (rng.randrange(5, 31), rng.randrange(1, 9)) if attempt < 60 else (311, 157)
@@ -73,26 +72,26 @@ def test_every_token_has_most_context_in_the_window_of_the_reference(preprocesso
             spans = reference.windows(len(context.split()), length - len(question.split()) - 3, stride)
             for w, (start, count) in enumerate(spans):
                 expected += [reference.has_max_context(spans, w, piece) for piece in range(start, start + count)]
-            several += len(spans) > 1
+            with_several_windows += len(spans) > 1
         assert encoded.max_context().tolist() == expected
-    assert several > 50
+    assert with_several_windows > 50
 
 
-def test_rows_that_are_chosen(preprocessor_of):
+def test_windows_of_one_example(preprocessor_of):
     encoded = encode_windows(preprocessor_of(7), ["a b", "c"], ["d e f g", "h i j k l"], doc_stride=1)
     assert encoded.examples.tolist() == [0, 0, 0, 1, 1, 1]
     assert [encoded.cut_before(i) for i in range(6)] == [0, 0, 0, 3, 3, 3]
-    rows, alone = encoded.of_example(1)
+    rows, windows = encoded.of_example(1)
     assert rows.tolist() == [3, 4, 5]
-    assert alone.contexts == ("h i j k l",)
-    assert alone.examples.tolist() == [0, 0, 0]
-    np.testing.assert_array_equal(alone.packed(np.arange(3)).token_ids, encoded.packed(rows).token_ids)
-    np.testing.assert_array_equal(alone.max_context(), encoded.max_context()[-9:])
+    assert windows.contexts == ("h i j k l",)
+    assert windows.examples.tolist() == [0, 0, 0]
+    np.testing.assert_array_equal(windows.packed(np.arange(3)).token_ids, encoded.packed(rows).token_ids)
+    np.testing.assert_array_equal(windows.max_context(), encoded.max_context()[-9:])
     np.testing.assert_array_equal(encoded[4:].lengths, encoded.lengths[4:])
 
 
 def label(preprocessor, question, context, answer, stride=128):
-    """Each window's tokens from the first to the last of the answer; [CLS] for a window without it."""
+    """Return each window's tokens from the answer's first to its last, or [CLS] for a window without it."""
     encoded = encode_windows(preprocessor, [question], [context], stride)
     start = context.index(answer)
     positions = encoded.positions(np.array([[start, start + len(answer)]]))
@@ -116,28 +115,28 @@ def label(preprocessor, question, context, answer, stride=128):
         ("a b?", "b?", [["b", "?"]]),
     ],
 )
-def test_answers_become_tokens(preprocessor_of, context, answer, expected):
+def test_answers_are_positions_of_their_tokens(preprocessor_of, context, answer, expected):
     assert label(preprocessor_of(29), "d", context, answer) == expected
 
 
-def test_an_answer_across_windows_is_in_those_that_hold_all_of_it(preprocessor_of):
+def test_a_window_without_the_whole_answer_has_none(preprocessor_of):
     # Windows of five tokens: "abcde", "cdefg", "efghi".
-    context, none = "a b c d e f g h i", ["[CLS]"]
+    context, no_answer = "a b c d e f g h i", ["[CLS]"]
     preprocessor = preprocessor_of(9)
-    assert label(preprocessor, "m", context, "a", stride=2) == [["a"], none, none]
-    assert label(preprocessor, "m", context, "c d", stride=2) == [["c", "d"], ["c", "d"], none]
-    assert label(preprocessor, "m", context, "b c d e f", stride=2) == [none, none, none]
-    assert label(preprocessor, "m", context, "e f g", stride=2) == [none, ["e", "f", "g"], ["e", "f", "g"]]
+    assert label(preprocessor, "m", context, "a", stride=2) == [["a"], no_answer, no_answer]
+    assert label(preprocessor, "m", context, "c d", stride=2) == [["c", "d"], ["c", "d"], no_answer]
+    assert label(preprocessor, "m", context, "b c d e f", stride=2) == [no_answer, no_answer, no_answer]
+    assert label(preprocessor, "m", context, "e f g", stride=2) == [no_answer, ["e", "f", "g"], ["e", "f", "g"]]
     assert label(preprocessor, "m", context, "e", stride=2) == [["e"]] * 3
-    assert label(preprocessor, "m", context, "i", stride=2) == [none, none, ["i"]]
+    assert label(preprocessor, "m", context, "i", stride=2) == [no_answer, no_answer, ["i"]]
 
 
-def test_no_answer_points_at_the_first_token(preprocessor_of):
+def test_no_answer_is_the_first_token(preprocessor_of):
     encoded = encode_windows(preprocessor_of(9), ["a", "b"], ["c d e f g h i", "c"], 3)
     assert encoded.positions(np.zeros((2, 2), "int64")).tolist() == [[0, 0]] * len(encoded)
 
 
-def test_an_answer_that_the_tokenizer_drops(preprocessor_of):
+def test_an_answer_without_tokens_is_refused(preprocessor_of):
     encoded = encode_windows(preprocessor_of(9), ["a", "b"], ["c", "c \x00 d"])
     message = r"The answer of example 1, '\\x00', contains nothing that the tokenizer keeps"
     with pytest.raises(ValueError, match=message):
@@ -154,12 +153,12 @@ def test_empty_questions_and_contexts(preprocessor_of):
         ["[CLS]", "a", "b", "[SEP]", "[SEP]"],
         ["[CLS]", *["[SEP]"] * 2],
     ]
-    nothing = encode_windows(preprocessor_of(9), [], [])
-    assert len(nothing) == 0
-    assert nothing.max_context().tolist() == []
+    no_windows = encode_windows(preprocessor_of(9), [], [])
+    assert len(no_windows) == 0
+    assert no_windows.max_context().tolist() == []
 
 
-def test_long_questions_are_cut_with_one_warning(preprocessor_of):
+def test_long_questions_are_truncated_with_one_warning(preprocessor_of):
     with pytest.warns(
         TextWarning, match=r"2 of 3 questions were truncated to 2 tokens \(`max_question_length`\)"
     ) as caught:
@@ -168,7 +167,7 @@ def test_long_questions_are_cut_with_one_warning(preprocessor_of):
     assert encoded.second.tolist() == [4, 4, 4]
 
 
-def test_a_question_that_leaves_no_room(preprocessor_of):
+def test_a_question_must_leave_room_for_context(preprocessor_of):
     encode_windows(preprocessor_of(6), ["a b"], ["c d"])
     with pytest.raises(
         ValueError, match=r"question of example 1 has 3 tokens; with 3 special tokens it leaves no room"
@@ -186,7 +185,7 @@ def test_a_question_that_leaves_no_room(preprocessor_of):
         ([["a"]], ["c"], TypeError, r"`questions\[0\]` must be a string"),
     ],
 )
-def test_what_is_no_pair(preprocessor_of, questions, contexts, error, message):
+def test_errors_of_questions_and_contexts(preprocessor_of, questions, contexts, error, message):
     with pytest.raises(error, match=message):
         encode_windows(preprocessor_of(9), questions, contexts)
 
@@ -202,7 +201,7 @@ def test_spans_are_the_offsets_of_the_pieces(family):
     assert tokenizer.tokenize_with_spans([])[1].shape == (0, 2)
 
 
-def test_words_of_elmo():
+def test_windows_of_words():
     preprocessor = Preprocessor(CharacterTokenizer(), Packing("", "", ("</S>", "<S>"), False), 9)
     encoded = encode_windows(
         preprocessor, ["Who met Bob?", ["Who", "?"]], ["Ada met Bob, Eve too.", ["Ada", "met", "him"]]
@@ -219,8 +218,8 @@ def test_words_of_elmo():
     assert spans.tolist() == [[0, 3], [4, 7], [8, 11]]
 
 
-def test_real_answers_are_those_of_the_reference(shared):
-    """The reference goes by words: where an answer is a part of one, it may keep the whole word, and this does not."""
+def test_labels_of_squad_are_those_of_the_reference(shared):
+    """If an answer is a part of a word, the reference may label the whole word, but lmzoo labels the part."""
     path = shared("data/tokenizers/bert-base-uncased/vocab.txt")
     tokenizer = WordPieceTokenizer(path.read_text("utf-8").split("\n")[:-1])
     preprocessor = Preprocessor(tokenizer, Packing("[CLS]", "[SEP]", ("[SEP]",), True), 97)
@@ -228,24 +227,24 @@ def test_real_answers_are_those_of_the_reference(shared):
     questions, contexts, answers = questions[::7], contexts[::7], [golds[0] for golds in answers[::7]]
     encoded = encode_windows(preprocessor, questions, contexts, 31)
     spans = np.array([[a["answer_start"], a["answer_start"] + len(a["text"])] for a in answers])
-    found, several, parts = encoded.positions(spans), 0, 0
+    positions, with_several_windows, parts_of_words = encoded.positions(spans), 0, 0
 
     @functools.cache
     def tokenize(text):
         return [tokenizer.id_to_token(i) for i in tokenizer.tokenize([text])[0]]
 
     for i, (question, context, answer) in enumerate(zip(questions, contexts, answers, strict=True)):
-        rows, asked = np.flatnonzero(encoded.examples == i), len(tokenize(question))
+        rows, question_length = np.flatnonzero(encoded.examples == i), len(tokenize(question))
         (low, high), pieces = reference.label_pieces(context, answer["text"], answer["answer_start"], tokenize)
         if pieces[low : high + 1] != tokenize(answer["text"]):
-            places = encoded.spans[slice(*encoded.context_bounds[i])]
-            touched = [k for k, (start, end) in enumerate(places) if end > spans[i, 0] and start < spans[i, 1]]
+            token_spans = encoded.spans[slice(*encoded.context_bounds[i])]
+            touched = [k for k, (start, end) in enumerate(token_spans) if end > spans[i, 0] and start < spans[i, 1]]
             assert low <= touched[0]
             assert touched[-1] <= high
-            low, high, parts = touched[0], touched[-1], parts + 1
-        windows = reference.windows(len(pieces), 97 - asked - 3, 31)
-        several += len(windows) > 1
-        expected = [list(reference.window_label((low, high), window, asked + 2)) for window in windows]
-        assert found[rows].tolist() == expected, (context, answer)
-    assert several > 300
-    assert parts < 5
+            low, high, parts_of_words = touched[0], touched[-1], parts_of_words + 1
+        windows = reference.windows(len(pieces), 97 - question_length - 3, 31)
+        with_several_windows += len(windows) > 1
+        expected = [list(reference.window_label((low, high), window, question_length + 2)) for window in windows]
+        assert positions[rows].tolist() == expected, (context, answer)
+    assert with_several_windows > 300
+    assert parts_of_words < 5

@@ -1,4 +1,4 @@
-"""Words are tokenized once, and texts have the ids that they have as a whole."""
+"""The cache of words' ids: each word is tokenized once, and texts have the same ids as without it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmzoo.text.tokenizers.word_ids import WordIds
 
 WORDS = ["good", "film", "never"]
 SIZES = {BytePairTokenizer: 283, CharacterPairTokenizer: 41, WordPieceTokenizer: 13}
-# Spaces of all kinds beside each other, special tokens beside words, accents and control characters beside spaces.
+# All kinds of spaces side by side, special tokens beside words, accents and control characters beside spaces.
 TEXTS = [
     "good film",
     " good  film ",
@@ -29,12 +29,12 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("cls", SIZES)
-def test_ids_of_whole_texts(cls):
+def test_ids_equal_those_without_the_cache(cls):
     tokenizer = cls.of_words(WORDS, SIZES[cls])
-    whole = [encoding.ids for encoding in tokenizer.backend.encode_batch(TEXTS, add_special_tokens=False)]
-    assert tokenizer.tokenize(TEXTS) == whole  # words are new
-    assert tokenizer.tokenize(TEXTS) == whole  # words are known
-    assert len({*map(tuple, whole)}) > 4
+    expected = [encoding.ids for encoding in tokenizer.backend.encode_batch(TEXTS, add_special_tokens=False)]
+    assert tokenizer.tokenize(TEXTS) == expected  # fills the cache
+    assert tokenizer.tokenize(TEXTS) == expected  # reads the cache
+    assert len({*map(tuple, expected)}) > 4
 
 
 @pytest.mark.parametrize("cls", SIZES)
@@ -58,12 +58,12 @@ def test_each_word_is_encoded_once():
     ids = WordIds(encode)
     assert ids.of([["a", "film"], [], ["film", "a", "a"]]) == [[1, 1, 4, 4], [], [4, 4, 1, 1, 1, 1]]
     first = ids.of([["good", "a"]])[0]
-    first.append(17)  # the caller's own list
+    first.append(17)  # a change of the caller's list
     assert ids.of([["good", "a"]]) == [[4, 4, 1, 1]]
     assert sorted(encoded) == ["a", "film", "good"]
 
 
-def test_a_new_vocabulary_forgets_words(tmp_path):
+def test_a_new_vocabulary_empties_the_cache(tmp_path):
     tokenizer = WordPieceTokenizer.of_words(WORDS, 13)
     WordPieceTokenizer.of_words(WORDS[::-1], 13).save_assets(tmp_path)
     before = tokenizer.tokenize(["good film"])
@@ -71,7 +71,7 @@ def test_a_new_vocabulary_forgets_words(tmp_path):
     assert tokenizer.tokenize(["good film"]) == [[before[0][0] + 2, before[0][1]]]
 
 
-def test_words_are_forgotten_when_they_are_too_many(monkeypatch):
+def test_a_full_cache_is_emptied(monkeypatch):
     monkeypatch.setattr(word_ids, "_MAX_SIZE", 97)
     encoded: list[str] = []
 
@@ -92,12 +92,12 @@ def test_threads_share_words(monkeypatch):
     ids = WordIds(lambda words: [[int(word)] for word in words])
     texts = [[str(7 * i % 61 + j) for j in range(11)] for i in range(101)]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda text: ids.of([text]), texts * 5))
-    assert found == [[[int(word) for word in text]] for text in texts] * 5
+        ids_of_texts = list(pool.map(lambda text: ids.of([text]), texts * 5))
+    assert ids_of_texts == [[[int(word) for word in text]] for text in texts] * 5
 
 
 @pytest.mark.parametrize("cls", SIZES)
-def test_copies_begin_without_words(cls):
+def test_copies_have_an_empty_cache(cls):
     tokenizer = cls.of_words(WORDS, SIZES[cls])
     expected = tokenizer.tokenize(TEXTS)
     assert len(tokenizer._word_ids._cache) > 10
@@ -106,7 +106,7 @@ def test_copies_begin_without_words(cls):
         assert copied.tokenize(TEXTS) == expected
 
 
-def test_many_threads_tokenize_long_texts_as_a_whole(monkeypatch):
+def test_long_texts_are_looked_up_only_with_few_threads(monkeypatch):
     tokenizer = WordPieceTokenizer.of_words(WORDS, 13)
     expected = tokenizer.tokenize(TEXTS)
     monkeypatch.setattr(tokenizer._word_ids, "_cache", {})

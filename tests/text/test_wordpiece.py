@@ -1,4 +1,4 @@
-"""WordPiece ids: against the specification written out in plain Python, and against transformers."""
+"""WordPiece ids, compared with the specification in plain Python and with transformers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-import keras
 import pytest
 
 from lmzoo.text import WordPieceTokenizer
@@ -28,7 +27,7 @@ IDEOGRAPHS = [
 
 
 def reference_words(text: str, lowercase: bool, strip_accents: bool | None, split_on_cjk: bool) -> Iterator[str]:
-    """Words of a text without special tokens: one rule of the specification after the other."""
+    """Iterate over the words of a text without special tokens, one rule of the specification after another."""
     strip_accents = lowercase if strip_accents is None else strip_accents
     clean = ""
     for c in text:
@@ -55,16 +54,16 @@ def reference_words(text: str, lowercase: bool, strip_accents: bool | None, spli
 
 
 def reference_ids(word: str, ids: dict[str, int]) -> list[int]:
-    """Greedy longest match first; all or nothing."""
-    found, start = [], 0
+    """Return a word's ids, the longest piece first, or that of the unknown token."""
+    pieces, start = [], 0
     while start < len(word):
         prefix = "##" if start else ""
         ends = (end for end in range(len(word), start, -1) if prefix + word[start:end] in ids)
         if len(word) > 100 or (end := next(ends, None)) is None:
             return [ids["[UNK]"]]
-        found.append(ids[prefix + word[start:end]])
+        pieces.append(ids[prefix + word[start:end]])
         start = end
-    return found
+    return pieces
 
 
 @pytest.mark.parametrize(("lowercase", "strip_accents", "split_on_cjk"), OPTIONS)
@@ -74,16 +73,12 @@ def test_ids_follow_the_specification(
     ids = {token: i for i, token in enumerate(vocabulary)}
     texts = [text for text in varied_texts if not any(token in text for token in SPECIAL)]
     tokenizer = WordPieceTokenizer(vocabulary, lowercase, strip_accents, split_on_cjk)
-    wrong = []
-    for text, found in zip(texts, tokenizer.tokenize(texts), strict=True):
+    for text, actual in zip(texts, tokenizer.tokenize(texts), strict=True):
         words = reference_words(text, lowercase, strip_accents, split_on_cjk)
-        expected = [i for word in words for i in reference_ids(word, ids)]
-        if found != expected:
-            wrong.append((text, found, expected))
-    assert wrong == []
+        assert actual == [i for word in words for i in reference_ids(word, ids)], ascii(text)
 
 
-@pytest.mark.parametrize(("lowercase", "strip_accents", "split_on_cjk"), OPTIONS)
+@pytest.mark.parametrize(("lowercase", "strip_accents", "split_on_cjk"), OPTIONS[::5])
 def test_ids_and_offsets_equal_transformers(
     varied_texts: list[str], vocabulary: list[str], lowercase: bool, strip_accents: bool | None, split_on_cjk: bool
 ) -> None:
@@ -94,16 +89,15 @@ def test_ids_and_offsets_equal_transformers(
         strip_accents=strip_accents,
         tokenize_chinese_chars=split_on_cjk,
     )
-    encoded = peer(varied_texts, add_special_tokens=False, return_offsets_mapping=True)
-    expected = encoded["input_ids"]
+    expected = peer(varied_texts, add_special_tokens=False, return_offsets_mapping=True)
     tokenizer = WordPieceTokenizer(vocabulary, lowercase, strip_accents, split_on_cjk)
-    found = tokenizer.tokenize(varied_texts)
+    rows = tokenizer.tokenize(varied_texts)
     unknown = vocabulary.index("[UNK]")
-    share = sum(ids.count(unknown) for ids in found) / sum(map(len, found))
-    assert 0.01 < share < 0.5, "the vocabulary must neither know everything nor nothing"
-    assert [row for row in zip(varied_texts, found, expected, strict=True) if row[1] != row[2]] == []
+    fraction = sum(ids.count(unknown) for ids in rows) / sum(map(len, rows))
+    assert 0.01 < fraction < 0.5, "the vocabulary must lack some of the characters"
+    assert rows == expected["input_ids"]
     spans = [[span[2:] for span in row] for row in tokenizer.tokenize_with_offsets(varied_texts)]
-    assert spans == encoded["offset_mapping"]
+    assert spans == expected["offset_mapping"]
 
 
 def test_chinese_characters_that_are_not_split() -> None:
@@ -140,7 +134,7 @@ def test_special_tokens_in_text_are_kept_whole(tokenizer: WordPieceTokenizer) ->
     assert tokenizer.tokenize(["[SEP][PAD][UNK]"]) == [[3, 0, 1]]
 
 
-def test_lookups(tokenizer: WordPieceTokenizer) -> None:
+def test_tokens_ids_and_word_starts(tokenizer: WordPieceTokenizer) -> None:
     assert tokenizer.vocabulary_size == len(tokenizer.vocabulary) == 11
     assert (tokenizer.pad_id, tokenizer.mask_id) == (0, 4)
     assert [
@@ -164,10 +158,6 @@ def test_vocabulary_errors() -> None:
         WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "a"])
     with pytest.raises(ValueError, match="holds 'a' twice"):
         WordPieceTokenizer([*SPECIAL, "a", "b", "a"])
-    empty = WordPieceTokenizer()
-    for use in (lambda: empty.tokenize(["a"]), lambda: empty.vocabulary, lambda: empty.save_assets(".")):
-        with pytest.raises(ValueError, match="no vocabulary yet"):
-            use()
 
 
 def test_assets_keep_odd_tokens(tmp_path: Path) -> None:
@@ -178,23 +168,15 @@ def test_assets_keep_odd_tokens(tmp_path: Path) -> None:
     loaded.load_assets(tmp_path)
     assert loaded.vocabulary == tokenizer.vocabulary
     assert (tmp_path / "vocabulary.txt").read_bytes().count(b"\n") == len(tokenizer.vocabulary)
+    uncased = WordPieceTokenizer(SPECIAL, lowercase=False, strip_accents=True)
+    assert uncased.get_config() == {"lowercase": False, "strip_accents": True}
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\n", "\n-"])
-def test_vocabulary_files_of_others(tmp_path: Path, end: str) -> None:
+def test_vocabulary_files_of_other_programs(tmp_path: Path, end: str) -> None:
     # Windows line ends, and no line end at the end of the file.
     text = "".join(token + end.rstrip("-") for token in [*SPECIAL, "a"])
     (tmp_path / "vocabulary.txt").write_text(text.rstrip("\n") if "-" in end else text, "utf-8", newline="")
     tokenizer = WordPieceTokenizer()
     tokenizer.load_assets(tmp_path)
     assert tokenizer.vocabulary == [*SPECIAL, "a"]
-
-
-def test_config_does_not_hold_the_vocabulary(tmp_path: Path) -> None:
-    tokenizer = WordPieceTokenizer([*SPECIAL, "É", "e"], lowercase=False, strip_accents=True)
-    config = keras.saving.serialize_keras_object(tokenizer)
-    assert config["config"] == {"lowercase": False, "strip_accents": True}
-    tokenizer.save_assets(tmp_path)
-    again = keras.saving.deserialize_keras_object(config)
-    again.load_assets(tmp_path)
-    assert again.tokenize(["É é"]) == tokenizer.tokenize(["É é"]) == [[1, 6]]

@@ -1,4 +1,4 @@
-"""Small vocabularies, trained on the examples' reviews by the libraries that people train theirs with."""
+"""Small vocabularies, trained on the examples' reviews by the libraries that users train with."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer
 
 
 def reviews(root: Path) -> list[str]:
-    """The examples' reviews; `root` is the repository's top folder."""
+    """Return the examples' reviews; `root` is the repository's top directory."""
     with (root / "examples/data/reviews.csv").open(encoding="utf-8", newline="") as file:
         return [row["text"] for row in csv.DictReader(file)]
 
 
 def train_byte_pairs(root: Path, texts: Iterable[str | bytes]):
-    """A `tokenizers.ByteLevelBPETokenizer` with RoBERTa's special tokens, of reviews and of other texts."""
+    """Train a `tokenizers.ByteLevelBPETokenizer` with RoBERTa's special tokens on reviews and other texts."""
     from tokenizers import ByteLevelBPETokenizer
 
     trained = ByteLevelBPETokenizer()
@@ -32,20 +32,20 @@ def train_byte_pairs(root: Path, texts: Iterable[str | bytes]):
 
 
 def train_sentencepiece(lines: Iterable[str], added: Iterable[tuple[str, int]] = (), **settings: Any) -> bytes:
-    """A unigram SentencePiece model of some lines, and `added` pieces with their scores where it lacks them."""
+    """Train a unigram SentencePiece model, and add pieces with their scores if it lacks them."""
     from sentencepiece import SentencePieceTrainer, sentencepiece_model_pb2
 
-    written = io.BytesIO()
+    buffer = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
-        model_writer=written,
+        model_writer=buffer,
         model_type="unigram",
         hard_vocab_limit=False,
         num_threads=1,
         minloglevel=2,
         **settings,
     )
-    proto = sentencepiece_model_pb2.ModelProto.FromString(written.getvalue())
+    proto = sentencepiece_model_pb2.ModelProto.FromString(buffer.getvalue())
     learned = {piece.piece for piece in proto.pieces}
     for piece, score in added:
         if piece not in learned:
@@ -54,7 +54,7 @@ def train_sentencepiece(lines: Iterable[str], added: Iterable[tuple[str, int]] =
 
 
 def train_albert(root: Path) -> bytes:
-    """A SentencePiece model with ALBERT's special tokens and symbols; a few pieces end in a digit and a comma."""
+    """Train a SentencePiece model with ALBERT's special tokens; some pieces end in a digit and a comma."""
     lines = [review.lower() for review in reviews(root)]
     lines += [f"in {year}, we read {year // 7} and x{year % 10} or éa{year % 10} and 42" for year in range(2000, 2020)]
     return train_sentencepiece(
@@ -72,7 +72,7 @@ def train_albert(root: Path) -> bytes:
 
 
 def train_xlm_roberta(root: Path, texts: Iterable[str] = ()) -> bytes:
-    """A SentencePiece model as XLM-RoBERTa's is published, of reviews and of other texts."""
+    """Train a SentencePiece model like XLM-RoBERTa's published one on reviews and other texts."""
     return train_sentencepiece(
         _published_lines(root, texts),
         [("▁2014,", -5), ("9,", -3), ("''", -3)],
@@ -83,7 +83,7 @@ def train_xlm_roberta(root: Path, texts: Iterable[str] = ()) -> bytes:
 
 
 def train_deberta(root: Path, texts: Iterable[str] = ()) -> bytes:
-    """A SentencePiece model as DeBERTa-v3's is published, without a mask, of reviews and of other texts."""
+    """Train a SentencePiece model like DeBERTa-v3's published one, without a mask, on reviews and other texts."""
     return train_sentencepiece(
         _published_lines(root, texts),
         [("9,", -3), ("''", -3)],
@@ -101,44 +101,56 @@ def train_deberta(root: Path, texts: Iterable[str] = ()) -> bytes:
     )
 
 
+def with_pieces(model: bytes, pieces: Iterable[str]) -> bytes:
+    """Add pieces to a small model, and give it the rules `nmt_nfkc`."""
+    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    for piece in pieces:
+        proto.pieces.add(piece=piece, score=-1.0)
+    rules = SentencePieceNormalizer(rule_name="nmt_nfkc").serialized_normalizer_spec()
+    proto.normalizer_spec.ParseFromString(rules)
+    return proto.SerializeToString()
+
+
 def _published_lines(root: Path, texts: Iterable[str]) -> list[str]:
     return [*reviews(root), *(text for text in texts if "\0" not in text and len(text) < 4000)]
 
 
 def comparable_to_transformers(texts: Iterable[str], peer, lowercase: bool, keep_accents: bool) -> list[str]:
-    """Texts on which transformers' AlbertTokenizer, `peer`, is meant to agree with ours."""
+    """Return the texts on which transformers' AlbertTokenizer, `peer`, should agree with lmzoo's."""
     special = SentencePieceTokenizer.special_tokens
 
-    def alike(text: str) -> bool:
-        # These control characters are white space to Google's code, which cuts there; for transformers they vanish.
+    def is_comparable(text: str) -> bool:
+        # These control characters are white space to Google's code, which splits there; transformers removes them.
         if any(c in "\x0b\x1c\x1d\x1e\x1f" for c in text):
             return False
-        # transformers' vocabulary holds the special tokens as pieces, so that full-width ones become special, too.
-        if not lowercase and any(token in normal(text) for token in special):
+        # transformers' vocabulary holds the special tokens as pieces, so that full-width ones also become special.
+        if not lowercase and any(token in normalize(text) for token in special):
             return False
-        # With accents kept, its own copy of SentencePiece's clean-up sees grapheme clusters as a whole.
+        # Where accents stay, its own copy of SentencePiece's clean-up reads whole grapheme clusters.
         return not keep_accents or not any(unicodedata.category(c)[0] in "MC" for c in text)
 
-    def normal(text: str) -> str:
+    def normalize(text: str) -> str:
         for token in special:
             text = text.replace(token, " ")
         return peer.backend_tokenizer.normalizer.normalize_str(text)
 
-    return [text for text in texts if alike(text)]
+    return [text for text in texts if is_comparable(text)]
 
 
 def assert_equal_or_tied(
-    tokenizer: SentencePieceTokenizer, texts: Sequence, found: list[list[int]], expected: list[list[int]]
+    tokenizer: SentencePieceTokenizer, texts: Sequence, actual: list[list[int]], expected: list[list[int]]
 ) -> int:
-    """That ids are equal or, in under 1% of the texts, other segmentations of equal score; returns their number.
+    """Check that ids are equal, or other segmentations of equal score in under 1% of the texts; return their number.
 
     A score is a sum of floats, and libraries add in different orders.
     """
     ties = 0
-    for text, ids, others in zip(texts, found, expected, strict=True):
-        if ids != others:
-            score, other = (sum(map(tokenizer.backend.get_score, row)) for row in (ids, others))
-            assert abs(score - other) < 1e-4 + np.spacing(np.float32(abs(score))), (text, ids, others)
+    for text, ids, expected_ids in zip(texts, actual, expected, strict=True):
+        if ids != expected_ids:
+            score, expected_score = (sum(map(tokenizer.backend.get_score, row)) for row in (ids, expected_ids))
+            assert abs(score - expected_score) < 1e-4 + np.spacing(np.float32(abs(score))), (text, ids, expected_ids)
             ties += 1
     assert ties < 0.01 * len(texts)
     print(f"{ties} ties in {len(texts)} texts")

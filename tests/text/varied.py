@@ -1,4 +1,4 @@
-"""Texts of every kind, to compare tokenizers on: all scripts, broken special tokens, invalid UTF-8, words."""
+"""Random texts to compare tokenizers on: all scripts, broken special tokens, invalid UTF-8, words."""
 
 from __future__ import annotations
 
@@ -50,37 +50,35 @@ Kind = Callable[[random.Random], str | bytes]
 
 
 def sizes(every: int) -> list:
-    """Parameters of a fixture of texts: some of them for `make test`, `every` one before a release."""
+    """Return the parameters of a fixture of texts: some for `make test`, `every` one for `make test-all`."""
     return [pytest.param(SOME, id="some"), pytest.param(every, id="all", marks=pytest.mark.slow)]
 
 
 def code_points(every: bool) -> list[str]:
-    """All characters, or those of the first scripts and a sample of the others."""
+    """Return all characters, or those of the first scripts and a sample of the rest."""
     codes = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     return codes if every else [*codes[:0x2000], *sorted(random.Random(1303).sample(codes[0x2000:], 16_000))]
 
 
 EVERY_CODE_POINT = pytest.mark.parametrize(
-    "codes",
-    [pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.slow)],
-    indirect=True,
+    "codes", [pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.slow)], indirect=True
 )
 
 
 def symbol(rng: random.Random, scripts: Scripts = SCRIPTS) -> str:
-    """Any character of a script."""
+    """Draw any character of a script."""
     code = rng.randint(*rng.choice(scripts))
     return "\ufffe" if 0xD800 <= code < 0xE000 else chr(code)
 
 
 def letters(rng: random.Random, between: Sequence[str] = ("", "", "", "", " "), scripts: Scripts = SCRIPTS) -> str:
-    """Characters of one script."""
+    """Draw characters of one script."""
     script = [rng.choice(scripts)]
     return "".join(symbol(rng, script) + rng.choice(between) for _ in range(rng.randrange(25)))
 
 
 def invalid(rng: random.Random, words: Sequence[str], scripts: Scripts = SCRIPTS) -> bytes:
-    """Words, symbols and what is no UTF-8."""
+    """Draw words, symbols and bytes that are not UTF-8."""
     parts = [*(rng.choice(words).encode() for _ in range(2)), rng.choice(INVALID), symbol(rng, scripts).encode()]
     return b"".join(rng.choices([*parts, rng.randbytes(3)], k=rng.randrange(6)))
 
@@ -88,7 +86,7 @@ def invalid(rng: random.Random, words: Sequence[str], scripts: Scripts = SCRIPTS
 def phrase(
     rng: random.Random, words: Sequence[str] = SAYINGS, spaces: Sequence[str] = (" ", "  ", "\u3000", "\t", " \x1f", "")
 ) -> str:
-    """Words with anything between them, in any case."""
+    """Draw words in any case with anything between them."""
     changes = [str.upper, str.lower, str.title, str.casefold, str, str]
     return rng.choice(spaces).join(rng.choice(changes)(word) for word in rng.choices(words, k=rng.randrange(1, 12)))
 
@@ -101,15 +99,15 @@ def varied_texts(
     words: Sequence[str] = SAYINGS,
     scripts: Scripts = SCRIPTS,
 ) -> list[str | bytes]:
-    """Fixed texts, and `count` others.
+    """Return fixed texts and `count` random ones.
 
     Args:
-        count: how many.
-        seed: for the same texts every time.
-        parts: special tokens, whole and broken, and what they are mixed with.
-        *kinds: what is peculiar to the tokenizer, as functions that make a text.
-        words: what phrases are made of.
-        scripts: ranges of characters.
+        count: Number of random texts.
+        seed: Seed of the random texts.
+        parts: Special tokens, whole and broken, and parts to mix them with.
+        *kinds: Functions that draw texts peculiar to a tokenizer.
+        words: Words of phrases.
+        scripts: Ranges of characters.
     """
     rng = random.Random(seed)
     common: list[Kind] = [
@@ -122,8 +120,18 @@ def varied_texts(
     return [*FIXED, *(rng.choice([*common, *kinds])(rng) for _ in range(count))]
 
 
+def varied_strings(count: int, seed: int, parts: Sequence[str], *kinds: Kind) -> list[str]:
+    """Return `varied_texts`, with invalid UTF-8 replaced."""
+    return decode(varied_texts(count, seed, parts, *kinds))
+
+
+def decode(texts: Sequence[str | bytes]) -> list[str]:
+    """Return texts as strings, with invalid UTF-8 replaced."""
+    return [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts]
+
+
 def has_marks_in_order(text: str) -> bool:
-    """Whether decomposition has no marks to sort, also not where characters between them are left out."""
-    kept = [c for c in text if unicodedata.category(c)[0] != "C"]
-    apart = "".join(unicodedata.normalize("NFD", c) for c in kept)
-    return apart == unicodedata.normalize("NFD", "".join(kept))
+    """Return whether decomposition leaves all marks in place, even if control characters are removed."""
+    characters = [c for c in text if unicodedata.category(c)[0] != "C"]
+    decomposed = "".join(unicodedata.normalize("NFD", c) for c in characters)
+    return decomposed == unicodedata.normalize("NFD", "".join(characters))

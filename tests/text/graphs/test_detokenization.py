@@ -1,4 +1,4 @@
-"""From tokens to text as TensorFlow ops: as in Python, for whole characters and for parts of them."""
+"""Texts of tokens as TensorFlow ops: the same as in Python, also for parts of characters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BPE = BytePairTokenizer.of_words(["film", "é", "東"], 300)
 WORDS = WordTokenizer.of_words(["film", "é"], 7)
 
 
-def in_graph(tokenizer, sequences):
+def detokenize_in_graph(tokenizer, sequences):
     ids = tf.RaggedTensor.from_row_lengths(
         np.array([i for row in sequences for i in row], "int32"), [len(row) for row in sequences]
     )
@@ -29,8 +29,8 @@ def test_texts_are_those_of_python(tokenizer):
     rng = np.random.default_rng(5)
     sequences = [rng.integers(0, tokenizer.vocabulary_size, count).tolist() for count in rng.integers(0, 30, 2000)]
     sequences += tokenizer.tokenize(varied_texts(200, 53, ["</s>", "<mask"]))  # whole characters
-    assert in_graph(tokenizer, sequences) == [tokenizer.detokenize(ids) for ids in sequences]
-    assert in_graph(tokenizer, []) == []
+    assert detokenize_in_graph(tokenizer, sequences) == [tokenizer.detokenize(ids) for ids in sequences]
+    assert detokenize_in_graph(tokenizer, []) == []
 
 
 def test_servers_have_the_ops():
@@ -38,7 +38,7 @@ def test_servers_have_the_ops():
     check_ops(convert.get_concrete_function(tf.RaggedTensorSpec([None, None], tf.int32)).graph.as_graph_def())
 
 
-def test_other_tokenizers():
+def test_other_tokenizers_are_refused():
     tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "film"])
     with pytest.raises(TypeError, match="tokens of a WordPieceTokenizer cannot be turned into text in a graph"):
         graph_detokenizer(tokenizer)

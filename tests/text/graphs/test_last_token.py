@@ -1,14 +1,13 @@
-"""Packing with a last token, a segment of its own, as TensorFlow ops."""
+"""Packing as TensorFlow ops with a last token in its own segment."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from lmzoo.families.xlnet import FAMILY
 from lmzoo.testing import tiny_preprocessor, tiny_texts
 from lmzoo.text.graphs import graph_packer
-from lmzoo.text.validate_text import collect_warnings
+from tests.text.graph_checks import check_packer
 
 pytestmark = pytest.mark.tf_only
 
@@ -17,11 +16,5 @@ pytestmark = pytest.mark.tf_only
 def test_packing_equals_the_python_path():
     preprocessor, texts = tiny_preprocessor(FAMILY), tiny_texts()
     preprocessor.sequence_length = 9
-    for columns in ([["", *texts]], [texts, texts[::-1]]):
-        with collect_warnings():  # of truncation
-            found, expected = (
-                graph_packer(preprocessor)(*columns),
-                preprocessor(tuple(columns) if len(columns) > 1 else columns[0]),
-            )
-        for name, values in expected.items():
-            assert np.array_equal(found[name], values), name
+    for inputs in ([["", *texts]], [texts, texts[::-1]]):
+        check_packer(graph_packer(preprocessor), preprocessor, *inputs)

@@ -1,4 +1,4 @@
-"""Windows over long texts as TensorFlow ops: the same windows as in Python."""
+"""Windows over long texts as TensorFlow ops: the same as in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marian's tokenizer as TensorFlow ops against the Python path: the same ids for every string."""
+"""Marian's tokenizer as TensorFlow ops: the same ids as in Python for every string."""
 
 from __future__ import annotations
 
@@ -27,39 +27,40 @@ def tokenizer() -> MarianTokenizer:
 
 
 @pytest.mark.parametrize("count", sizes(14_000))
-def test_same_ids(tokenizer: MarianTokenizer, count: int) -> None:
+def test_ids_and_texts_equal_the_python_path(tokenizer: MarianTokenizer, count: int) -> None:
     texts = make_texts(count)
     with pytest.warns(TextWarning, match="invalid UTF-8"):
         ids = tokenizer.tokenize(texts)
-    for text, expected, found in zip(texts, ids, graph_tokenizer(tokenizer)(tf.constant(texts)).to_list(), strict=True):
-        assert found == expected, repr(text)
-    written = graph_detokenizer(tokenizer)(tf.ragged.constant(ids, dtype="int32")).numpy()
-    assert [text.decode() for text in written] == [tokenizer.detokenize(of_text) for of_text in ids]
+    actual = graph_tokenizer(tokenizer)(tf.constant(texts)).to_list()
+    for text, row, expected in zip(texts, actual, ids, strict=True):
+        assert row == expected, repr(text)
+    outputs = graph_detokenizer(tokenizer)(tf.ragged.constant(ids, dtype="int32")).numpy()
+    assert [text.decode() for text in outputs] == tokenizer.detokenize(ids)
 
 
 @EVERY_CODE_POINT
-def test_code_points(tokenizer: MarianTokenizer, codes: list[str]) -> None:
+def test_every_code_point(tokenizer: MarianTokenizer, codes: list[str]) -> None:
     texts = [f"{code}a{code} b" for code in codes]
     assert graph_tokenizer(tokenizer)(tf.constant(texts)).to_list() == tokenizer.tokenize(texts)
 
 
-def test_the_longest_of_several_that_begin_alike() -> None:
+def test_the_longest_of_tokens_with_the_same_beginning() -> None:
     model = train_joint_tokenizer(["a film", "the film"] * 9, ["ein Film"] * 9, 31)
-    others = ("@user", "@user1")
-    model = MarianTokenizer(model.model, None, [*model.vocabulary, *others], other_tokens=others)
+    other_tokens = ("@user", "@user1")
+    model = MarianTokenizer(model.model, None, [*model.vocabulary, *other_tokens], other_tokens=other_tokens)
     texts = ["the @user1 film", "@user @user1@user"]
     ids = model.tokenize(texts)
-    assert [[i for i in found if i >= 31] for found in ids] == [[32], [31, 32, 31]]
+    assert [[i for i in row if i >= 31] for row in ids] == [[32], [31, 32, 31]]
     assert graph_tokenizer(model)(tf.constant(texts)).to_list() == ids
 
 
-def test_long_texts_are_learned_from() -> None:
+def test_long_texts_are_trained_on() -> None:
     texts = ["a film", "the film", "zebra quokka " * 400]
     model = train_joint_tokenizer(texts, ["ein Film"] * 9, 41)
     assert model.token_to_id(model.unk_token) not in model.tokenize(["zebra quokka"])[0]
 
 
-def test_without_languages() -> None:
+def test_a_model_without_languages() -> None:
     model = train_joint_tokenizer(["a film", "the film"] * 9, ["ein Film"] * 9, 31)
     texts = [">>deu<<a film", "the film</s>"]
     assert graph_tokenizer(model)(tf.constant(texts)).to_list() == model.tokenize(texts)

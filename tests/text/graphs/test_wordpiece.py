@@ -1,11 +1,9 @@
-"""The graph path against the Python path: the same ids for every string."""
+"""WordPiece as TensorFlow ops: the same ids and offsets as in Python for every string."""
 
 from __future__ import annotations
 
 import itertools
 import random
-import subprocess
-import sys
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,12 +15,14 @@ tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
 from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
-from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer  # noqa: E402
+from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
 from lmzoo.text.graphs.wordpiece import UNKNOWN_WORD  # noqa: E402
+from tests.text.graph_checks import check_packer, check_saved_packer  # noqa: E402
 from tests.text.varied import (  # noqa: E402
     EVERY_CODE_POINT,
     SAYINGS,
+    decode,
     has_marks_in_order,
     sizes,
     symbol,
@@ -46,7 +46,8 @@ MARKS = (
 LETTERS = ["a", "é", "ß", "İ", "\U00010400", "\u0301", "\u302e", "я", "각", "가"]
 
 
-def around_the_longest_word(rng: random.Random) -> str:  # counted in characters after normalization
+def around_the_longest_word(rng: random.Random) -> str:
+    """Draw words of about 100 characters after normalization, beyond which a word is unknown."""
     count = rng.choice([33, 34, 49, 50, 51, 99, 100, 101, 201])
     return rng.choice(["", "x "]) + rng.choice([*LETTERS, symbol(rng)]) * count + rng.choice(["", "!", "b", " y"])
 
@@ -56,7 +57,7 @@ def marks_in_any_order(rng: random.Random) -> str:
 
 
 def char_pieces(tokenizer: WordPieceTokenizer, texts: Iterable[str]) -> list[str]:
-    """A vocabulary that shows every character of the texts, but for some that stay unknown."""
+    """Return a vocabulary of the texts' characters, of which some stay unknown."""
     characters = sorted(set(tokenizer.backend.normalizer.normalize_str(" ".join(texts))) | set("".join(SAYINGS)))
     known = [c for i, c in enumerate(characters) if i % 23 and c != " "]
     return [*SPECIAL, *known, *(f"##{c}" for c in known), "straße", "strasse", "##ße", "\ue000", "\ue005", "[mask]"]
@@ -92,7 +93,7 @@ def test_ids_equal_the_python_path(
     texts: list[str | bytes], lowercase: bool, strip_accents: bool | None, split_on_cjk: bool
 ) -> None:
     texts = texts if strip_accents is None else texts[:3000]
-    strings = [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts]
+    strings = decode(texts)
     bare = WordPieceTokenizer(SPECIAL, lowercase, strip_accents, split_on_cjk)
     tokenizer = WordPieceTokenizer(char_pieces(bare, strings), lowercase, strip_accents, split_on_cjk)
     expected = tokenizer.tokenize(texts)
@@ -103,14 +104,14 @@ def test_ids_equal_the_python_path(
     ids = graph(tf.constant(texts))
     assert ids.dtype == tf.int32
     assert [(t, a, b) for t, a, b in zip(texts, expected, ids.to_list(), strict=True) if a != b] == []
-    again, spans = graph.with_offsets(tf.constant(texts))
-    assert again.to_list() == expected
+    ids_with_offsets, spans = graph.with_offsets(tf.constant(texts))
+    assert ids_with_offsets.to_list() == expected
     in_order = 0
-    for text, row, found in zip(strings, tokenizer.tokenize_with_offsets(texts), spans.to_list(), strict=True):
+    for text, row, actual in zip(strings, tokenizer.tokenize_with_offsets(texts), spans.to_list(), strict=True):
         if not has_marks_in_order(text):
-            continue  # Hugging Face's offsets are then those of the place where a mark goes
+            continue  # Hugging Face's offsets are then those of the place that a mark moves to
         in_order += 1
-        assert found == [[piece.start, piece.end] for piece in row], ascii(text)
+        assert actual == [[piece.start, piece.end] for piece in row], ascii(text)
     assert in_order > 0.8 * len(texts)
 
 
@@ -118,38 +119,30 @@ def test_ids_equal_the_python_path(
 @pytest.mark.parametrize("options", OPTIONS[::2])
 def test_every_code_point(codes: list[str], options: tuple[bool, bool | None, bool]) -> None:
     texts = ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)]
-    compare_words(WordPieceTokenizer(SPECIAL, *options), texts)
+    assert_same_words(WordPieceTokenizer(SPECIAL, *options), texts)
 
 
 @pytest.mark.slow
-def test_order_of_combining_marks() -> None:
-    # Marks that stay when accents are stripped, one of each combining class; U+0E31 goes, but they do not pass it.
+def test_combining_marks_are_sorted_like_in_python() -> None:
+    # Marks that stripping accents leaves, one of each combining class. U+0E31 is stripped but marks do not pass it.
     staying = "\u302e\u1b44\u08d4\U00011446\U0001d165\U0001d16d\U0001d15e"
     marks = [chr(c) for c in range(0x110000) if unicodedata.combining(chr(c))]
     texts = [
         " ".join(f"a{first}{mark}b{mark}{between}{second}" for mark in marks)
         for first, between, second in itertools.product(staying, ["", "\u0e31"], staying)
     ]
-    compare_words(WordPieceTokenizer(SPECIAL), texts)
+    assert_same_words(WordPieceTokenizer(SPECIAL), texts)
 
 
-def compare_words(tokenizer: WordPieceTokenizer, texts: list[str]) -> None:
+def assert_same_words(tokenizer: WordPieceTokenizer, texts: list[str]) -> None:
     normalize, split = tokenizer.backend.normalizer.normalize_str, tokenizer.backend.pre_tokenizer.pre_tokenize_str
-    found = graph_tokenizer(tokenizer).words(tf.constant(texts)).to_list()
-    for text, words in zip(texts, found, strict=True):
-        wanted = [word if len(word) <= 100 else UNKNOWN_WORD for word, _ in split(normalize(text))]
-        assert [word.decode() for word in words] == wanted, f"in {text!a:.60}"
+    actual = graph_tokenizer(tokenizer).words(tf.constant(texts)).to_list()
+    for text, words in zip(texts, actual, strict=True):
+        expected = [word if len(word) <= 100 else UNKNOWN_WORD for word, _ in split(normalize(text))]
+        assert [word.decode() for word in words] == expected, f"in {text!a:.60}"
 
 
-def test_published_vectors() -> None:
-    pieces = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
-    graph = graph_tokenizer(WordPieceTokenizer([*pieces, "[PAD]", "[MASK]"]))
-    assert graph(["UNwantéd,running", "unwantedX running"]).to_list() == [[7, 4, 5, 10, 8, 9], [0, 8, 9]]
-    words = graph.words([" \tHeLLo!how  \n Are yoU?  ", "ah博推zz"]).to_list()
-    assert [b" ".join(row).decode() for row in words] == ["hello ! how are you ?", "ah 博 推 zz"]
-
-
-def test_text_cannot_bring_the_signs_of_special_tokens() -> None:
+def test_private_characters_in_a_text_are_no_special_tokens() -> None:
     tokenizer = WordPieceTokenizer([*SPECIAL, "[", "]", "mask", "x"])
     texts = ["[MASK]x[mask]", "[MA\ue000SK]", "\ue000\ue001\ue002\ue003\ue004\ue005", "[[MASK]]", "[CLS][SEP]"]
     expected = [[4, 8, 5, 7, 6], [5, 7, 6], [], [5, 4, 6], [2, 3]]
@@ -157,7 +150,7 @@ def test_text_cannot_bring_the_signs_of_special_tokens() -> None:
     assert graph_tokenizer(tokenizer)(texts).to_list() == expected
 
 
-def test_only_tokenizers() -> None:
+def test_other_objects_are_refused() -> None:
     with pytest.raises(TypeError, match=r"a tokenizer of lmzoo\.text can run in a graph, got str"):
         graph_tokenizer("vocab.txt")
 
@@ -182,23 +175,12 @@ def test_packing_equals_the_python_path(
     grid = list(itertools.product(range(8), range(8)))
     texts, pairs = ["ab, " * a for a, _ in grid], ["bc" * b + " a" * (b % 3) for _, b in grid]
     pack = graph_packer(preprocessor)
-    for arguments in [(texts,), (pairs,), (texts, pairs), (texts[:1],), (texts[:1], pairs[:1]), ([],)]:
-        expected = preprocessor(arguments if len(arguments) > 1 else arguments[0])
-        found = {
-            name: value.numpy() for name, value in pack(*(tf.constant(part, tf.string) for part in arguments)).items()
-        }
-        truncated = found.pop("truncated")
-        assert truncated.dtype == bool
-        assert truncated.shape == (len(arguments[0]),)
-        assert truncated.sum() == preprocessor.encode(*arguments).truncated
-        assert found.keys() == expected.keys()
-        for name, value in expected.items():
-            assert found[name].dtype == np.int32
-            np.testing.assert_array_equal(found[name], value, err_msg=name)
+    for inputs in [(texts,), (pairs,), (texts, pairs), (texts[:1],), (texts[:1], pairs[:1]), ([],)]:
+        check_packer(pack, preprocessor, *inputs)
 
 
 @pytest.mark.slow
-def test_truncated_names_the_rows(preprocessor: Preprocessor) -> None:
+def test_truncated_marks_rows(preprocessor: Preprocessor) -> None:
     pack = graph_packer(preprocessor)  # 11 tokens: 9 of a text, 8 of a pair
     assert pack(["a " * 9, "a " * 10, ""])["truncated"].numpy().tolist() == [False, True, False]
     pairs = pack(["a " * 4, "a " * 4, "a " * 5, ""], ["b " * 4, "b " * 5, "b " * 4, "b " * 9])
@@ -211,50 +193,24 @@ def test_steps_in_python_are_refused(preprocessor: Preprocessor) -> None:
         def encode(self, texts, pairs=None):
             return super().encode([text.replace("<br>", " ") for text in texts], pairs)
 
-    class Named(Preprocessor):
-        """A subclass that does the same as its base."""
+    class Renamed(Preprocessor):
+        """A subclass without methods of its own."""
 
     parts = preprocessor.tokenizer, preprocessor.packing
     with pytest.raises(ValueError, match=r"A MarkupRemover has a `encode` of its own, .* exported model"):
         graph_packer(MarkupRemover(*parts))
-    assert graph_packer(Named(*parts))(["a"])["token_ids"].numpy().tolist() == preprocessor(["a"])["token_ids"].tolist()
-
-
-RELOAD = """
-import sys
-import tensorflow as tf
-import tensorflow_text
-loaded = tf.saved_model.load(sys.argv[1])
-assert "lmzoo" not in sys.modules and "tokenizers" not in sys.modules
-texts = tf.constant(open(sys.argv[2], "rb").read().split(b"\\n\\n"))
-single, pair = loaded.single(texts), loaded.pair(texts, texts[::-1])
-print(*single["token_ids"].numpy().ravel(), *pair["token_ids"].numpy().ravel(), *pair["truncated"].numpy().astype(int))
-"""
+    assert (
+        graph_packer(Renamed(*parts))(["a"])["token_ids"].numpy().tolist() == preprocessor(["a"])["token_ids"].tolist()
+    )
 
 
 @pytest.mark.slow
-def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
-    strings = tf.TensorSpec([None], tf.string)
-    module = tf.Module()
-    module.packer = graph_packer(preprocessor)
-    module.single = tf.function(module.packer.__call__, input_signature=[strings])
-    module.pair = tf.function(module.packer.__call__, input_signature=[strings, strings])
-    tf.saved_model.save(module, tmp_path / "saved")
+def test_a_saved_graph_needs_only_tensorflow_text(preprocessor: Preprocessor, tmp_path: Path) -> None:
     texts = ["Aé,a [MASK] a\u0301B\x01 \u302e\u1b44", "", "ab" * 51 + " a", "a, " * 20, "\ufffd b 中"]
-    (tmp_path / "texts").write_bytes("\n\n".join(texts).encode())
-    done = subprocess.run(
-        [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    with pytest.warns(TextWarning):
-        single, pair = preprocessor(texts), preprocessor((texts, texts[::-1]))
-    truncated = module.pair(texts, texts[::-1])["truncated"]
-    expected = np.concatenate([single["token_ids"].ravel(), pair["token_ids"].ravel(), truncated])
-    assert [int(number) for number in done.stdout.split()] == expected.tolist()
+    check_saved_packer(preprocessor, [text.encode() for text in texts], tmp_path, with_tensorflow_text=True)
 
 
-def test_ops_that_servers_know(preprocessor: Preprocessor) -> None:
+def test_servers_have_the_ops(preprocessor: Preprocessor) -> None:
     strings = tf.TensorSpec([None], tf.string)
     function = tf.function(graph_packer(preprocessor).__call__).get_concrete_function(strings, strings)
     graph = function.graph.as_graph_def()

@@ -1,14 +1,11 @@
-"""ELMo's tokenizers in a graph against the Python path: the same words, characters and rows for every string."""
+"""ELMo's tokenizers as TensorFlow ops: the same words, characters and rows as in Python for every string."""
 
 from __future__ import annotations
 
 import gzip
 import itertools
-import json
 import lzma
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,8 +16,9 @@ tf = pytest.importorskip("tensorflow")
 
 from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
 from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, WordTokenizer  # noqa: E402
-from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
+from lmzoo.text.graphs import graph_tokenizer  # noqa: E402
 from lmzoo.text.word_splitting import list_words  # noqa: E402
+from tests.text.graph_checks import check_packer, check_saved_packer, packing_module  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT, phrase, sizes, varied_texts  # noqa: E402
 
 PACKING = Packing(start="", end="", between=("</S>", "<S>"), segments=False)
@@ -33,7 +31,8 @@ PARTS = [*"nN'’tTsSmdrelLv.,,-‐‑1٣a_éx`。…$€😀👩🏽\u0301\u200
 SCRIPTS = [(0, 0x2FF), (0, 0x2FFF), (0, 0x1FFFF), (0, 0x10FFFF)]
 
 
-def around_the_longest_word(rng: random.Random) -> str:  # counted in bytes
+def around_the_longest_word(rng: random.Random) -> str:
+    """Draw words of about as many bytes as a word may have."""
     letter = rng.choice(["a", "é", "中", "𐐀", "e\u0301", "-a"])
     return rng.choice(["", "x", "xy "]) + letter * rng.choice([11, 12, 13, 15, 16, 17, 23, 24, 25, 47, 48, 49, 99])
 
@@ -49,12 +48,11 @@ def graph() -> tf.Module:
     return graph_tokenizer(CharacterTokenizer())
 
 
-def compare_words(graph: tf.Module, texts: list[str]) -> None:
+def assert_same_words(graph: tf.Module, texts: list[str]) -> None:
     for start in range(0, len(texts), 20_000):
-        part = texts[start : start + 20_000]
-        found = [[word.decode() for word in row] for row in graph.words(tf.constant(part)).to_list()]
-        expected = [list_words(text) for text in part]
-        assert [(ascii(t), a, b) for t, a, b in zip(part, expected, found, strict=True) if a != b] == []
+        batch = texts[start : start + 20_000]
+        for text, row in zip(batch, graph.words(tf.constant(batch)).to_list(), strict=True):
+            assert [word.decode() for word in row] == list_words(text), ascii(text)
 
 
 # === Tokenizers ===
@@ -65,23 +63,23 @@ def compare_words(graph: tf.Module, texts: list[str]) -> None:
 def test_characters_equal_the_python_path(texts: list[str | bytes], width: int) -> None:
     tokenizer = CharacterTokenizer(width)
     words = tokenizer.tokenize(texts)
-    found = graph_tokenizer(tokenizer)(tf.constant(texts))
-    assert found.dtype == tf.int32
-    assert found.shape.as_list() == [len(texts), None, width]
-    assert found.row_lengths().numpy().tolist() == [len(row) for row in words]
+    characters = graph_tokenizer(tokenizer)(tf.constant(texts))
+    assert characters.dtype == tf.int32
+    assert characters.shape.as_list() == [len(texts), None, width]
+    assert characters.row_lengths().numpy().tolist() == [len(row) for row in words]
     flat = list(itertools.chain.from_iterable(words))
     assert len(flat) > 4.2 * len(texts)
-    np.testing.assert_array_equal(found.values, tokenizer.as_array(flat, len(flat)))
+    np.testing.assert_array_equal(characters.values, tokenizer.as_array(flat, len(flat)))
 
 
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_ids_equal_the_python_path(texts: list[str | bytes]) -> None:
     words = sorted({word for row in CharacterTokenizer().tokenize(texts[::2]) for word in row})
     tokenizer = WordTokenizer(["<S>", "</S>", "<UNK>", *words[::3], "n't", *words[:50]])
-    found = graph_tokenizer(tokenizer)(tf.constant(texts))
-    assert found.dtype == tf.int32
-    assert found.to_list() == tokenizer.tokenize(texts)
-    unknown = np.mean(found.values == tokenizer.token_to_id("<UNK>"))
+    ids = graph_tokenizer(tokenizer)(tf.constant(texts))
+    assert ids.dtype == tf.int32
+    assert ids.to_list() == tokenizer.tokenize(texts)
+    unknown = np.mean(ids.values == tokenizer.token_to_id("<UNK>"))
     assert 0.1 < unknown < 0.9
 
 
@@ -100,27 +98,27 @@ def test_lowercase_lookup_equals_the_python_path() -> None:
 )
 def test_every_short_string(graph: tf.Module, parts: list[str], longest: int) -> None:
     texts = ["".join(text) for n in range(1, longest + 1) for text in itertools.product(parts, repeat=n)]
-    compare_words(graph, texts)
+    assert_same_words(graph, texts)
 
 
 @EVERY_CODE_POINT
 def test_every_code_point(graph: tf.Module, codes: list[str]) -> None:
-    compare_words(graph, [f"a{c}{c}b {c}.{c}1" for c in codes[:0x30000:3]])
-    compare_words(graph, ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)])
+    assert_same_words(graph, [f"a{c}{c}b {c}.{c}1" for c in codes[:0x30000:3]])
+    assert_same_words(graph, ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)])
 
 
-def test_words_as_markers(graph: tf.Module) -> None:
-    # The splitter takes them apart, but a graph may be given words.
+def test_words_that_are_markers(graph: tf.Module) -> None:
+    # The splitter splits markers, but a graph may get words.
     words = ["<S>", "</S>", "<s>", "<UNK>", "", "x" * 48, "é" * 25, "a\0"]
     np.testing.assert_array_equal(graph.of_words(tf.constant(words)), CharacterTokenizer().as_array(words, len(words)))
 
 
-def test_no_words(graph: tf.Module) -> None:
+def test_texts_without_words(graph: tf.Module) -> None:
     traced = tf.function(graph.__call__, input_signature=[tf.TensorSpec([None], tf.string)])
     for texts, call in itertools.product([[], [""], ["", " \n"]], [graph, traced]):
-        found = call(tf.constant(texts, tf.string))
-        assert found.values.shape == (0, 50)
-        assert found.row_lengths().numpy().tolist() == [0] * len(texts)
+        characters = call(tf.constant(texts, tf.string))
+        assert characters.values.shape == (0, 50)
+        assert characters.row_lengths().numpy().tolist() == [0] * len(texts)
 
 
 # === Real text ===
@@ -133,21 +131,13 @@ def test_real_lines(graph: tf.Module, shared: Callable[[str], Path], path: str) 
     text = (gzip.decompress if file.suffix == ".gz" else bytes)(file.read_bytes()).decode("utf-8")
     lines = [line.removeprefix("# text = ") for line in text.split("\n") if "\t" not in line]
     assert len(lines) > 1000
-    compare_words(graph, lines)
+    assert_same_words(graph, lines)
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_books(graph: tf.Module, shared: Callable[[str], Path], step: int) -> None:
     lines = lzma.decompress(shared("data/pretrain/books-dev.txt.xz").read_bytes()).decode("utf-8").split("\n")
-    compare_words(graph, lines[::step])
-
-
-def test_sentences_of_the_original(graph: tf.Module, shared: Callable[[str], Path]) -> None:
-    lists = json.loads(shared("fixtures/bilm_tf/lm_embeddings_sentences.json").read_text("utf-8"))
-    sentences = [sentence for sentences in lists for sentence in sentences]
-    compare_words(graph, sentences)
-    found = graph_packer(Preprocessor(CharacterTokenizer(), PACKING))(sentences)["character_ids"]
-    np.testing.assert_array_equal(found, Preprocessor(CharacterTokenizer(), PACKING)(sentences)["character_ids"])
+    assert_same_words(graph, lines[::step])
 
 
 # === Packing ===
@@ -162,66 +152,25 @@ def test_sentences_of_the_original(graph: tf.Module, shared: Callable[[str], Pat
         for j, length in enumerate([5, 8, 3])
     ],
 )
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_packing_equals_the_python_path_in_ops_that_servers_know(
     tokenizer: CharacterTokenizer | WordTokenizer, sequence_length: int
 ) -> None:
     preprocessor = Preprocessor(tokenizer, PACKING, sequence_length)
     rng = random.Random(1302)
     first, second = ([" ".join(rng.choices("abcé.", k=rng.randrange(7))) for _ in range(211)] for _ in range(2))
-    pack, strings = graph_packer(preprocessor), tf.TensorSpec([None], tf.string)
-    traced = tf.function(pack.__call__, input_signature=[strings, strings])
+    module = packing_module(preprocessor)
     batches = [(first, second), (first[:1], second[:1]), (["", "a"], ["", ""]), (["", ""], ["", ""]), ([], [])]
     for texts, pairs in batches:
-        for inputs in ((texts,), (texts, pairs)):
-            expected, encoded = preprocessor(inputs if len(inputs) > 1 else inputs[0]), preprocessor.encode(*inputs)
-            tensors = [tf.constant(column, tf.string) for column in inputs]
-            for call in (pack, traced) if len(inputs) == 2 else (pack,):
-                found = call(*tensors)
-                assert found.pop("truncated").numpy().sum() == encoded.truncated
-                assert found.keys() == expected.keys()
-                for name, values in expected.items():
-                    assert found[name].dtype == tf.int32
-                    np.testing.assert_array_equal(found[name], values)
-    definition = traced.get_concrete_function().graph.as_graph_def()
+        check_packer(module.packer, preprocessor, texts)
+        check_packer(module.packer, preprocessor, texts, pairs)
+        check_packer(module.pair, preprocessor, texts, pairs)
+    definition = module.pair.get_concrete_function().graph.as_graph_def()
     check_ops(definition)
     assert not list_ops(definition) & {"VarHandleOp", "LookupTableInsertV2"}
 
 
-RELOAD = """
-import sys
-import tensorflow as tf
-loaded = tf.saved_model.load(sys.argv[1])
-assert not {"lmzoo", "keras_hub", "tensorflow_text"} & set(sys.modules)
-texts = tf.constant(open(sys.argv[2], "rb").read().split(b"\\n\\n"))
-for outputs in (loaded.single(texts), loaded.pair(texts, texts[::-1])):
-    for name in sorted(outputs):
-        print(*tf.cast(outputs[name], tf.int32).numpy().ravel())
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 @pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer(["<S>", "</S>", "<UNK>", "n't", "é", "b"])])
-def test_saved_graph(tokenizer: CharacterTokenizer | WordTokenizer, tmp_path: Path) -> None:
-    preprocessor = Preprocessor(tokenizer, PACKING, sequence_length=9)
-    strings = tf.TensorSpec([None], tf.string)
-    module = tf.Module()
-    module.packer = graph_packer(preprocessor)
-    module.single = tf.function(module.packer.__call__, input_signature=[strings])
-    module.pair = tf.function(module.packer.__call__, input_signature=[strings, strings])
-    tf.saved_model.save(module, tmp_path / "saved")
+def test_a_saved_graph_needs_only_tensorflow(tokenizer: CharacterTokenizer | WordTokenizer, tmp_path: Path) -> None:
     texts = [*(text.encode() for text in ["Don't!", "", "é" * 30 + " b", "a, " * 20, "👩‍👩‍👧 中\0 <S>"]), b"a\xffb"]
-    (tmp_path / "texts").write_bytes(b"\n\n".join(texts))
-    done = subprocess.run(
-        [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    (name,) = preprocessor(texts)
-    numbers = [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
-    single, single_cut, pair, pair_cut = numbers if name < "truncated" else numbers[::-1]
-    assert single == preprocessor(texts)[name].ravel().tolist()
-    assert pair == preprocessor((texts, texts[::-1]))[name].ravel().tolist()
-    assert single_cut == [0, 0, 0, 1, 0, 0]
-    assert sum(pair_cut) == preprocessor.encode(texts, texts[::-1]).truncated > 0
+    check_saved_packer(Preprocessor(tokenizer, PACKING, sequence_length=9), texts, tmp_path)

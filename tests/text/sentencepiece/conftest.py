@@ -1,4 +1,4 @@
-"""A small ALBERT model, trained on the examples' reviews, and texts of every kind."""
+"""A small ALBERT model, trained on the examples' reviews, and varied texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from lmzoo.text import SentencePieceTokenizer
 from tests.text.trained import assert_equal_or_tied, train_albert
-from tests.text.varied import SAYINGS, letters, sizes, varied_texts
+from tests.text.varied import SAYINGS, decode, letters, sizes, varied_texts
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)
 BROKEN = [
@@ -53,8 +53,8 @@ def texts(request: pytest.FixtureRequest) -> list[str | bytes]:
 
 @pytest.fixture(scope="session")
 def strings(texts: list[str | bytes]) -> list[str]:
-    """The same, decoded."""
-    return [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts]
+    """Return the texts as strings."""
+    return decode(texts)
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +69,7 @@ def tokenizer(model: bytes) -> SentencePieceTokenizer:
 
 @pytest.fixture(scope="session")
 def german() -> Callable[[], bytes]:
-    """A real model of 30,000 pieces with ALBERT's special tokens, which is not part of the repository."""
+    """Return a function that reads a published model of 30,000 pieces, which is not part of the repository."""
 
     def read() -> bytes:
         shared = Path(os.environ.get("LMZOO_SHARED", Path(__file__).resolve().parents[4] / "shared"))

@@ -1,4 +1,4 @@
-"""A SentencePiece tokenizer's files and configuration, and what it says of files that are none of its own."""
+"""A SentencePiece tokenizer's files and configuration, and errors of other files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer
 
 
 @pytest.mark.parametrize("name", ["vocabulary.spm", "spiece.model"])
-def test_assets(tokenizer: SentencePieceTokenizer, model: bytes, tmp_path: Path, name: str) -> None:
+def test_files_are_the_published_model(
+    tokenizer: SentencePieceTokenizer, model: bytes, tmp_path: Path, name: str
+) -> None:
     tokenizer.save_assets(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["vocabulary.spm"]
     path = (tmp_path / "vocabulary.spm").rename(tmp_path / name)
@@ -25,7 +27,7 @@ def test_assets(tokenizer: SentencePieceTokenizer, model: bytes, tmp_path: Path,
     assert SentencePieceTokenizer(str(path)).model == model
 
 
-def test_serialization(tokenizer: SentencePieceTokenizer, tmp_path: Path) -> None:
+def test_a_copy_packs_alike(tokenizer: SentencePieceTokenizer, tmp_path: Path) -> None:
     packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
     preprocessor = Preprocessor(SentencePieceTokenizer(tokenizer.model, False, True), packing, 11)
     preprocessor.save_assets(tmp_path)
@@ -37,8 +39,8 @@ def test_serialization(tokenizer: SentencePieceTokenizer, tmp_path: Path) -> Non
         np.testing.assert_array_equal(copy((["the book", "é"], ["a", ""]))[name], value)
 
 
-def cut(model: bytes, *absent: str) -> bytes:
-    """The model up to a place between two of its parts, those that are absent being the last."""
+def cut_model(model: bytes, *absent: str) -> bytes:
+    """Return the beginning of the model up to the parts that are absent."""
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
@@ -50,22 +52,22 @@ def cut(model: bytes, *absent: str) -> bytes:
     return content
 
 
-def test_files_that_are_no_models(model: bytes, tmp_path: Path) -> None:
-    whole = "is not a complete SentencePiece model"
+def test_incomplete_models_are_named(model: bytes, tmp_path: Path) -> None:
+    message = "is not a complete SentencePiece model"
     contents = {
         "empty": b"", "text": b"[PAD]\n[UNK]\nthe\n", "html": b"<!DOCTYPE html><p>404", "cut": model[:-1],
         "half": model[: len(model) // 2], "binary": bytes(range(256)) * 9,
-        "pieces": cut(model, "trainer_spec", "normalizer_spec"), "trained": cut(model, "normalizer_spec"),
+        "pieces": cut_model(model, "trainer_spec", "normalizer_spec"), "trained": cut_model(model, "normalizer_spec"),
     }  # fmt: skip
     for name, content in contents.items():
         path = tmp_path / name
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{name} {whole} \({len(content):,} bytes\)"):
+        with pytest.raises(ValueError, match=rf"{name} {message} \({len(content):,} bytes\)"):
             SentencePieceTokenizer(path)
         path.rename(tmp_path / "vocabulary.spm")
-        with pytest.raises(ValueError, match=rf"vocabulary\.spm {whole}"):
+        with pytest.raises(ValueError, match=rf"vocabulary\.spm {message}"):
             SentencePieceTokenizer().load_assets(tmp_path)
-    with pytest.raises(ValueError, match=f"`model` {whole}"):
+    with pytest.raises(ValueError, match=f"`model` {message}"):
         SentencePieceTokenizer(b"")
     with pytest.raises(FileNotFoundError, match="absent"):
         SentencePieceTokenizer(tmp_path / "absent")
@@ -73,18 +75,8 @@ def test_files_that_are_no_models(model: bytes, tmp_path: Path) -> None:
         SentencePieceTokenizer().load_assets(tmp_path / "absent")
 
 
-def test_another_familys_model(model: bytes, tmp_path: Path) -> None:
+def test_models_of_other_families_are_named(model: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.model").write_bytes(model.replace(b"[MASK]", b"[NASK]").replace(b"<pad>", b"<pod>"))
     message = r"x\.model belongs to another family's tokenizer\. .* lacks .* <pad>, \[MASK\]"
     with pytest.raises(ValueError, match=message):
         SentencePieceTokenizer(tmp_path / "x.model")
-
-
-def test_no_model_yet() -> None:
-    tokenizer = SentencePieceTokenizer()
-    for use in (tokenizer.tokenize, tokenizer.tokenize_with_offsets):
-        with pytest.raises(ValueError, match="pass `model` or call `load_assets`"):
-            use(["a"])
-    for name in ("model", "splits", "backend", "vocabulary", "pad_id"):
-        with pytest.raises(ValueError, match="no vocabulary yet"):
-            getattr(tokenizer, name)

@@ -1,4 +1,4 @@
-"""The graph path against the Python path: the same text to split, and the same ids or a tie."""
+"""SentencePiece as TensorFlow ops: the same clean text as in Python, and the same ids or a tie."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import csv
 import gzip
 import json
 import lzma
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +16,10 @@ tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
 from lmzoo.serving.allowed_ops import check_ops, list_ops  # noqa: E402
-from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer, TextWarning  # noqa: E402
-from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
+from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer  # noqa: E402
+from lmzoo.text.graphs import graph_tokenizer  # noqa: E402
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean  # noqa: E402
+from tests.text.graph_checks import check_packer, check_saved_packer, packing_module  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT  # noqa: E402
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)
@@ -40,10 +39,10 @@ def test_ids_equal_the_python_path(
     equal_or_tied(tokenizer, texts, ids.to_list(), tokenizer.tokenize(texts))
     checked = 0
     pieces = tokenizer.tokenize_with_offsets(texts)
-    for text, found, row, expected in zip(texts, spans.to_list(), ids.to_list(), pieces, strict=True):
+    for text, offsets, row, expected in zip(texts, spans.to_list(), ids.to_list(), pieces, strict=True):
         if row != [piece.id for piece in expected]:
             continue  # a tie
-        assert found == [[*piece[2:]] for piece in expected], ascii(text)
+        assert offsets == [[*piece[2:]] for piece in expected], ascii(text)
         checked += len(row)
     assert checked > 8.4 * len(texts)
 
@@ -55,37 +54,29 @@ def test_every_code_point(model: bytes, codes: list[str], lowercase: bool, keep_
     tokenizer = SentencePieceTokenizer(model, lowercase, keep_accents)
     texts = ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)]
     characters = character_map(lowercase, keep_accents)
-    found = [text.decode() for text in graph_tokenizer(tokenizer).clean(tf.constant(texts)).numpy()]
-    assert [(t, a) for t, a in zip(texts, found, strict=True) if a != clean(t, characters)] == []
+    for text, cleaned in zip(texts, graph_tokenizer(tokenizer).clean(tf.constant(texts)).numpy(), strict=True):
+        assert cleaned.decode() == clean(text, characters), ascii(text)
 
 
-def test_neighbors_do_not_matter(strings: list[str]) -> None:
-    """Cleaning character by character is what Hugging Face's steps do to the whole text."""
+def test_text_is_cleaned_character_by_character(strings: list[str]) -> None:
+    """Hugging Face's steps, which read the whole text, give the same."""
     from tokenizers import normalizers as n
 
-    whole = n.Sequence([n.Replace("``", '"'), n.Replace("''", '"'), n.NFKD(), n.StripAccents(), n.Lowercase()])
+    normalizer = n.Sequence([n.Replace("``", '"'), n.Replace("''", '"'), n.NFKD(), n.StripAccents(), n.Lowercase()])
     characters = character_map(lowercase=True, keep_accents=False)
     for text in strings:
-        assert clean(text, characters) == " ".join(whole.normalize_str(text).split()), ascii(text)
-
-
-@pytest.mark.slow
-def test_special_tokens(tokenizer: SentencePieceTokenizer) -> None:
-    texts = ["[CLS]a [MASK]b[SEP]", "0[PAD]<pad><unk>1", "[MASK][MASK]", "''[MASK]'", "", "[MA\x01SK]", "\x01\x02\x7f2"]
-    graph = graph_tokenizer(tokenizer)
-    assert graph(texts).to_list() == tokenizer.tokenize(texts)
-    assert graph(tf.constant([], tf.string)).to_list() == []
-    spans = graph.with_offsets(tf.constant(texts))[1].to_list()
-    assert spans == [[[*piece[2:]] for piece in row] for row in tokenizer.tokenize_with_offsets(texts)]
+        assert clean(text, characters) == " ".join(normalizer.normalize_str(text).split()), ascii(text)
 
 
 def test_a_comma_after_a_digit(tokenizer: SentencePieceTokenizer) -> None:
     texts = ["9,200", "in 2014, and 2,", "x9, a1,b 12,, 3,1,4", "[MASK]9,[MASK]", "two, the,"]
     unsplit = [tokenizer.backend.encode(text) for text in texts]
-    assert sum(not tokenizer.splits.keys().isdisjoint(ids) for ids in unsplit) >= 3
-    found = graph_tokenizer(tokenizer)(texts).to_list()
-    assert found == tokenizer.tokenize(texts)
-    assert tokenizer.splits.keys().isdisjoint(np.concatenate(found))
+    assert sum(not tokenizer.splits.keys().isdisjoint(row) for row in unsplit) >= 3
+    graph = graph_tokenizer(tokenizer)
+    ids = graph(texts).to_list()
+    assert ids == tokenizer.tokenize(texts)
+    assert tokenizer.splits.keys().isdisjoint(np.concatenate(ids))
+    assert graph(tf.constant([], tf.string)).to_list() == []
 
 
 @pytest.mark.slow
@@ -95,16 +86,16 @@ def test_a_hundred_thousand_characters(tokenizer: SentencePieceTokenizer) -> Non
 
 
 def lines(root: Path) -> list[str]:
-    """Text that people wrote, of several kinds and languages."""
-    found = []
+    """Return texts that people wrote, of several kinds and languages."""
+    texts = []
     for name in ("expository", "books"):
         with lzma.open(root / f"pretrain/{name}-dev.txt.xz", "rt", encoding="utf-8") as file:
-            found += file.read().split("\n")[:4000]
+            texts += file.read().split("\n")[:4000]
     with (root / "stsb/stsb-en-dev.decontam.csv").open(encoding="utf-8", newline="") as file:
-        found += [text for row in csv.reader(file) for text in row]
+        texts += [line for row in csv.reader(file) for line in row]
     with gzip.open(root / "clinc150/data_full.train_val.json.gz", "rt", encoding="utf-8") as file:
-        found += [text for text, _ in json.load(file)["train"]][:3000]
-    return [text for text in found if text.strip()]
+        texts += [line for line, _ in json.load(file)["train"]][:3000]
+    return [line for line in texts if line.strip()]
 
 
 @pytest.mark.slow
@@ -113,8 +104,8 @@ def test_real_text(
 ) -> None:
     texts = lines(shared("data"))
     assert len(texts) > 8000
-    for read in (german(), model):
-        tokenizer = SentencePieceTokenizer(read)
+    for content in (german(), model):
+        tokenizer = SentencePieceTokenizer(content)
         equal_or_tied(tokenizer, texts, graph_tokenizer(tokenizer)(texts).to_list(), tokenizer.tokenize(texts))
 
 
@@ -133,52 +124,19 @@ def preprocessor(tokenizer: SentencePieceTokenizer) -> Preprocessor:
     return Preprocessor(tokenizer, packing, sequence_length=11)
 
 
-# TensorFlow forgets a SentencePiece model when the next test sets its seed: no test can use the graph of another.
-def packing_module(preprocessor: Preprocessor) -> tf.Module:
-    strings = tf.TensorSpec([None], tf.string)
-    module = tf.Module()
-    module.packer = graph_packer(preprocessor)
-    module.pack = tf.function(module.packer.__call__, input_signature=[strings, strings])
-    return module
-
-
 @pytest.mark.slow
 def test_packing_equals_the_python_path_in_ops_that_servers_know(preprocessor: Preprocessor) -> None:
     module = packing_module(preprocessor)
     texts = ["the book", "", "in 2014, we read 9,200 books", "[MASK] é", "9,"]
-    for arguments in [(texts,), (texts, texts[::-1]), (texts[1:2],), (texts[1:2], texts[:1])]:
-        pack = module.packer if len(arguments) == 1 else module.pack
-        found = pack(*map(tf.constant, arguments))
-        for name, value in preprocessor(arguments if len(arguments) > 1 else arguments[0]).items():
-            np.testing.assert_array_equal(found[name], value, err_msg=name)
-    graph = module.pack.get_concrete_function().graph.as_graph_def()
+    for inputs in [(texts,), (texts, texts[::-1]), (texts[1:2],), (texts[1:2], texts[:1])]:
+        check_packer(module.packer if len(inputs) == 1 else module.pair, preprocessor, *inputs)
+    graph = module.pair.get_concrete_function().graph.as_graph_def()
     check_ops(graph)
     assert "VarHandleOp" not in list_ops(graph)
 
 
-RELOAD = """
-import sys
-import tensorflow as tf
-import tensorflow_text
-loaded = tf.saved_model.load(sys.argv[1])
-assert not {"lmzoo", "sentencepiece", "tokenizers"} & set(sys.modules)
-texts = tf.constant(open(sys.argv[2], "rb").read().split(b"\\n\\n"))
-print(*loaded.pack(texts, texts[::-1])["token_ids"].numpy().ravel())
-"""
-
-
 @pytest.mark.slow
-def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
-    module = packing_module(preprocessor)
-    tf.saved_model.save(module, tmp_path / "saved")
+def test_a_saved_graph_needs_only_tensorflow_text(preprocessor: Preprocessor, tmp_path: Path) -> None:
     texts = ["The é,a [MASK] ﬁne\x01 한", "", "9,200 and 2014,", "``the book'' " * 20, "\ufffd b 中", "x[SEP]<pad>"]
-    (tmp_path / "texts").write_bytes("\n\n".join(texts).encode() + b"\n\n\xff")
-    done = subprocess.run(
-        [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    texts.append("\ufffd")
-    with pytest.warns(TextWarning):
-        expected = preprocessor((texts, texts[::-1]))["token_ids"]
-    assert [int(number) for number in done.stdout.split()] == expected.ravel().tolist()
+    encoded = [*(text.encode() for text in texts), b"\xff"]
+    check_saved_packer(preprocessor, encoded, tmp_path, with_tensorflow_text=True)

@@ -1,18 +1,19 @@
-"""Character offsets: each piece points at the characters of the original text that it came from."""
+"""Offsets of SentencePiece's tokens: the characters of the original text that they come from."""
 
 from __future__ import annotations
 
 import pytest
 
-from lmzoo.text import SentencePieceTokenizer, TokenSpan
+from lmzoo.text import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import align, character_map, clean
+from tests.text.piece_groups import group_by_characters
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)
 OPTIONS = [(True, False), (False, False), (True, True), (False, True)]  # lowercase, keep_accents
 
 
 @pytest.mark.parametrize(("lowercase", "keep_accents"), OPTIONS)
-def test_alignment(strings: list[str], lowercase: bool, keep_accents: bool) -> None:
+def test_alignment_of_cleaned_text(strings: list[str], lowercase: bool, keep_accents: bool) -> None:
     characters = character_map(lowercase, keep_accents)
     for text in strings:
         aligned = align(text, characters)
@@ -38,7 +39,7 @@ def test_slices_give_the_pieces(model: bytes, strings: list[str], lowercase: boo
     checked = 0
     for text, row in zip(strings, rows, strict=True):
         end = 0
-        for group in groups(row):
+        for group in group_by_characters(row):
             first, last = group[0].start, max(piece.end for piece in group)
             assert 0 <= end <= first <= last <= len(text), (text, group)
             end = last
@@ -52,17 +53,6 @@ def test_slices_give_the_pieces(model: bytes, strings: list[str], lowercase: boo
                 assert cleaned.replace("▁", "") == "".join(pieces).replace("▁", ""), (text, group)
                 checked += len(group)
     assert checked > 4.2 * len(strings)
-
-
-def groups(pieces: list[TokenSpan]) -> list[list[TokenSpan]]:
-    """Pieces that share characters together: "㎏" may become two of them, "k g"."""
-    found: list[list[TokenSpan]] = []
-    for piece in pieces:
-        if found and piece.start < max(other.end for other in found[-1]):
-            found[-1].append(piece)
-        else:
-            found.append([piece])
-    return found
 
 
 CASES = [
@@ -97,18 +87,18 @@ def hand_made() -> SentencePieceTokenizer:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: ascii(case[0]))
-def test_hand_made_cases(hand_made: SentencePieceTokenizer, case: tuple) -> None:
+def test_tokens_and_slices_by_hand(hand_made: SentencePieceTokenizer, case: tuple) -> None:
     text, *expected = case
-    found = hand_made.tokenize_with_offsets([text])[0]
-    assert [(piece.token, text[piece.start : piece.end]) for piece in found] == expected
+    pieces = hand_made.tokenize_with_offsets([text])[0]
+    assert [(piece.token, text[piece.start : piece.end]) for piece in pieces] == expected
 
 
-def test_a_space_alone_stands_before_the_next_piece(hand_made: SentencePieceTokenizer) -> None:
-    found = hand_made.tokenize_with_offsets(["x   !"])[0]
-    assert [piece[2:] for piece in found] == [(0, 1), (4, 4), (4, 5)]
+def test_a_space_alone_is_empty_before_the_next_piece(hand_made: SentencePieceTokenizer) -> None:
+    pieces = hand_made.tokenize_with_offsets(["x   !"])[0]
+    assert [piece[2:] for piece in pieces] == [(0, 1), (4, 4), (4, 5)]
 
 
 def test_offsets_count_characters_of_what_was_passed(hand_made: SentencePieceTokenizer) -> None:
-    # Bytes count as the characters that they decode to.
+    # Offsets of bytes count the characters that they decode to.
     assert [piece[2:] for piece in hand_made.tokenize_with_offsets(["x é".encode(), "É  x"])[1]] == [(0, 1), (3, 4)]
     assert [piece[2:] for piece in hand_made.tokenize_with_offsets(["éx x".encode()])[0]][-1] == (3, 4)

@@ -1,4 +1,4 @@
-"""SentencePiece on the Python path: ALBERT's text rules, special tokens, the tokens' meaning."""
+"""SentencePiece in Python: ALBERT's text rules, special tokens, texts of tokens."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def tokens(tokenizer: SentencePieceTokenizer, text: str) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Google's rules for characters, with the category instead of the combining class, as Hugging Face."""
+    """Apply Google's rules to a text, with categories instead of combining classes, as Hugging Face does."""
     text = unicodedata.normalize("NFKD", text)
     return "".join(c for c in text if not unicodedata.category(c).startswith("M")).lower()
 
 
 def reference(tokenizer: SentencePieceTokenizer, text: str) -> list[int]:
-    """The rules of Google's code, written down one after another; quotes as Hugging Face, no special tokens."""
+    """Return ids by the rules of Google's code, with Hugging Face's rule for quotes and without special tokens."""
     text = plain(" ".join(text.split()).replace("``", '"').replace("''", '"'))
     pieces = []
     for piece in tokenizer.backend.encode(text, out_type=str):
@@ -43,38 +43,37 @@ def reference(tokenizer: SentencePieceTokenizer, text: str) -> list[int]:
 def test_ids_equal_the_reference(tokenizer: SentencePieceTokenizer, strings: list[str]) -> None:
     # Python and `tokenizers` follow different versions of Unicode.
     characters = character_map(lowercase=True, keep_accents=False)
-    unlike = {c for c in set("".join(strings)) if not c.isspace() and characters[ord(c)] != plain(c)}
-    assert len(unlike) < 300
-    unlike |= {"Σ"}  # Python's lower() looks at its neighbors
-    texts = [text for text in strings if unlike.isdisjoint(text) and not any(token in text for token in SPECIAL)]
+    differing = {c for c in set("".join(strings)) if not c.isspace() and characters[ord(c)] != plain(c)}
+    assert len(differing) < 300
+    differing |= {"Σ"}  # Python's lower() depends on its neighbors
+    texts = [text for text in strings if differing.isdisjoint(text) and not any(token in text for token in SPECIAL)]
     assert len(texts) > 0.67 * len(strings)
-    found = tokenizer.tokenize(texts)
-    assert [(t, a, b) for t, a in zip(texts, found, strict=True) if a != (b := reference(tokenizer, t))] == []
-    unsplit = tokenizer.backend.encode(texts)
-    assert sum(not tokenizer.splits.keys().isdisjoint(ids) for ids in unsplit) > 0.042 * len(strings), (
-        "the comma rule had work to do"
-    )
-    unknown = np.mean(np.concatenate(found) == tokenizer.token_to_id("<unk>"))
-    assert 0.02 < unknown < 0.5, "the vocabulary must neither know everything nor nothing"
+    rows = tokenizer.tokenize(texts)
+    for text, ids in zip(texts, rows, strict=True):
+        assert ids == reference(tokenizer, text), ascii(text)
+    with_commas = [ids for ids in tokenizer.backend.encode(texts) if not tokenizer.splits.keys().isdisjoint(ids)]
+    assert len(with_commas) > 0.042 * len(strings)
+    unknown = np.mean(np.concatenate(rows) == tokenizer.token_to_id("<unk>"))
+    assert 0.02 < unknown < 0.5, "the vocabulary must lack some of the characters"
 
 
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [
-        ("in 2014, and", ["▁in", "▁2014", ",", "▁and"]),  # begins a word: the space stays
+        ("in 2014, and", ["▁in", "▁2014", ",", "▁and"]),  # with the space that begins a word
         ("9,200", ["▁", "9", ",", "2", "0", "0"]),
-        ("a1,b", ["▁", "a", "1", ",", "b"]),  # the space that the library adds to "a1" goes
+        ("a1,b", ["▁", "a", "1", ",", "b"]),  # without the space that the library adds to "a1"
         ("2,", ["▁2", ","]),
         ("x9,", ["▁x", "9", ","]),
         ("the, a", ["▁the", ",", "▁a"]),
     ],
 )
 def test_a_comma_after_a_digit(tokenizer: SentencePieceTokenizer, text: str, pieces: list[str]) -> None:
-    # Whether "2014" is one piece or several depends on the model.
-    found = tokens(tokenizer, text)
-    assert "".join(found) == "".join(pieces)
-    assert all(token == "," or "," not in token for token in found)
-    assert found.count(",") == text.count(",")
+    # The model decides whether "2014" is one piece or several.
+    actual = tokens(tokenizer, text)
+    assert "".join(actual) == "".join(pieces)
+    assert all(token == "," or "," not in token for token in actual)
+    assert actual.count(",") == text.count(",")
 
 
 def test_published_rules() -> None:
@@ -84,9 +83,9 @@ def test_published_rules() -> None:
         *("▁the", "▁naive", "▁cafe", "▁cafe", "▁fine", "▁12")
     ]
     assert tokens(tokenizer, "the `` the ''") == ["▁the", '▁"', "▁the", '▁"']
-    assert tokens(tokenizer, "İ ΟΔΟΣ") == ["▁i", "▁οδοσ"]  # each character by itself: no final sigma
-    kept = SentencePieceTokenizer(tokenizer.model, lowercase=False, keep_accents=True)
-    assert tokens(kept, "naïve NAIVE ΟΔΟΣ İ") == ["▁naïve", "▁NAIVE", "▁ΟΔΟΣ", "▁İ"]
+    assert tokens(tokenizer, "İ ΟΔΟΣ") == ["▁i", "▁οδοσ"]  # no final sigma, as each character is converted alone
+    with_case_and_accents = SentencePieceTokenizer(tokenizer.model, lowercase=False, keep_accents=True)
+    assert tokens(with_case_and_accents, "naïve NAIVE ΟΔΟΣ İ") == ["▁naïve", "▁NAIVE", "▁ΟΔΟΣ", "▁İ"]
     assert tokens(SentencePieceTokenizer(tokenizer.model, keep_accents=True), "NAÏVE") == ["▁naïve"]
     assert tokens(SentencePieceTokenizer(tokenizer.model, lowercase=False), "NAÏVE") == ["▁NAIVE"]
 
@@ -100,12 +99,12 @@ def test_special_tokens_are_never_split() -> None:
         assert "[MASK]" not in tokens(tokenizer, text), ascii(text)
 
 
-def test_empty_and_invalid(tokenizer: SentencePieceTokenizer) -> None:
+def test_empty_and_invalid_texts(tokenizer: SentencePieceTokenizer) -> None:
     assert tokenizer.tokenize(["", " ", "\n\u3000", b""]) == [[], [], [], []]
     assert tokenizer.tokenize([]) == []
     with pytest.warns(TextWarning, match="1 of 2 texts held invalid UTF-8"):
-        found = tokenizer.tokenize([b"the \xff", b"the"])
-    assert found[0] == tokenizer.tokenize(["the \ufffd"])[0]
+        rows = tokenizer.tokenize([b"the \xff", b"the"])
+    assert rows[0] == tokenizer.tokenize(["the \ufffd"])[0]
     with pytest.raises(TypeError, match=r"texts\[1\]"):
         tokenizer.tokenize(["a", None])
 
@@ -125,7 +124,7 @@ def test_a_hundred_thousand_characters(tokenizer: SentencePieceTokenizer) -> Non
 def test_ids_equal_transformers(
     model: bytes, strings: list[str], equal_or_tied: Callable[..., int], lowercase: bool, keep_accents: bool
 ) -> None:
-    """On the texts for which they are meant to agree."""
+    """Texts on which they should differ are left out."""
     transformers = pytest.importorskip("transformers")
     from sentencepiece import sentencepiece_model_pb2
 
@@ -140,7 +139,7 @@ def test_ids_equal_transformers(
     texts = comparable_to_transformers(strings, peer, lowercase, keep_accents)
     assert len(texts) > 0.42 * len(strings)
     expected = [peer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    # transformers 5 has no rule for commas after digits: here such pieces stay whole in both.
+    # transformers 5 has no rule for commas after digits, so it is switched off here.
     tokenizer._splits = {}
     equal_or_tied(tokenizer, texts, tokenizer.tokenize(texts), expected)
 
@@ -153,10 +152,10 @@ def test_a_real_model(german: Callable[[], bytes]) -> None:
     assert len(tokenizer.splits) == 18
 
 
-# === What tokens are ===
+# === Tokens ===
 
 
-def test_of_words() -> None:
+def test_of_words_makes_a_model_of_the_words() -> None:
     tokenizer = SentencePieceTokenizer.of_words(["good", "film", "."], 131)
     assert tokenizer.vocabulary_size == len(tokenizer.vocabulary) == 131
     assert tokenizer.vocabulary[:9] == [*SPECIAL, "▁good", "▁film", "▁.", "▁"]

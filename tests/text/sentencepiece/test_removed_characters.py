@@ -1,4 +1,4 @@
-"""Offsets of texts with characters that a model's rules remove or expand: the library's own, also in graphs."""
+"""Offsets of texts with characters that a model's rules remove or expand, in Python and in graphs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NAMES = ["albert", "albert with accents", "deberta", "xlm-roberta"]
 
 
 def draw_texts(parts: list[str], begin: bool = False) -> list[str]:
-    draw = random.Random(1)
-    starts = [draw.choice(REMOVED) if begin else "" for _ in range(199)]
-    return [start + "".join(draw.choices(parts, k=draw.randint(1, 9))) for start in starts]
+    rng = random.Random(1)
+    starts = [rng.choice(REMOVED) if begin else "" for _ in range(199)]
+    return [start + "".join(rng.choices(parts, k=rng.randint(1, 9))) for start in starts]
 
 
 @pytest.fixture(scope="module")
@@ -46,37 +46,31 @@ def with_normalized_token(tokenizer: SentencePieceTokenizer) -> SentencePieceTok
 
 
 def library_spans(tokenizer: SentencePieceTokenizer, text: str) -> list[tuple[int, int, int]]:
-    """Return the library's spans in characters, without what the rules make a space or remove at their beginning.
+    """Return the library's spans in characters, without leading characters that the rules remove or make a space.
 
-    A token that is only a space is empty there. A token of the first parts of a character is empty in the library.
+    A space alone has an empty span. The library's span of the first parts of an expanded character is empty.
     """
     encoded = text.encode()
-    found = []
+    spans_of_text = []
     for piece in tokenizer.backend.encode(text, return_type="proto").pieces:
-        start, end = (len(encoded[:place].decode()) for place in (piece.begin, piece.end))
+        start, end = (len(encoded[:offset].decode()) for offset in (piece.begin, piece.end))
         if piece.piece.startswith("▁"):
             while start < end and not tokenizer.backend.normalize(text[start]).strip("▁"):
                 start += 1
-        found.append((piece.id, start, start if piece.piece == "▁" else max(end, start + 1)))
-    return found
+        spans_of_text.append((piece.id, start, start if piece.piece == "▁" else max(end, start + 1)))
+    return spans_of_text
 
 
 @pytest.mark.parametrize("parts", [LETTERS, LETTERS + REMOVED], ids=["expanded", "removed"])
-@pytest.mark.parametrize("name", ["deberta"])
-def test_offsets_are_those_of_the_library(
-    name: str, parts: list[str], tokenizers: dict[str, SentencePieceTokenizer]
-) -> None:
-    tokenizer = tokenizers[name]
+def test_offsets_are_those_of_the_library(parts: list[str], tokenizers: dict[str, SentencePieceTokenizer]) -> None:
+    tokenizer = tokenizers["deberta"]
     texts = [text for text in draw_texts(parts) if "9," not in text and "''" not in text]
     assert len(texts) > 50
     for text, row in zip(texts, spans(tokenizer, texts), strict=True):
         assert row == library_spans(tokenizer, text), ascii(text)
 
 
-@pytest.mark.parametrize(
-    ("name", "normalized"),
-    [*((name, False) for name in NAMES), ("albert with accents", True)],
-)
+@pytest.mark.parametrize(("name", "normalized"), [*((name, False) for name in NAMES), ("albert with accents", True)])
 def test_graphs_have_the_same_offsets(
     name: str, normalized: bool, tokenizers: dict[str, SentencePieceTokenizer]
 ) -> None:
@@ -96,23 +90,21 @@ def test_graphs_have_the_same_offsets(
         "a ▁b▁",
         "\0½\0ﷺ ¨x¨",
     ]
-    ids, places = graph_tokenizer(tokenizer).with_offsets(tf.constant([text.encode() for text in texts]))
-    rows = zip(ids.to_list(), places.to_list(), strict=True)
-    found = [[(id, *place) for id, place in zip(*row, strict=True)] for row in rows]
-    for text, row, expected in zip(texts, found, spans(tokenizer, texts), strict=True):
-        assert row == expected, ascii(text)
+    ids, offsets = graph_tokenizer(tokenizer).with_offsets(tf.constant([text.encode() for text in texts]))
+    for text, *row, expected in zip(texts, ids.to_list(), offsets.to_list(), spans(tokenizer, texts), strict=True):
+        assert [(id, *span) for id, span in zip(*row, strict=True)] == expected, ascii(text)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_token_that_is_matched_in_normalized_text_changes_no_offset(
+def test_a_token_for_normalized_text_changes_no_offset(
     name: str, tokenizers: dict[str, SentencePieceTokenizer]
 ) -> None:
-    """The library normalizes the text then, and its offsets would lack the characters removed at the beginning."""
+    """With such a token the library normalizes the text, and its offsets lack characters removed at the beginning."""
     tokenizer = tokenizers[name]
     changed = with_normalized_token(tokenizer)
-    # The library names one character as the origin of a character that it composes, and each one of an expanded one.
-    unlike = ("''", "\u0301", "ﬁ", "㎏")
-    texts = [text for text in draw_texts(LETTERS, begin=True) if not any(part in text for part in unlike)]
+    # The library gives one character as the origin of a composed one, and each part of an expanded one.
+    differing = ("''", "\u0301", "ﬁ", "㎏")
+    texts = [text for text in draw_texts(LETTERS, begin=True) if not any(part in text for part in differing)]
     assert len(texts) > 50
     for text, row, expected in zip(texts, spans(changed, texts), spans(tokenizer, texts), strict=True):
         assert row == expected, ascii(text)

@@ -11,9 +11,9 @@ import pytest
 from lmzoo.data.corpora import train_tokenizer
 from lmzoo.text import T5Tokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
-from tests.text.sentencepiece.graph_checks import check_graph
+from tests.text.graph_checks import check_graph
 from tests.text.trained import assert_equal_or_tied, reviews
-from tests.text.varied import sizes, varied_texts
+from tests.text.varied import sizes, varied_strings
 
 PARTS = ["<pad>", "</s>", "<unk>", "<extra_id_0>", "<extra_id_7>", "<extra_id_10>", "<extra_id_", "<extra_id_00>",
          "<EXTRA_ID_0>", "9,", "``", " ", "ﬁ", "ｶﾞ"]  # fmt: skip
@@ -22,8 +22,7 @@ SENTINELS = 11
 
 @pytest.fixture(scope="module", params=sizes(4_000))
 def texts(request: pytest.FixtureRequest) -> list[str]:
-    found = varied_texts(request.param, 2029, PARTS)
-    return [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in found]
+    return varied_strings(request.param, 2029, PARTS)
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +39,11 @@ def test_ids_of_special_tokens(tokenizer: T5Tokenizer) -> None:
     assert tokenizer.detokenize(ids) == "<extra_id_0> a film<extra_id_1>"
 
 
-def is_alike(character: str) -> bool:
-    """Whether transformers treats a character as SentencePiece, T5's own code and lmzoo do.
+def is_comparable(character: str) -> bool:
+    """Return whether transformers treats a character like SentencePiece, T5's own code and lmzoo.
 
-    There, the model's rules do not apply to a letter with a mark after it, single characters of white space but the
-    usual ones stay in a text, and "▁" is a space.
+    transformers does not apply the model's rules to a letter with a mark after it, keeps unusual single characters
+    of white space in a text, and reads "▁" as a space.
     """
     if character.isspace():
         return character in " \n\r\t"
@@ -58,32 +57,32 @@ def test_transformers_has_the_same_ids(tokenizer: T5Tokenizer, texts: list[str],
     write_tokenizer(tokenizer, tmp_path, 71)
     peer: Any = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert type(peer).__name__.startswith("T5Tokenizer")
-    comparable = [text for text in texts if all(map(is_alike, text))]
+    comparable = [text for text in texts if all(map(is_comparable, text))]
     assert len(comparable) > 0.5 * len(texts)
-    theirs = peer(comparable, add_special_tokens=False, verbose=False)["input_ids"]
-    assert_equal_or_tied(tokenizer, comparable, tokenizer.tokenize(comparable), theirs)
+    expected = peer(comparable, add_special_tokens=False, verbose=False)["input_ids"]
+    assert_equal_or_tied(tokenizer, comparable, tokenizer.tokenize(comparable), expected)
     assert peer("a film", "a plot")["input_ids"].count(1) == 2
-    again = read_tokenizer(tmp_path, T5Tokenizer)
-    assert (again.model, again.get_config()) == (tokenizer.model, tokenizer.get_config())
+    loaded = read_tokenizer(tmp_path, T5Tokenizer)
+    assert (loaded.model, loaded.get_config()) == (tokenizer.model, tokenizer.get_config())
     for name in ("spiece.model", "tokenizer.json"):  # one file is enough
-        other = tmp_path / f"without {name}"
-        other.mkdir()
+        directory = tmp_path / f"without {name}"
+        directory.mkdir()
         for file in tmp_path.iterdir():
             if file.is_file() and file.name != name:
-                (other / file.name).write_bytes(file.read_bytes())
-        assert read_tokenizer(other, T5Tokenizer).tokenize(texts) == tokenizer.tokenize(texts)
+                (directory / file.name).write_bytes(file.read_bytes())
+        assert read_tokenizer(directory, T5Tokenizer).tokenize(texts) == tokenizer.tokenize(texts)
 
 
 def test_ids_are_those_of_the_model_itself(tokenizer: T5Tokenizer, texts: list[str], tmp_path: Path) -> None:
-    """Texts without special tokens, as T5's own code and KerasHub read them."""
+    """T5's own code and KerasHub read texts without special tokens in this way."""
     from sentencepiece import SentencePieceProcessor
 
     tokenizer.save_assets(tmp_path)
     backend = SentencePieceProcessor(model_proto=(tmp_path / "vocabulary.spm").read_bytes())
-    # These control characters are white space to lmzoo, which cuts there.
-    unlike = {*tokenizer.special_tokens, "\x1c", "\x1d", "\x1e", "\x1f"}
+    # lmzoo splits at these control characters.
+    differing = {*tokenizer.special_tokens, "\x1c", "\x1d", "\x1e", "\x1f"}
     spaces = str.maketrans(dict.fromkeys(WHITE_SPACE, " "))
-    plain = [text for text in texts if not any(part in text for part in unlike)]
+    plain = [text for text in texts if not any(part in text for part in differing)]
     assert len(plain) > 0.6 * len(texts)
     assert tokenizer.tokenize(plain) == backend.encode([text.translate(spaces) for text in plain])
 
@@ -104,9 +103,9 @@ def test_files_have_the_published_model(tokenizer: T5Tokenizer, tmp_path: Path) 
     tokenizer.save_assets(tmp_path)
     stored = (tmp_path / "vocabulary.spm").read_bytes()
     assert SentencePieceProcessor(model_proto=stored).get_piece_size() == 400 - SENTINELS
-    again = T5Tokenizer.from_config(tokenizer.get_config())
-    again.load_assets(tmp_path)
-    assert again.vocabulary == tokenizer.vocabulary
+    loaded = T5Tokenizer.from_config(tokenizer.get_config())
+    loaded.load_assets(tmp_path)
+    assert loaded.vocabulary == tokenizer.vocabulary
     assert T5Tokenizer(tokenizer.model, SENTINELS).vocabulary == tokenizer.vocabulary  # with the sentinels
 
 

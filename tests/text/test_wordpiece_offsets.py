@@ -1,32 +1,20 @@
-"""Character offsets: each piece points at the characters of the original text that it came from."""
+"""Offsets of WordPiece's tokens: the characters of the original text that they come from."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 
 import pytest
 
-from lmzoo.text import TokenSpan, WordPieceTokenizer
+from lmzoo.text import WordPieceTokenizer
+from tests.text.piece_groups import group_by_characters
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
 OPTIONS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
 
 
-def groups(pieces: list[TokenSpan]) -> Iterator[list[TokenSpan]]:
-    """Pieces that share characters together: "한" may become three of them, "ᄒ ##ᅡ ##ᆫ"."""
-    group: list[TokenSpan] = []
-    for piece in pieces:
-        if group and piece.start >= group[-1].end:
-            yield group
-            group = []
-        group.append(piece)
-    if group:
-        yield group
-
-
 def is_reordered_mark(token: str) -> bool:
-    """Whether normalization may have moved the piece within a run of combining marks (Mc with a class of its own)."""
+    """Return whether normalization may have moved the piece in a run of combining marks."""
     return any(unicodedata.combining(c) for c in token)
 
 
@@ -36,12 +24,14 @@ def test_slices_give_the_pieces(
 ) -> None:
     tokenizer = WordPieceTokenizer(vocabulary, lowercase, strip_accents)
     normalize = tokenizer.backend.normalizer.normalize_str
-    stripping = lowercase if strip_accents is None else strip_accents
+    strips_accents = lowercase if strip_accents is None else strip_accents
     rows = tokenizer.tokenize_with_offsets(varied_texts)
+    assert [[piece.id for piece in row] for row in rows] == tokenizer.tokenize(varied_texts)
+    assert all(tokenizer.id_to_token(piece.id) == piece.token for row in rows for piece in row)
     checked = 0
     for text, row in zip(varied_texts, rows, strict=True):
         end = 0
-        for group in groups(row):
+        for group in group_by_characters(row):
             first, last = group[0].start, group[-1].end
             assert 0 <= end <= first < last <= len(text), (text, group)
             assert all(piece.start < piece.end for piece in group), (text, group)
@@ -50,19 +40,11 @@ def test_slices_give_the_pieces(
             tokens = [piece.token for piece in group]
             if tokens[0] in SPECIAL and tokens != ["[UNK]"]:
                 assert text[first:last] == tokens[0]
-            elif "[UNK]" not in tokens and not (stripping and is_reordered_mark("".join(tokens))):
+            elif "[UNK]" not in tokens and not (strips_accents and is_reordered_mark("".join(tokens))):
                 pieces = "".join(token.removeprefix("##") for token in tokens)
                 assert normalize(text[first:last]).replace(" ", "") == pieces, (text, group)
                 checked += len(group)
     assert checked > 5 * len(varied_texts)
-
-
-def test_offsets_and_ids_agree(varied_texts: list[str], vocabulary: list[str]) -> None:
-    tokenizer = WordPieceTokenizer(vocabulary)
-    texts = varied_texts[:2000]
-    rows = tokenizer.tokenize_with_offsets(texts)
-    assert [[piece.id for piece in row] for row in rows] == tokenizer.tokenize(texts)
-    assert all(tokenizer.id_to_token(piece.id) == piece.token for row in rows for piece in row)
 
 
 CASES = [
@@ -83,21 +65,21 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: ascii(case[0]))
-def test_hand_made_cases(case: tuple) -> None:
+def test_tokens_and_slices_by_hand(case: tuple) -> None:
     tokens = {token for _, *pieces in CASES for token, _ in pieces}
     tokenizer = WordPieceTokenizer([*SPECIAL, *sorted(tokens - set(SPECIAL))])
     text, *expected = case
-    found = tokenizer.tokenize_with_offsets([text])[0]
-    assert [(piece.token, text[piece.start : piece.end]) for piece in found] == expected
+    pieces = tokenizer.tokenize_with_offsets([text])[0]
+    assert [(piece.token, text[piece.start : piece.end]) for piece in pieces] == expected
 
 
-def test_second_occurrence_is_not_the_first() -> None:
+def test_repeated_words_have_their_own_offsets() -> None:
     tokenizer = WordPieceTokenizer([*SPECIAL, "a", "b"])
-    found = tokenizer.tokenize_with_offsets(["x", "é a  b a"])[1]
-    assert [piece[2:] for piece in found[1:]] == [(2, 3), (5, 6), (7, 8)]
+    pieces = tokenizer.tokenize_with_offsets(["x", "é a  b a"])[1]
+    assert [piece[2:] for piece in pieces[1:]] == [(2, 3), (5, 6), (7, 8)]
 
 
 def test_offsets_count_characters_of_what_was_passed() -> None:
-    # Bytes count as the characters that they decode to.
+    # Offsets of bytes count the characters that they decode to.
     tokenizer = WordPieceTokenizer([*SPECIAL, "x"])
     assert [piece[2:] for piece in tokenizer.tokenize_with_offsets(["éé x".encode()])[0]] == [(0, 2), (3, 4)]
