@@ -154,7 +154,8 @@ def rewrite(directory: Path, change: Callable[[dict[str, Any]], dict[str, Any]])
     save_file(change(state), file, {"format": "pt"})
 
 
-def configure(directory: Path, **changes: Any) -> None:
-    """Change keys of the configuration in `directory`."""
-    path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+def configure(directory: Path, *removed: str, **changes: Any) -> None:
+    """Remove and change keys of the configuration in `directory`."""
+    path = next(path for path in directory.glob("*.json") if path.name in ("config.json", "bert_config.json"))
+    config = {key: value for key, value in json.loads(path.read_text()).items() if key not in removed}
+    path.write_text(json.dumps({**config, **changes}))

@@ -42,10 +42,10 @@ def test_every_byte_of_the_index_counts(checkpoint):
     file = Path(f"{prefix}.index")
     whole = file.read_bytes()
     accepted = []
-    for place in range(len(whole)):
-        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    for offset in range(len(whole)):
+        file.write_bytes(whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :])
         if not is_refused(prefix, tensors):
-            accepted.append(place)
+            accepted.append(offset)
     assert set(accepted) <= {*range(len(whole) - 48, len(whole) - 8), *range(len(whole) - 81, len(whole) - 68)}
     for length in range(len(whole)):
         file.write_bytes(whole[:length])
@@ -60,8 +60,8 @@ def test_each_block_of_the_index_counts(tmp_path):
     assert not is_refused(prefix, tensors)
     file = Path(f"{prefix}.index")
     whole = file.read_bytes()
-    for place in (1_009, len(whole) // 2, len(whole) - 10_007):
-        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    for offset in (1_009, len(whole) // 2, len(whole) - 10_007):
+        file.write_bytes(whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :])
         assert is_refused(prefix, tensors)
 
 

@@ -17,7 +17,7 @@ from lmzoo.presets.converting import convert, save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import BytePairTokenizer, Preprocessor, SentencePieceTokenizer, WordPieceTokenizer
-from tests.checkpoints.test_formats import SAYABLE
+from tests.checkpoints.test_formats import EXPRESSIBLE
 from tests.checkpoints.tokenizer_files import word_pieces
 from tests.text.trained import reviews, train_albert, train_byte_pairs
 
@@ -79,7 +79,7 @@ def gpt2_tokens(ids: dict[str, int]) -> list[str]:
 
 def save(family: str, tokenizer: Any, directory: Path) -> None:
     record = families()[family]
-    sizes = {**SAYABLE.get((family, "keras_hub"), {}), "vocabulary_size": tokenizer.vocabulary_size}
+    sizes = {**EXPRESSIBLE.get((family, "keras_hub"), {}), "vocabulary_size": tokenizer.vocabulary_size}
     preprocessor = Preprocessor(tokenizer, record.packing, 61)
     save_checkpoint(tiny_backbone(record, **sizes), directory, to="keras_hub", preprocessor=preprocessor)
 
