@@ -118,8 +118,8 @@ def test_mean_pooling_cannot_be_written(tmp_path):
     for task_class, classes in ((MultipleChoice, {}), (TextClassifier, {"num_classes": 3}), (TextRegressor, {})):
         task = task_class(backbone, pooling="mean", **classes)
         with pytest.raises(PresetError, match=f"cannot express `pooling='mean'` of a {task_class.__name__}"):
-            save_checkpoint(task, tmp_path / "it", to="hf")
-        assert not (tmp_path / "it").exists()
+            save_checkpoint(task, tmp_path / "new", to="hf")
+        assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.slow

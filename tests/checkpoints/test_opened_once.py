@@ -20,7 +20,7 @@ from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.models import Backbone, TextClassifier, TextEmbedder
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task
-from tests.checkpoints.sentence_folders import by_hand, dense, pooling
+from tests.checkpoints.sentence_folders import dense, pooling, write_folder
 
 tensorflow = pytest.importorskip("tensorflow")
 torch = pytest.importorskip("torch")
@@ -33,7 +33,7 @@ OPENED_BY_KERAS = {"model.weights.h5": 2}
 def save(format: str, folder: Path) -> Any:
     """Write a tiny model in a format and return the class that loads it."""
     if format == "sentence transformers":
-        by_hand(folder, pooling(), dense(), prompts={"query": "film "})
+        write_folder(folder, pooling(), dense(), prompts={"query": "film "})
         return TextEmbedder
     if format == "bilm":
         lmzoo.save_checkpoint(tiny_backbone(families()["elmo"]), folder, to="bilm")
