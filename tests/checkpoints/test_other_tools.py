@@ -66,8 +66,6 @@ def test_states_of_training_are_not_read(name: str, activation: str, tmp_path: P
 
 # === Prefixes and buffers ===
 
-PREFIXES = ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "module.module."]
-
 
 def warnings_of(build: Any) -> tuple[Any, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
@@ -76,18 +74,16 @@ def warnings_of(build: Any) -> tuple[Any, list[str]]:
     return result, [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
 
 
-@pytest.mark.slow_cases(
-    "ForSequenceClassification-False-module.module.",
-    "ForSequenceClassification-True-_orig_mod.",
-    "ForSequenceClassification-True-module.",
-    "ForSequenceClassification-True-module.module.",
-    "Model-False-module.",
-    "Model-True-_orig_mod.module.",
-    "Model-True-module.module.",
+@pytest.mark.parametrize(
+    ("prefix", "pickled", "head"),
+    [
+        ("module.", False, "ForSequenceClassification"),
+        ("_orig_mod.", False, "Model"),
+        ("module._orig_mod.", True, "Model"),
+        ("_orig_mod.module.", True, "ForSequenceClassification"),
+        ("module.module.", False, "Model"),
+    ],
 )
-@pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("pickled", [False, True])
-@pytest.mark.parametrize("head", ["Model", "ForSequenceClassification"])
 def test_prefixes_of_wrappers_are_removed(prefix: str, pickled: bool, head: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")

@@ -90,18 +90,6 @@ def test_half_a_head_is_refused(end, tmp_path):
         load(tmp_path, Pretrainer)
 
 
-def test_families_without_an_objective_have_a_masked_lm(tmp_path):
-    theirs = peer("distilbert", "ForMaskedLM", tmp_path / "theirs")
-    task = load(tmp_path / "theirs", Pretrainer)
-    assert task.objective is None
-    batch = batch_for(task.backbone)
-    logits = np.take_along_axis(run_peer(theirs, batch).logits.numpy(), MASK_POSITIONS[:, :, None], axis=1)
-    assert difference(get_outputs(task, batch)["masked_lm"], logits) <= 1e-5
-    save_checkpoint(task, tmp_path / "ours", to="hf")
-    assert verify(tmp_path / "ours")["head"] == "MaskedLM"
-    assert_same_state(tmp_path / "ours", tmp_path / "theirs")
-
-
 @pytest.mark.quick_cases("bert")
 @pytest.mark.parametrize("name", ["bert", "albert"])
 def test_heads_in_googles_checkpoints(name, tmp_path):

@@ -156,17 +156,17 @@ def test_one_output_is_a_number_or_a_choice(tmp_path):
         check_logits(theirs, load(tmp_path, TextRegressor))
 
 
+def test_a_backbone_has_no_head(tmp_path):
+    peer("bert", "Model", tmp_path)
+    remove_architectures(tmp_path)
+    assert open_source(tmp_path).head is None
+
+
 def test_choices_are_known_by_their_tensors(tmp_path):
     theirs = peer("roberta", "ForMultipleChoice", tmp_path)
     remove_architectures(tmp_path)
     assert open_source(tmp_path).head == "multiple_choice"
     check_logits(theirs, load(tmp_path, MultipleChoice), 5, CHOICES)
-
-
-def test_a_backbone_has_no_head(tmp_path):
-    peer("bert", "Model", tmp_path)
-    remove_architectures(tmp_path)
-    assert open_source(tmp_path).head is None
 
 
 COUNTS = {

@@ -306,34 +306,6 @@ def test_real_vocabularies(shared: Callable[[str], Path], count: int, tmp_path: 
             assert tokenizer.tokenize(lines) == ids_of(peer, lines)
 
 
-# === KerasHub ===
-
-
-def test_files_of_keras_hub_are_read(tokenizers: dict, root: Path, tmp_path: Path) -> None:
-    keras_hub = pytest.importorskip("keras_hub").tokenizers
-    wordpiece, byte_pairs, albert = (
-        tokenizers[cls] for cls in (WordPieceTokenizer, BytePairTokenizer, SentencePieceTokenizer)
-    )
-    ids = {token: id for id, token in enumerate(byte_pairs.vocabulary)}
-    peers = [
-        keras_hub.BertTokenizer(vocabulary=wordpiece.vocabulary, lowercase=True, strip_accents=True),
-        keras_hub.DistilBertTokenizer(vocabulary=wordpiece.vocabulary),
-        keras_hub.RobertaTokenizer(vocabulary=ids, merges=byte_pairs.merges),
-        keras_hub.AlbertTokenizer(proto=albert.model),
-    ]
-    texts = ["the cafe was never dull", "it s a very good book and i read it twice", "", "naive 東京"]
-    for number, peer in enumerate(peers):
-        directory = tmp_path / str(number)
-        peer.save_to_preset(str(directory))
-        cls = [WordPieceTokenizer, WordPieceTokenizer, BytePairTokenizer, SentencePieceTokenizer][number]
-        tokenizer = read_tokenizer(directory, cls, peer.vocabulary_size())
-        assert type(tokenizer) is cls
-        assert tokenizer.tokenize(texts) == [list(map(int, row)) for row in peer(texts)]
-        lowercase = [True, False, None, True][number]  # ALBERT's is told by the vocabulary, which has no capitals
-        assert tokenizer.get_config().get("lowercase") == lowercase
-        assert tokenizer.get_config().get("strip_accents") == [True, False, None, None][number]
-
-
 def test_another_unknown_token_is_kept(tmp_path: Path) -> None:
     """The files hold the tokenizer's token, not the default of its class."""
     vocabulary = ["[PAD]", "<unk>", "[CLS]", "[SEP]", "[MASK]", "a", "film"]

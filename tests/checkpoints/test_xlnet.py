@@ -15,6 +15,7 @@ from lmzoo.data.corpora import train_tokenizer
 from lmzoo.models import Backbone, Pretrainer, TextClassifier, TokenClassifier
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import save_checkpoint
+from lmzoo.presets.source import open_source
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import Preprocessor, XlnetTokenizer
@@ -47,6 +48,8 @@ def make_batch():
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_head_for_permutations_is_read_and_written(tied, tmp_path):
     theirs = peer("xlnet", "LMHeadModel", tmp_path / "theirs", tie_word_embeddings=tied)
+    left_out = open_source(tmp_path / "theirs").plan(load(tmp_path / "theirs")).left_out
+    assert ("lm_loss.weight" in left_out) == (not tied)
     ours = load(tmp_path / "theirs", Pretrainer)
     batch = make_batch()
     positions = np.array([[3, 7], [10, 0]], "int32")

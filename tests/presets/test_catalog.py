@@ -87,18 +87,13 @@ def test_presets_in_other_directories_are_found(shipped, tmp_path, monkeypatch):
     assert presets["mine"].handle == "mine"
 
 
-def test_metadata_may_be_incomplete(tmp_path, monkeypatch):
+def test_metadata_may_be_incomplete_or_old(tmp_path, monkeypatch):
     directory = write_preset(tmp_path / "more", "bert", "mine")
-    (directory / "metadata.json").write_text('{"parameter_count": 7}')
     monkeypatch.setenv("LMZOO_PRESETS", str(tmp_path / "more"))
+    (directory / "metadata.json").write_text('{"parameter_count": 7}')
     info = list_presets()["mine"]
     assert (info.parameters, info.license, info.languages) == (7, "unknown", ())
-
-
-def test_the_old_key_of_the_license_is_read(tmp_path, monkeypatch):
-    directory = write_preset(tmp_path / "more", "bert", "mine")
     (directory / "metadata.json").write_text('{"licence": "MIT"}')
-    monkeypatch.setenv("LMZOO_PRESETS", str(tmp_path / "more"))
     assert list_presets()["mine"].license == "MIT"
 
 

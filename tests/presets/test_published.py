@@ -78,7 +78,7 @@ def modernbert(layers, width, intermediate):
 
 
 def t5(width, intermediate, layers, heads, gated=False, encoder=False):
-    """Return the parameters: no biases, heads of width 64, 32 buckets per stack; gated models have a kernel for logits."""
+    """Return the parameters: no biases, heads of width 64, 32 buckets per stack; gated models do not tie logits."""
     attention = 4 * width * heads * 64
     network = (2 + gated) * width * intermediate
     ends = width + 32 * heads

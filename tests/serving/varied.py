@@ -26,17 +26,11 @@ def varied_text(texts: Sequence[str], count: int, longest: int, seed: int) -> li
 
 
 def on_families(settings: Sequence[Any]) -> Iterator[Any]:
-    """Yield every family with every setting; `make test` runs each tokenizer with one setting."""
-    tokenizers: list[type] = []
+    """Yield every family that has tasks for questions and tags, with every setting."""
     for name, family in families().items():
-        if family.backbone.reads_source:  # has no task for questions or tags
-            continue
-        is_new = family.tokenizer not in tokenizers
-        if is_new:
-            tokenizers.append(family.tokenizer)
-        for j, setting in enumerate(settings):
-            marks = [] if is_new and len(tokenizers) % len(settings) == j else [pytest.mark.slow]
-            yield pytest.param(family, setting, marks=marks, id=f"{name}-{j}")
+        if not family.backbone.reads_source:
+            for number, setting in enumerate(settings):
+                yield pytest.param(family, setting, id=f"{name}-{number}")
 
 
 def classifier(**kwargs: Any) -> TextClassifier:
