@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from lmzoo.models import Backbone
-from tests.reference.weights import padded_batch
+from tests.reference.weights import LENGTHS, difference, padded_batch, run
 
+TOLERANCE = 1e-5
 CHOICES = 3
 LABELS = ["bad", "middling", "good", "grand", "best"]
 COMMON = {
@@ -42,7 +43,7 @@ CONFIGS = {
     "gpt2": ("GPT2", GPT2),
     "gpt": ("OpenAIGPT", {name: value for name, value in GPT2.items() if name != "n_inner"}),
 }
-# Heads with outputs of their own number, which labels would change.
+# Heads with a fixed number of outputs, which labels would change.
 UNLABELED = ("ForQuestionAnswering", "ForMultipleChoice", "ForPreTraining")
 
 
@@ -90,13 +91,30 @@ def run_peer(model: Any, batch: Mapping[str, np.ndarray], **arguments: Any) -> A
         return model(**inputs, **arguments)
 
 
+def batch_for(backbone: Any, lengths: tuple[int, ...] = LENGTHS) -> dict[str, np.ndarray]:
+    """Return padded inputs of a backbone, (len(lengths), 19)."""
+    batch = padded_batch(lengths, 19)
+    # RoBERTa counts positions by the padding id 1, an ordinary id for other families.
+    batch["token_ids"] = np.where(batch["padding_mask"] > 0, np.maximum(batch["token_ids"], 2), 1).astype("int32")
+    return {name: batch[name] for name in backbone.input}
+
+
 def padded_rows(backbone: Any, *shape: int) -> dict[str, np.ndarray]:
     """Return padded inputs of a backbone, (*shape, 19)."""
     lengths = np.random.default_rng(29).integers(1, 20, int(np.prod(shape)))
-    batch = padded_batch(tuple(lengths), 19)
-    # RoBERTa counts positions by the padding id, 1; elsewhere it is an id like any other.
-    batch["token_ids"] = np.where(batch["padding_mask"] > 0, np.maximum(batch["token_ids"], 2), 1).astype("int32")
-    return {name: batch[name].reshape(*shape, 19) for name in backbone.input}
+    return {name: values.reshape(*shape, 19) for name, values in batch_for(backbone, tuple(lengths)).items()}
+
+
+def check_hidden_states(theirs: Any, backbone: Any) -> None:
+    """Check that a transformers model and a backbone compute the same hidden states and pooled output."""
+    batch = batch_for(backbone)
+    real = batch["padding_mask"] > 0
+    ours, expected = run(backbone, batch), run_peer(theirs, batch, output_hidden_states=True)
+    assert len(ours["hidden_states"]) == len(expected.hidden_states)
+    for a, b in zip(ours["hidden_states"], expected.hidden_states, strict=True):
+        assert difference(np.asarray(a)[real], b.numpy()[real]) <= TOLERANCE
+    if getattr(expected, "pooler_output", None) is not None and "Roberta" not in type(theirs).__name__:
+        assert difference(ours["pooled_output"], expected.pooler_output.numpy()) <= TOLERANCE
 
 
 def load_with_transformers(cls: Any, directory: Path, without: str | None = None) -> Any:

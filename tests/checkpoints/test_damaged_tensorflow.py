@@ -37,7 +37,7 @@ def is_refused(prefix: Path, tensors: dict[str, np.ndarray]) -> bool:
 
 
 def test_every_byte_of_the_index_counts(checkpoint):
-    """Except the padding of its footer, and the second index, which is empty and unread."""
+    """Only the padding of its footer and the empty second index are not read."""
     prefix, tensors = checkpoint
     file = Path(f"{prefix}.index")
     whole = file.read_bytes()

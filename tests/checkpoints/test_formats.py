@@ -262,7 +262,7 @@ def test_wrong_groups_in_keras_hubs_files_are_refused(backbone_of, tmp_path):
     ("changes", "message"),
     [
         ({"activation": "mish"}, "`activation` must be one of gelu, relu, silu, swish, tanh, got 'mish'"),
-        ({"num_heads": 5}, r"`hidden_dim` \(42\) must be a multiple of `num_heads` \(5\)"),  # whose heads are of 8
+        ({"num_heads": 5}, r"`hidden_dim` \(42\) must be a multiple of `num_heads` \(5\)"),  # the heads have 8 columns
         ({"attn_type": "uni"}, "`attn_type` must be 'bi', got 'uni'"),  # a key of transformers, not of KerasHub
     ],
 )

@@ -19,7 +19,7 @@ from tests.reference.weights import difference, run, to_numpy
 # KerasHub leaves the file to the garbage collector.
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")]
 
-LENGTH = 13  # of the preprocessors, which truncate some of the texts
+LENGTH = 13  # sequence length of the preprocessors, which truncate some texts
 TEXTS = ["good film", "the plot was never dull .", "", "good film bad film " * 9]
 SECONDS = ["the plot was bad", "good", "never dull " * 7, "bad"]
 FAMILIES = ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "albert", "distilbert"))]

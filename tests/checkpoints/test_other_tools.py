@@ -17,8 +17,7 @@ from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import Preprocessor, Tokenizer, WordPieceTokenizer
-from tests.checkpoints.model_files import load, peer, rewrite
-from tests.checkpoints.test_hugging_face import batch_for
+from tests.checkpoints.model_files import batch_for, load, peer, rewrite
 from tests.reference.weights import difference, run
 
 # === TensorFlow 1 ===

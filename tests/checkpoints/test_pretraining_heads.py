@@ -15,8 +15,16 @@ from lmzoo.presets.source import open_source
 from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import check_peer_outputs, tiny_backbone, tiny_preprocessor, tiny_task
-from tests.checkpoints.model_files import assert_same_state, configure, load, peer, read_state, rewrite, run_peer
-from tests.checkpoints.test_hugging_face import batch_for
+from tests.checkpoints.model_files import (
+    assert_same_state,
+    batch_for,
+    configure,
+    load,
+    peer,
+    read_state,
+    rewrite,
+    run_peer,
+)
 from tests.reference.weights import MASK_POSITIONS, difference, randomise, run
 
 torch = pytest.importorskip("torch")

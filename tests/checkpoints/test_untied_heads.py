@@ -13,14 +13,22 @@ from lmzoo.presets.converting import save_checkpoint
 from lmzoo.presets.source import open_source
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
-from tests.checkpoints.model_files import configure, load, load_with_transformers, peer, rewrite, run_peer
-from tests.checkpoints.test_hugging_face import batch_for, check_hidden
+from tests.checkpoints.model_files import (
+    TOLERANCE,
+    batch_for,
+    check_hidden_states,
+    configure,
+    load,
+    load_with_transformers,
+    peer,
+    rewrite,
+    run_peer,
+)
 from tests.reference.weights import MASK_POSITIONS, difference, randomise, run
 
 pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-TOLERANCE = 1e-5
 CASES = ["bert", "roberta", "albert", "distilbert"]
 OWN_KERNEL = "masked_lm_head/output_projection/kernel"
 
@@ -47,7 +55,7 @@ NO_POOLER = pytest.mark.filterwarnings("ignore:.* holds no pooler")  # models th
 @pytest.mark.parametrize("case", CASES)
 def test_untied_heads_are_read_and_written(case, tmp_path):
     theirs = untied_peer(case, "ForMaskedLM", tmp_path / "theirs")
-    check_hidden(theirs.base_model, load(tmp_path / "theirs"))
+    check_hidden_states(theirs.base_model, load(tmp_path / "theirs"))
     task = load(tmp_path / "theirs", MaskedLM)
     assert OWN_KERNEL in {weight.path for weight in task.weights}
     batch = batch_for(task.backbone)
@@ -86,7 +94,7 @@ def test_untied_causal_models_are_read_and_written(case, tmp_path):
     """The kernel is never silently ignored, whether the class is named or not."""
     theirs = untied_peer(case, "LMHeadModel", tmp_path / "theirs")
     backbone = load(tmp_path / "theirs")
-    check_hidden(theirs.base_model, backbone)
+    check_hidden_states(theirs.base_model, backbone)
     assert "lm_head.weight" in open_source(tmp_path / "theirs").plan(backbone).left_out
     task = load(tmp_path / "theirs", CausalLM)
     batch = batch_for(task.backbone)
@@ -129,7 +137,7 @@ def test_untied_causal_models_score_choose_and_generate(tmp_path):
 def test_a_tied_kernel_that_differs_is_refused(tmp_path):
     theirs = untied_peer("bert", "ForMaskedLM", tmp_path)
     configure(tmp_path, tie_word_embeddings=True)
-    check_hidden(theirs.base_model, load(tmp_path))
+    check_hidden_states(theirs.base_model, load(tmp_path))
     with pytest.raises(PresetError, match=r"cls.predictions.decoder.\w+ differs from .*, but the model has one weight"):
         load(tmp_path, MaskedLM)
     task = load(tmp_path, MaskedLM, tie_embeddings=False)

@@ -383,7 +383,7 @@ def test_a_lock_on_the_parent_directory_does_not_block(tmp_path):
 
 
 def test_a_pipe_is_not_replaced(tmp_path):
-    """Nor is /dev/null, which root could replace for the whole machine."""
+    """Otherwise root could replace /dev/null for the whole machine."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileExistsError, match="is a device or a pipe"), atomic_file(tmp_path / "pipe") as temporary:
         temporary.write_text("content")

@@ -227,7 +227,7 @@ def test_formulas_give_published_sizes():
     assert roberta(*LARGE) == 354_310_144
     assert mpnet() == 109_486_464 - (768 * 768 + 768)  # as transformers counts all-mpnet-base-v2, without its pooler
     assert electra(24, 256, 1024, 1024) == 51_065_344 - (256 * 256 + 256)  # as KerasHub says, without its pooler
-    # As KerasHub says, whose model has neither the two unused positions nor a row of segments.
+    # KerasHub's numbers; its model lacks the two unused positions and the row of segments.
     assert xlm_roberta(*BASE) == 277_450_752 + 3 * 768
     assert xlm_roberta(*LARGE, positions=8194) == 566_702_080 + 3 * 1024
     assert albert(30000, 4096) == 222_595_584
