@@ -215,21 +215,20 @@ def test_data_that_changes_after_opening_is_not_read(prefix):
     content = bytearray(file.read_bytes())
     content[6] ^= 1
     file.write_bytes(content)
-    checkpoint, again, later = (TensorFlowCheckpoint(prefix) for _ in range(3))
+    checkpoint, shortened, deleted = (TensorFlowCheckpoint(prefix) for _ in range(3))
     assert_same(checkpoint.read("last"), tensors["last"])
     with pytest.raises(PresetError, match=r"ckpt\.index: 'first' cannot be read: .*Checksum does not match"):
         checkpoint.read("first")
     file.write_bytes(content[:25])
     with pytest.raises(PresetError, match=r"ckpt\.index: 'last' cannot be read: .*less bytes"):
-        again.read("last")
+        shortened.read("last")
     file.unlink()
     with pytest.raises(PresetError, match=r"'last' cannot be read: .*data-00000-of-00001; No such file"):
-        later.read("last")
+        deleted.read("last")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_each_byte_of_the_data_counts(prefix, dtype):
-    write_tensorflow_checkpoint(prefix, [("kernel", array((3,), dtype))])
+def test_each_byte_of_the_data_counts(prefix):
+    write_tensorflow_checkpoint(prefix, [("kernel", array((3,), "float32"))])
     file = Path(f"{prefix}.data-00000-of-00001")
     whole = file.read_bytes()
     for offset in range(len(whole)):
