@@ -147,7 +147,7 @@ def test_files_of_transformers_are_read_and_written(name, texts, tmp_path):
 )
 @pytest.mark.tf_only
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_in_graphs(name, texts):
+def test_graphs_give_the_ids_and_offsets_of_python(name, texts):
     import tensorflow as tf
 
     from lmzoo.text.graphs import graph_tokenizer

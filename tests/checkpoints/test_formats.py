@@ -91,7 +91,7 @@ def test_transposed_matrices_have_every_value(shape: tuple[int, int]) -> None:
 
 @pytest.mark.slow_cases("marian-hf", "t5-hf", "t5-keras_hub", "t5_encoder-hf")
 @pytest.mark.parametrize(("name", "to"), FORMATS)
-def test_backbone_round_trip(name, to, backbone_of, tmp_path):
+def test_backbones_are_written_and_read(name, to, backbone_of, tmp_path):
     if to == "tf1":
         pytest.importorskip("tensorflow")
     lacks_rows = to == "bilm" or (to == "keras_hub" and starts_after_0(families()[name]))

@@ -51,7 +51,7 @@ def test_every_dtype_is_written_and_read(path, dtype):
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 5)])
-def test_shapes(path, shape):
+def test_every_shape_is_written_and_read(path, shape):
     write_hdf5(path, [("weight", np.full(shape, 17, "int32"))])
     assert Hdf5File(path).shape("weight") == shape
     np.testing.assert_array_equal(Hdf5File(path).read("weight"), np.full(shape, 17, "int32"), strict=True)

@@ -71,7 +71,7 @@ def outputs_of_both(theirs, ours, batch):
 
 
 @pytest.mark.parametrize("name", ["albert", "deberta_v3"])  # test_keras_hub_texts.py compares the other families
-def test_text_classifier(name, save_peer, tmp_path):
+def test_classifiers_compute_the_same_logits(name, save_peer, tmp_path):
     theirs = save_peer(name, "TextClassifier", **CLASSIFIER)
     ours = load(tmp_path, TextClassifier)
     actual, expected = outputs_of_both(theirs, ours, padded_batch())
@@ -82,7 +82,7 @@ def test_text_classifier(name, save_peer, tmp_path):
 
 @pytest.mark.quick_cases("albert")
 @pytest.mark.parametrize("name", FAMILIES)
-def test_masked_lm(name, save_peer, tmp_path):
+def test_masked_lms_compute_the_same_logits(name, save_peer, tmp_path):
     """The LayerNorm of the head adds 1e-5, while the backbone's adds 1e-12, and its GELU may differ."""
     theirs = save_peer(name, "MaskedLM")
     ours = load(tmp_path, MaskedLM)
@@ -118,7 +118,7 @@ def embedders(keras_hub, tmp_path_factory):
 @pytest.mark.parametrize(
     "arguments", [{}, {"pooling_mode": "cls"}, {"pooling_mode": "max", "normalize": False}], ids=str
 )
-def test_text_embedder(arguments, embedders):
+def test_embedders_compute_the_same_embeddings(arguments, embedders):
     theirs, directory = embedders(**arguments)
     ours = TextEmbedder.from_preset(directory)
     assert ours.pooling == arguments.get("pooling_mode", "mean")

@@ -46,7 +46,7 @@ def save_peer(peers, tmp_path):
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", FAMILIES)
-def test_text_classifier(name, save_peer, tmp_path):
+def test_classifiers_compute_the_same_logits(name, save_peer, tmp_path):
     theirs = save_peer(name, "TextClassifier", num_classes=7)
     ours = TextClassifier.from_preset(tmp_path)
     for inputs in (TEXTS, (TEXTS, SECONDS)):
@@ -59,7 +59,7 @@ def test_text_classifier(name, save_peer, tmp_path):
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", FAMILIES)
-def test_masked_lm(name, save_peer, tmp_path):
+def test_masked_lms_fill_masks_with_the_same_words(name, save_peer, tmp_path):
     """Compare the words that fill a mask. KerasHub's tokenizers find no masks in texts, so join its ids here."""
     theirs = save_peer(name, "MaskedLM")
     ours = MaskedLM.from_preset(tmp_path)
@@ -90,7 +90,7 @@ def causal_lm(peers, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_gpt2(causal_lm):
+def test_a_gpt2_scores_and_generates_the_same(causal_lm):
     theirs, ours = causal_lm
     texts = ["good film", "the plot was never dull ."]
     features, targets, _ = theirs.preprocessor(texts)

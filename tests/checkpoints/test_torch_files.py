@@ -245,7 +245,7 @@ def test_allowed_classes_are_restored(tmp_path):
         assert argparse.Namespace in torch.serialization.get_safe_globals()
 
 
-def test_without_torch(tmp_path, monkeypatch):
+def test_torch_is_required(tmp_path, monkeypatch):
     path = save(state_dict(), tmp_path / "pytorch_model.bin", "zip")
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(PresetError, match=rf"{path} was written by PyTorch.*pip install 'lmzoo\[torch\]'.*safetensors"):
