@@ -131,25 +131,6 @@ def test_truncated_files_are_refused(path):
         assert_refused(path, "is not a whole HDF5 file.*truncated")
 
 
-@pytest.mark.slow
-def test_flipped_bits_cannot_enlarge_tensors(path):
-    """Each change gives an error with the file's name, or tensors no larger than the file."""
-    write_hdf5(path, [("layer/weight", random_bits("float32", 7, 11)), ("layer/bias", random_bits("float16", 13))])
-    data, messages = path.read_bytes(), []
-    for offset in np.random.default_rng(1301).permutation(len(data))[:800]:
-        changed = bytearray(data)
-        changed[offset] ^= 1 << offset % 8
-        path.unlink()  # HDF5 would take the changed file for the one that is still open
-        path.write_bytes(changed)
-        try:
-            tensors = Hdf5File(path)
-            assert all(tensors.read(name).nbytes <= len(data) for name in tensors.names())
-        except PresetError as error:
-            messages.append(str(error))
-    assert len(messages) > 50
-    assert all(str(path) in message for message in messages)
-
-
 @pytest.mark.parametrize("content", [b"weights", b"\x89HDF\r\n\x1a\n", b"\x89HDF\r\n\x1a\n" + bytes(500)])
 def test_other_files_are_refused(path, content):
     path.write_bytes(content)

@@ -1,7 +1,8 @@
 """From texts to numbers: KerasHub's tasks, and lmzoo's tasks that are loaded from their presets.
 
 Other files compare outputs for token features (`test_formats.py`, `test_keras_hub_heads.py`), embeddings
-(`test_keras_hub_heads.py`) and the ids of tokenizers (`test_keras_hub_tokenizers.py`).
+(`test_keras_hub_heads.py`), the ids of tokenizers (`test_keras_hub_tokenizers.py`), and generated texts
+(`tests/coming_from/test_keras_hub_calls.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import functools
 import numpy as np
 import pytest
 
-from lmzoo.models import CausalLM, MaskedLM, TextClassifier
+from lmzoo.models import MaskedLM, TextClassifier
 from lmzoo.text import TextWarning
 from tests.checkpoints.keras_hub_models import peer_backbone, peer_task, peer_tokenizer
-from tests.reference.weights import difference, run, to_numpy
+from tests.reference.weights import difference, to_numpy
 
 # KerasHub leaves the file to the garbage collector.
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")]
@@ -77,34 +78,3 @@ def test_masked_lms_fill_masks_with_the_same_words(name, save_peer, tmp_path):
         ours.preprocessor.tokenizer.id_to_token(id) for id in best
     ]
     assert difference(np.log([prediction["score"] for prediction in predictions]), expected[best]) <= 2e-5
-
-
-@pytest.fixture
-def causal_lm(peers, tmp_path):
-    """Return a GPT-2 of KerasHub that generates greedily, and the same model here."""
-    theirs = peer_task("gpt2", "CausalLM", *peers("gpt2"), 23)
-    theirs.compile(sampler="greedy", run_eagerly=True)
-    theirs.save_to_preset(str(tmp_path))
-    return theirs, CausalLM.from_preset(tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("eager")
-def test_a_gpt2_scores_and_generates_the_same(causal_lm):
-    theirs, ours = causal_lm
-    texts = ["good film", "the plot was never dull ."]
-    features, targets, _ = theirs.preprocessor(texts)
-    batch = {key: np.array(value, "int32") for key, value in features.items()}
-    real = batch["padding_mask"] > 0
-    logits = theirs.score(batch["token_ids"], batch["padding_mask"])
-    assert difference(run(ours, batch)[real], to_numpy(logits)[real]) <= 2e-5
-    # Their losses include the end of the text; our scores do not.
-    losses = theirs.score(batch["token_ids"], batch["padding_mask"], scoring_mode="loss", target_ids=targets)
-    for scores, row in zip(ours.score(texts), -to_numpy(losses), strict=True):
-        assert difference(np.array([score["log_probability"] for score in scores]), row[: len(scores)]) <= 2e-5
-    # KerasHub puts the end of a text before each prompt.
-    generated = theirs.generate(texts, max_length=19, strip_prompt=True)
-    lengths = [19 - 1 - len(ids) for ids in ours.preprocessor.tokenizer.tokenize(texts)]
-    for text, expected, length in zip(texts, generated, lengths, strict=True):
-        assert ours.generate([f"<|endoftext|>{text}"], max_new_tokens=length) == [expected]
-        assert len(expected) > 2
