@@ -56,10 +56,15 @@ def test_a_classifier_is_known_by_its_tensors(case, architectures, tmp_path):
         load(tmp_path, TextClassifier, num_classes=3)
 
 
-@pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification", "QuestionAnswering"])
 @pytest.mark.parametrize(
-    ("case", "architecture"),
-    [("bert", "BertForPreTraining"), ("roberta", "RobertaForMaskedLM"), ("distilbert", "DistilBertForMaskedLM")],
+    ("case", "architecture", "head"),
+    [
+        ("bert", "BertForPreTraining", "SequenceClassification"),
+        ("bert", "BertForPreTraining", "TokenClassification"),
+        ("bert", "BertForPreTraining", "QuestionAnswering"),
+        ("roberta", "RobertaForMaskedLM", "SequenceClassification"),
+        ("distilbert", "DistilBertForMaskedLM", "TokenClassification"),
+    ],
 )
 def test_tensors_count_more_than_the_name_of_a_pretrained_class(case, architecture, head, tmp_path):
     """A fine-tuned model may keep the configuration of the model that it began as."""
@@ -178,8 +183,10 @@ COUNTS = {
 }
 
 
-@pytest.mark.parametrize("case", COUNTS)
-@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForTokenClassification"])
+@pytest.mark.parametrize(
+    ("head", "case"),
+    [*(("ForSequenceClassification", case) for case in COUNTS), ("ForTokenClassification", "a wrong number")],
+)
 def test_the_tensors_give_the_number_of_classes(head, case, tmp_path):
     theirs = peer("bert", head, tmp_path)
     configure(tmp_path, "id2label", "label2id", **COUNTS[case])
