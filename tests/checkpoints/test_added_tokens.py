@@ -142,9 +142,7 @@ def test_files_of_transformers_are_read_and_written(name, texts, tmp_path):
     )
 
 
-@pytest.mark.slow_cases(
-    "some-bytes", "some-cased", "some-characters", "some-gpt2", "some-sentencepiece", "some-wordpiece"
-)
+@pytest.mark.quick_cases("some-normalized")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("name", NAMES)
 def test_graphs_give_the_ids_and_offsets_of_python(name, texts):
@@ -419,9 +417,9 @@ def test_a_task_with_new_tokens_is_trained_and_saved(tmp_path):
         np.testing.assert_array_equal(loaded.predict(texts, verbose=0), expected)
 
 
-@pytest.mark.slow_cases("some-wordpiece")
+@pytest.mark.slow
 @pytest.mark.tf_only
-@pytest.mark.parametrize("name", ["wordpiece", pytest.param("bytes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["wordpiece", "bytes"])
 def test_an_export_knows_the_added_tokens(name, texts, tmp_path):
     """Run it in a process without lmzoo."""
     tokenizer = make_tokenizer(name)

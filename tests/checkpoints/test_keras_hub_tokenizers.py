@@ -33,9 +33,7 @@ CASES = [
     ("gpt2",),
     *[("albert", *option) for option in CLEANING],
 ]
-# Each setting once; `make test-all` tries all combinations.
-SOME = [("bert", True, None), ("bert", False, True), ("distilbert", True, False), ("roberta",)]
-SOME += [("bert", False, False, False), ("albert", True, False), ("albert", False, True), ("gpt2",)]
+
 COMMON_TEXTS = ["", "  The Café\tin\nÅland, naïve; ISBN 1999: $7!", "東京 is Tokyo", "“IT’S” — a (very) GOOD film!"]
 # Texts for one family: its special tokens in a text, and quotes of two marks.
 FAMILY_TEXTS = {
@@ -88,12 +86,8 @@ def ids_of(peer: Any, texts: list[str]) -> list[list[int]]:
     return [[int(id) for id in row] for row in peer(texts)]
 
 
-@pytest.mark.slow_cases("albert False True", "albert True False", "bert True None", "roberta")
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=() if case in SOME else pytest.mark.slow) for case in CASES],
-    ids=lambda case: " ".join(map(str, case)),
-)
+@pytest.mark.quick_cases("bert False True", "bert False False False", "distilbert True False", "gpt2")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
 def test_keras_hub_gives_our_ids(case, tokenizers, texts, tmp_path, keras_hub):
     family, *settings = case
     cls, *vocabulary = tokenizers[family]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -39,22 +38,16 @@ def models(root: Path) -> dict[str, bytes]:
     return {"nmt_nfkc": train_albert(root), "identity": SentencePieceTokenizer.of_words(["the", "é"], 13).model}
 
 
-# Combining SentencePiece's own rules with others takes seconds.
-SOME = [("nmt_nfkc", True, False), ("identity", True, True), ("identity", False, False)]
-CASES = [
-    pytest.param(*case, marks=() if case in SOME else pytest.mark.slow)
-    for case in itertools.product(["nmt_nfkc", "identity"], [True, False], [True, False])
-]
-
-
 @pytest.fixture(scope="module")
 def clean_tokenizer(models: dict[str, bytes]) -> Callable[..., SentencePieceTokenizer]:
     """Return a cached function that makes a tokenizer whose model cleans up texts itself."""
     return functools.cache(lambda rules, *settings: add_clean_up(SentencePieceTokenizer(models[rules], *settings)))
 
 
-@pytest.mark.slow_cases("identity-False-False", "identity-True-True", "nmt_nfkc-True-False")
-@pytest.mark.parametrize(("rules", "lowercase", "keep_accents"), CASES)
+@pytest.mark.slow
+@pytest.mark.parametrize("keep_accents", [True, False])
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("rules", ["nmt_nfkc", "identity"])
 def test_the_model_alone_cleans_up_texts(
     models: dict[str, bytes], clean_tokenizer: Callable, rules: str, lowercase: bool, keep_accents: bool
 ) -> None:

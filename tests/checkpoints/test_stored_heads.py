@@ -244,9 +244,8 @@ def test_numbers_are_label_names(tmp_path):
 def test_an_unsupported_head_starts_from_scratch(architectures, tmp_path):
     peer("gpt2", "ForSequenceClassification", tmp_path)
     configure(tmp_path, architectures=architectures)
-    with pytest.warns(
-        UserWarning, match="holds a head of a TextClassifier that lmzoo cannot read, so a new one starts from scratch"
-    ):
+    message = "holds a head of a TextClassifier that lmzoo cannot read, so a new one starts from scratch"
+    with pytest.warns(UserWarning, match=message):
         load(tmp_path, TextClassifier, num_classes=5)
     with pytest.warns(UserWarning, match="holds the head of a TextClassifier, not of a TokenClassifier"):
         load(tmp_path, TokenClassifier, num_classes=5)

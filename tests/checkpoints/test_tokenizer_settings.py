@@ -140,9 +140,8 @@ def test_contradictory_vocabularies_give_a_warning(directory: Path) -> None:
         (directory / PIPELINE).write_bytes(pipeline)
         # tokenizer.json counts, as in transformers, but SentencePiece's own file says more.
         used_file = "spiece.model" if cls is SENTENCE else PIPELINE
-        with pytest.warns(
-            UserWarning, match=rf"{PIPELINE} and .* hold different tokens: .*; lmzoo reads {used_file}\."
-        ):
+        message = rf"{PIPELINE} and .* hold different tokens: .*; lmzoo reads {used_file}\."
+        with pytest.warns(UserWarning, match=message):
             assert word in [token.lstrip("Ġ") for token in read_tokenizer(directory, cls).vocabulary]
 
 

@@ -273,7 +273,7 @@ def test_elmos_files_are_written(tmp_path: Path) -> None:
 # === Real vocabularies, on real text ===
 
 
-@pytest.mark.quick_cases("all")
+@pytest.mark.slow
 def test_real_vocabularies_give_the_same_ids(shared: Callable[[str], Path], count: int, tmp_path: Path) -> None:
     folder = shared("data/tokenizers")
     with lzma.open(shared("data/pretrain/books-dev.txt.xz"), "rt", encoding="utf-8") as file:

@@ -128,10 +128,8 @@ def test_values_beyond_float16_stay_float32():
     assert convert_to_float16(np.array([1, 2])).dtype == "int64"
 
 
-@pytest.mark.quick_cases("albert_nano_en_uncased")
-@pytest.mark.parametrize(
-    "preset", ["bert_nano_en_uncased@1", pytest.param("albert_nano_en_uncased", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["bert_nano_en_uncased@1", "albert_nano_en_uncased"])
 def test_float16_halves_the_bytes_and_keeps_the_loss(tmp_path, preset):
     whole = lmzoo.models.MaskedLM.from_preset(preset)
     half = lmzoo.models.MaskedLM.from_preset(save(whole, tmp_path / "half", weights_dtype="float16"))

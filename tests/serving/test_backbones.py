@@ -13,8 +13,6 @@ from tests.serving.exported_files import outputs_of
 
 pytestmark = pytest.mark.tf_only
 
-# `make test` runs a family with a loop, one with a state and one with two sequences; the others resemble these.
-QUICK = {("albert", "model.tflite"), ("elmo", "model.onnx"), ("marian", "saved"), ("lstm_lm", "model.tflite")}
 SETTINGS = ("dedupe", "unroll", "tensor_lists")  # attributes of layers that an export changes
 FORMATS = "saved", "model.onnx", "model.tflite"
 
@@ -23,8 +21,7 @@ def parameters():
     """Yield every family in every format; a family that computes the same as another is in one format."""
     for number, family in enumerate(families().values()):
         for name in FORMATS if not family.like else [FORMATS[number % 3]]:
-            slow = (family.name, name) not in QUICK
-            yield pytest.param(family, name, marks=[pytest.mark.slow] * slow, id=f"{family.name}-{name}")
+            yield pytest.param(family, name, id=f"{family.name}-{name}")
 
 
 def features_of(family):
@@ -34,7 +31,7 @@ def features_of(family):
     return features
 
 
-@pytest.mark.slow_cases("albert-model.tflite", "elmo-model.onnx", "lstm_lm-model.tflite", "marian-saved")
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 @pytest.mark.parametrize(("family", "name"), list(parameters()))
 def test_every_output_is_exported_by_its_name(family, name, tmp_path):

@@ -12,7 +12,7 @@ from lmzoo.testing.exported_answers import assert_answers_agree
 from lmzoo.text import TextWarning
 from tests.serving.artifacts import Exported
 from tests.serving.bare import BareProcess
-from tests.serving.varied import ask, classifier
+from tests.serving.varied import classifier
 from tests.text.varied import varied_texts
 
 TEXTS = ["good film", "", "Bad, bad FILM!", "a film " * 1500, "zzz unknown é", "good"]
@@ -83,19 +83,14 @@ def test_masks_are_filled_as_in_python(fill: Exported, bare: BareProcess) -> Non
         np.testing.assert_allclose(scores[: len(tokens)], expected_scores, atol=1e-5)
 
 
-@pytest.mark.quick_cases("True")
+@pytest.mark.slow
 @pytest.mark.tf_only
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("exported", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_all_labels_are_served_best_first(exported: bool, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_all_labels_are_served_best_first(bare: BareProcess, tmp_path: Path) -> None:
     model = classifier(labels=["art", "sport", "war", "sea", "law"], multi_label=True)
     texts = ["good film", "bad", ""]
-    if exported:
-        model.export(tmp_path / "1", verbose=False)
-        served = request.getfixturevalue("bare").ask(tmp_path / "1", "serving_default", text=texts)
-    else:
-        served = {name: values.tolist() for name, values in ask(model, texts).items()}
-        served["label"] = [[label.decode() for label in labels] for labels in served["label"]]
+    model.export(tmp_path / "1", verbose=False)
+    served = bare.ask(tmp_path / "1", "serving_default", text=texts)
     probabilities = 1 / (1 + np.exp(-model.predict(texts, verbose=0)))
     np.testing.assert_allclose(served["probabilities"], probabilities, atol=1e-5)
     expected = model.classify(texts, threshold=0.0)

@@ -22,9 +22,6 @@ CASES = [
     (TextClassifier, "bert", {"labels": ["no", "maybe", "yes"], "pooling": ["max", "mean"]}),
     (QuestionAnswerer, "roberta", {}),
 ]
-FIRST, SECOND = (
-    [pytest.param(*case, marks=[pytest.mark.slow] * (case is not quick)) for case in CASES] for quick in CASES
-)
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("eager")]
 
@@ -40,7 +37,8 @@ def features_of(preprocessor: Preprocessor) -> list[dict[str, np.ndarray]]:
     return [preprocessor(texts) for texts in (tiny_texts(1), tiny_texts(7), ["good film " * 12, ""])]
 
 
-@pytest.mark.parametrize(("task_class", "family", "arguments"), FIRST)
+@pytest.mark.quick_cases("TextClassifier-bert-arguments0")
+@pytest.mark.parametrize(("task_class", "family", "arguments"), CASES)
 def test_onnx_files_give_the_same_logits(
     task_class: type, family: str, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -85,9 +83,9 @@ def test_wrong_dtypes_are_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.quick_cases("TextClassifier-bert-arguments0")
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
-@pytest.mark.parametrize(("task_class", "family", "arguments"), SECOND)
+@pytest.mark.parametrize(("task_class", "family", "arguments"), CASES)
 def test_litert_files_give_the_same_logits(
     task_class: type, family: str, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
