@@ -198,7 +198,7 @@ def test_values_beyond_the_end_are_refused(path, beyond):
     with h5py.File(path, "w") as file:
         start = file.create_dataset("weight", data=np.ones((7, 11), "float32")).id.get_offset()
     data = path.read_bytes()
-    layout, forged = (struct.pack("<BBQQ", 3, 1, place, 308) for place in (start, len(data) - 308 + beyond))
+    layout, forged = (struct.pack("<BBQQ", 3, 1, offset, 308) for offset in (start, len(data) - 308 + beyond))
     assert data.count(layout) == 1
     path.write_bytes(data.replace(layout, forged))
     assert_refused(path, "is not a whole HDF5 file: .*invalid dataset size")
@@ -211,9 +211,9 @@ def test_chunks_must_not_share_their_bytes(path):
         file.create_dataset("weight", (width * count,), "float32", chunks=(width,))[:width] = 1
     data = bytearray(path.read_bytes())
     start = data.index(b"TREE\x01\0\x01\0")
-    place = int.from_bytes(data[start + 48 : start + 56], "little")
-    assert np.frombuffer(data, "float32", width, place).sum() == width
-    entries = b"".join(struct.pack("<IIQQQ", width * 4, 0, width * i, 0, place) for i in range(count))
+    chunk_offset = int.from_bytes(data[start + 48 : start + 56], "little")
+    assert np.frombuffer(data, "float32", width, chunk_offset).sum() == width
+    entries = b"".join(struct.pack("<IIQQQ", width * 4, 0, width * i, 0, chunk_offset) for i in range(count))
     data[start + 6] = count
     data[start + 24 : start + 24 + len(entries) + 24] = entries + struct.pack("<IIQQ", 0, 0, width * count, 0)
     path.write_bytes(data)

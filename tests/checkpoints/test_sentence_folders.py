@@ -123,8 +123,8 @@ NO_MODULE = (
 def test_other_modules_are_refused_and_no_code_is_run(name, folder):
     (folder / "modeling_own.py").write_text("raise SystemExit('code of the folder ran')")
     edit_entry(folder, 2, type=name)
-    shown = repr(name).replace(".", r"\.")
-    with pytest.raises(PresetError, match=NO_MODULE.format(shown)):
+    pattern = repr(name).replace(".", r"\.")
+    with pytest.raises(PresetError, match=NO_MODULE.format(pattern)):
         TextEmbedder.from_preset(folder)
 
 

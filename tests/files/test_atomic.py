@@ -33,9 +33,9 @@ def replace(target: Path, error: type[BaseException] | BaseException | None = No
 
 
 def content(target: Path) -> str:
-    one, two = (target / "marker.json").read_text(), (target / "data" / "two.txt").read_text()
-    assert one == two
-    return one
+    text = (target / "marker.json").read_text()
+    assert (target / "data" / "two.txt").read_text() == text
+    return text
 
 
 @pytest.fixture
@@ -63,9 +63,9 @@ def test_a_new_directory_gets_its_parents(tmp_path):
     replace(tmp_path / "a" / "b")
     assert content(tmp_path / "a" / "b") == "new"
     assert os.listdir(tmp_path / "a") == ["b"]
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    assert (tmp_path / "a" / "b").stat().st_mode == plain.stat().st_mode
+    new_directory = tmp_path / "plain"
+    new_directory.mkdir()
+    assert (tmp_path / "a" / "b").stat().st_mode == new_directory.stat().st_mode
 
 
 @pytest.mark.usefixtures("swap_or_rename")

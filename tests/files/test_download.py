@@ -93,10 +93,10 @@ def test_a_server_may_ignore_ranges(web, path):
 
 
 def test_a_changed_file_is_not_spliced(web, path):
-    other = BODY[::-1]
-    url = web.serve("/w", web.content(BODY, stop=HALF), web.content(other, etag='"2"'))
+    new_body = BODY[::-1]
+    url = web.serve("/w", web.content(BODY, stop=HALF), web.content(new_body, etag='"2"'))
     download(path, RemoteFile(url))
-    assert path.read_bytes() == other
+    assert path.read_bytes() == new_body
     assert web.asked[1][1]["If-Range"] == '"1"'
 
 
@@ -110,15 +110,15 @@ def test_only_checkable_downloads_are_resumed(web, path, etag):
 
 def test_the_etag_belongs_to_the_received_bytes(web, path):
     """After a change of the file, a second cut is resumed with the new version."""
-    other = BODY[::-1]
+    new_body = BODY[::-1]
     url = web.serve(
         "/w",
         web.content(BODY, stop=HALF),
-        web.content(other, stop=HALF + 1, etag='"2"'),
-        web.content(other, etag='"2"'),
+        web.content(new_body, stop=HALF + 1, etag='"2"'),
+        web.content(new_body, etag='"2"'),
     )
     download(path, RemoteFile(url))
-    assert path.read_bytes() == other
+    assert path.read_bytes() == new_body
     assert web.asked[2][1]["If-Range"] == '"2"'
 
 

@@ -191,13 +191,13 @@ def test_versions_are_resolved_by_number(shipped, tmp_path, monkeypatch):
     first, second = (write_preset(shipped, "bert", f"bert_nano_en_uncased@{number}", number) for number in (1, 2))
     mine = write_preset(tmp_path / "more", "bert", "mine", 2)
     write_preset(tmp_path / "more", "bert", "mine@1")
-    alone = write_preset(tmp_path / "more", "bert", "alone@7", 7)
+    only_version = write_preset(tmp_path / "more", "bert", "alone@7", 7)
     monkeypatch.setenv("LMZOO_PRESETS", str(tmp_path / "more"))
     directories = {"": newest, "@3": newest, "@2": second, "@1": first}
     assert {number: open_preset(f"bert_nano_en_uncased{number}") for number in directories} == directories
     assert resolve("albert_micro_en@1") == shipped / "albert/albert_micro_en"
     assert resolve("mine@2") == resolve("mine") == mine
-    assert resolve("alone@7") == alone
+    assert resolve("alone@7") == only_version
     presets = list_presets()
     assert sorted(presets) == ["albert_micro_en", "alone@7", "bert_nano_en_uncased", "mine"]
     assert [presets[name].version for name in ("albert_micro_en", "bert_nano_en_uncased", "mine")] == [1, 3, 2]

@@ -41,29 +41,29 @@ def test_float16_files_hold_the_same_datasets(tmp_path):
     randomize(task)
     large = task.backbone.weights[3]
     large.assign(keras.ops.ones_like(large.value) * 70_000.0)
-    whole = save(task, tmp_path / "whole")
-    half = save(task, tmp_path / "half", weights_dtype="float16")
+    float32_folder = save(task, tmp_path / "whole")
+    float16_folder = save(task, tmp_path / "half", weights_dtype="float16")
     float32_count = 0
     for name in FILES:
-        before, after = read_datasets(whole / name), read_datasets(half / name)
+        before, after = read_datasets(float32_folder / name), read_datasets(float16_folder / name)
         assert {path: attributes for path, (attributes, _) in before.items()} == {p: a for p, (a, _) in after.items()}
         dtypes = [str(dtype) for _, dtype in after.values() if dtype is not None]
         assert set(dtypes) <= {"float16", "float32"}
         float32_count += dtypes.count("float32")
     assert float32_count == 1
-    verify_manifest(half)
-    reloaded = lmzoo.models.MaskedLM.from_preset(half)
+    verify_manifest(float16_folder)
+    reloaded = lmzoo.models.MaskedLM.from_preset(float16_folder)
     for weight, before in zip(reloaded.weights, task.weights, strict=True):
         assert weight.dtype == "float32"
         expected = np.asarray(convert_to_float16(np.asarray(before)), "float32")
         np.testing.assert_array_equal(weight, expected)
-    backbone = lmzoo.models.Backbone.from_preset(half, load_weights=False)
-    backbone.load_weights(half / FILES[0])  # Keras without lmzoo's loader
+    backbone = lmzoo.models.Backbone.from_preset(float16_folder, load_weights=False)
+    backbone.load_weights(float16_folder / FILES[0])  # Keras without lmzoo's loader
     for ours, theirs in zip(reloaded.backbone.weights, backbone.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    (half / FILES[0]).write_bytes((half / FILES[0]).read_bytes()[:-100])
+    (float16_folder / FILES[0]).write_bytes((float16_folder / FILES[0]).read_bytes()[:-100])
     with pytest.raises(PresetError, match="was altered"):
-        lmzoo.models.MaskedLM.from_preset(half)
+        lmzoo.models.MaskedLM.from_preset(float16_folder)
 
 
 def test_int8_files_hold_255_steps_per_row(tmp_path):
@@ -131,12 +131,12 @@ def test_values_beyond_float16_stay_float32():
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["bert_nano_en_uncased@1", "albert_nano_en_uncased"])
 def test_float16_halves_the_bytes_and_keeps_the_loss(tmp_path, preset):
-    whole = lmzoo.models.MaskedLM.from_preset(preset)
-    half = lmzoo.models.MaskedLM.from_preset(save(whole, tmp_path / "half", weights_dtype="float16"))
-    save(whole, tmp_path / "whole")
+    task = lmzoo.models.MaskedLM.from_preset(preset)
+    float16_task = lmzoo.models.MaskedLM.from_preset(save(task, tmp_path / "half", weights_dtype="float16"))
+    save(task, tmp_path / "whole")
     sizes = {name: sum((tmp_path / name / file).stat().st_size for file in FILES) for name in ("half", "whole")}
     assert sizes["half"] < 0.53 * sizes["whole"]
-    expected, actual = (model.predict(TEXTS, verbose=0) for model in (whole, half))
+    expected, actual = (model.predict(TEXTS, verbose=0) for model in (task, float16_task))
     assert 0 < np.abs(actual - expected).max() <= 1e-2 * np.abs(expected).max()
-    losses = [model.evaluate(TEXTS * 8, verbose=0, return_dict=True)["loss"] for model in (whole, half)]
+    losses = [model.evaluate(TEXTS * 8, verbose=0, return_dict=True)["loss"] for model in (task, float16_task)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
