@@ -17,14 +17,14 @@ PREFIXES = {"bert": "Bert", "roberta": "Roberta", "albert": "Albert", "distilber
 
 
 def peer_backbone(name: str) -> keras.Model:
-    """Return a backbone of a family as large as our tiny vocabulary."""
+    """Return KerasHub's backbone of a family, with as many embeddings as our tiny vocabulary has tokens."""
     import keras_hub
 
     sizes = {**SIZES, "vocabulary_size": families()[name].tiny.vocabulary_size, "dropout": 0.0}
     sizes |= {"embedding_dim": 17, "num_groups": 2} if name == "albert" else {}
     backbone = getattr(keras_hub.models, f"{PREFIXES[name]}Backbone")(**sizes)
     randomise(backbone)
-    if name == "gpt2":  # so that it generates words, not parts of characters
+    if name == "gpt2":  # rarely generate tokens that are parts of characters
         table = backbone.token_embedding.embeddings
         words = {id for word in WORDS for id in map(int, peer_tokenizer(name)(f" {word}"))}
         scales = np.array([1.0 if id in words else 0.01 for id in range(table.shape[0])])
@@ -33,7 +33,7 @@ def peer_backbone(name: str) -> keras.Model:
 
 
 def peer_tokenizer(name: str) -> Any:
-    """Return a tokenizer of a family with our tiny vocabulary."""
+    """Return KerasHub's tokenizer of a family with our tiny vocabulary."""
     import keras_hub
 
     tokenizer = tiny_preprocessor(families()[name]).tokenizer
@@ -50,13 +50,13 @@ def peer_task(name: str, kind: str, backbone: Any, tokenizer: Any, length: int, 
     """Return a task, such as "TextClassifier", with a random head and its own preprocessor."""
     import keras_hub
 
-    cls, prefix = keras_hub.models, PREFIXES[name] + kind
-    preprocessor = getattr(cls, f"{prefix}Preprocessor")(tokenizer, sequence_length=length)
-    task = getattr(cls, prefix)(backbone, preprocessor=preprocessor, **arguments)
-    own = {id(weight) for weight in backbone.weights}
+    prefix = PREFIXES[name] + kind
+    preprocessor = getattr(keras_hub.models, f"{prefix}Preprocessor")(tokenizer, sequence_length=length)
+    task = getattr(keras_hub.models, prefix)(backbone, preprocessor=preprocessor, **arguments)
+    backbone_weights = {id(weight) for weight in backbone.weights}
     rng = np.random.default_rng(29)
     for weight in task.weights:
-        if id(weight) not in own:
+        if id(weight) not in backbone_weights:
             weight.assign(rng.normal(1.0 if weight.path.endswith("gamma") else 0.0, 0.2, weight.shape))
     task.run_eagerly = True
     return task

@@ -1,4 +1,4 @@
-"""Models of transformers with random weights, their files, and ways to change those."""
+"""Models of transformers with random weights, their files, and functions that change the files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from lmzoo.models import Backbone
-from tests.reference.weights import padded_batch
+from tests.reference.weights import LENGTHS, difference, padded_batch, run
 
+TOLERANCE = 1e-5
 CHOICES = 3
 LABELS = ["bad", "middling", "good", "grand", "best"]
 COMMON = {
@@ -42,7 +43,7 @@ CONFIGS = {
     "gpt2": ("GPT2", GPT2),
     "gpt": ("OpenAIGPT", {name: value for name, value in GPT2.items() if name != "n_inner"}),
 }
-# Heads with outputs of their own number, which labels would change.
+# Heads with a fixed number of outputs, which labels would change.
 UNLABELED = ("ForQuestionAnswering", "ForMultipleChoice", "ForPreTraining")
 
 
@@ -54,15 +55,15 @@ def peer(
     seed: int = 1409,
     **settings: Any,
 ) -> Any:
-    """A transformers model with random weights, and its files in `directory`.
+    """Save a transformers model with random weights in `directory` and return it.
 
     Args:
-        case: a key of `CONFIGS`.
-        head: the end of its class's name.
-        directory: where the files go.
-        save: arguments of `save_pretrained`.
-        seed: of the weights.
-        **settings: what its configuration says besides; `num_labels` instead of `LABELS`.
+        case: Key of `CONFIGS`.
+        head: End of the name of its class, such as "ForMaskedLM".
+        directory: Directory for the files.
+        save: Arguments of `save_pretrained`.
+        seed: Seed of the weights.
+        **settings: Further keys of the configuration. `num_labels` replaces `LABELS`.
     """
     import torch
     import transformers
@@ -74,14 +75,14 @@ def peer(
     torch.manual_seed(seed)
     model = getattr(transformers, family + head)(config).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # biases and scales, too
+        for parameter in model.parameters():  # also biases and scales, which begin as 0 and 1
             parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(directory, **(save or {}))
     return model
 
 
 def run_peer(model: Any, batch: Mapping[str, np.ndarray], **arguments: Any) -> Any:
-    """What a transformers model returns for our inputs."""
+    """Return the outputs of a transformers model for inputs under lmzoo's names."""
     import torch
 
     names = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
@@ -90,22 +91,39 @@ def run_peer(model: Any, batch: Mapping[str, np.ndarray], **arguments: Any) -> A
         return model(**inputs, **arguments)
 
 
-def padded_rows(backbone: Any, *shape: int) -> dict[str, np.ndarray]:
-    """Padded inputs, (*shape, 19)."""
-    lengths = np.random.default_rng(29).integers(1, 20, int(np.prod(shape)))
-    batch = padded_batch(tuple(lengths), 19)
-    # RoBERTa counts positions by the padding id, 1; elsewhere it is an id like any other.
+def batch_for(backbone: Any, lengths: tuple[int, ...] = LENGTHS) -> dict[str, np.ndarray]:
+    """Return padded inputs of a backbone, (len(lengths), 19)."""
+    batch = padded_batch(lengths, 19)
+    # RoBERTa counts positions by the padding id 1, an ordinary id for other families.
     batch["token_ids"] = np.where(batch["padding_mask"] > 0, np.maximum(batch["token_ids"], 2), 1).astype("int32")
-    return {name: batch[name].reshape(*shape, 19) for name in backbone.input}
+    return {name: batch[name] for name in backbone.input}
 
 
-def read_there(cls: Any, directory: Path, without: str | None = None) -> Any:
-    """The model as transformers reads it, which must not miss or ignore a tensor.
+def padded_rows(backbone: Any, *shape: int) -> dict[str, np.ndarray]:
+    """Return padded inputs of a backbone, (*shape, 19)."""
+    lengths = np.random.default_rng(29).integers(1, 20, int(np.prod(shape)))
+    return {name: values.reshape(*shape, 19) for name, values in batch_for(backbone, tuple(lengths)).items()}
+
+
+def check_hidden_states(theirs: Any, backbone: Any) -> None:
+    """Check that a transformers model and a backbone compute the same hidden states and pooled output."""
+    batch = batch_for(backbone)
+    real = batch["padding_mask"] > 0
+    ours, expected = run(backbone, batch), run_peer(theirs, batch, output_hidden_states=True)
+    assert len(ours["hidden_states"]) == len(expected.hidden_states)
+    for a, b in zip(ours["hidden_states"], expected.hidden_states, strict=True):
+        assert difference(np.asarray(a)[real], b.numpy()[real]) <= TOLERANCE
+    if getattr(expected, "pooler_output", None) is not None and "Roberta" not in type(theirs).__name__:
+        assert difference(ours["pooled_output"], expected.pooler_output.numpy()) <= TOLERANCE
+
+
+def load_with_transformers(cls: Any, directory: Path, without: str | None = None) -> Any:
+    """Return the model as transformers loads it, which must not miss or ignore a tensor.
 
     Args:
-        cls: a class of transformers'.
-        directory: where its files are.
-        without: what the names of tensors that may be missing hold.
+        cls: Class of transformers.
+        directory: Directory with the files.
+        without: Part of the names of tensors that may be missing.
     """
     import torch
 
@@ -114,13 +132,13 @@ def read_there(cls: Any, directory: Path, without: str | None = None) -> Any:
     assert (missing, list(report["unexpected_keys"]), list(report["mismatched_keys"])) == ([], [], [])
     with torch.no_grad():
         for parameter in model.parameters():
-            # A file's tensors lie where they lie in the file. Where rows begin elsewhere, products may differ in a bit.
+            # Copy it, as the tensors of a file are mapped from it, and products depend on the alignment of rows.
             parameter.data = parameter.data.clone()
     return model.eval()
 
 
 def load(directory: Path, cls: Any = None, **arguments: Any) -> Any:
-    """A backbone, or a task of class `cls`, of files without a tokenizer."""
+    """Load a backbone, or a task of class `cls`, from files without a tokenizer."""
     if cls is None:
         return Backbone.from_preset(directory)
     with pytest.MonkeyPatch.context() as patch:
@@ -128,24 +146,25 @@ def load(directory: Path, cls: Any = None, **arguments: Any) -> Any:
         return cls.from_preset(directory, **arguments)
 
 
-def state_of(directory: Path) -> dict[str, np.ndarray]:
-    """The tensors in `directory`."""
+def read_state(directory: Path) -> dict[str, np.ndarray]:
+    """Return the tensors in `directory` by their names."""
     from safetensors.torch import load_file
 
     return {name: tensor.numpy() for name, tensor in load_file(directory / "model.safetensors").items()}
 
 
 def assert_same_state(ours: Path, theirs: Path, without: str | None = None) -> None:
-    """That two directories hold the same tensors, bit by bit, but for those whose names hold `without`."""
-    before, after = state_of(theirs), state_of(ours)
-    expected = {name for name in before if without is None or without not in name}
-    assert after.keys() == expected
-    for name in expected:
-        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+    """Check that two directories hold bit-identical tensors, except those with `without` in their names."""
+    actual = read_state(ours)
+    expected = read_state(theirs)
+    expected = {name: array for name, array in expected.items() if without is None or without not in name}
+    assert actual.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(actual[name], array, err_msg=name)
 
 
 def rewrite(directory: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Changes the state dict in `directory`."""
+    """Replace the state dict in `directory` by what `change` makes of it."""
     from safetensors.torch import load_file, save_file
 
     file = directory / "model.safetensors"
@@ -153,7 +172,8 @@ def rewrite(directory: Path, change: Callable[[dict[str, Any]], dict[str, Any]])
     save_file(change(state), file, {"format": "pt"})
 
 
-def configure(directory: Path, **changes: Any) -> None:
-    """Changes the configuration in `directory`."""
-    path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+def configure(directory: Path, *removed: str, **changes: Any) -> None:
+    """Remove and change keys of the configuration in `directory`."""
+    path = next(path for path in directory.glob("*.json") if path.name in ("config.json", "bert_config.json"))
+    config = {key: value for key, value in json.loads(path.read_text()).items() if key not in removed}
+    path.write_text(json.dumps({**config, **changes}))

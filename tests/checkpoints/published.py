@@ -12,7 +12,7 @@ import numpy as np
 from lmzoo.checkpoints.family_names import names_in_transformers
 from lmzoo.registry.family import Family
 
-# Primes where possible; both the heads' width and their number are other than in any other model.
+# Primes where possible; no other model has this number or width of heads.
 SIZES = {
     "vocabulary_size": 131,
     "num_layers": 2,
@@ -25,7 +25,7 @@ SIZES = {
     "decoder_heads": 7,
     "decoder_intermediate_dim": 59,
 }
-# Of bilm-tf's options.
+# Sizes in the options of bilm-tf.
 _OPTIONS = {"lstm.dim": 11, "lstm.projection_dim": 7, "char_cnn.filters": [[1, 5], [2, 3]], "char_cnn.embedding.dim": 4}
 
 
@@ -55,18 +55,18 @@ def _shrink_options(options: Mapping[str, Any], before: str = "") -> dict[str, A
 
 
 def write_peer(config: Mapping[str, Any], family: Family, directory: Path) -> Any:
-    """Write a random model of transformers, as it understands a configuration, next to the configuration itself."""
+    """Save a random transformers model of a configuration, next to the configuration itself."""
     import torch
     import transformers
     from safetensors.torch import save_file
 
     names = names_in_transformers(family)
-    known = {
+    settings = {
         key: value for key, value in config.items() if (key, names.model_type) != ("max_position_embeddings", "xlnet")
     }
     torch.manual_seed(1409)
     model = getattr(transformers, names.architecture(None))(
-        getattr(transformers, f"{names.prefix}Config").from_dict(known)
+        getattr(transformers, f"{names.prefix}Config").from_dict(settings)
     ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -97,7 +97,7 @@ def batch_of(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def hidden_states_of(model: Any, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Return the hidden states of a model of transformers, those of an encoder before those of a decoder."""
+    """Return the hidden states of a transformers model, the encoder's before the decoder's."""
     import torch
 
     names = {
@@ -111,4 +111,4 @@ def hidden_states_of(model: Any, batch: Mapping[str, np.ndarray]) -> list[np.nda
         inputs = {names[name]: torch.tensor(values, dtype=torch.long) for name, values in batch.items()}
         outputs = model(**inputs, output_hidden_states=True)
     states = (outputs.get(name) for name in ("encoder_hidden_states", "decoder_hidden_states", "hidden_states"))
-    return [state.numpy() for found in states for state in found or ()]
+    return [state.numpy() for layers in states for state in layers or ()]

@@ -1,4 +1,4 @@
-"""Folders of Sentence Transformers, made by its own classes, and by hand where it is not installed."""
+"""Folders of Sentence Transformers, written by its own classes, or without them where it is not installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAIRS = [*itertools.pairwise(TEXTS)]
 
 
 def transformer(folder: Path, name: str = "bert", length: int = 23) -> Path:
-    """Writes a tiny Transformer with random weights for transformers, with its tokenizer."""
+    """Write a tiny Transformer with random weights and its tokenizer in Hugging Face's format."""
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in make_files(name, length).items():
         (folder / file).write_bytes(content)
@@ -34,7 +34,7 @@ def transformer(folder: Path, name: str = "bert", length: int = 23) -> Path:
 
 @functools.cache
 def make_files(name: str, length: int) -> dict[str, bytes]:
-    """The files of `transformer`, which tests would take half their time to make again and again."""
+    """Return the files of `transformer`; building the model each time would take half the time of the tests."""
     family = families()[name]
     preprocessor = Preprocessor(tiny_preprocessor(family).tokenizer, family.packing, length)
     with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +43,7 @@ def make_files(name: str, length: int) -> dict[str, bytes]:
 
 
 def peer(folder: Path, *modules: Any, name: str = "bert", length: int = 23, **settings: Any) -> Any:
-    """A model of Sentence Transformers with random weights, saved in `folder` by itself."""
+    """Return a Sentence Transformers model with random weights that saved itself in `folder`."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Transformer
@@ -61,14 +61,14 @@ def peer(folder: Path, *modules: Any, name: str = "bert", length: int = 23, **se
     return model
 
 
-def read_there(folder: Path) -> Any:
+def load_with_sentence_transformers(folder: Path) -> Any:
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
 
-def by_hand(folder: Path, *modules: dict[str, Any], **settings: Any) -> Path:
-    """A folder without any of its classes: after the Transformer `modules`, each its configuration and its `type`."""
+def write_folder(folder: Path, *modules: dict[str, Any], **settings: Any) -> Path:
+    """Write a folder without Sentence Transformers: a Transformer, then `modules`: configurations and their `type`."""
     transformer(folder)
     entries = [{"idx": 0, "name": "0", "path": "", "type": f"{OLD}.Transformer"}]
     for number, module in enumerate(modules, 1):
@@ -86,8 +86,8 @@ def by_hand(folder: Path, *modules: dict[str, Any], **settings: Any) -> Path:
 
 
 def write_weights(folder: Path, config: dict[str, Any]) -> None:
-    """Random weights of a Dense or a LayerNorm, if that is what a configuration describes."""
-    numbers = np.random.default_rng(1409)
+    """Write random weights if the configuration describes a Dense or a LayerNorm."""
+    rng = np.random.default_rng(1409)
     shapes = {}
     if "in_features" in config:
         shapes = {"linear.weight": (config["out_features"], config["in_features"])}
@@ -95,7 +95,7 @@ def write_weights(folder: Path, config: dict[str, Any]) -> None:
     if "dimension" in config:
         shapes = dict.fromkeys(("norm.weight", "norm.bias"), (config["dimension"],))
     if shapes:
-        tensors = [(name, numbers.normal(size=shape).astype("float32")) for name, shape in shapes.items()]
+        tensors = [(name, rng.normal(size=shape).astype("float32")) for name, shape in shapes.items()]
         write_safetensors(folder / "model.safetensors", tensors)
 
 
@@ -112,14 +112,14 @@ def embedder(**arguments: Any) -> TextEmbedder:
 
 
 def edit(file: Path, **changes: Any) -> None:
-    """Changes keys of a JSON object in a file; ... removes one."""
+    """Change keys of a JSON object in a file; the value ... removes a key."""
     stored = json.loads(file.read_text())
     stored.update(changes)
     file.write_text(json.dumps({key: value for key, value in stored.items() if value is not ...}))
 
 
 def edit_entry(folder: Path, number: int, **changes: Any) -> None:
-    """Changes keys of an entry of `modules.json`."""
+    """Change keys of an entry of `modules.json`."""
     file = folder / "modules.json"
     entries = json.loads(file.read_text())
     entries[number].update(changes)

@@ -1,10 +1,7 @@
-"""Tokens that people added to a tokenizer: ids and offsets of transformers, in Python, in graphs and in exports."""
+"""Tokens that users added to a tokenizer: ids and offsets of transformers, in Python, in graphs and in exports."""
 
 import json
-import os
 import random
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -30,6 +27,7 @@ from lmzoo.text import (
     XlmRobertaTokenizer,
 )
 from lmzoo.text.tokenizers.bpe import ONLY_END_OF_TEXT
+from tests.serving.bare import BareProcess
 from tests.text.varied import has_marks_in_order, sizes, symbol
 
 transformers = pytest.importorskip("transformers")
@@ -55,7 +53,7 @@ PARTS = [
 ]  # fmt: skip
 
 
-def make(name: str) -> Tokenizer:
+def make_tokenizer(name: str) -> Tokenizer:
     if name == "wordpiece":
         words = [*"axé中c+19[]<>_.", "good", "film", "covid", "", "##x", "##9", "##1"]
         return WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *words])
@@ -72,8 +70,8 @@ def make(name: str) -> Tokenizer:
     return SentencePieceTokenizer.of_words([*WORDS, "9"], 31)
 
 
-PEERS = {"gpt2": "GPT2Tokenizer"}  # classes of transformers, where they are not those of the first family
-TIES = {"sentencepiece": 0.1}  # texts in which another segmentation has the same score
+PEERS = {"gpt2": "GPT2Tokenizer"}  # classes of transformers, if they differ from the class of the first family
+TIES = {"sentencepiece": 0.1}  # fraction of texts of which another segmentation has the same score
 NAMES = ["wordpiece", "cased", "bytes", "normalized", "gpt2", "characters", "sentencepiece"]
 
 
@@ -86,20 +84,20 @@ def texts(request: pytest.FixtureRequest) -> list[str]:
     ]
 
 
-def added() -> list[AddedToken]:
+def added_tokens() -> list[AddedToken]:
     return [AddedToken(content, **{"normalized": False, **flags}) for content, flags in FLAGS.items()]
 
 
-def theirs(folder, name: str):
-    """The tokenizer of transformers for our files, to which the same tokens are added."""
-    write_tokenizer(make(name), folder, 512, PEERS.get(name))
+def write_peer(folder, name: str):
+    """Write our files and return transformers' tokenizer for them, to which the same tokens are added."""
+    write_tokenizer(make_tokenizer(name), folder, 512, PEERS.get(name))
     peer = transformers.AutoTokenizer.from_pretrained(folder)
-    peer.add_tokens([token.to_library() for token in added()])
+    peer.add_tokens([token.to_library() for token in added_tokens()])
     return peer
 
 
 def check_equal(tokenizer: Tokenizer, peer, texts: list[str], ties: float = 0.0) -> None:
-    """Checks ids and offsets, except where SentencePiece and `tokenizers` choose other pieces of the same score."""
+    """Check ids and offsets, except where SentencePiece and `tokenizers` choose other pieces of the same score."""
     encoded = peer(texts, add_special_tokens=False, return_offsets_mapping=True)
     rows = tokenizer.tokenize_with_offsets(texts)
     assert [[span.id for span in row] for row in rows] == tokenizer.tokenize(texts)
@@ -109,65 +107,62 @@ def check_equal(tokenizer: Tokenizer, peer, texts: list[str], ties: float = 0.0)
             different += 1
             continue
         assert [span.id for span in row] == ids, ascii(text)
-        if not ties:  # our offsets of spaces are other ones, see test_sentencepiece
+        if not ties:  # our offsets of spaces differ, see test_sentencepiece
             assert [(span.start, span.end) for span in row] == offsets, ascii(text)
     assert different <= ties * len(texts)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_to_transformers(name, texts, tmp_path):
-    tokenizer, peer = make(name), theirs(tmp_path, name)
-    assert tokenizer.add_tokens(added()) == len(FLAGS.keys() - {*tokenizer.base_vocabulary})
+def test_ids_and_offsets_equal_those_of_transformers(name, texts, tmp_path):
+    tokenizer, peer = make_tokenizer(name), write_peer(tmp_path, name)
+    assert tokenizer.add_tokens(added_tokens()) == len(FLAGS.keys() - {*tokenizer.base_vocabulary})
     check_equal(tokenizer, peer, texts, TIES.get(name, 0))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_files_of_transformers(name, texts, tmp_path):
-    """They are read, and written again."""
+def test_files_of_transformers_are_read_and_written(name, texts, tmp_path):
     for folder in ("ours", "theirs", "again"):
         (tmp_path / folder).mkdir()
-    tokenizer, peer = make(name), theirs(tmp_path / "ours", name)
+    tokenizer, peer = make_tokenizer(name), write_peer(tmp_path / "ours", name)
     if name == "gpt2":
         peer.add_special_tokens({"pad_token": "[PAD]"})
     peer.save_pretrained(tmp_path / "theirs")
-    special = {role: getattr(tokenizer, role) for role in tokenizer.roles} | {"other_tokens": tokenizer.other_tokens}
-    read = read_tokenizer(tmp_path / "theirs", type(tokenizer), len(peer), special_tokens=special)
+    special_tokens = {role: getattr(tokenizer, role) for role in tokenizer.roles}
+    special_tokens["other_tokens"] = tokenizer.other_tokens
+    read = read_tokenizer(tmp_path / "theirs", type(tokenizer), len(peer), special_tokens=special_tokens)
     assert read.vocabulary_size == len(peer)
     assert read.pad_token == peer.pad_token
     assert {token.content for token in read.added_tokens} >= {*FLAGS}
     check_equal(read, peer, texts[:997], TIES.get(name, 0))
     write_tokenizer(read, tmp_path / "again", 512, PEERS.get(name))
-    again = read_tokenizer(tmp_path / "again", type(tokenizer), special_tokens=special)
-    assert again.get_config() == read.get_config()
-    check_equal(again, transformers.AutoTokenizer.from_pretrained(tmp_path / "again"), texts[:997], TIES.get(name, 0))
+    reloaded = read_tokenizer(tmp_path / "again", type(tokenizer), special_tokens=special_tokens)
+    assert reloaded.get_config() == read.get_config()
+    check_equal(
+        reloaded, transformers.AutoTokenizer.from_pretrained(tmp_path / "again"), texts[:997], TIES.get(name, 0)
+    )
 
 
-@pytest.mark.slow_cases(
-    "some-bytes", "some-cased", "some-characters", "some-gpt2", "some-sentencepiece", "some-wordpiece"
-)
+@pytest.mark.quick_cases("some-normalized")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_in_graphs(name, texts):
+def test_graphs_give_the_ids_and_offsets_of_python(name, texts):
     import tensorflow as tf
 
     from lmzoo.text.graphs import graph_tokenizer
 
-    tokenizer = make(name)
-    tokenizer.add_tokens(added())
+    tokenizer = make_tokenizer(name)
+    tokenizer.add_tokens(added_tokens())
     ids, spans = tf.function(graph_tokenizer(tokenizer).with_offsets)(tf.constant(texts))
     expected = tokenizer.tokenize_with_offsets(texts)
     assert ids.to_list() == [[span.id for span in row] for row in expected]
     assert graph_tokenizer(tokenizer)(tf.constant(texts)).to_list() == ids.to_list()
-    different = [
-        ascii(text)
-        for text, row, found in zip(texts, expected, spans.to_list(), strict=True)
-        if has_marks_in_order(text) and [[span.start, span.end] for span in row] != found
-    ]
-    assert different == []
+    for text, row, offsets in zip(texts, expected, spans.to_list(), strict=True):
+        if has_marks_in_order(text):
+            assert [[span.start, span.end] for span in row] == offsets, ascii(text)
 
 
 def check_graph(tokenizer: Tokenizer, texts: list[str]) -> None:
-    """Checks the ids and offsets of a graph, which are those in Python."""
+    """Check that a graph gives the ids and offsets of Python."""
     from lmzoo.text.graphs import graph_tokenizer
 
     ids, spans = graph_tokenizer(tokenizer).with_offsets(texts)
@@ -178,9 +173,9 @@ def check_graph(tokenizer: Tokenizer, texts: list[str]) -> None:
 
 @pytest.mark.tf_only
 @pytest.mark.parametrize("name", ["bytes", "normalized", "gpt2"])
-def test_tokens_with_the_letters_of_bytes(name):
+def test_a_token_can_be_the_letter_of_a_byte(name):
     """A token of one letter that stands for a byte is that byte where words are split into it."""
-    tokenizer = make(name)
+    tokenizer = make_tokenizer(name)
     assert tokenizer.add_tokens([AddedToken(letter, normalized=False, special=True) for letter in "°§Ġ"]) == 0
     check_graph(tokenizer, ["°C §2 Ġ°", "±\u0167 a 中", " \x10°\xa0§ ", "é😀° film", ""])
     assert tokenizer.bytes_of("°") == b"\xb0"
@@ -188,9 +183,9 @@ def test_tokens_with_the_letters_of_bytes(name):
 
 @pytest.mark.tf_only
 @pytest.mark.parametrize("name", ["bytes", "normalized"])
-def test_spaces_of_tokens(name):
+def test_offsets_exclude_whitespace_around_tokens(name):
     """Offsets exclude whitespace at both ends of what a token matches."""
-    tokenizer = make(name)
+    tokenizer = make_tokenizer(name)
     flags = {"\t": {}, "\n": {"rstrip": True}, "  ": {"rstrip": True}, "[E1]": {"lstrip": True, "rstrip": True}}
     flags |= {" x ": {}, "e\u0301": {"rstrip": True}}
     tokenizer.add_tokens([AddedToken(content, **fields) for content, fields in flags.items()])
@@ -198,9 +193,9 @@ def test_spaces_of_tokens(name):
 
 
 @pytest.mark.tf_only
-def test_a_space_next_to_chinese_characters():
-    """Normalization puts spaces around such a character; if one of them belongs to a token, the character stays."""
-    tokenizer = make("wordpiece")
+def test_a_chinese_character_survives_tokens_with_spaces():
+    """Normalization puts spaces around the character, even if a token takes one of them."""
+    tokenizer = make_tokenizer("wordpiece")
     tokenizer.add_tokens([" a", "a ", "\n", AddedToken("x", rstrip=True, normalized=True)])
     check_graph(tokenizer, ["文", "中a中", "x文a 文", "文文 中\n中", "a x中", ""])
     unknown = tokenizer.token_to_id("[UNK]")
@@ -208,9 +203,9 @@ def test_a_space_next_to_chinese_characters():
 
 
 @pytest.mark.tf_only
-def test_whitespace_of_two_tokens():
-    """Whitespace that belongs to one token is not another token; what is next in the batch stays as it is."""
-    tokenizer = make("bytes")
+def test_whitespace_belongs_to_one_token():
+    """Whitespace is matched once, and the following texts of the batch stay as they are."""
+    tokenizer = make_tokenizer("bytes")
     tokens = [AddedToken("(", rstrip=True, normalized=False), AddedToken("\t", lstrip=True, normalized=False)]
     tokenizer.add_tokens(tokens)
     check_graph(tokenizer, ["(\t", "a(\tx", "good", "(\t", " \t", "film"])
@@ -218,8 +213,8 @@ def test_whitespace_of_two_tokens():
 
 @pytest.mark.tf_only
 @pytest.mark.parametrize("cls", [SentencePieceTokenizer, DebertaV3Tokenizer, XlmRobertaTokenizer])
-def test_rules_of_a_model(cls):
-    """They make one character several, or remove it, and tokens match in the result; the rest of a character stays."""
+def test_tokens_match_after_the_rules_of_the_model(cls):
+    """The rules make several characters of one, or remove it; tokens match in the result."""
     from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
 
     from lmzoo.text.tokenizers.sentencepiece import read_model
@@ -237,24 +232,17 @@ def test_rules_of_a_model(cls):
 
 @pytest.mark.slow
 @pytest.mark.tf_only
-def test_characters_that_are_several_tokens():
-    """A ligature is normalized to two letters, each of which is a token."""
-    from lmzoo.text.graphs import graph_tokenizer
-
-    tokenizer = make("sentencepiece")
+def test_a_ligature_can_be_two_tokens():
+    tokenizer = make_tokenizer("sentencepiece")
     tokenizer.add_tokens(["f", "i"])
     texts = ["ﬁ", "a ﬁ f", "ﬁﬁ good", ""]
-    first, second = map(tokenizer.token_to_id, "fi")
-    assert tokenizer.tokenize(texts[:1]) == [[first, second]]
-    ids, spans = graph_tokenizer(tokenizer).with_offsets(texts)
-    expected = tokenizer.tokenize_with_offsets(texts)
-    assert ids.to_list() == [[span.id for span in row] for row in expected]
-    assert spans.to_list() == [[[span.start, span.end] for span in row] for row in expected]
+    assert tokenizer.tokenize(texts[:1]) == [[tokenizer.token_to_id("f"), tokenizer.token_to_id("i")]]
+    check_graph(tokenizer, texts)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("wordpiece", "BertTokenizer"), ("bytes", "RobertaTokenizer")])
 def test_keras_hub_keeps_special_tokens(name, kind, tmp_path):
-    tokenizer = make(name)
+    tokenizer = make_tokenizer(name)
     if name == "wordpiece":  # KerasHub needs a token for each id
         tokenizer = WordPieceTokenizer([token for token in tokenizer.vocabulary if token])
     tokenizer.add_tokens(["[E1]", "[E1]x"], special_tokens=True)
@@ -268,20 +256,20 @@ def test_keras_hub_keeps_special_tokens(name, kind, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_configuration(name, tmp_path):
-    tokenizer = make(name)
-    tokenizer.add_tokens(added())
+def test_configurations_keep_added_tokens(name, tmp_path):
+    tokenizer = make_tokenizer(name)
+    tokenizer.add_tokens(added_tokens())
     tokenizer.save_assets(tmp_path)
     copied = type(tokenizer).from_config(json.loads(json.dumps(tokenizer.get_config())))
     copied.load_assets(tmp_path)
     assert copied.vocabulary == tokenizer.vocabulary
-    assert copied.base_vocabulary == make(name).vocabulary
+    assert copied.base_vocabulary == make_tokenizer(name).vocabulary
     assert copied.tokenize(["[E1] CoVid"]) == tokenizer.tokenize(["[E1] CoVid"])
 
 
-def test_added_twice():
-    """The flags of the last time count, and ids stay."""
-    tokenizer = make("wordpiece")
+def test_the_last_flags_of_a_token_count():
+    """Adding a token again changes its flags, not its id."""
+    tokenizer = make_tokenizer("wordpiece")
     size = tokenizer.vocabulary_size
     assert tokenizer.add_tokens(["[E1]", "covid", "[E1]"]) == 1
     assert tokenizer.tokenize(["a[e1]b covids"])[0][1:3] == [size, tokenizer.token_to_id("[UNK]")]
@@ -300,19 +288,19 @@ def test_added_twice():
         ([{"content": "[E1]", "lstrip": 1}], "`lstrip` of the token '.E1.' must be True or False, got 1"),
     ],
 )
-def test_what_is_no_token(tokens, message):
+def test_invalid_tokens_are_refused(tokens, message):
     with pytest.raises(ValueError, match=message):
-        make("wordpiece").add_tokens(tokens)
+        make_tokenizer("wordpiece").add_tokens(tokens)
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "sentencepiece"])
-def test_a_token_that_normalization_removes(name):
-    """The library would match it everywhere, and take memory without end."""
-    tokenizer = make(name)
+def test_a_token_that_normalization_removes_is_refused(name):
+    """`tokenizers` would match it everywhere, and exhaust the memory."""
+    tokenizer = make_tokenizer(name)
     message = r"Nothing of the token '.*' is left after normalization.*Pass `AddedToken\('.*', normalized=False\)`"
     with pytest.raises(ValueError, match=message):
         tokenizer.add_tokens(["[E1]", "\u0301"])
-    assert tokenizer.vocabulary == make(name).vocabulary
+    assert tokenizer.vocabulary == make_tokenizer(name).vocabulary
     assert tokenizer.added_tokens == ()
     assert tokenizer.add_tokens([AddedToken("\u0301", normalized=False)]) == 1
     config = {**tokenizer.get_config(), "added_tokens": ["\u0301"]}
@@ -321,13 +309,13 @@ def test_a_token_that_normalization_removes(name):
         type(tokenizer)(**stored, **config)
 
 
-def test_tokenizers_of_words_take_none():
+def test_tokenizers_of_words_take_no_added_tokens():
     with pytest.raises(ValueError, match="A CharacterTokenizer takes no added tokens"):
         CharacterTokenizer().add_tokens(["[E1]"])
 
 
-def test_an_id_that_is_not_the_next_one(tmp_path):
-    theirs(tmp_path, "wordpiece")
+def test_ids_of_added_tokens_must_be_consecutive(tmp_path):
+    write_peer(tmp_path, "wordpiece")
     file = tmp_path / "tokenizer.json"
     pipeline = json.loads(file.read_text("utf-8"))
     token = {"id": 97, "content": "[E1]", "lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
@@ -341,8 +329,8 @@ def test_an_id_that_is_not_the_next_one(tmp_path):
 
 
 @pytest.mark.parametrize("size", [29, 37])
-def test_resized_embeddings(size):
-    """Old rows stay, and new ones have their mean and variance."""
+def test_resizing_keeps_rows_and_draws_new_ones(size):
+    """New rows have the mean and the variance of the old ones."""
     backbone = BertBackbone(
         vocabulary_size=31, num_layers=2, num_heads=1, hidden_dim=7, intermediate_dim=11, max_sequence_length=13
     )
@@ -351,8 +339,8 @@ def test_resized_embeddings(size):
     resized = backbone.resize_token_embeddings(size)
     ids = np.array([[2, 7, 28, 0, 0]])
     inputs = {"token_ids": ids, "padding_mask": ids > 0, "segment_ids": 0 * ids}
-    expected, found = backbone(inputs)["sequence_output"], resized(inputs)["sequence_output"]
-    np.testing.assert_array_equal(keras.ops.convert_to_numpy(found), keras.ops.convert_to_numpy(expected))
+    expected = keras.ops.convert_to_numpy(backbone(inputs)["sequence_output"])
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(resized(inputs)["sequence_output"]), expected)
     assert resized.vocabulary_size == size
     rows = keras.ops.convert_to_numpy(resized.embeddings.token_embedding.embeddings)
     assert rows.shape == (size, 7)
@@ -362,9 +350,9 @@ def test_resized_embeddings(size):
 
 
 @pytest.mark.slow
-def test_a_resized_task_keeps_its_head():
-    """The logits of old tokens stay, those of new ones get embeddings and biases of their own."""
-    tokenizer = make("wordpiece")
+def test_resizing_keeps_the_logits_of_old_tokens():
+    """New tokens get embeddings and biases."""
+    tokenizer = make_tokenizer("wordpiece")
     backbone = BertBackbone(vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES)
     task = MaskedLM(backbone, Preprocessor(tokenizer, get_family(BertBackbone).packing, 17))
     rng = np.random.default_rng(5)
@@ -386,7 +374,7 @@ def test_a_resized_task_keeps_its_head():
 @pytest.mark.compiled
 def test_the_original_of_a_resized_model_can_be_trained():
     """A compiled step on JAX deletes the arrays that it replaces, so a copy must not share any."""
-    tokenizer = make("wordpiece")
+    tokenizer = make_tokenizer("wordpiece")
     backbone = BertBackbone(vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES)
     packing = get_family(BertBackbone).packing
     resized = backbone.resize_token_embeddings(28)
@@ -397,7 +385,7 @@ def test_the_original_of_a_resized_model_can_be_trained():
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(resized(inputs)["sequence_output"]), expected)
 
 
-def test_embeddings_that_cannot_be_resized():
+def test_some_embeddings_cannot_be_resized():
     with pytest.raises(ValueError, match="`size` must be a positive integer, got 0"):
         tiny_backbone(families()["bert"]).resize_token_embeddings(0)
     with pytest.raises(ValueError, match="reads the characters of words"):
@@ -409,8 +397,8 @@ def test_embeddings_that_cannot_be_resized():
 
 
 @pytest.mark.usefixtures("eager")
-def test_from_new_tokens_to_a_file(tmp_path):
-    tokenizer = make("wordpiece")
+def test_a_task_with_new_tokens_is_trained_and_saved(tmp_path):
+    tokenizer = make_tokenizer("wordpiece")
     backbone = BertBackbone(vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES)
     preprocessor = Preprocessor(tokenizer, get_family(BertBackbone).packing, 17)
     assert tokenizer.add_tokens(["[E1]", "[E2]"], special_tokens=True) == 2
@@ -423,28 +411,19 @@ def test_from_new_tokens_to_a_file(tmp_path):
     after = keras.ops.convert_to_numpy(task.backbone.embeddings.token_embedding.embeddings)
     assert np.abs(after - before)[26:].max() > 0
     expected = task.predict(texts, verbose=0)
-    task.save(tmp_path / "it.keras")
-    task.save_to_preset(tmp_path / "it")
-    for loaded in (keras.saving.load_model(tmp_path / "it.keras"), TextClassifier.from_preset(tmp_path / "it")):
+    task.save(tmp_path / "task.keras")
+    task.save_to_preset(tmp_path / "preset")
+    for loaded in (keras.saving.load_model(tmp_path / "task.keras"), TextClassifier.from_preset(tmp_path / "preset")):
         np.testing.assert_array_equal(loaded.predict(texts, verbose=0), expected)
 
 
-_SERVE = """
-import json, sys
-import tensorflow as tf
-import tensorflow_text
-outputs = tf.saved_model.load(sys.argv[1]).signatures["serving_default"](text=tf.constant(json.loads(sys.argv[2])))
-print(json.dumps(outputs["probabilities"].numpy().tolist()))
-"""
-
-
-@pytest.mark.slow_cases("some-wordpiece")
+@pytest.mark.slow
 @pytest.mark.tf_only
-@pytest.mark.parametrize("name", ["wordpiece", pytest.param("bytes", marks=pytest.mark.slow)])
-def test_an_export_has_the_tokens(name, texts, tmp_path):
-    """It loads in a process with TensorFlow and TensorFlow Text alone."""
-    tokenizer = make(name)
-    tokenizer.add_tokens(added())
+@pytest.mark.parametrize("name", ["wordpiece", "bytes"])
+def test_an_export_knows_the_added_tokens(name, texts, tmp_path):
+    """Run it in a process without lmzoo."""
+    tokenizer = make_tokenizer(name)
+    tokenizer.add_tokens(added_tokens())
     backbone = (BertBackbone if name == "wordpiece" else RobertaBackbone)(
         vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES
     )
@@ -453,10 +432,7 @@ def test_an_export_has_the_tokens(name, texts, tmp_path):
         weight.assign(np.random.default_rng(5).normal(0, 0.3, weight.shape))
     task.export(tmp_path / "1")
     texts = texts[:97]
-    command = [sys.executable, "-c", _SERVE, str(tmp_path / "1"), json.dumps(texts)]
-    environment = {**os.environ, "PYTHONPATH": ""}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    scores = np.array(json.loads(done.stdout.splitlines()[-1]))
+    with BareProcess() as process:
+        outputs = process.ask(tmp_path / "1", "serving_default", text=texts)
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(task.predict(texts, verbose=0)))
-    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)

@@ -1,4 +1,4 @@
-"""What run_classifier.py and run_squad.py of Google's BERT write: tensors of a head and of the optimizer."""
+"""Checkpoints of run_classifier.py and run_squad.py of Google's BERT: a head's tensors and the optimizer's."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def vectors(backbone):
     return run(backbone, BATCH)
 
 
-def write(directory, backbone, head) -> None:
-    """A checkpoint as training leaves it: moments of every weight, and the step."""
+def write_checkpoint(directory, backbone, head) -> None:
+    """Write a checkpoint as training leaves it: with moments of every weight, and the step."""
     from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 
     save_checkpoint(backbone, directory, to="tf1")
@@ -38,7 +38,7 @@ def write(directory, backbone, head) -> None:
     write_tensorflow_checkpoint(directory / "bert_model.ckpt", everything.items())
 
 
-def get_head_arguments(scope: str, outputs: int) -> dict[str, np.ndarray]:
+def make_head_tensors(scope: str, outputs: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(31)
     kernel, bias = rng.normal(size=(outputs, 35)), rng.normal(size=outputs)
     return {f"{scope}output_weights": kernel.astype("float32"), f"{scope}output_bias": bias.astype("float32")}
@@ -46,30 +46,30 @@ def get_head_arguments(scope: str, outputs: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.quick_cases("TextRegressor-1")
 @pytest.mark.parametrize(("cls", "outputs"), [(TextClassifier, 5), (TextClassifier, 2), (TextRegressor, 1)])
-def test_run_classifier(cls, outputs, backbone, vectors, tmp_path):
-    head = get_head_arguments("", outputs)
-    write(tmp_path, backbone, head)
+def test_checkpoints_of_run_classifier_are_loaded(cls, outputs, backbone, vectors, tmp_path):
+    head = make_head_tensors("", outputs)
+    write_checkpoint(tmp_path, backbone, head)
     task = load(tmp_path, cls)
     expected = vectors["pooled_output"] @ head["output_weights"].T + head["output_bias"]
     assert difference(run(task, BATCH), expected) <= 1e-5
     assert task.output_shape == (None, outputs)
-    other = TextClassifier if cls is TextRegressor else TextRegressor
-    with pytest.raises(PresetError, match=f"the head of a {cls.__name__}, not of a {other.__name__}"):
-        load(tmp_path, other)
+    other_class = TextClassifier if cls is TextRegressor else TextRegressor
+    with pytest.raises(PresetError, match=f"the head of a {cls.__name__}, not of a {other_class.__name__}"):
+        load(tmp_path, other_class)
 
 
-def test_run_squad(backbone, vectors, tmp_path):
-    head = get_head_arguments("cls/squad/", 2)
-    write(tmp_path, backbone, head)
+def test_checkpoints_of_run_squad_are_loaded(backbone, vectors, tmp_path):
+    head = make_head_tensors("cls/squad/", 2)
+    write_checkpoint(tmp_path, backbone, head)
     task, real = load(tmp_path, QuestionAnswerer), BATCH["padding_mask"] > 0
     expected = vectors["sequence_output"] @ head["cls/squad/output_weights"].T + head["cls/squad/output_bias"]
     assert difference(np.asarray(run(task, BATCH))[real], expected[real]) <= 1e-5
 
 
-def test_what_is_left_out_is_told(backbone, tmp_path):
-    write(tmp_path, backbone, get_head_arguments("", 3))
-    found = verify(tmp_path)
+def test_verify_lists_what_is_not_read(backbone, tmp_path):
+    write_checkpoint(tmp_path, backbone, make_head_tensors("", 3))
+    report = verify(tmp_path)
     count = len(named_weights(backbone)) + 2
-    assert found["head"] == "TextClassifier"
-    assert found["not read: the optimizer's state"].startswith(f"{2 * count}: ")
-    assert found["not read: not a weight"] == "1: global_step"
+    assert report["head"] == "TextClassifier"
+    assert report["not read: the optimizer's state"].startswith(f"{2 * count}: ")
+    assert report["not read: not a weight"] == "1: global_step"

@@ -1,4 +1,4 @@
-"""The files of a folder decide its tokenizer and how it packs texts, whatever the model's family."""
+"""The files of a directory decide its tokenizer and how it packs texts, whatever the model's family."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ def published(root: Path) -> bytes:
     return train_xlm_roberta(root, ["Un café"] * 9)
 
 
-def auto(directory: Path) -> Any:
+def load_auto_tokenizer(directory: Path) -> Any:
     return transformers.AutoTokenizer.from_pretrained(directory)
 
 
-def model_alone(directory: Path) -> None:
+def write_only_the_model(directory: Path) -> None:
     write_json(directory / CONFIG, {"tokenizer_class": "XLMRobertaTokenizer"})
 
 
-def saved(directory: Path) -> None:
-    model_alone(directory)
-    auto(directory).save_pretrained(directory)
+def write_as_saved(directory: Path) -> None:
+    write_only_the_model(directory)
+    load_auto_tokenizer(directory).save_pretrained(directory)
     (directory / MODEL_FILE).unlink()
 
 
-def pipeline_alone(directory: Path) -> None:
-    saved(directory)
+def write_only_the_pipeline(directory: Path) -> None:
+    write_as_saved(directory)
     (directory / CONFIG).unlink()
 
 
-def generic(directory: Path) -> None:
-    saved(directory)
+def write_generic(directory: Path) -> None:
+    write_as_saved(directory)
     edit_json(directory / CONFIG, put(tokenizer_class="PreTrainedTokenizerFast"))
 
 
-def older(directory: Path) -> None:
-    """As version 4 saved it."""
-    saved(directory)
+def write_as_version_4(directory: Path) -> None:
+    """Write the files as transformers 4 did."""
+    write_as_saved(directory)
     steps = {"type": "Sequence", "normalizers": [
         json.loads((directory / PIPELINE).read_text("utf-8"))["normalizer"],
         {"type": "Strip", "strip_left": False, "strip_right": True},
@@ -73,13 +73,13 @@ def older(directory: Path) -> None:
     edit_json(directory / CONFIG, put(tokenizer_class="XLMRobertaTokenizerFast"))
 
 
-def bert(directory: Path, published: bytes, write: Callable[[Path], None]) -> tuple[Any, Any]:
-    """Write a BERT with XLM-RoBERTa's tokenizer, as multilingual-e5-small; return both as transformers reads them."""
+def write_bert(directory: Path, published: bytes, write: Callable[[Path], None]) -> tuple[Any, Any]:
+    """Write a BERT with XLM-RoBERTa's tokenizer, as multilingual-e5-small; return both as transformers loads them."""
     tokens = XlmRobertaTokenizer(convert_to_fairseq_ids(published)).vocabulary_size
     model = peer("bert", "ForSequenceClassification", directory, vocab_size=tokens + 7)
     (directory / MODEL_FILE).write_bytes(published)
-    model_alone(directory)
-    tokenizer = auto(directory)
+    write_only_the_model(directory)
+    tokenizer = load_auto_tokenizer(directory)
     write(directory)
     return model, tokenizer
 
@@ -91,36 +91,38 @@ def assert_same_rows(preprocessor: Preprocessor, theirs: Any, texts: list[str] =
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("write", [model_alone, saved, pipeline_alone, generic, older])
-def test_xlm_robertas_tokenizer_on_a_bert(published: bytes, tmp_path: Path, write: Callable[[Path], None]) -> None:
-    model, theirs = bert(tmp_path, published, write)
+@pytest.mark.parametrize(
+    "write", [write_only_the_model, write_as_saved, write_only_the_pipeline, write_generic, write_as_version_4]
+)
+def test_a_bert_with_xlm_robertas_tokenizer(published: bytes, tmp_path: Path, write: Callable[[Path], None]) -> None:
+    model, theirs = write_bert(tmp_path, published, write)
     task = TextClassifier.from_preset(tmp_path)
     assert type(task.preprocessor.tokenizer) is XlmRobertaTokenizer
     assert_same_rows(task.preprocessor, theirs)
-    for x in (TEXTS, (TEXTS, TEXTS[::-1])):
-        arguments = x if isinstance(x, tuple) else (x,)
-        assert not task.preprocessor(arguments if len(arguments) > 1 else arguments[0])["segment_ids"].any()
+    for inputs in (TEXTS, (TEXTS, TEXTS[::-1])):
+        arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+        assert not task.preprocessor(inputs)["segment_ids"].any()
         with torch.no_grad():
             expected = model(**theirs(*arguments, padding=True, return_tensors="pt")).logits.numpy()
-        np.testing.assert_allclose(task.predict(x, verbose=0), expected, atol=1e-5)
+        np.testing.assert_allclose(task.predict(inputs, verbose=0), expected, atol=1e-5)
 
 
-def test_it_is_written_as_it_was_published(published: bytes, tmp_path: Path) -> None:
-    _, theirs = bert(tmp_path / "theirs", published, model_alone)
+def test_a_foreign_tokenizer_is_written_as_published(published: bytes, tmp_path: Path) -> None:
+    _, theirs = write_bert(tmp_path / "theirs", published, write_only_the_model)
     task = TextClassifier.from_preset(tmp_path / "theirs")
     save_checkpoint(task, tmp_path / "ours", to="hf")
     assert (tmp_path / "ours" / MODEL_FILE).read_bytes() == published
-    written = auto(tmp_path / "ours")
+    written = load_auto_tokenizer(tmp_path / "ours")
     assert type(written) is transformers.XLMRobertaTokenizer
     assert written(TEXTS, TEXTS[::-1])["input_ids"] == theirs(TEXTS, TEXTS[::-1])["input_ids"]
-    again = TextClassifier.from_preset(tmp_path / "ours")
-    assert again.preprocessor.packing == task.preprocessor.packing
-    assert_same_rows(again.preprocessor, theirs)
+    reloaded = TextClassifier.from_preset(tmp_path / "ours")
+    assert reloaded.preprocessor.packing == task.preprocessor.packing
+    assert_same_rows(reloaded.preprocessor, theirs)
 
 
 @pytest.mark.slow
-def test_a_task_with_it_everywhere(published: bytes, tmp_path: Path) -> None:
-    bert(tmp_path / "theirs", published, saved)
+def test_a_task_with_a_foreign_tokenizer_is_trained_saved_and_exported(published: bytes, tmp_path: Path) -> None:
+    write_bert(tmp_path / "theirs", published, write_as_saved)
     task = TextClassifier.from_preset(tmp_path / "theirs", sequence_length=23)
     task.fit(TEXTS, LABELS[:4], batch_size=2, verbose=0)
     expected = task.classify(TEXTS)
@@ -140,12 +142,12 @@ def test_a_task_with_it_everywhere(published: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
-def test_chinese_gpt2(tmp_path: Path, named: bool) -> None:
+def test_a_gpt2_with_berts_tokenizer(tmp_path: Path, named: bool) -> None:
     model = peer("gpt2", "LMHeadModel", tmp_path, vocab_size=11)
     words = [*WordPieceTokenizer.special_tokens, "我", "爱", "北", "京", "film", "##s"]
     (tmp_path / "vocab.txt").write_text("\n".join(words), "utf-8")
     write_json(tmp_path / CONFIG, {"tokenizer_class": "BertTokenizer"})
-    theirs = auto(tmp_path)
+    theirs = load_auto_tokenizer(tmp_path)
     if not named:
         (tmp_path / CONFIG).unlink()
     task = CausalLM.from_preset(tmp_path)
@@ -155,11 +157,11 @@ def test_chinese_gpt2(tmp_path: Path, named: bool) -> None:
     ids = torch.tensor(theirs(texts[:1])["input_ids"])
     with torch.no_grad():
         expected = model(ids).logits.numpy()
-    found = task.predict(texts[:1], verbose=0)[:, : ids.shape[1]]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    logits = task.predict(texts[:1], verbose=0)[:, : ids.shape[1]]
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
     assert len(task.generate(texts, max_new_tokens=3)) == 3
     save_checkpoint(task, tmp_path / "ours", to="hf")
-    assert type(auto(tmp_path / "ours")) is transformers.BertTokenizer
+    assert type(load_auto_tokenizer(tmp_path / "ours")) is transformers.BertTokenizer
     assert_same_rows(CausalLM.from_preset(tmp_path / "ours").preprocessor, theirs, texts)
 
 
@@ -191,23 +193,23 @@ PACKINGS = [
 
 
 @pytest.mark.parametrize(("name", "processor", "settings"), PACKINGS)
-def test_packing(tmp_path: Path, name: str, processor: Any, settings: dict[str, Any]) -> None:
+def test_texts_are_packed_as_the_files_say(tmp_path: Path, name: str, processor: Any, settings: dict[str, Any]) -> None:
     write_json(tmp_path / "config.json", {"model_type": "bert"})
     write_tokenizer(WordPieceTokenizer.of_words(["good", "film"], 11), tmp_path, 64)
     edit_json(tmp_path / CONFIG, put(tokenizer_class=name, **settings))
     edit_json(tmp_path / PIPELINE, put(post_processor=processor))
     tokenizer, packing = read_tokenizer_and_packing(JsonFiles(tmp_path), families()["bert"])
-    theirs, texts = auto(tmp_path), ["good film", "film", "x"]
+    theirs, texts = load_auto_tokenizer(tmp_path), ["good film", "film", "x"]
     assert_same_rows(Preprocessor(tokenizer, packing), theirs, texts)
     types = theirs(texts, texts).get("token_type_ids")
     if name != ANY:  # by default, version 5 omits the segments that the file gives
         assert packing.segments == (types is not None)
-    again = tmp_path / "again"
-    again.mkdir()
-    write_tokenizer(tokenizer, again, 64, packing=packing)
-    write_json(again / "config.json", {"model_type": "bert"})
-    assert auto(again)(texts, texts)["input_ids"] == theirs(texts, texts)["input_ids"]
-    assert read_tokenizer_and_packing(JsonFiles(again), families()["bert"])[1] == packing
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    write_tokenizer(tokenizer, copy, 64, packing=packing)
+    write_json(copy / "config.json", {"model_type": "bert"})
+    assert load_auto_tokenizer(copy)(texts, texts)["input_ids"] == theirs(texts, texts)["input_ids"]
+    assert read_tokenizer_and_packing(JsonFiles(copy), families()["bert"])[1] == packing
 
 
 def test_the_class_packs_whatever_tokenizer_json_says(tmp_path: Path) -> None:
@@ -220,7 +222,7 @@ def test_the_class_packs_whatever_tokenizer_json_says(tmp_path: Path) -> None:
     )
     with pytest.warns(UserWarning, match=message):
         tokenizer, packing = read_tokenizer_and_packing(JsonFiles(tmp_path), families()["bert"])
-    assert_same_rows(Preprocessor(tokenizer, packing), auto(tmp_path), ["good film", "x"])
+    assert_same_rows(Preprocessor(tokenizer, packing), load_auto_tokenizer(tmp_path), ["good film", "x"])
 
 
 @pytest.mark.parametrize(
@@ -233,7 +235,7 @@ def test_the_class_packs_whatever_tokenizer_json_says(tmp_path: Path) -> None:
         ({"type": "Invented"}, "the `post_processor` is a 'Invented', which lmzoo does not support"),
     ],
 )
-def test_packing_that_ours_cannot_do(tmp_path: Path, processor: Any, message: str) -> None:
+def test_unsupported_packings_are_refused(tmp_path: Path, processor: Any, message: str) -> None:
     write_tokenizer(WordPieceTokenizer.of_words(["film"], 11), tmp_path, 64)
     edit_json(tmp_path / CONFIG, put(tokenizer_class=ANY))
     edit_json(tmp_path / PIPELINE, put(post_processor=processor))
@@ -249,23 +251,9 @@ def texts() -> list[str]:
     return [text for text in all_texts(701) if "<pad>" not in text]  # see `BytePairTokenizer`
 
 
-def assert_same_spans(tokenizer: Any, theirs: Any, texts: list[str], graph: bool) -> None:
-    encoded = theirs(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    spans = tokenizer.tokenize_with_offsets(texts)
-    assert tokenizer.tokenize(texts) == encoded["input_ids"]
-    assert [[span[2:] for span in row] for row in spans] == encoded["offset_mapping"]
-    if graph:
-        tf = pytest.importorskip("tensorflow")
-        from lmzoo.text.graphs import graph_tokenizer
-
-        ids, places = graph_tokenizer(tokenizer).with_offsets(tf.constant([text.encode() for text in texts]))
-        assert ids.to_list() == encoded["input_ids"]
-        assert [[tuple(span) for span in row] for row in places.to_list()] == encoded["offset_mapping"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("adds_space", [True, False])
-def test_a_space_in_front_and_gaps_in_the_ids(root: Path, tmp_path: Path, texts: list[str], adds_space: bool) -> None:
+def test_prefix_spaces_and_unused_ids_are_kept(root: Path, tmp_path: Path, texts: list[str], adds_space: bool) -> None:
     trained = train_byte_pairs(root, texts)
     merges = json.loads(trained.to_str())["model"]["merges"]
     ids = {token: id if id < 907 else id + 7 for token, id in trained.get_vocab().items()}
@@ -276,16 +264,25 @@ def test_a_space_in_front_and_gaps_in_the_ids(root: Path, tmp_path: Path, texts:
     mask = transformers.AddedToken("<mask>", lstrip=True, normalized=False, special=True)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, mask_token=mask)
     texts = [*texts, " <mask>a", "  <mask> a", "<s> <mask>", "a", " a", "  a", "<s>b"]
-    for kept in ((PIPELINE,), ("vocab.json", "merges.txt")):
-        found = read_tokenizer(tmp_path, BytePairTokenizer, len(tokenizer.vocabulary))
-        assert found.vocabulary == tokenizer.vocabulary, kept
-        assert found.get_config() == {"add_prefix_space": adds_space}
+    for _ in ("with tokenizer.json", "without it"):
+        reloaded = read_tokenizer(tmp_path, BytePairTokenizer, len(tokenizer.vocabulary))
+        assert reloaded.vocabulary == tokenizer.vocabulary
+        assert reloaded.get_config() == {"add_prefix_space": adds_space}
         (tmp_path / PIPELINE).unlink(missing_ok=True)
-    assert_same_spans(found, theirs, texts, graph=True)
+    encoded = theirs(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    spans = reloaded.tokenize_with_offsets(texts)
+    assert reloaded.tokenize(texts) == encoded["input_ids"]
+    assert [[span[2:] for span in row] for row in spans] == encoded["offset_mapping"]
+    tf = pytest.importorskip("tensorflow")
+    from lmzoo.text.graphs import graph_tokenizer
+
+    ids, offsets = graph_tokenizer(reloaded).with_offsets(tf.constant([text.encode() for text in texts]))
+    assert ids.to_list() == encoded["input_ids"]
+    assert [[tuple(span) for span in row] for row in offsets.to_list()] == encoded["offset_mapping"]
 
 
-def test_offsets_with_spaces(tmp_path: Path) -> None:
-    """Ours leave them out, which is said if the files ask for them; all of GPT-2's files do."""
+def test_files_that_ask_for_untrimmed_offsets_give_a_warning(tmp_path: Path) -> None:
+    """Our offsets exclude spaces. GPT-2's files always ask for spaces, and give no warning."""
     write_json(tmp_path / "config.json", {"model_type": "roberta"})
     tokenizer = BytePairTokenizer.of_words(["good", "film"], 277)
     write_tokenizer(tokenizer, tmp_path, 64)
@@ -305,37 +302,37 @@ def test_offsets_with_spaces(tmp_path: Path) -> None:
     read_tokenizer(tmp_path, BytePairTokenizer)
 
 
-def test_gpt2_with_a_space_in_front(tmp_path: Path) -> None:
+def test_gpt2_with_a_prefix_space(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", {"model_type": "gpt2"})
     tokenizer = BytePairTokenizer.of_words(["good", "film"], 271, add_prefix_space=True, **ONLY_END_OF_TEXT)
     write_tokenizer(tokenizer, tmp_path, 64, "GPT2Tokenizer")
-    theirs, record = auto(tmp_path), families()["gpt2"]
-    again, packing = read_tokenizer_and_packing(JsonFiles(tmp_path), record)
-    assert packing == record.packing
-    assert again.tokenize(["good film"]) == tokenizer.tokenize([" good film"]) == [theirs("good film")["input_ids"]]
+    theirs, family = load_auto_tokenizer(tmp_path), families()["gpt2"]
+    reloaded, packing = read_tokenizer_and_packing(JsonFiles(tmp_path), family)
+    assert packing == family.packing
+    assert reloaded.tokenize(["good film"]) == tokenizer.tokenize([" good film"]) == [theirs("good film")["input_ids"]]
     edit_json(tmp_path / CONFIG, put(add_bos_token=True))
-    assert read_tokenizer_and_packing(JsonFiles(tmp_path), record)[1] == packing  # transformers ignores it
-    assert auto(tmp_path)("good film")["input_ids"] == theirs("good film")["input_ids"]
+    assert read_tokenizer_and_packing(JsonFiles(tmp_path), family)[1] == packing  # transformers ignores it
+    assert load_auto_tokenizer(tmp_path)("good film")["input_ids"] == theirs("good film")["input_ids"]
     (tmp_path / PIPELINE).unlink()
-    again, packing = read_tokenizer_and_packing(JsonFiles(tmp_path), record)
-    assert_same_rows(Preprocessor(again, packing), auto(tmp_path), ["good film", "x"])
+    reloaded, packing = read_tokenizer_and_packing(JsonFiles(tmp_path), family)
+    assert_same_rows(Preprocessor(reloaded, packing), load_auto_tokenizer(tmp_path), ["good film", "x"])
 
 
-def test_gaps_in_the_ids_of_characters(tmp_path: Path) -> None:
+def test_unused_ids_of_characters(tmp_path: Path) -> None:
     ids = {"<unk>": 0, "a": 1, "f": 3, "a</w>": 4, "f</w>": 5, "fa</w>": 7}
     tokenizer = CharacterPairTokenizer(ids, ["f a</w>"])
     tokenizer.save_assets(tmp_path)
-    again = CharacterPairTokenizer()
-    again.load_assets(tmp_path)
-    assert again.vocabulary == ["<unk>", "a", "", "f", "a</w>", "f</w>", "", "fa</w>"]
-    assert again.tokenize(["fa aaf !"]) == [[7, 1, 1, 5, 0]]
+    reloaded = CharacterPairTokenizer()
+    reloaded.load_assets(tmp_path)
+    assert reloaded.vocabulary == ["<unk>", "a", "", "f", "a</w>", "f</w>", "", "fa</w>"]
+    assert reloaded.tokenize(["fa aaf !"]) == [[7, 1, 1, 5, 0]]
     tf = pytest.importorskip("tensorflow")
     from lmzoo.text.graphs import graph_tokenizer
 
-    assert graph_tokenizer(again)(tf.constant(["fa aaf !"])).to_list() == [[7, 1, 1, 5, 0]]
+    assert graph_tokenizer(reloaded)(tf.constant(["fa aaf !"])).to_list() == [[7, 1, 1, 5, 0]]
 
 
-def test_too_many_gaps(tmp_path: Path) -> None:
+def test_ids_must_be_dense_and_unique(tmp_path: Path) -> None:
     write_tokenizer(BytePairTokenizer.of_words(["film"], 271), tmp_path, 64)
     edit_json(tmp_path / PIPELINE, put(model__vocab__Ġfilm=10**9))
     with pytest.raises(PresetError, match=r"'Ġfilm' has the id 1000000000, but 271 tokens must have ids from 0 to"):
@@ -345,7 +342,7 @@ def test_too_many_gaps(tmp_path: Path) -> None:
         read_tokenizer(tmp_path, BytePairTokenizer)
 
 
-def test_files_that_contradict_each_other(tmp_path: Path) -> None:
+def test_files_of_two_kinds_are_refused(tmp_path: Path) -> None:
     write_tokenizer(WordPieceTokenizer.of_words(["film"], 11), tmp_path, 64)
     edit_json(tmp_path / CONFIG, put(tokenizer_class="RobertaTokenizer"))
     message = "tokenizer_config.json: the tokenizer is a RobertaTokenizer, but tokenizer.json holds one of another kind"

@@ -1,4 +1,4 @@
-"""HDF5 files are read as they are, and what is not in them is not read."""
+"""HDF5 files: tensors are read bit by bit, and files that are damaged or malicious are refused."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
 from lmzoo.presets import PresetError
+from tests.checkpoints.random_arrays import random_bits
 
 DTYPES = [
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64",
@@ -19,47 +20,44 @@ DTYPES = [
 MB = 1 << 20
 
 
-def some(dtype: str, *shape: int) -> np.ndarray:
-    """Every bit pattern is a value, NaNs too."""
-    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    values = np.random.default_rng(1301).integers(0, 2 if dtype == "bool" else 256, count, "uint8")
-    return values.view(dtype).reshape(shape)
-
-
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "weights.hdf5"
 
 
-def refused(path, message):
+def assert_refused(path, message):
     with pytest.raises(PresetError, match=f"{path}.*{message}"):
         Hdf5File(path)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_round_trip(path, dtype):
-    arrays = {"CNN/W_cnn_0": some(dtype, 2, 3, 5, 7), "CNN/b_cnn_0": some(dtype, 7), "code/ünï": some(dtype, 13, 11)}
+def test_every_dtype_is_written_and_read(path, dtype):
+    arrays = {
+        "CNN/W_cnn_0": random_bits(dtype, 2, 3, 5, 7),
+        "CNN/b_cnn_0": random_bits(dtype, 7),
+        "code/ünï": random_bits(dtype, 13, 11),
+    }
     write_hdf5(path, arrays.items())
     tensors = Hdf5File(path)
     assert set(tensors.names()) == arrays.keys()
     for name, array in arrays.items():
-        read = tensors.read(name)
-        assert tensors.dtype(name) == read.dtype.name == dtype
-        assert tensors.shape(name) == read.shape == array.shape
-        assert read.tobytes() == array.tobytes()
+        values = tensors.read(name)
+        assert tensors.dtype(name) == values.dtype.name == dtype
+        assert tensors.shape(name) == values.shape == array.shape
+        assert values.tobytes() == array.tobytes()
         assert tensors.file_of(name) == path
     with h5py.File(path) as file:
         assert file["CNN/b_cnn_0"][()].tobytes() == arrays["CNN/b_cnn_0"].tobytes()
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 5)])
-def test_shapes(path, shape):
+def test_every_shape_is_written_and_read(path, shape):
     write_hdf5(path, [("weight", np.full(shape, 17, "int32"))])
     assert Hdf5File(path).shape("weight") == shape
     np.testing.assert_array_equal(Hdf5File(path).read("weight"), np.full(shape, 17, "int32"), strict=True)
 
 
-def test_layouts_of_arrays(path):
+def test_arrays_of_any_layout_are_written(path):
     array = np.arange(77, dtype="float32").reshape(7, 11)
     layouts = {"transposed": array.T, "big": array.astype(">f4"), "strided": array[::2, 1::3]}
     write_hdf5(path, layouts.items())
@@ -69,7 +67,7 @@ def test_layouts_of_arrays(path):
         np.testing.assert_array_equal(tensors.read(name), expected)
 
 
-def test_layouts_of_files(path):
+def test_files_of_any_layout_are_read(path):
     array = np.arange(77, dtype="float32").reshape(7, 11)
     with h5py.File(path, "w", libver="latest", userblock_size=512) as file:
         file["plain"] = array
@@ -88,7 +86,7 @@ def test_layouts_of_files(path):
         np.testing.assert_array_equal(tensors.read(name), array)
 
 
-def test_the_original_file(shared):
+def test_a_file_of_bilm_tf_is_read(shared):
     path = shared("fixtures/bilm_tf/lm_weights.hdf5")
     tensors = Hdf5File(path)
     assert tensors.shape("char_embed") == (261, 4)
@@ -98,7 +96,7 @@ def test_the_original_file(shared):
     assert sum(int(np.prod(tensors.shape(name))) for name in tensors.names()) == 105_120
 
 
-def test_writer_refuses(path):
+def test_unsupported_tensors_are_not_written(path):
     write_hdf5(path, [("old", np.ones(3, "float32"))])
     ones = np.ones(3, "float32")
     for tensors, message in (
@@ -114,7 +112,7 @@ def test_writer_refuses(path):
     assert list(Hdf5File(path).names()) == ["old"]
 
 
-def test_one_tensor_in_memory_at_a_time(path):
+def test_memory_holds_one_tensor_at_a_time(path):
     shape, count = (MB, 1), 13  # 4 MB each
     tracemalloc.start()
     write_hdf5(path, ((f"layer/{i}", np.full(shape, i, "float32")) for i in range(count)))
@@ -125,49 +123,28 @@ def test_one_tensor_in_memory_at_a_time(path):
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize("place", range(20))
-def test_truncated(path, place):
-    write_hdf5(path, [(f"layer/{dtype}", some(dtype, 7, 11)) for dtype in DTYPES])
+def test_truncated_files_are_refused(path):
+    write_hdf5(path, [(f"layer/{dtype}", random_bits(dtype, 7, 11)) for dtype in DTYPES])
     data = path.read_bytes()
-    path.write_bytes(data[: len(data) * place // 20 or 3])
-    refused(path, "is not a whole HDF5 file.*truncated")
-
-
-@pytest.mark.slow
-def test_flipped_bits(path):
-    """An error that names the file, or tensors no larger than it: nothing else comes out."""
-    write_hdf5(path, [("layer/weight", some("float32", 7, 11)), ("layer/bias", some("float16", 13))])
-    data, messages = path.read_bytes(), []
-    for place in np.random.default_rng(1301).permutation(len(data))[:800]:
-        changed = bytearray(data)
-        changed[place] ^= 1 << place % 8
-        path.unlink()  # HDF5 would take it for the one that is still open
-        path.write_bytes(changed)
-        try:
-            tensors = Hdf5File(path)
-            assert all(tensors.read(name).nbytes <= len(data) for name in tensors.names())
-        except PresetError as error:
-            messages.append(str(error))
-    assert len(messages) > 50
-    assert all(str(path) in message for message in messages)
+    for twentieth in range(20):
+        path.write_bytes(data[: len(data) * twentieth // 20 or 3])
+        assert_refused(path, "is not a whole HDF5 file.*truncated")
 
 
 @pytest.mark.parametrize("content", [b"weights", b"\x89HDF\r\n\x1a\n", b"\x89HDF\r\n\x1a\n" + bytes(500)])
-def test_other_files(path, content):
+def test_other_files_are_refused(path, content):
     path.write_bytes(content)
-    refused(path, "is not a whole HDF5 file")
+    assert_refused(path, "is not a whole HDF5 file")
 
 
-def test_pointer_in_place_of_weights(path):
+def test_a_git_lfs_pointer_is_named(path):
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
-    refused(path, "Git LFS pointer")
-    path.write_text("<!DOCTYPE html>")
-    refused(path, "web page")
+    assert_refused(path, "Git LFS pointer")
 
 
 @pytest.fixture
-def other(tmp_path):
-    """A file whose contents should not get into a model."""
+def secret_file(tmp_path):
+    """Return a file whose contents must not get into a model."""
     with h5py.File(tmp_path / "other.hdf5", "w") as file:
         file["secret"] = np.arange(11, dtype="float32")
     (tmp_path / "values").write_bytes(np.arange(11, dtype="float32").tobytes())
@@ -175,9 +152,9 @@ def other(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["weight", "group/weight"])
-def test_links(path, other, name):
+def test_links_are_not_followed(path, secret_file, name):
     for link in (
-        h5py.ExternalLink(str(other), "secret"),
+        h5py.ExternalLink(str(secret_file), "secret"),
         h5py.ExternalLink("other.hdf5", "/"),
         h5py.ExternalLink("absent.hdf5", "weight"),
         h5py.SoftLink("/plain"),
@@ -186,18 +163,18 @@ def test_links(path, other, name):
         with h5py.File(path, "w") as file:
             file["plain"] = np.ones(3, "float32")
             file[name] = link
-        refused(path, f"{name} is a link, which is not followed")
+        assert_refused(path, f"{name} is a link, which is not followed")
 
 
-def test_values_elsewhere(path, other):
+def test_values_in_other_files_are_not_read(path, secret_file):
     with h5py.File(path, "w") as file:
-        file.create_dataset("weight", (11,), "float32", external=[(str(other.with_name("values")), 0, 44)])
-    refused(path, "weight takes its values from other files")
+        file.create_dataset("weight", (11,), "float32", external=[(str(secret_file.with_name("values")), 0, 44)])
+    assert_refused(path, "weight takes its values from other files")
     layout = h5py.VirtualLayout((11,), "float32")
-    layout[:] = h5py.VirtualSource(str(other), "secret", (11,))
+    layout[:] = h5py.VirtualSource(str(secret_file), "secret", (11,))
     with h5py.File(path, "w") as file:
         file.create_virtual_dataset("weight", layout)
-    refused(path, "weight takes its values from other files")
+    assert_refused(path, "weight takes its values from other files")
 
 
 @pytest.mark.parametrize(
@@ -210,55 +187,57 @@ def test_values_elsewhere(path, other):
         ((7, 11), {"maxshape": (None, None), "chunks": (1 << 14, 1 << 14)}),
     ],
 )
-def test_declared_but_not_there(path, shape, options):
+def test_missing_values_are_refused(path, shape, options):
     with h5py.File(path, "w") as file:
         file.create_dataset("weight", shape, "float32", **options)
-    refused(path, rf"weight \({shape[0]}, {shape[1]}\) needs {shape[0] * shape[1] * 4} bytes")
+    assert_refused(path, rf"weight \({shape[0]}, {shape[1]}\) needs {shape[0] * shape[1] * 4} bytes")
 
 
 @pytest.mark.parametrize("beyond", [1, 300, 1 << 40])
-def test_values_beyond_the_end(path, beyond):
+def test_values_beyond_the_end_are_refused(path, beyond):
     with h5py.File(path, "w") as file:
         start = file.create_dataset("weight", data=np.ones((7, 11), "float32")).id.get_offset()
     data = path.read_bytes()
-    layout, forged = (struct.pack("<BBQQ", 3, 1, place, 308) for place in (start, len(data) - 308 + beyond))
+    layout, forged = (struct.pack("<BBQQ", 3, 1, offset, 308) for offset in (start, len(data) - 308 + beyond))
     assert data.count(layout) == 1
     path.write_bytes(data.replace(layout, forged))
-    refused(path, "is not a whole HDF5 file: .*invalid dataset size")
+    assert_refused(path, "is not a whole HDF5 file: .*invalid dataset size")
 
 
-def test_chunks_that_share_their_bytes(path):
+def test_chunks_must_not_share_their_bytes(path):
     """40 entries of the index lead to the one chunk that the file holds."""
     width, count = 4096, 40
     with h5py.File(path, "w") as file:
         file.create_dataset("weight", (width * count,), "float32", chunks=(width,))[:width] = 1
     data = bytearray(path.read_bytes())
     start = data.index(b"TREE\x01\0\x01\0")
-    place = int.from_bytes(data[start + 48 : start + 56], "little")
-    assert np.frombuffer(data, "float32", width, place).sum() == width
-    entries = b"".join(struct.pack("<IIQQQ", width * 4, 0, width * i, 0, place) for i in range(count))
+    chunk_offset = int.from_bytes(data[start + 48 : start + 56], "little")
+    assert np.frombuffer(data, "float32", width, chunk_offset).sum() == width
+    entries = b"".join(struct.pack("<IIQQQ", width * 4, 0, width * i, 0, chunk_offset) for i in range(count))
     data[start + 6] = count
     data[start + 24 : start + 24 + len(entries) + 24] = entries + struct.pack("<IIQQ", 0, 0, width * count, 0)
     path.write_bytes(data)
     with h5py.File(path) as file:
         assert file["weight"][()].sum() == width * count
-    refused(path, rf"weight \({width * count},\) needs {4 * width * count} bytes, got {4 * width * count} in a file of")
+    assert_refused(
+        path, rf"weight \({width * count},\) needs {4 * width * count} bytes, got {4 * width * count} in a file of"
+    )
 
 
-def test_partly_there(path):
+def test_partly_written_values_are_refused(path):
     with h5py.File(path, "w") as file:
         file.create_dataset("weight", (7, 11), "float32", chunks=(2, 3))[:2, :3] = 1
-    refused(path, r"weight \(7, 11\) needs 308 bytes, got 24 in")
+    assert_refused(path, r"weight \(7, 11\) needs 308 bytes, got 24 in")
 
 
 @pytest.mark.parametrize("options", [{"compression": "gzip"}, {"compression": "lzf"}, {"fletcher32": True}])
-def test_compressed(path, options):
+def test_compressed_files_are_refused(path, options):
     with h5py.File(path, "w") as file:
         file.create_dataset("weight", data=np.zeros((MB, 4), "float32"), **options)
-    refused(path, "weight is compressed, which is not read: unpack the file with `h5repack -f NONE`")
+    assert_refused(path, "weight is compressed, which is not read: unpack the file with `h5repack -f NONE`")
 
 
-def test_what_is_no_number(path):
+def test_only_numbers_are_read(path):
     for value in (
         "text",
         np.array([b"ab", b"c"]),
@@ -268,4 +247,4 @@ def test_what_is_no_number(path):
     ):
         with h5py.File(path, "w") as file:
             file["weight"] = value
-        refused(path, "weight holds .* expected an array of numbers")
+        assert_refused(path, "weight holds .* expected an array of numbers")

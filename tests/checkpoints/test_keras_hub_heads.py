@@ -1,4 +1,4 @@
-"""KerasHub's own tasks, saved by it and loaded here: the same numbers."""
+"""Tasks that KerasHub saved: loaded here, they give the same numbers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def keras_hub():
 
 
 @pytest.fixture(scope="module")
-def made(keras_hub, tmp_path_factory):
-    """Makes a task of KerasHub's with random weights, and its preset in a directory of its own, both once."""
+def make_peer(keras_hub, tmp_path_factory):
+    """Return a cached function that makes a KerasHub task with random weights, and the directory of its preset."""
 
     @functools.cache
     def make(name, kind, **arguments):
@@ -43,7 +43,7 @@ def made(keras_hub, tmp_path_factory):
         backbone = getattr(keras_hub, f"{prefix}Backbone")(vocabulary_size=131, **sizes)
         task = getattr(keras_hub, prefix + kind)(backbone=backbone, preprocessor=None, **arguments)
         randomise(task)
-        for weight in task.weights:  # a small variance before the head's LayerNorm, so that its epsilon counts
+        for weight in task.weights:  # the variance before the head's LayerNorm is small, so that its epsilon counts
             if "mlm_head/intermediate_dense/" in weight.path:
                 weight.assign(weight * 0.01)
         directory = tmp_path_factory.mktemp(f"{name}_{kind}")
@@ -54,28 +54,27 @@ def made(keras_hub, tmp_path_factory):
 
 
 @pytest.fixture
-def saved(made, tmp_path):
-    """A task of KerasHub's, and a copy of its preset in `tmp_path`."""
+def save_peer(make_peer, tmp_path):
+    """Return a function that makes a KerasHub task and copies its preset to `tmp_path`."""
 
     def copy(name, kind, **arguments):
-        task, directory = made(name, kind, **arguments)
+        task, directory = make_peer(name, kind, **arguments)
         shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
         return task
 
     return copy
 
 
-def outputs(theirs, ours, batch):
+def outputs_of_both(theirs, ours, batch):
     expected = to_numpy(theirs({name: batch[name] for name in theirs.input}))
     return run(ours, {name: batch[name] for name in ours.input}), expected
 
 
-@pytest.mark.quick_cases("albert", "deberta_v3")
-@pytest.mark.parametrize("name", FAMILIES)
-def test_text_classifier(name, saved, tmp_path):
-    theirs = saved(name, "TextClassifier", **CLASSIFIER)
+@pytest.mark.parametrize("name", ["albert", "deberta_v3"])  # test_keras_hub_texts.py compares the other families
+def test_classifiers_compute_the_same_logits(name, save_peer, tmp_path):
+    theirs = save_peer(name, "TextClassifier", **CLASSIFIER)
     ours = load(tmp_path, TextClassifier)
-    actual, expected = outputs(theirs, ours, padded_batch())
+    actual, expected = outputs_of_both(theirs, ours, padded_batch())
     assert actual.shape == (3, CLASSES)
     assert difference(actual, expected) <= 1e-5
     assert ours.head.dropout.rate == 0.3
@@ -83,20 +82,19 @@ def test_text_classifier(name, saved, tmp_path):
 
 @pytest.mark.quick_cases("albert")
 @pytest.mark.parametrize("name", FAMILIES)
-def test_masked_lm(name, saved, tmp_path):
-    """Its head's LayerNorm adds 1e-5 where the backbone's adds 1e-12, and its GELU may be another."""
-    theirs = saved(name, "MaskedLM")
+def test_masked_lms_compute_the_same_logits(name, save_peer, tmp_path):
+    """The LayerNorm of the head adds 1e-5, while the backbone's adds 1e-12, and its GELU may differ."""
+    theirs = save_peer(name, "MaskedLM")
     ours = load(tmp_path, MaskedLM)
-    actual, expected = outputs(theirs, ours, {**padded_batch(), "mask_positions": MASK_POSITIONS})
+    actual, expected = outputs_of_both(theirs, ours, {**padded_batch(), "mask_positions": MASK_POSITIONS})
     assert difference(actual, expected) <= 1e-5
-    other = MaskedLM(ours.backbone)
     assert ours.head.layer_norm_epsilon == 1e-5
-    assert (ours.head.activation != other.head.activation) == (name == "bert")
+    assert (ours.head.activation != MaskedLM(ours.backbone).head.activation) == (name == "bert")
 
 
 @pytest.fixture(scope="module")
 def embedders(keras_hub, tmp_path_factory):
-    """Makes an embedder of KerasHub's with its own preprocessor, and its preset in a directory of its own."""
+    """Return a cached function that makes a KerasHub embedder with a preprocessor, and the directory of its preset."""
 
     @functools.cache
     def make(**arguments):
@@ -120,21 +118,22 @@ def embedders(keras_hub, tmp_path_factory):
 @pytest.mark.parametrize(
     "arguments", [{}, {"pooling_mode": "cls"}, {"pooling_mode": "max", "normalize": False}], ids=str
 )
-def test_text_embedder(arguments, embedders):
+def test_embedders_compute_the_same_embeddings(arguments, embedders):
     theirs, directory = embedders(**arguments)
     ours = TextEmbedder.from_preset(directory)
     assert ours.pooling == arguments.get("pooling_mode", "mean")
     assert ours.preprocessor.sequence_length == 13
+    texts = ["good film", "the plot was never dull .", "bad", "good film " * 9]
     with pytest.warns(TextWarning, match="1 of 4 texts were truncated to 13 tokens"):
-        actual = ours.embed(["good film", "the plot was never dull .", "bad", "good film " * 9])
-    expected = theirs.encode_text(["good film", "the plot was never dull .", "bad", "good film " * 9], verbose=0)
+        actual = ours.embed(texts)
+    expected = theirs.encode_text(texts, verbose=0)
     assert difference(actual, expected) <= (1e-6 if ours.normalize else 1e-5)
     assert lmzoo.verify(directory)["modules"].startswith(f"Transformer, Pooling ({ours.pooling})")
 
 
-def test_an_embedder_without_a_preprocessor(saved, tmp_path):
-    theirs = saved("bert", "TextEmbedder", pooling_mode="cls", normalize=False)
-    actual, expected = outputs(theirs, load(tmp_path, TextEmbedder), padded_batch())
+def test_an_embedder_without_a_preprocessor(save_peer, tmp_path):
+    theirs = save_peer("bert", "TextEmbedder", pooling_mode="cls", normalize=False)
+    actual, expected = outputs_of_both(theirs, load(tmp_path, TextEmbedder), padded_batch())
     assert difference(actual, expected) <= 1e-5
     assert load(tmp_path, TextEmbedder, normalize=True).normalize
 
@@ -142,7 +141,7 @@ def test_an_embedder_without_a_preprocessor(saved, tmp_path):
 @pytest.mark.quick_cases("{}")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("arguments", [{}, {"pooling": "cls", "normalize": False}], ids=str)
-def test_an_embedder_written_for_it(arguments, keras_hub, tmp_path):
+def test_keras_hub_loads_our_embedders(arguments, keras_hub, tmp_path):
     backbone = tiny_backbone(families()["bert"], activation="gelu_tanh")
     ours = TextEmbedder(backbone, tiny_preprocessor(families()["bert"]), **arguments)
     ours.preprocessor.sequence_length = 13
@@ -150,9 +149,9 @@ def test_an_embedder_written_for_it(arguments, keras_hub, tmp_path):
     texts = ["good film", "the plot was never dull .", "bad"]
     expected = keras_hub.TextEmbedder.from_preset(str(tmp_path / "hub")).encode_text(texts, verbose=0)
     assert difference(ours.embed(texts), expected) <= (1e-6 if ours.normalize else 1e-5)
-    again = TextEmbedder.from_preset(tmp_path / "hub")
-    assert (again.pooling, again.normalize) == (ours.pooling, ours.normalize)
-    assert again.preprocessor.sequence_length == 13
+    reloaded = TextEmbedder.from_preset(tmp_path / "hub")
+    assert (reloaded.pooling, reloaded.normalize) == (ours.pooling, ours.normalize)
+    assert reloaded.preprocessor.sequence_length == 13
 
 
 @pytest.mark.parametrize(
@@ -161,10 +160,10 @@ def test_an_embedder_written_for_it(arguments, keras_hub, tmp_path):
         ({"pooling": "lasttoken"}, "KerasHub's embedders have the poolings mean, cls, max, not 'lasttoken'"),
         ({"pooling": ["cls", "max"]}, "KerasHub's embedders have the poolings mean, cls, max, not"),
         ({"projection": [{"kind": "normalize"}]}, "'keras_hub' cannot express `projection="),
-        ({"prompts": {"it": "a "}, "default_prompt": "it"}, "'keras_hub' cannot express `default_prompt='it'`"),
+        ({"prompts": {"query": "a "}, "default_prompt": "query"}, "cannot express `default_prompt='query'`"),
     ],
 )
-def test_embedders_that_it_cannot_hold(arguments, message, tmp_path):
+def test_embedders_that_cannot_be_written(arguments, message, tmp_path):
     backbone = tiny_backbone(families()["bert"], activation="gelu_tanh")
     with pytest.raises(PresetError, match=message):
         save_checkpoint(TextEmbedder(backbone, **arguments), tmp_path / "hub", to="keras_hub")
@@ -181,7 +180,7 @@ def test_embedders_that_it_cannot_hold(arguments, message, tmp_path):
         ("preprocessor.json", "sequence_length", 0, "`sequence_length` must be a positive integer, got 0"),
     ],
 )
-def test_refused_embedders(file, key, value, message, embedders, tmp_path):
+def test_wrong_keys_of_embedders_are_refused(file, key, value, message, embedders, tmp_path):
     shutil.copytree(embedders()[1], tmp_path, dirs_exist_ok=True)
     stored = json.loads((tmp_path / file).read_text())
     stored["config"][key] = value
@@ -191,13 +190,13 @@ def test_refused_embedders(file, key, value, message, embedders, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_head_of_its_own_is_kept_and_not_written_elsewhere(saved, tmp_path):
-    saved("bert", "MaskedLM")
+def test_a_head_with_its_own_activation_is_kept(save_peer, tmp_path):
+    save_peer("bert", "MaskedLM")
     ours = load(tmp_path, MaskedLM)
     ours.preprocessor = tiny_preprocessor(families()["bert"])
     ours.save_to_preset(tmp_path / "ours")
-    again = MaskedLM.from_preset(tmp_path / "ours")
-    assert (again.head.activation, again.head.layer_norm_epsilon) == ("gelu", 1e-5)
+    reloaded = MaskedLM.from_preset(tmp_path / "ours")
+    assert (reloaded.head.activation, reloaded.head.layer_norm_epsilon) == ("gelu", 1e-5)
     with pytest.raises(PresetError, match=r"cannot express `activation='gelu'` of a MaskedLM: .* always 'gelu_tanh'"):
         save_checkpoint(ours, tmp_path / "hf", to="hf")
     with pytest.raises(PresetError, match="'keras_hub' has no place for the head of a MaskedLM"):
@@ -205,8 +204,8 @@ def test_a_head_of_its_own_is_kept_and_not_written_elsewhere(saved, tmp_path):
 
 
 @pytest.mark.slow
-def test_other_tasks_and_backbones(saved, tmp_path):
-    saved("bert", "TextClassifier", **CLASSIFIER)
+def test_the_preset_of_a_classifier_starts_other_tasks(save_peer, tmp_path):
+    save_peer("bert", "TextClassifier", **CLASSIFIER)
     assert isinstance(load(tmp_path, Backbone), Backbone)
     with pytest.warns(UserWarning, match="holds no head of a MaskedLM"):
         load(tmp_path, MaskedLM)
@@ -225,9 +224,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case, saved, tmp_path):
+def test_wrong_keys_of_classifiers_are_refused(case, save_peer, tmp_path):
     key, value, message = REFUSED[case]
-    saved("distilbert", "TextClassifier", **CLASSIFIER)
+    save_peer("distilbert", "TextClassifier", **CLASSIFIER)
     stored = json.loads((tmp_path / "task.json").read_text())
     stored["config"][key] = value
     (tmp_path / "task.json").write_text(json.dumps(stored))
@@ -235,8 +234,8 @@ def test_refused(case, saved, tmp_path):
         load(tmp_path, TextClassifier)
 
 
-def test_unknown_keys(tmp_path):
-    """Each file's key is named once, and changes nothing; keys of KerasHub's other versions are silent."""
+def test_unknown_keys_of_each_file_give_one_warning(tmp_path):
+    """They change nothing; keys of KerasHub's other versions give no warning."""
     family = families()["bert"]
     task = TextEmbedder(tiny_backbone(family, activation="gelu_tanh"), tiny_preprocessor(family))
     save_checkpoint(task, tmp_path, to="keras_hub", preprocessor=task.preprocessor)
@@ -248,17 +247,17 @@ def test_unknown_keys(tmp_path):
         (tmp_path / name).write_text(json.dumps(stored))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        again = TextEmbedder.from_preset(tmp_path)
+        reloaded = TextEmbedder.from_preset(tmp_path)
     expected = {f"{tmp_path / name}: ignoring unknown keys: `{key}` (7)." for name, key in unknown.items()}
     assert sorted(str(warning.message) for warning in caught) == sorted(expected)
-    np.testing.assert_array_equal(again.embed(["a b"]), task.embed(["a b"]))
+    np.testing.assert_array_equal(reloaded.embed(["a b"]), task.embed(["a b"]))
     with pytest.warns(UserWarning, match="ignoring unknown keys"):
         report = verify(tmp_path)
     assert report["not read: keys of task.json"] == "`temperature` (7)"
     assert report["not read: keys of preprocessor.json"] == "`shuffle` (7)"
 
 
-def test_probabilities_there_are_scores_here(saved, tmp_path):
-    theirs = saved("bert", "TextClassifier", num_classes=CLASSES, activation="softmax")
-    logits, expected = outputs(theirs, load(tmp_path, TextClassifier), padded_batch())
+def test_probabilities_are_loaded_as_logits(save_peer, tmp_path):
+    theirs = save_peer("bert", "TextClassifier", num_classes=CLASSES, activation="softmax")
+    logits, expected = outputs_of_both(theirs, load(tmp_path, TextClassifier), padded_batch())
     assert difference(np.exp(logits) / np.exp(logits).sum(1, keepdims=True), expected) <= 1e-5

@@ -1,4 +1,4 @@
-"""Byte-level BPE of normalized texts in files of the published shape: special tokens are behind the vocabulary."""
+"""Byte-level BPE of normalized texts in files of the published form, with special tokens after the vocabulary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PARTS = [
 
 
 def write_published(directory) -> None:
-    """A tokenizer as in ModernBERT's repositories: added tokens of spaces, then special tokens, then unused ones."""
+    """Write a tokenizer as in ModernBERT's repositories: added tokens are spaces, special tokens and unused ones."""
     pairs = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("Ã", "©"), ("f", "Ã©"), ("a", "fÃ©"), ("c", "afÃ©"), ("Ġ", "cafÃ©")]
     vocabulary = ["|||IP|||", "<|padding|>", *BYTE_TOKENS, *map("".join, pairs)]
     backend = tokenizers.Tokenizer(tokenizers.models.BPE({token: i for i, token in enumerate(vocabulary)}, pairs))
@@ -69,8 +69,8 @@ def write_published(directory) -> None:
 
 @pytest.fixture(scope="module", params=sizes(10_000))
 def texts(request) -> list[str]:
-    found = varied_texts(request.param, 2017, PARTS)
-    return [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in found]
+    texts = varied_texts(request.param, 2017, PARTS)
+    return [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts]
 
 
 @pytest.fixture(scope="module")
@@ -80,20 +80,20 @@ def published(tmp_path_factory):
     return directory
 
 
-def trimmed(peer):
-    """The same pipeline that also trims offsets, as ours are; the published one does not."""
+def trim_offsets(peer):
+    """Return the same pipeline with trimmed offsets like ours; the published one does not trim."""
     backend = tokenizers.Tokenizer.from_str(peer.backend_tokenizer.to_str())
     backend.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True, add_prefix_space=False)
     return backend
 
 
-def test_ids_and_offsets_are_those_of_transformers(published, texts):
+def test_ids_and_offsets_equal_those_of_transformers(published, texts):
     ours, packing = read_tokenizer_and_packing(JsonFiles(published), FAMILY, 280)
     peer = transformers.AutoTokenizer.from_pretrained(published)
     assert type(ours) is NormalizedBytePairTokenizer
     assert ours.vocabulary_size == len(peer) == 280
     assert packing == FAMILY.packing
-    encodings = trimmed(peer).encode_batch(texts, add_special_tokens=False)
+    encodings = trim_offsets(peer).encode_batch(texts, add_special_tokens=False)
     rows = ours.tokenize_with_offsets(texts)
     expected = peer(texts, add_special_tokens=False, verbose=False)["input_ids"]
     for text, row, ids, encoding in zip(texts, rows, expected, encodings, strict=True):
@@ -103,7 +103,7 @@ def test_ids_and_offsets_are_those_of_transformers(published, texts):
 
 
 @pytest.mark.tf_only
-def test_graphs(published, texts):
+def test_graphs_give_the_ids_and_offsets_of_python(published, texts):
     import tensorflow as tf
 
     from lmzoo.text.graphs import graph_tokenizer
@@ -115,18 +115,22 @@ def test_graphs(published, texts):
     assert spans.to_list() == [[list(span[2:]) for span in row] for row in expected]
 
 
-def test_written_files(published, texts, tmp_path):
-    """They are read again, and transformers gives the same ids and offsets and packs texts in the same way."""
+def test_written_files_give_the_same_ids_and_offsets(published, texts, tmp_path):
+    """Both libraries read them, and pack texts in the same way."""
     ours, packing = read_tokenizer_and_packing(JsonFiles(published), FAMILY)
     write_tokenizer(ours, tmp_path, 8192, None, packing)
-    again, same = read_tokenizer_and_packing(JsonFiles(tmp_path), FAMILY)
-    assert (again.get_config(), again.vocabulary, same) == (ours.get_config(), ours.vocabulary, packing)
-    before, after = (transformers.AutoTokenizer.from_pretrained(folder) for folder in (published, tmp_path))
-    assert after("a café", "b")["input_ids"] == before("a café", "b")["input_ids"]
-    some = texts[:701]
-    encoded = after(some, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    assert encoded["input_ids"] == ours.tokenize(some)
-    spans = [[tuple(span[2:]) for span in row] for row in ours.tokenize_with_offsets(some)]
+    reloaded, reloaded_packing = read_tokenizer_and_packing(JsonFiles(tmp_path), FAMILY)
+    assert (reloaded.get_config(), reloaded.vocabulary, reloaded_packing) == (
+        ours.get_config(),
+        ours.vocabulary,
+        packing,
+    )
+    original, written = (transformers.AutoTokenizer.from_pretrained(folder) for folder in (published, tmp_path))
+    assert written("a café", "b")["input_ids"] == original("a café", "b")["input_ids"]
+    sample = texts[:701]
+    encoded = written(sample, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    assert encoded["input_ids"] == ours.tokenize(sample)
+    spans = [[tuple(span[2:]) for span in row] for row in ours.tokenize_with_offsets(sample)]
     assert [[tuple(pair) for pair in row] for row in encoded["offset_mapping"]] == spans
 
 
@@ -140,14 +144,14 @@ def test_without_a_packing_pairs_are_packed_as_in_bert(tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("NFC", NormalizedBytePairTokenizer), (None, BytePairTokenizer)])
-def test_the_normalizer_shows_the_class(kind, expected, tmp_path):
+def test_the_normalizer_tells_the_class(kind, expected, tmp_path):
     write_tokenizer(expected.of_words(["good"], 277), tmp_path, 512)
     edit_json(tmp_path / "tokenizer_config.json", lambda config: config.pop("tokenizer_class"))
-    for asked in (NormalizedBytePairTokenizer, BytePairTokenizer):
-        assert type(read_tokenizer(tmp_path, asked)) is expected
+    for cls in (NormalizedBytePairTokenizer, BytePairTokenizer):
+        assert type(read_tokenizer(tmp_path, cls)) is expected
 
 
-def test_other_normalizers_are_errors(published, tmp_path):
+def test_other_normalizers_are_refused(tmp_path):
     write_published(tmp_path)
     edit_json(tmp_path / "tokenizer.json", lambda pipeline: pipeline.update(normalizer={"type": "NFKC"}))
     with pytest.raises(PresetError, match=r"`normalizer\.type` is 'NFKC', but lmzoo supports only 'NFC'"):

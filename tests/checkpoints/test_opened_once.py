@@ -20,7 +20,7 @@ from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.models import Backbone, TextClassifier, TextEmbedder
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task
-from tests.checkpoints.sentence_folders import by_hand, dense, pooling
+from tests.checkpoints.sentence_folders import dense, pooling, write_folder
 
 tensorflow = pytest.importorskip("tensorflow")
 torch = pytest.importorskip("torch")
@@ -33,13 +33,13 @@ OPENED_BY_KERAS = {"model.weights.h5": 2}
 def save(format: str, folder: Path) -> Any:
     """Write a tiny model in a format and return the class that loads it."""
     if format == "sentence transformers":
-        by_hand(folder, pooling(), dense(), prompts={"query": "film "})
+        write_folder(folder, pooling(), dense(), prompts={"query": "film "})
         return TextEmbedder
     if format == "bilm":
         lmzoo.save_checkpoint(tiny_backbone(families()["elmo"]), folder, to="bilm")
         return Backbone
     cls = TextEmbedder if format == "keras_hub" else TextClassifier
-    with warnings.catch_warnings(action="ignore"):  # not every format holds all that the model says
+    with warnings.catch_warnings(action="ignore"):  # some formats have no place for a part of the configuration
         lmzoo.save_checkpoint(tiny_task(cls, families()["bert"]), folder, to="hf" if format == "pickled" else format)
     if format == "pickled":
         tensors = SafetensorsFiles(folder)
@@ -92,7 +92,7 @@ def counted_files(folder: Path) -> Iterator[Counter[str]]:
 def files_in_use(folder: Path) -> set[str]:
     """Return the names of the files in a directory that this process has open or mapped into memory."""
     links = Path("/proc/self/fd").iterdir()
-    paths = [os.readlink(link) for link in links if link.is_symlink()]  # the one that lists them is gone
+    paths = [os.readlink(link) for link in links if link.is_symlink()]  # the directory's own descriptor is closed
     paths += [line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
     return {Path(path).name for path in paths if path.startswith(f"{folder}/")}
 
@@ -118,4 +118,4 @@ def test_no_file_stays_open(format, tmp_path):
     del model
     with pytest.raises(ValueError, match="dropout") as caught:
         cls.from_preset(tmp_path, dropout=-1.0)
-    assert files_in_use(tmp_path) == set(), caught  # which holds all that the failed call had at hand
+    assert files_in_use(tmp_path) == set(), caught  # its traceback keeps the objects of the failed call alive

@@ -1,4 +1,4 @@
-"""Files that other tools leave: states of training, prefixes of wrappers, buffers, and vocabularies out of order."""
+"""Files of other tools: states of training, prefixes of wrappers, buffers, and vocabularies out of order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from lmzoo.presets import PresetError
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
-from lmzoo.testing import tiny_backbone, tiny_preprocessor
+from lmzoo.testing import tiny_backbone
 from lmzoo.text import Preprocessor, Tokenizer, WordPieceTokenizer
-from tests.checkpoints.model_files import load, peer, rewrite
-from tests.checkpoints.test_hugging_face import batch_for
+from tests.checkpoints.model_files import batch_for, load, peer, rewrite
 from tests.reference.weights import difference, run
 
 # === TensorFlow 1 ===
@@ -35,7 +34,7 @@ SCALARS = [
 
 
 def add_to_checkpoint(directory: Path, **more: Any) -> None:
-    """Writes a checkpoint again with slots of every tensor, variables of the run, and more tensors."""
+    """Rewrite a checkpoint with slots of every tensor, variables of the run, and `more` tensors."""
     from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint, write_tensorflow_checkpoint
 
     index = next(directory.glob("*.index"))
@@ -48,7 +47,7 @@ def add_to_checkpoint(directory: Path, **more: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "activation"), [("bert", "gelu"), ("albert", "gelu_tanh"), ("xlnet", "gelu_tanh")])
-def test_states_of_training(name: str, activation: str, tmp_path: Path) -> None:
+def test_states_of_training_are_not_read(name: str, activation: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     backbone = tiny_backbone(families()[name], activation=activation)
     save_checkpoint(backbone, tmp_path, to="tf1")
@@ -56,17 +55,15 @@ def test_states_of_training(name: str, activation: str, tmp_path: Path) -> None:
     add_to_checkpoint(tmp_path)
     for ours, theirs in zip(Backbone.from_preset(tmp_path).weights, backbone.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    found = verify(tmp_path)
-    assert found["tensors"] == before["tensors"]
-    assert found["not read: the optimizer's state"].split(":")[0].isdecimal()
+    after = verify(tmp_path)
+    assert after["tensors"] == before["tensors"]
+    assert after["not read: the optimizer's state"].split(":")[0].isdecimal()
     add_to_checkpoint(tmp_path, **{"bert/encoder/layer_0/output/gate": np.zeros(3, "float32")})
     with pytest.raises(PresetError, match="holds 'bert/encoder/layer_0/output/gate"):
         Backbone.from_preset(tmp_path)
 
 
 # === Prefixes and buffers ===
-
-PREFIXES = ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "module.module."]
 
 
 def warnings_of(build: Any) -> tuple[Any, list[str]]:
@@ -76,19 +73,17 @@ def warnings_of(build: Any) -> tuple[Any, list[str]]:
     return result, [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
 
 
-@pytest.mark.slow_cases(
-    "ForSequenceClassification-False-module.module.",
-    "ForSequenceClassification-True-_orig_mod.",
-    "ForSequenceClassification-True-module.",
-    "ForSequenceClassification-True-module.module.",
-    "Model-False-module.",
-    "Model-True-_orig_mod.module.",
-    "Model-True-module.module.",
+@pytest.mark.parametrize(
+    ("prefix", "pickled", "head"),
+    [
+        ("module.", False, "ForSequenceClassification"),
+        ("_orig_mod.", False, "Model"),
+        ("module._orig_mod.", True, "Model"),
+        ("_orig_mod.module.", True, "ForSequenceClassification"),
+        ("module.module.", False, "Model"),
+    ],
 )
-@pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("pickled", [False, True])
-@pytest.mark.parametrize("head", ["Model", "ForSequenceClassification"])
-def test_prefixes_of_wrappers(prefix: str, pickled: bool, head: str, tmp_path: Path) -> None:
+def test_prefixes_of_wrappers_are_removed(prefix: str, pickled: bool, head: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     theirs = peer("bert", head, tmp_path)
@@ -101,9 +96,9 @@ def test_prefixes_of_wrappers(prefix: str, pickled: bool, head: str, tmp_path: P
         torch.save({prefix + name: tensor for name, tensor in theirs.state_dict().items()}, file)
     else:
         rewrite(tmp_path, lambda state: {prefix + name: tensor for name, tensor in state.items()})
-    found, messages = warnings_of(lambda: load(tmp_path, cls))
-    for ours, same in zip(found.weights, expected.weights, strict=True):
-        np.testing.assert_array_equal(ours, same)
+    model, messages = warnings_of(lambda: load(tmp_path, cls))
+    for actual, weight in zip(model.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(actual, weight)
     assert len(messages) == 1
     assert messages[0].startswith(f"{file}: every name begins with {prefix!r}")
     with warnings.catch_warnings():
@@ -111,7 +106,7 @@ def test_prefixes_of_wrappers(prefix: str, pickled: bool, head: str, tmp_path: P
         assert repr(prefix) in verify(tmp_path)["names"]
 
 
-def test_prefix_of_some_names(tmp_path: Path) -> None:
+def test_a_prefix_of_some_names_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     peer("bert", "ForMaskedLM", tmp_path)
     rewrite(tmp_path, lambda s: {("module." if name.startswith("cls") else "") + name: t for name, t in s.items()})
@@ -121,7 +116,7 @@ def test_prefix_of_some_names(tmp_path: Path) -> None:
 
 @pytest.mark.quick_cases("albert")
 @pytest.mark.parametrize("case", ["bert", "roberta", "albert"])
-def test_buffers(case: str, tmp_path: Path) -> None:
+def test_buffers_are_not_read(case: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     theirs = peer(case, "ForSequenceClassification", tmp_path)
@@ -161,7 +156,7 @@ def read(directory: Path, cls: type[Tokenizer] = WordPieceTokenizer) -> tuple[An
 
 @pytest.mark.parametrize("case", LINES)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_lines_out_of_order(case: str, end: str, tmp_path: Path) -> None:
+def test_vocabularies_out_of_order_are_read_as_in_transformers(case: str, end: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     file = write_lines(tmp_path / "theirs", LINES[case], end)
     tokenizer, messages = read(tmp_path / "theirs")
@@ -173,13 +168,13 @@ def test_lines_out_of_order(case: str, end: str, tmp_path: Path) -> None:
     assert str(file) in messages[0]
     assert ("is blank" in messages[0]) == (case in ("blank lines", "both"))
     assert ("twice" in messages[0]) == (case != "blank lines")
-    # Written, and read again by both libraries, and as a preset.
+    # Both libraries read what is written, and so does a preset.
     (tmp_path / "ours").mkdir()
     write_tokenizer(tokenizer, tmp_path / "ours", 61)
     assert read(tmp_path / "ours")[0].tokenize(TEXTS) == expected
-    again = transformers.BertTokenizer.from_pretrained(tmp_path / "ours")
-    assert again(TEXTS, add_special_tokens=False)["input_ids"] == expected
-    assert len(again) == tokenizer.vocabulary_size
+    written_peer = transformers.BertTokenizer.from_pretrained(tmp_path / "ours")
+    assert written_peer(TEXTS, add_special_tokens=False)["input_ids"] == expected
+    assert len(written_peer) == tokenizer.vocabulary_size
     tokenizer.save_assets(tmp_path)
     copy = WordPieceTokenizer()
     copy.load_assets(tmp_path)
@@ -190,7 +185,7 @@ def test_lines_out_of_order(case: str, end: str, tmp_path: Path) -> None:
 @pytest.mark.slow_cases("blank lines")
 @pytest.mark.tf_only
 @pytest.mark.parametrize("case", LINES)
-def test_lines_out_of_order_in_graphs(case: str, tmp_path: Path) -> None:
+def test_vocabularies_out_of_order_in_graphs(case: str, tmp_path: Path) -> None:
     from lmzoo.text.graphs import graph_tokenizer
 
     write_lines(tmp_path, LINES[case])
@@ -199,7 +194,7 @@ def test_lines_out_of_order_in_graphs(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_byte_order_mark(end: str, tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_removed(end: str, tmp_path: Path) -> None:
     file = write_lines(tmp_path, TOKENS, end, "\ufeff")
     tokenizer, messages = read(tmp_path)
     assert tokenizer.vocabulary == TOKENS
@@ -209,7 +204,7 @@ def test_a_byte_order_mark(end: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_vocabulary_without_a_mask(tmp_path: Path) -> None:
+def test_a_vocabulary_may_lack_a_mask(tmp_path: Path) -> None:
     lines = [token for token in TOKENS if token != "[MASK]"]
     file = write_lines(tmp_path, lines, start="\ufeff")
     tokenizer, messages = read(tmp_path)
@@ -218,12 +213,12 @@ def test_a_vocabulary_without_a_mask(tmp_path: Path) -> None:
     ]
     assert tokenizer.mask_token is None
     assert tokenizer.tokenize(["a bad film"]) == [[lines.index(word) for word in ("a", "bad", "film")]]
-    record = families()["bert"]
-    preprocessor, backbone = Preprocessor(tokenizer, record.packing, 17), tiny_backbone(record)
+    family = families()["bert"]
+    preprocessor, backbone = Preprocessor(tokenizer, family.packing, 17), tiny_backbone(family)
     assert len(TextClassifier(backbone, preprocessor, num_classes=2).classify(["a film"])) == 1
     with pytest.raises(ValueError, match="has no mask token: it can neither mask nor fill masks"):
         MaskedLM(backbone, preprocessor)
-    # As transformers saves it, which names the mask although there is none.
+    # transformers names the mask in its files although the vocabulary lacks it.
     (tmp_path / "tokenizer_config.json").write_text('{"mask_token": "[MASK]", "do_lower_case": true}')
     assert read(tmp_path)[0].tokenize(["a bad [MASK]"]) == tokenizer.tokenize(["a bad [MASK]"])
     for directory in ("again", "twice"):
@@ -239,9 +234,7 @@ def test_a_vocabulary_without_a_mask(tmp_path: Path) -> None:
 def test_keras_hub_needs_every_token(tmp_path: Path) -> None:
     pytest.importorskip("keras_hub")
     write_lines(tmp_path, LINES["blank lines"])
-    record = families()["bert"]
-    preprocessor = Preprocessor(read(tmp_path)[0], record.packing, 17)
-    task = TextClassifier(tiny_backbone(record), preprocessor, num_classes=2)
+    family = families()["bert"]
+    preprocessor = Preprocessor(read(tmp_path)[0], family.packing, 17)
     with pytest.raises(PresetError, match="needs a token for each id"):
-        save_checkpoint(task.backbone, tmp_path / "hub", to="keras_hub", preprocessor=preprocessor)
-    assert tiny_preprocessor(record).tokenizer.mask_token == "[MASK]"
+        save_checkpoint(tiny_backbone(family), tmp_path / "hub", to="keras_hub", preprocessor=preprocessor)

@@ -1,4 +1,4 @@
-"""The heads of pre-training in files of transformers and of Google's code: loaded, written again, told apart."""
+"""Heads of pre-training in files of transformers and of Google's code: loaded, written, told apart."""
 
 from __future__ import annotations
 
@@ -15,70 +15,73 @@ from lmzoo.presets.source import open_source
 from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import check_peer_outputs, tiny_backbone, tiny_preprocessor, tiny_task
-from tests.checkpoints.model_files import assert_same_state, configure, load, peer, rewrite, run_peer, state_of
-from tests.checkpoints.test_hugging_face import batch_for
+from tests.checkpoints.model_files import (
+    assert_same_state,
+    batch_for,
+    configure,
+    load,
+    peer,
+    read_state,
+    rewrite,
+    run_peer,
+)
 from tests.reference.weights import MASK_POSITIONS, difference, randomise, run
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-CASES = {"bert": "nsp", "bert tanh": "nsp", "albert": "sop", "albert 2x2 relu": "sop"}
-SENTENCE = {"bert": "cls.seq_relationship", "albert": "sop_classifier.classifier"}
 
-
-def scores(task, batch):
+def get_outputs(task, batch):
     return run(task, {**batch, "mask_positions": MASK_POSITIONS})
 
 
-def of_theirs(model, batch):
-    """What transformers computes, in the form of ours; of padded rows at the same positions."""
-    found = run_peer(model, batch)
-    sentence = found.seq_relationship_logits if "Bert" in type(model).__name__ else found.sop_logits
-    masked = np.take_along_axis(found.prediction_logits.numpy(), MASK_POSITIONS[:, :, None], axis=1)
+def get_peer_outputs(model, batch):
+    """Return what transformers computes in the form of our outputs, at the same masked positions."""
+    outputs = run_peer(model, batch)
+    sentence = outputs.seq_relationship_logits if "Bert" in type(model).__name__ else outputs.sop_logits
+    masked = np.take_along_axis(outputs.prediction_logits.numpy(), MASK_POSITIONS[:, :, None], axis=1)
     return {"masked_lm": masked, "sentence": sentence.numpy()}
 
 
-@pytest.mark.quick_cases("albert")
-@pytest.mark.parametrize("case", ["bert", "albert"])
-def test_masked_lm_of_both(case, tmp_path):
-    """Without the head of sentences, and without a warning."""
-    theirs = peer(case, "ForPreTraining", tmp_path)
+def test_a_masked_lm_is_read_from_both_heads(tmp_path):
+    """The sentence head is left out without a warning."""
+    theirs = peer("albert", "ForPreTraining", tmp_path)
     for cls, arguments in ((MaskedLM, {}), (Pretrainer, {"objective": None})):
         task = load(tmp_path, cls, **arguments)
         batch = batch_for(task.backbone)
-        logits = scores(task, batch)
+        logits = get_outputs(task, batch)
         logits = logits if cls is MaskedLM else logits["masked_lm"]
-        assert difference(logits, of_theirs(theirs, batch)["masked_lm"]) <= 1e-5
-    assert scores(task, batch).keys() == {"masked_lm"}
-    ignored = [name for name in state_of(tmp_path) if name.startswith(SENTENCE[case])]
+        assert difference(logits, get_peer_outputs(theirs, batch)["masked_lm"]) <= 1e-5
+    assert get_outputs(task, batch).keys() == {"masked_lm"}
+    ignored = [name for name in read_state(tmp_path) if name.startswith("sop_classifier.classifier")]
     left_out = open_source(tmp_path).plan(load(tmp_path, MaskedLM)).left_out
     assert [left_out[name].split()[-1] for name in ignored] == ["prediction", "prediction"]
 
 
-def test_both_heads_called_masked_lm(tmp_path):
-    """As in Google's first BERTs at Hugging Face: the name says less than the file holds."""
+def test_both_heads_may_be_named_a_masked_lm(tmp_path):
+    """Google's first BERTs on Hugging Face name less than the file holds."""
     theirs = peer("bert", "ForPreTraining", tmp_path)
     configure(tmp_path, architectures=["BertForMaskedLM"])
     task = load(tmp_path, Pretrainer)
     batch = batch_for(task.backbone)
-    assert difference(scores(task, batch)["sentence"], of_theirs(theirs, batch)["sentence"]) <= 1e-5
+    assert difference(get_outputs(task, batch)["sentence"], get_peer_outputs(theirs, batch)["sentence"]) <= 1e-5
     assert verify(tmp_path)["head"] == "MaskedLM"
 
 
 @pytest.mark.quick_cases("albert", "distilbert")
-@pytest.mark.parametrize("case", ["bert", "albert", "roberta", "distilbert"])
-def test_heads_that_the_configuration_does_not_name(case, tmp_path):
-    """As in Google's small BERTs at Hugging Face."""
+@pytest.mark.parametrize("case", ["albert", "roberta", "distilbert"])  # test_stored_heads.py tries BERT
+def test_unnamed_heads_are_read(case, tmp_path):
+    """Google's small BERTs on Hugging Face do not name them."""
     theirs = peer(case, "ForMaskedLM", tmp_path)
     configure(tmp_path, architectures=None)
     task = load(tmp_path, MaskedLM)
     batch = batch_for(task.backbone)
     expected = np.take_along_axis(run_peer(theirs, batch).logits.numpy(), MASK_POSITIONS[:, :, None], axis=1)
-    assert difference(scores(task, batch), expected) <= 1e-5
+    assert difference(get_outputs(task, batch), expected) <= 1e-5
     assert verify(tmp_path)["head"] == "MaskedLM"
 
 
-def test_no_head_of_sentences(tmp_path):
+def test_a_missing_sentence_head_gives_a_warning(tmp_path):
     peer("bert", "ForMaskedLM", tmp_path)
     with (
         pytest.warns(UserWarning, match="holds no pooler"),
@@ -88,33 +91,19 @@ def test_no_head_of_sentences(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["weight", "bias"])
-def test_half_a_head(end, tmp_path):
+def test_half_a_head_is_refused(end, tmp_path):
     peer("bert", "ForPreTraining", tmp_path)
     rewrite(tmp_path, lambda state: {n: t for n, t in state.items() if n != f"cls.seq_relationship.{end}"})
     with pytest.raises(PresetError, match=rf"lacks 'cls.seq_relationship.{end}' \(the model's sentence_head/"):
         load(tmp_path, Pretrainer)
 
 
-@pytest.mark.quick_cases("distilbert")
-@pytest.mark.parametrize("case", ["roberta", "distilbert"])
-def test_without_an_objective(case, tmp_path):
-    theirs = peer(case, "ForMaskedLM", tmp_path / "theirs")
-    task = load(tmp_path / "theirs", Pretrainer)
-    assert task.objective is None
-    batch = batch_for(task.backbone)
-    logits = np.take_along_axis(run_peer(theirs, batch).logits.numpy(), MASK_POSITIONS[:, :, None], axis=1)
-    assert difference(scores(task, batch)["masked_lm"], logits) <= 1e-5
-    save_checkpoint(task, tmp_path / "ours", to="hf")
-    assert verify(tmp_path / "ours")["head"] == "MaskedLM"
-    assert_same_state(tmp_path / "ours", tmp_path / "theirs")
-
-
 @pytest.mark.quick_cases("bert")
 @pytest.mark.parametrize("name", ["bert", "albert"])
-def test_google(name, tmp_path):
+def test_heads_in_googles_checkpoints(name, tmp_path):
     tf = pytest.importorskip("tensorflow")
     family = families()[name]
-    activation = {"bert": "gelu", "albert": "gelu_tanh"}[name]  # what its code computes for "gelu"
+    activation = {"bert": "gelu", "albert": "gelu_tanh"}[name]  # the function that its code computes for "gelu"
     task = Pretrainer(tiny_backbone(family, activation=activation), tiny_preprocessor(family))
     randomise(task)
     save_checkpoint(task, tmp_path, to="tf1")
@@ -129,13 +118,12 @@ def test_google(name, tmp_path):
         "cls/predictions/transform/LayerNorm/gamma": weights["masked_lm_head/layer_norm/gamma"],
         "cls/predictions/transform/LayerNorm/beta": weights["masked_lm_head/layer_norm/beta"],
     }
-    found = {key for key in stored.get_variable_to_shape_map() if key.startswith("cls/")}
-    assert found == heads.keys()
+    assert {key for key in stored.get_variable_to_shape_map() if key.startswith("cls/")} == heads.keys()
     for key, array in heads.items():
         np.testing.assert_array_equal(stored.get_tensor(key), array, err_msg=key)
-    again = Pretrainer.from_preset(tmp_path, preprocessor=task.preprocessor)
-    assert again.objective == family.objective
-    for weight in again.weights:
+    reloaded = Pretrainer.from_preset(tmp_path, preprocessor=task.preprocessor)
+    assert reloaded.objective == family.objective
+    for weight in reloaded.weights:
         np.testing.assert_array_equal(weight, weights.pop(weight.path))
     assert not weights
     masked = MaskedLM.from_preset(tmp_path, preprocessor=task.preprocessor)
@@ -143,7 +131,7 @@ def test_google(name, tmp_path):
 
 
 GENERATOR = "replaced_tokens/generator"
-# Tensors in Google's files of discriminators, of which some examples, with our paths.
+# Examples of tensors in Google's files of discriminators, and our paths of the weights.
 DISCRIMINATOR = {
     "electra/embeddings/word_embeddings": "embeddings/token_embedding/embeddings",
     "electra/embeddings/LayerNorm/beta": "embeddings/layer_norm/beta",
@@ -162,8 +150,8 @@ DISCRIMINATOR = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stated", [True, False])
-def test_googles_discriminators(stated, tmp_path):
-    """Both models are in one file, and its code writes no configuration: heads have 64 dimensions."""
+def test_discriminators_in_googles_checkpoints(stated, tmp_path):
+    """Both models are in one file, and its code writes no configuration, as heads have 64 dimensions."""
     tf = pytest.importorskip("tensorflow")
     family = families()["electra"]
     backbone = tiny_backbone(family, hidden_dim=192, num_heads=3, dropout=0.1)
@@ -177,38 +165,37 @@ def test_googles_discriminators(stated, tmp_path):
     assert len(stored.get_variable_to_shape_map()) == len(weights)
     if not stated:
         (tmp_path / "electra_config.json").unlink()
-    again = Pretrainer.from_preset(tmp_path, preprocessor=task.preprocessor)
-    assert (again.objective, again.generator_width, again.backbone.config) == ("rtd", 64, backbone.config)
-    for weight in again.weights:
+    reloaded = Pretrainer.from_preset(tmp_path, preprocessor=task.preprocessor)
+    assert (reloaded.objective, reloaded.generator_width, reloaded.backbone.config) == ("rtd", 64, backbone.config)
+    for weight in reloaded.weights:
         np.testing.assert_array_equal(weight, weights[weight.path])
     with pytest.warns(UserWarning, match="holds no head of a MaskedLM, so it starts from scratch"):
         MaskedLM.from_preset(tmp_path, preprocessor=task.preprocessor)
 
 
 @pytest.mark.slow
-def test_a_discriminator_of_transformers(tmp_path):
-    """Its generator is a model of its own, of which its files hold nothing."""
+def test_discriminators_in_transformers_files_lack_the_generator(tmp_path):
     task = tiny_task(Pretrainer, families()["electra"])
-    save_checkpoint(task, tmp_path / "it", to="hf")
+    save_checkpoint(task, tmp_path / "hf", to="hf")
     with pytest.warns(UserWarning, match="holds no generator: it starts with random weights"):
-        again = Pretrainer.from_preset(tmp_path / "it")
-    kernels = {w.path: np.asarray(w) for w in again.weights if w.path.startswith(GENERATOR) and "kernel" in w.path}
-    assert all(0 < np.abs(kernel).max() < 0.05 for kernel in kernels.values())
+        reloaded = Pretrainer.from_preset(tmp_path / "hf")
+    kernels = [np.asarray(w) for w in reloaded.weights if w.path.startswith(GENERATOR) and "kernel" in w.path]
+    assert all(0 < np.abs(kernel).max() < 0.05 for kernel in kernels)
     task.make_generator().backbone.save_to_preset(tmp_path / "generator")
     with pytest.warns(UserWarning, match="holds no head of a MaskedLM"):
-        MaskedLM.from_preset(tmp_path / "it")
+        MaskedLM.from_preset(tmp_path / "hf")
 
 
-def test_an_activation_that_heads_do_not_share():
-    """In transformers' code heads of some families have GELU, whatever the configuration says."""
+def test_heads_may_have_another_activation_than_the_backbone():
+    """In transformers, heads of some families have GELU regardless of the configuration."""
     family = families()["roberta"]
     changed = dataclasses.replace(family, tiny=dataclasses.replace(family.tiny, activation="relu"))
     check_peer_outputs(changed, "masked_lm")
 
 
 @pytest.mark.slow
-def test_to_transformers_and_back(tmp_path):
-    """From one format to the next, a preset last, of which a masked language model takes its part."""
+def test_conversions_keep_both_heads(tmp_path):
+    """The last format is a preset, from which a masked language model loads its part."""
     theirs = peer("bert", "ForPreTraining", tmp_path / "0")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -217,26 +204,27 @@ def test_to_transformers_and_back(tmp_path):
         for step, to in enumerate(["tf1", "hf", "keras"]):
             convert(tmp_path / f"{step}", tmp_path / f"{step + 1}", to)
     assert_same_state(tmp_path / "2", tmp_path / "0")
-    both, masked = Pretrainer.from_preset(tmp_path / "3"), MaskedLM.from_preset(tmp_path / "3")
-    batch = batch_for(both.backbone)
-    expected, found = of_theirs(theirs, batch), scores(both, batch)
-    assert difference(found["sentence"], expected["sentence"]) <= 1e-5
-    assert difference(found["masked_lm"], expected["masked_lm"]) <= 1e-5
-    np.testing.assert_array_equal(scores(masked, batch), found["masked_lm"])
-    assert re.fullmatch(r"masked_lm(_\d+)?", masked.name)
+    pretrainer, masked_lm = Pretrainer.from_preset(tmp_path / "3"), MaskedLM.from_preset(tmp_path / "3")
+    batch = batch_for(pretrainer.backbone)
+    expected = get_peer_outputs(theirs, batch)
+    outputs = get_outputs(pretrainer, batch)
+    assert difference(outputs["sentence"], expected["sentence"]) <= 1e-5
+    assert difference(outputs["masked_lm"], expected["masked_lm"]) <= 1e-5
+    np.testing.assert_array_equal(get_outputs(masked_lm, batch), outputs["masked_lm"])
+    assert re.fullmatch(r"masked_lm(_\d+)?", masked_lm.name)
 
 
 @pytest.mark.slow
-def test_an_objective_that_no_file_names(tmp_path):
+def test_heads_that_a_format_cannot_express_are_refused(tmp_path):
     task = tiny_task(Pretrainer, families()["bert"], objective="sop")
     with pytest.raises(PresetError, match=r"'hf' cannot express `objective='sop'` of a Pretrainer: .* always 'nsp'"):
-        save_checkpoint(task, tmp_path / "it", to="hf")
+        save_checkpoint(task, tmp_path, to="hf")
     task = tiny_task(MaskedLM, families()["roberta"], activation="relu")
     with pytest.raises(PresetError, match=r"'hf' cannot express `activation='relu'` of a MaskedLM: .* always 'gelu'"):
-        save_checkpoint(task, tmp_path / "it", to="hf")
+        save_checkpoint(task, tmp_path, to="hf")
     task = tiny_task(Pretrainer, families()["bert"], activation="relu")
     with pytest.raises(PresetError, match="'tf1' cannot express `activation='relu'` of a Pretrainer"):
-        save_checkpoint(task, tmp_path / "it", to="tf1")
+        save_checkpoint(task, tmp_path, to="tf1")
     task = Pretrainer(tiny_backbone(families()["bert"], activation="gelu_tanh"))
     with pytest.raises(PresetError, match="'keras_hub' has no place for the head of a Pretrainer"):
-        save_checkpoint(task, tmp_path / "it", to="keras_hub")
+        save_checkpoint(task, tmp_path, to="keras_hub")

@@ -1,4 +1,4 @@
-"""120 configurations as people have published them: what loads equals transformers, and the rest is refused by name."""
+"""120 published configurations: models are loaded with the numbers of transformers, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ pytest.importorskip("transformers")
 CONFIGS = SHARED / "data/hub_configs"
 EXPECTED = json.loads((CONFIGS / "expected.json").read_text()) if CONFIGS.is_dir() else {}
 NEEDS_DATA = pytest.mark.skipif(not CONFIGS.is_dir(), reason="needs ../shared/data/hub_configs")
-# Two of custom code may be read with a warning or refused; they are read.
+# Configurations of custom code could be read with a warning or refused; these two are read.
 CUSTOM = {"bert/48_chinese-no-model-type-pinyin": "same", "google-bert/04_olfmlm-custom-keys": "read"}
 OTHER_TYPE = "refuse: another type of model"
 BY_TYPE = {names_in_transformers(family).model_type: family for family in find_families_by_format("hf")}
 
 
-def expectation(case: str) -> str:
-    """Return what a right reader does with a case: a type that was unknown may have become a family."""
+def get_expectation(case: str) -> str:
+    """Return what should happen to a case; other types of models may have become families since."""
     text = CUSTOM.get(case, EXPECTED[case])
-    return "same" if text == OTHER_TYPE and type_of(case) in BY_TYPE else text
+    return "same" if text == OTHER_TYPE and get_model_type(case) in BY_TYPE else text
 
 
-def type_of(case: str) -> str | None:
+def get_model_type(case: str) -> str | None:
     """Return the `model_type` of a case, if it has one."""
     file = CONFIGS / case / "config.json"
     return json.loads(file.read_text()).get("model_type") if file.is_file() else None
 
 
-SAME = [case for case in EXPECTED if expectation(case).startswith("same")]
-READ = [case for case in EXPECTED if expectation(case) == "read"]
-REFUSED = [case for case in EXPECTED if expectation(case).startswith("refuse: ")]
+SAME = [case for case in EXPECTED if get_expectation(case).startswith("same")]
+READ = [case for case in EXPECTED if get_expectation(case) == "read"]
+REFUSED = [case for case in EXPECTED if get_expectation(case).startswith("refuse: ")]
 TOLERANCE = 1.5e-6
 FORMATS = {
     "bert_config.json": "google", "albert_config.json": "google", "config.json": "hf", "options.json": "bilm",
@@ -57,12 +57,12 @@ FORMATS = {
 }  # fmt: skip
 
 
-def parts(case: str) -> tuple[Family, Path]:
-    """Return the family of a case, by its type or else by its folder, and its configuration."""
+def get_family_and_file(case: str) -> tuple[Family, Path]:
+    """Return the family of a case, by its type or else its directory, and its configuration file."""
     name = case.partition("/")[0]
     family = {"openai-gpt": "gpt"}.get(name, name.removeprefix("google-"))
     file = next(file for file in sorted((CONFIGS / case).glob("*.json")) if file.name in FORMATS)
-    return BY_TYPE.get(type_of(case)) or families()[family], file
+    return BY_TYPE.get(get_model_type(case)) or families()[family], file
 
 
 def load_with_one_warning(directory: Path, keys: set[str], family: str | None = None) -> keras.Model:
@@ -77,7 +77,7 @@ def load_with_one_warning(directory: Path, keys: set[str], family: str | None = 
     return backbone
 
 
-def one_quick_each(cases: list[str]) -> list[object]:
+def mark_slow_cases(cases: list[str]) -> list[object]:
     """Mark all cases but the first of each family as slow."""
     families_of = [case.partition("/")[0] for case in cases]
     return [
@@ -87,9 +87,9 @@ def one_quick_each(cases: list[str]) -> list[object]:
 
 
 @NEEDS_DATA
-@pytest.mark.parametrize("case", one_quick_each(SAME))
-def test_the_same_as_transformers(case, tmp_path):
-    family, file = parts(case)
+@pytest.mark.parametrize("case", mark_slow_cases(SAME))
+def test_numbers_equal_those_of_transformers(case, tmp_path):
+    family, file = get_family_and_file(case)
     config = shrink(json.loads(file.read_text()), family, "hf")
     theirs = write_peer({**config, "invented_key": 7}, family, tmp_path)
     table = family.checkpoints["hf"].config
@@ -105,10 +105,10 @@ def test_the_same_as_transformers(case, tmp_path):
 
 
 @NEEDS_DATA
-@pytest.mark.parametrize("case", one_quick_each(READ))
-def test_read(case, tmp_path):
-    """Configurations of TensorFlow and of bilm-tf, each next to the weights of a model of its own description."""
-    family, file = parts(case)
+@pytest.mark.parametrize("case", mark_slow_cases(READ))
+def test_other_formats_are_read(case, tmp_path):
+    """Write weights of a model with the configuration of TensorFlow's or bilm-tf's code next to it."""
+    family, file = get_family_and_file(case)
     format = FORMATS[file.name]
     config = shrink(json.loads(file.read_text()), family, format)
     (tmp_path / file.name).write_text(json.dumps(config))
@@ -117,11 +117,11 @@ def test_read(case, tmp_path):
     else:
         arguments = read_arguments(family, format, config, file, ignore_unknown=True)
     backbone = family.backbone(**arguments)
-    save_checkpoint(backbone, tmp_path / "it", to={"google": "tf1"}.get(format, format))
-    (tmp_path / "it" / file.name).write_text(json.dumps({**config, "invented_key": 7}))
-    again = load_with_one_warning(tmp_path / "it", {"invented_key"})
-    assert again.config == backbone.config
-    assert difference(again.get_weights(), backbone.get_weights()) == 0
+    save_checkpoint(backbone, tmp_path / "model", to={"google": "tf1"}.get(format, format))
+    (tmp_path / "model" / file.name).write_text(json.dumps({**config, "invented_key": 7}))
+    reloaded = load_with_one_warning(tmp_path / "model", {"invented_key"})
+    assert reloaded.config == backbone.config
+    assert difference(reloaded.get_weights(), backbone.get_weights()) == 0
 
 
 REASONS = {
@@ -140,7 +140,7 @@ REASONS = {
 
 @NEEDS_DATA
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case, tmp_path):
+def test_unsupported_models_are_refused_with_the_reason(case, tmp_path):
     reason = EXPECTED[case].removeprefix("refuse: ")
     for file in (CONFIGS / case).glob("*.json"):
         shutil.copy(file, tmp_path)
@@ -153,6 +153,6 @@ def test_refused(case, tmp_path):
 
 @NEEDS_DATA
 def test_every_configuration_is_tried():
-    became_families = sum(text == OTHER_TYPE and type_of(case) in BY_TYPE for case, text in EXPECTED.items())
+    became_families = sum(text == OTHER_TYPE and get_model_type(case) in BY_TYPE for case, text in EXPECTED.items())
     assert (len(SAME) - became_families, len(READ), len(REFUSED) + became_families) == (93, 12, 15)
     assert {*SAME, *READ, *REFUSED} == EXPECTED.keys()

@@ -1,4 +1,4 @@
-"""Folders of Sentence Transformers that are damaged, odd or malicious, and where what was read is kept."""
+"""Folders of Sentence Transformers that are damaged, odd or malicious, and files that keep what was read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from tests.checkpoints.sentence_folders import (
     PAIRS,
     TEXTS,
     WIDTH,
-    by_hand,
     dense,
     edit,
     edit_entry,
@@ -28,6 +27,7 @@ from tests.checkpoints.sentence_folders import (
     families,
     pooling,
     transformer,
+    write_folder,
 )
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -37,42 +37,31 @@ LENGTH = "sentence_bert_config.json"
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a module of every kind."""
+    """Return a folder with a module of every kind."""
     modules = [pooling(), dense(), {"type": "LayerNorm", "dimension": 11}, {"type": "Dropout"}, {"type": "Normalize"}]
-    return by_hand(tmp_path / "it", *modules, prompts={"query": "the "}, default_prompt_name="query")
+    return write_folder(tmp_path / "model", *modules, prompts={"query": "the "}, default_prompt_name="query")
 
 
-# === What is refused ===
+# === Refused folders ===
 
-PLACE = r"modules\.json, module 1: `path` must be the name of a folder inside of"
-PATHS = [
-    "../1_Pooling",
-    "1_Pooling/..",
-    "/etc",
-    "1_Pooling//",
-    "/",
-    "./../1_Pooling",
-    "..",
-    "a\\b",
-    "C:",
-    "a\0b",
-    None,
-    7,
-    ["a"],
-]
+WRONG_PATH = r"modules\.json, module 1: `path` must be the name of a folder inside of"
 
 
-@pytest.mark.parametrize("path", PATHS, ids=repr)
-def test_paths_out_of_the_folder(path, folder):
+@pytest.mark.parametrize(
+    "path",
+    ["../1_Pooling", "1_Pooling/..", "/etc", "1_Pooling//", "/", "./../a", "..", "a\\b", "C:", "a\0b", None, 7, ["a"]],
+    ids=repr,
+)
+def test_paths_out_of_the_folder_are_refused(path, folder):
     edit_entry(folder, 1, path=path)
-    with pytest.raises(PresetError, match=PLACE):
+    with pytest.raises(PresetError, match=WRONG_PATH):
         TextEmbedder.from_preset(folder)
-    with pytest.raises(PresetError, match=PLACE):
+    with pytest.raises(PresetError, match=WRONG_PATH):
         Backbone.from_preset(folder)
 
 
-def test_keys_that_say_nothing(folder):
-    """Sentence Transformers takes a slash after a folder's name, and null for what a Pooling omits."""
+def test_a_slash_and_null_change_nothing(folder):
+    """Sentence Transformers accepts a slash after a folder's name, and null for omitted keys of a Pooling."""
     expected = TextEmbedder.from_preset(folder)
     edit_entry(folder, 1, path="1_Pooling/")
     unset = dict.fromkeys(("pooling_mode_lasttoken", "pooling_mode_weightedmean_tokens", "embedding_dimension"))
@@ -84,23 +73,23 @@ def test_keys_that_say_nothing(folder):
 
 
 @pytest.mark.parametrize("name", ["1_Pooling", "2_Dense", "modules.json", SETTINGS])
-def test_links_out_of_the_folder(name, folder, tmp_path):
+def test_links_out_of_the_folder_are_refused(name, folder, tmp_path):
     (folder / name).rename(tmp_path / "elsewhere")
     (folder / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PresetError, match=f"{name}.* is a link to .*elsewhere, which is outside the directory"):
         TextEmbedder.from_preset(folder)
 
 
-def test_links_in_hugging_faces_cache(folder, tmp_path):
-    """Its snapshots hold links to the files, those in folders too."""
-    blobs = tmp_path / "models--org--it/blobs"
-    snapshot = tmp_path / "models--org--it/snapshots/0123abcd"
+def test_links_in_the_hub_cache_are_followed(folder, tmp_path):
+    """Snapshots hold links to the files, also in folders."""
+    blobs = tmp_path / "models--org--model/blobs"
+    snapshot = tmp_path / "models--org--model/snapshots/0123abcd"
     blobs.mkdir(parents=True)
     for number, file in enumerate(sorted(path for path in folder.rglob("*") if path.is_file())):
-        place = snapshot / file.relative_to(folder)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        target = snapshot / file.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
         file.rename(blobs / f"{number}")
-        place.symlink_to(os.path.relpath(blobs / f"{number}", place.parent))
+        target.symlink_to(os.path.relpath(blobs / f"{number}", target.parent))
     assert TextEmbedder.from_preset(snapshot).projection[0]["units"] == 11
     link = snapshot / "2_Dense/model.safetensors"
     link.resolve().rename(tmp_path / "secret")
@@ -131,11 +120,11 @@ NO_MODULE = (
         7,
     ],
 )
-def test_other_modules(name, folder):
+def test_other_modules_are_refused_and_no_code_is_run(name, folder):
     (folder / "modeling_own.py").write_text("raise SystemExit('code of the folder ran')")
     edit_entry(folder, 2, type=name)
-    shown = repr(name).replace(".", r"\.")
-    with pytest.raises(PresetError, match=NO_MODULE.format(shown)):
+    pattern = repr(name).replace(".", r"\.")
+    with pytest.raises(PresetError, match=NO_MODULE.format(pattern)):
         TextEmbedder.from_preset(folder)
 
 
@@ -143,7 +132,7 @@ def change(file, **changes):
     return lambda folder: edit(folder / file, **changes)
 
 
-def entry(number, **changes):
+def change_entry(number, **changes):
     return lambda folder: edit_entry(folder, number, **changes)
 
 
@@ -151,7 +140,7 @@ def write(file, content):
     return lambda folder: (folder / file).write_text(content)
 
 
-def weights(file, *shapes):
+def write_tensors(file, *shapes):
     def save(folder):
         write_safetensors(folder / file, [(name, np.zeros(shape, "float32")) for name, shape in shapes])
 
@@ -167,14 +156,17 @@ REFUSED = {
     "deep": (write("modules.json", "[" * 100_000), r"modules\.json cannot be read as JSON"),
     "no type": (write("modules.json", '[{"path": ""}]'), r"modules\.json, module 0 lacks the key 'type'"),
     "too many": (write("modules.json", json.dumps([{}] * 35)), r"lists 35 modules, expected at most 34"),
-    "a name twice": (entry(2, name="1"), r"modules\.json lists two modules of the name '1'"),
-    "arguments": (entry(1, kwargs={"task": 7}), r"module 1: `kwargs` must be"),
-    "no Transformer": (entry(0, type=f"{OLD}.Pooling"), r"modules\.json begins with a Pooling, expected a Transformer"),
-    "two Transformers": (entry(2, type=f"{OLD}.Transformer"), "expected one Transformer, then one Pooling"),
-    "two poolings": (entry(2, type=f"{OLD}.Pooling"), "expected one Transformer, then one Pooling"),
-    "no pooling": (entry(1, type=f"{OLD}.Normalize"), "expected one Transformer, then one Pooling"),
-    "a Transformer elsewhere": (entry(0, path="1_Pooling"), r"1_Pooling holds no model of Hugging Face's|lacks"),
-    "no folder": (entry(1, path="7_Pooling"), r"7_Pooling has no config\.json, which is needed"),
+    "a name twice": (change_entry(2, name="1"), r"modules\.json lists two modules of the name '1'"),
+    "arguments": (change_entry(1, kwargs={"task": 7}), r"module 1: `kwargs` must be"),
+    "no Transformer": (
+        change_entry(0, type=f"{OLD}.Pooling"),
+        r"modules\.json begins with a Pooling, expected a Transformer",
+    ),
+    "two Transformers": (change_entry(2, type=f"{OLD}.Transformer"), "expected one Transformer, then one Pooling"),
+    "two poolings": (change_entry(2, type=f"{OLD}.Pooling"), "expected one Transformer, then one Pooling"),
+    "no pooling": (change_entry(1, type=f"{OLD}.Normalize"), "expected one Transformer, then one Pooling"),
+    "a Transformer elsewhere": (change_entry(0, path="1_Pooling"), r"1_Pooling holds no model of Hugging Face's|lacks"),
+    "no folder": (change_entry(1, path="7_Pooling"), r"7_Pooling has no config\.json, which is needed"),
     "no mode": (change("1_Pooling/config.json", pooling_mode="median"), "1_Pooling.*: `pooling_mode` must"),
     "modes": (change("1_Pooling/config.json", pooling_mode=["mean", 7]), "1_Pooling.*: `pooling_mode` must"),
     "a mode twice": (change("1_Pooling/config.json", pooling_mode=["max"] * 2), "`pooling_mode` must be one of"),
@@ -203,21 +195,21 @@ REFUSED = {
     ),
     "no weights": (lambda folder: (folder / DENSE).unlink(), "2_Dense holds a configuration but no weights"),
     "empty weights": (write(DENSE, ""), r"2_Dense/model\.safetensors is empty"),
-    "a missing bias": (weights(DENSE, ("linear.weight", (11, WIDTH))), "lacks 'modules.0.linear.bias'"),
+    "a missing bias": (write_tensors(DENSE, ("linear.weight", (11, WIDTH))), "lacks 'modules.0.linear.bias'"),
     "one tensor more": (
-        weights(DENSE, ("linear.weight", (11, WIDTH)), ("linear.bias", (11,)), ("residual.weight", (11, WIDTH))),
+        write_tensors(DENSE, ("linear.weight", (11, WIDTH)), ("linear.bias", (11,)), ("residual.weight", (11, WIDTH))),
         r"2_Dense/model\.safetensors holds 'modules\.0\.residual\.weight' .*not part of the model",
     ),
-    "a shape": (weights(DENSE, ("linear.weight", (11, 7)), ("linear.bias", (11,))), r"has shape \(11, 7\), expected"),
+    "a shape": (write_tensors(DENSE, ("linear.weight", (11, 7)), ("linear.bias", (11,))), r"has shape \(11, 7\), exp"),
     "another width": (change("3_LayerNorm/config.json", dimension=7), "LayerNorm must take vectors of width 11 here"),
     "a rate": (change("4_Dropout/config.json", dropout=1), "4_Dropout.*: `dropout` must be a number in"),
-    "a rate that is none": (change("4_Dropout/config.json", dropout="0.1"), "`dropout` must be a number in"),
+    "no rate": (change("4_Dropout/config.json", dropout="0.1"), "`dropout` must be a number in"),
     "tokens' lengths": (change("5_Normalize/config.json", module_input_name="token_embeddings"), "`module_input_name`"),
     "a sparse model": (change(SETTINGS, model_type="SparseEncoder"), "`model_type` must be Sentence"),
     "no prompts": (change(SETTINGS, prompts=["a"]), f"{SETTINGS}: `prompts` must be an object with texts"),
     "no texts": (change(SETTINGS, prompts={"query": 7}), f"{SETTINGS}: `prompts` must be an object with texts"),
     "no Unicode": (change(SETTINGS, prompts={"query": "\ud800"}), f"{SETTINGS}: `prompts` must be valid Unicode"),
-    "no such prompt": (change(SETTINGS, default_prompt_name="it"), r"`default_prompt_name` must be one of \['query'\]"),
+    "no such prompt": (change(SETTINGS, default_prompt_name="no"), r"`default_prompt_name` must be one of \['query'\]"),
     "no name": (change(SETTINGS, default_prompt_name=[]), "`default_prompt_name` must be one of"),
     "cut to nothing": (change(SETTINGS, truncate_dim=0), "`truncate_dim` must be a positive integer, got 0"),
     "a length": (write(LENGTH, '{"max_seq_length": 0}'), f"{LENGTH}: `max_seq_length` must be"),
@@ -230,7 +222,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case, folder):
+def test_damaged_folders_are_refused(case, folder):
     damage, message = REFUSED[case]
     damage(folder)
     with pytest.raises(PresetError, match=message) as caught:
@@ -241,7 +233,7 @@ def test_refused(case, folder):
 
 
 def test_text_cannot_be_lowercased_before_byte_pairs(tmp_path):
-    folder = transformer(tmp_path / "it", "roberta")
+    folder = transformer(tmp_path / "model", "roberta")
     (folder / "1_Pooling").mkdir()
     width = families()["roberta"].tiny.hidden_dim
     (folder / "1_Pooling/config.json").write_text(json.dumps({"embedding_dimension": width, "pooling_mode": "mean"}))
@@ -249,15 +241,16 @@ def test_text_cannot_be_lowercased_before_byte_pairs(tmp_path):
     entries.append({"name": "1", "path": "1_Pooling", "type": f"{OLD}.Pooling"})
     (folder / "modules.json").write_text(json.dumps(entries))
     (folder / LENGTH).write_text('{"do_lower_case": true}')
-    with pytest.raises(PresetError, match=rf"it: `do_lower_case` is true in {LENGTH}, but a BytePairTokenizer keeps"):
+    message = rf"model: `do_lower_case` is true in {LENGTH}, but a BytePairTokenizer keeps"
+    with pytest.raises(PresetError, match=message):
         TextEmbedder.from_preset(folder)
 
 
-# === What is accepted ===
+# === Accepted folders ===
 
 
-def test_modules_without_files_of_their_own(folder):
-    """Repositories hold no empty folders."""
+def test_modules_may_lack_folders(folder):
+    """Git stores no empty folders."""
     for name in ("4_Dropout", "5_Normalize"):
         (folder / name / "config.json").unlink()
         (folder / name).rmdir()
@@ -269,7 +262,7 @@ def test_modules_without_files_of_their_own(folder):
 @pytest.mark.quick_cases("5_Normalize/config.json", "config_sentence_transformers.json")
 @pytest.mark.parametrize("file", ["1_Pooling/config.json", "2_Dense/config.json", "5_Normalize/config.json", SETTINGS])
 def test_unknown_keys_are_ignored_with_a_warning(file, folder):
-    """As the rule for configurations says; a published folder has this one."""
+    """A published folder has this key."""
     edit(folder / file, output_key="sentence_embedding")
     with pytest.warns(UserWarning, match=rf"{file}: ignoring unknown keys: `output_key` \('sentence_embedding'\)\."):
         task = TextEmbedder.from_preset(folder)
@@ -279,37 +272,37 @@ def test_unknown_keys_are_ignored_with_a_warning(file, folder):
     assert report[f"not read: keys of {file}"] == "`output_key` ('sentence_embedding')"
 
 
-def test_an_activation_that_is_not_said_is_tanh(folder):
+def test_the_default_activation_is_tanh(folder):
     assert TextEmbedder.from_preset(folder).projection[0]["activation"] == "tanh"
 
 
 @pytest.mark.parametrize("modes", [["cls", "mean"], ["mean", "cls"]])
 def test_the_order_of_poolings_is_written(modes, tmp_path):
-    save_checkpoint(embedder(pooling=modes), tmp_path / "it", "hf")
-    assert TextEmbedder.from_preset(tmp_path / "it").pooling == modes
+    save_checkpoint(embedder(pooling=modes), tmp_path / "model", "hf")
+    assert TextEmbedder.from_preset(tmp_path / "model").pooling == modes
 
 
-def test_modes_that_are_all_false_are_the_mean(folder):
+def test_the_default_pooling_is_the_mean(folder):
     edit(folder / "1_Pooling/config.json", pooling_mode_mean_tokens=False)
     assert TextEmbedder.from_preset(folder).pooling == "mean"
 
 
-def test_the_newer_spelling_comes_first(folder):
+def test_newer_keys_have_priority(folder):
     edit(folder / "1_Pooling/config.json", pooling_mode="max", embedding_dimension=WIDTH, word_embedding_dimension=7)
     assert TextEmbedder.from_preset(folder).pooling == "max"
 
 
-def test_the_folders_length_comes_before_the_tokenizers(folder):
+def test_the_folders_length_has_priority_over_the_tokenizers(folder):
     assert TextEmbedder.from_preset(folder).preprocessor.sequence_length == 23
     for length, expected in ((29, 29), (10_000, families()["bert"].tiny.max_sequence_length), (None, 23)):
         (folder / LENGTH).write_text(json.dumps({"max_seq_length": length}))
         assert TextEmbedder.from_preset(folder).preprocessor.sequence_length == expected
 
 
-def test_a_folder_without_modules_is_read_as_before(tmp_path):
-    task = TextEmbedder.from_preset(transformer(tmp_path / "it"))
+def test_a_folder_may_lack_modules(tmp_path):
+    task = TextEmbedder.from_preset(transformer(tmp_path / "model"))
     assert (task.pooling, task.normalize, task.projection, task.prompts) == ("mean", True, [], {})
-    assert lmzoo.verify(tmp_path / "it")["head"] == "none"
+    assert lmzoo.verify(tmp_path / "model")["head"] == "none"
 
 
 def test_other_tasks_start_from_the_transformer_without_a_warning(folder):
@@ -321,63 +314,65 @@ def test_other_tasks_start_from_the_transformer_without_a_warning(folder):
 
 
 @pytest.mark.slow
-def test_a_head_of_the_transformer_is_still_there(tmp_path):
-    """Some folders' Transformer is a masked language model."""
-    folder = by_hand(tmp_path / "it", pooling())
+def test_the_head_of_the_transformer_is_read(tmp_path):
+    """The Transformer of some folders is a masked language model."""
+    folder = write_folder(tmp_path / "model", pooling())
     save_checkpoint(tiny_task(MaskedLM, families()["bert"]), tmp_path / "masked", "hf")
     for name in ("config.json", "model.safetensors"):
         (tmp_path / "masked" / name).replace(folder / name)
     embedder = TextEmbedder.from_preset(folder)
     masked = MaskedLM.from_preset(folder)
     (expected,) = MaskedLM.from_preset(folder).fill(["good [MASK]"])
-    assert [answer["token"] for answer in masked.fill(["good [MASK]"])[0]] == [answer["token"] for answer in expected]
+    assert [prediction["token"] for prediction in masked.fill(["good [MASK]"])[0]] == [
+        prediction["token"] for prediction in expected
+    ]
     assert embedder.embed(TEXTS).shape == (7, WIDTH)
 
 
-def test_other_layers_than_the_stored_ones(folder):
+def test_another_projection_starts_from_scratch(folder):
     with pytest.warns(UserWarning, match="is not used, since `projection` is another: it starts from scratch"):
         task = TextEmbedder.from_preset(folder, projection=[{"kind": "dense", "units": 5}])
     assert task.embed(TEXTS).shape == (7, 5)
     assert TextEmbedder.from_preset(folder, normalize=False, default_prompt=None).default_prompt is None
 
 
-# === Where it is kept ===
+# === Saved and exported folders ===
 
 
-def test_presets_and_keras_files_keep_it(folder, tmp_path):
+def test_presets_and_keras_files_keep_the_modules(folder, tmp_path):
     task = TextEmbedder.from_preset(folder)
     expected = task.embed(TEXTS)
     assert np.abs(expected - task.embed(TEXTS, prompt="")).max() > 0.001
     task.save_to_preset(tmp_path / "preset")
-    task.save(tmp_path / "it.keras")
+    task.save(tmp_path / "task.keras")
     lmzoo.convert(folder, tmp_path / "converted")
-    for again in (
+    for reloaded in (
         TextEmbedder.from_preset(tmp_path / "preset"),
-        keras.saving.load_model(tmp_path / "it.keras"),
+        keras.saving.load_model(tmp_path / "task.keras"),
         TextEmbedder.from_preset(tmp_path / "converted"),
         task.copy_with(dropout=0.3),
     ):
-        np.testing.assert_allclose(again.embed(TEXTS), expected, atol=1e-6)
-        assert again.preprocessor.sequence_length == 23
+        np.testing.assert_allclose(reloaded.embed(TEXTS), expected, atol=1e-6)
+        assert reloaded.preprocessor.sequence_length == 23
 
 
 @pytest.mark.slow
-def test_converted_to_itself(folder, tmp_path):
-    lmzoo.convert(folder, tmp_path / "again", "hf")
-    again = TextEmbedder.from_preset(tmp_path / "again")
-    np.testing.assert_allclose(again.embed(TEXTS), TextEmbedder.from_preset(folder).embed(TEXTS), atol=1e-6)
-    lmzoo.convert(transformer(tmp_path / "plain"), tmp_path / "again", "hf", overwrite=True)
-    assert not [*(tmp_path / "again").glob("*_*/")], "modules of the model before are left over"
-    assert not (tmp_path / "again/modules.json").exists()
+def test_conversion_to_the_same_format_replaces_all_modules(folder, tmp_path):
+    lmzoo.convert(folder, tmp_path / "converted", "hf")
+    reloaded = TextEmbedder.from_preset(tmp_path / "converted")
+    np.testing.assert_allclose(reloaded.embed(TEXTS), TextEmbedder.from_preset(folder).embed(TEXTS), atol=1e-6)
+    lmzoo.convert(transformer(tmp_path / "plain"), tmp_path / "converted", "hf", overwrite=True)
+    assert not [*(tmp_path / "converted").glob("*_*/")], "modules of the previous model are left"
+    assert not (tmp_path / "converted/modules.json").exists()
 
 
 @pytest.mark.tf_only
-def test_an_export_has_the_default_prompt(folder, tmp_path):
+def test_an_export_adds_the_default_prompt(folder, tmp_path):
     import tensorflow as tf
 
     task = TextEmbedder.from_preset(folder)
-    task.export(tmp_path / "it/1", verbose=False)
-    served = tf.saved_model.load(str(tmp_path / "it/1")).signatures
+    task.export(tmp_path / "model/1", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "model/1")).signatures
     vectors = served["serving_default"](text=tf.constant(TEXTS))["embedding"]
     np.testing.assert_allclose(vectors, task.embed(TEXTS), atol=1e-6)
     firsts, seconds = map(list, zip(*PAIRS, strict=True))
@@ -385,35 +380,37 @@ def test_an_export_has_the_default_prompt(folder, tmp_path):
     np.testing.assert_allclose(vectors, task.embed(PAIRS), atol=1e-6)
 
 
-def test_the_answers_of_a_regressor_are_kept(tmp_path):
+def test_the_output_activation_of_a_regressor_is_kept(tmp_path):
     task = tiny_task(TextRegressor, families()["bert"], output_activation="sigmoid")
     plain = tiny_task(TextRegressor, families()["bert"])
     logits = np.array(plain.score(PAIRS))
     expected = 1 / (1 + np.exp(-logits))
     np.testing.assert_allclose(task.score(PAIRS), expected, atol=1e-6)
     task.save_to_preset(tmp_path / "preset")
-    task.save(tmp_path / "it.keras")
+    task.save(tmp_path / "task.keras")
     save_checkpoint(task, tmp_path / "hf", "hf")
-    for again in (
+    for reloaded in (
         TextRegressor.from_preset(tmp_path / "preset"),
-        keras.saving.load_model(tmp_path / "it.keras"),
+        keras.saving.load_model(tmp_path / "task.keras"),
         TextRegressor.from_preset(tmp_path / "hf"),
     ):
-        np.testing.assert_allclose(again.score(PAIRS), expected, atol=1e-6)
-    other = TextRegressor.from_preset(tmp_path / "hf", output_activation="linear")
-    np.testing.assert_allclose(other.score(PAIRS), logits, atol=1e-5)
+        np.testing.assert_allclose(reloaded.score(PAIRS), expected, atol=1e-6)
+    linear = TextRegressor.from_preset(tmp_path / "hf", output_activation="linear")
+    np.testing.assert_allclose(linear.score(PAIRS), logits, atol=1e-5)
     with pytest.raises(PresetError, match="cannot express `output_activation='sigmoid'`"):
         save_checkpoint(task, tmp_path / "tf1", "tf1")
 
 
 @pytest.mark.parametrize("key", ["sentence_transformers", "sbert_ce_default_activation_function"])
-def test_an_unknown_activation_of_a_cross_encoder(key, tmp_path):
-    save_checkpoint(tiny_task(TextRegressor, families()["bert"]), tmp_path / "it", "hf")
+def test_unknown_activations_of_cross_encoders_are_refused(key, tmp_path):
+    save_checkpoint(tiny_task(TextRegressor, families()["bert"]), tmp_path / "model", "hf")
     stored = "os.system"
-    edit(tmp_path / "it/config.json", sentence_transformers=...)
-    edit(tmp_path / "it/config.json", **{key: {"activation_fn": stored} if key == "sentence_transformers" else stored})
-    with pytest.raises(PresetError, match=rf"it/config\.json: `{key}.*` must be one of .*, got 'os\.system'"):
-        TextRegressor.from_preset(tmp_path / "it")
+    edit(tmp_path / "model/config.json", sentence_transformers=...)
+    edit(
+        tmp_path / "model/config.json", **{key: {"activation_fn": stored} if key == "sentence_transformers" else stored}
+    )
+    with pytest.raises(PresetError, match=rf"model/config\.json: `{key}.*` must be one of .*, got 'os\.system'"):
+        TextRegressor.from_preset(tmp_path / "model")
 
 
 WRITTEN = [
@@ -427,9 +424,9 @@ WRITTEN = [
 
 @pytest.mark.quick_cases("arguments0-only at the end of a `projection`")
 @pytest.mark.parametrize(("arguments", "message"), WRITTEN)
-def test_what_cannot_be_written(arguments, message, tmp_path):
+def test_some_projections_cannot_be_written(arguments, message, tmp_path):
     with pytest.raises(PresetError, match=message):
-        save_checkpoint(embedder(**arguments), tmp_path / "it", "hf")
-    assert not (tmp_path / "it").exists()
+        save_checkpoint(embedder(**arguments), tmp_path / "model", "hf")
+    assert not (tmp_path / "model").exists()
     with pytest.raises(PresetError, match="has no place for the head of a TextEmbedder"):
-        save_checkpoint(embedder(), tmp_path / "it", "tf1")
+        save_checkpoint(embedder(), tmp_path / "model", "tf1")

@@ -1,4 +1,4 @@
-"""Sentence Transformers' own models, saved by it and loaded here, and the other way round: the same vectors."""
+"""Sentence Transformers' models, loaded here, and our models, loaded by it: the same embeddings."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tests.checkpoints.sentence_folders import (
     edit,
     embedder,
     families,
+    load_with_sentence_transformers,
     peer,
-    read_there,
     transformer,
 )
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
 
-from sentence_transformers import CrossEncoder  # noqa: E402 - after the check that it is there
+from sentence_transformers import CrossEncoder  # noqa: E402 - after the check that it is installed
 from sentence_transformers.sentence_transformer.modules import (  # noqa: E402
     Dense,
     Dropout,
@@ -52,48 +52,43 @@ def difference(ours, theirs) -> float:
 
 
 def check(task, model, limit, texts=TEXTS, **prompt) -> None:
-    """That both give the same vectors in batches with padding, whatever is next to a text."""
+    """Check that both give the same embeddings in padded batches of different texts."""
     expected = model.encode(texts, batch_size=4, **prompt)
     assert difference(task.embed(texts, batch_size=3, **prompt), expected) <= limit
     assert np.abs(expected[0] - expected[1]).max() > 100 * limit
 
 
-# === Read ===
+# === Reading ===
 
 
 @pytest.mark.quick_cases("lasttoken", "['mean', 'cls']", "['lasttoken', 'max', 'weightedmean']")
 @pytest.mark.parametrize("mode", [*MODES, ["mean", "cls"], ["lasttoken", "max", "weightedmean"], MODES], ids=str)
-def test_each_pooling(mode, tmp_path):
+def test_embeddings_of_each_pooling(mode, tmp_path):
     normalize = isinstance(mode, list)
-    model = peer(tmp_path / "it", Pooling(WIDTH, mode), *([Normalize()] if normalize else []))
-    task = TextEmbedder.from_preset(tmp_path / "it")
+    model = peer(tmp_path / "model", Pooling(WIDTH, mode), *([Normalize()] if normalize else []))
+    task = TextEmbedder.from_preset(tmp_path / "model")
     assert (task.pooling, task.normalize, task.preprocessor.sequence_length) == (mode, normalize, 23)
     check(task, model, UNIT if normalize else RAW)
 
 
 ACTIVATIONS = {
-    "linear": "Identity",
-    "gelu": "GELU",
-    "relu": "ReLU",
-    "sigmoid": "Sigmoid",
-    "swish": "SiLU",
-    "tanh": "Tanh",
-}
+    "linear": "Identity", "gelu": "GELU", "relu": "ReLU", "sigmoid": "Sigmoid", "swish": "SiLU", "tanh": "Tanh",
+}  # fmt: skip
 
 
 @pytest.mark.slow
-def test_each_activation(tmp_path):
+def test_embeddings_after_each_activation(tmp_path):
     layers = [Dense(WIDTH, WIDTH, ours != "gelu", getattr(torch.nn, name)()) for ours, name in ACTIVATIONS.items()]
-    model = peer(tmp_path / "it", Pooling(WIDTH), *layers)
-    task = TextEmbedder.from_preset(tmp_path / "it")
+    model = peer(tmp_path / "model", Pooling(WIDTH), *layers)
+    task = TextEmbedder.from_preset(tmp_path / "model")
     assert [layer["activation"] for layer in task.projection] == [*ACTIVATIONS]
     check(task, model, RAW)
     save_checkpoint(task, tmp_path / "ours", "hf")
-    check(task, read_there(tmp_path / "ours"), RAW)
+    check(task, load_with_sentence_transformers(tmp_path / "ours"), RAW)
 
 
-def many():
-    """Two dense layers, and more than one layer of every other kind."""
+def make_modules():
+    """Return two dense layers, and several layers of most other kinds."""
     return [
         Pooling(WIDTH, ("max", "mean")),
         Normalize(),
@@ -108,14 +103,14 @@ def many():
 
 
 @pytest.mark.slow
-def test_many_modules(tmp_path):
-    model = peer(tmp_path / "it", *many())
-    task = TextEmbedder.from_preset(tmp_path / "it")
+def test_embeddings_after_many_modules(tmp_path):
+    model = peer(tmp_path / "model", *make_modules())
+    task = TextEmbedder.from_preset(tmp_path / "model")
     check(task, model, RAW)
     assert not task.normalize
     kinds = [layer["kind"] for layer in task.projection]
     assert kinds == ["normalize", "dropout", "dense", "layer_norm", "dense", "normalize", "layer_norm", "dropout"]
-    report = lmzoo.verify(tmp_path / "it")
+    report = lmzoo.verify(tmp_path / "model")
     assert report["modules"] == (
         "Transformer, Pooling (max, mean), Normalize, Dropout (0.3), Dense (17, tanh), LayerNorm, Dense (11, relu), "
         "Normalize, LayerNorm, Dropout (0.2)"
@@ -123,41 +118,36 @@ def test_many_modules(tmp_path):
     assert report["tensors"].endswith("of the backbone, 7 of the head, in model.safetensors")
 
 
-SLOW = pytest.mark.slow  # the files of all families are read by the same code
-
-
-@pytest.mark.slow_cases("gpt")
-@pytest.mark.parametrize(
-    "name", ["roberta", "gpt", *(pytest.param(n, marks=SLOW) for n in ("albert", "distilbert", "xlnet"))]
-)
-def test_other_families(name, tmp_path):
+@pytest.mark.quick_cases("roberta")
+@pytest.mark.parametrize("name", ["roberta", "gpt", "xlnet"])  # special tokens on both sides, on none, on the right
+def test_embeddings_of_other_families(name, tmp_path):
     width = families()[name].tiny.hidden_dim
     mode = "weightedmean" if name == "xlnet" else ["lasttoken", "mean"]
-    texts = TEXTS[:-1]  # where no special tokens are added, there is no token in ""
-    model = peer(tmp_path / "it", Pooling(width, mode), Normalize(), name=name)
-    task = TextEmbedder.from_preset(tmp_path / "it")
+    texts = TEXTS[:-1]  # without special tokens, "" has no tokens
+    model = peer(tmp_path / "model", Pooling(width, mode), Normalize(), name=name)
+    task = TextEmbedder.from_preset(tmp_path / "model")
     check(task, model, UNIT, texts)
     save_checkpoint(task, tmp_path / "ours", "hf")
-    check(task, read_there(tmp_path / "ours"), UNIT, texts)
+    check(task, load_with_sentence_transformers(tmp_path / "ours"), UNIT, texts)
 
 
 @pytest.mark.slow
 def test_a_decoder_reads_texts_without_an_end(tmp_path):
-    model = peer(tmp_path / "it", Pooling(families()["gpt2"].tiny.hidden_dim, "lasttoken"), name="gpt2")
-    task = TextEmbedder.from_preset(tmp_path / "it")
+    model = peer(tmp_path / "model", Pooling(families()["gpt2"].tiny.hidden_dim, "lasttoken"), name="gpt2")
+    task = TextEmbedder.from_preset(tmp_path / "model")
     check(task, model, RAW, TEXTS[:-1])
     save_checkpoint(task, tmp_path / "ours", "hf")
-    check(task, read_there(tmp_path / "ours"), RAW, TEXTS[:-1])
-    usual = tiny_task(TextEmbedder, families()["gpt2"])
+    check(task, load_with_sentence_transformers(tmp_path / "ours"), RAW, TEXTS[:-1])
+    default = tiny_task(TextEmbedder, families()["gpt2"])
     with pytest.raises(PresetError, match=r"cannot express '<\|endoftext\|>' at the end of a text.*`end=\"\"`"):
-        save_checkpoint(usual, tmp_path / "no", "hf")
+        save_checkpoint(default, tmp_path / "no", "hf")
     assert not (tmp_path / "no").exists()
 
 
-def old_folder(tmp_path, **settings):
-    """A folder of 2020: the Transformer in a folder of its own, everything pickled, the older spelling of all keys."""
-    model = peer(tmp_path / "it", Pooling(WIDTH, ("mean", "cls")), Dense(2 * WIDTH, 11), Normalize())
-    new, old = tmp_path / "it", tmp_path / "old"
+def write_old_folder(tmp_path, **settings):
+    """Write a folder as in 2020: the Transformer in a folder, pickled weights, and the older names of all keys."""
+    model = peer(tmp_path / "model", Pooling(WIDTH, ("mean", "cls")), Dense(2 * WIDTH, 11), Normalize())
+    new, old = tmp_path / "model", tmp_path / "old"
     (old / "0_Transformer").mkdir(parents=True)
     for file in transformer(tmp_path / "weights").iterdir():
         if file.name != "model.safetensors":
@@ -183,32 +173,32 @@ def old_folder(tmp_path, **settings):
 
 
 @pytest.mark.slow
-def test_a_folder_of_2020(tmp_path):
-    folder = old_folder(tmp_path, max_seq_length=7, do_lower_case=False)
+def test_embeddings_of_a_folder_of_2020(tmp_path):
+    folder = write_old_folder(tmp_path, max_seq_length=7, do_lower_case=False)
     task = TextEmbedder.from_preset(folder)
     assert (task.pooling, task.preprocessor.sequence_length) == (["cls", "mean"], 7)
     with pytest.warns(lmzoo.text.TextWarning, match="2 of 7 texts were truncated to 7 tokens"):
         vectors = task.embed(TEXTS)
-    assert difference(vectors, read_there(folder).encode(TEXTS)) <= UNIT
+    assert difference(vectors, load_with_sentence_transformers(folder).encode(TEXTS)) <= UNIT
     Backbone.from_preset(folder)
 
 
 @pytest.mark.slow
 def test_text_may_be_lowercased_before_a_cased_tokenizer(tmp_path):
-    folder = old_folder(tmp_path, max_seq_length=None, do_lower_case=True)
+    folder = write_old_folder(tmp_path, max_seq_length=None, do_lower_case=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         file = folder / "0_Transformer" / name
         file.write_text(re.sub(r'"(lowercase|do_lower_case)": ?true', r'"\1": false', file.read_text()))
     texts = ["Good FILM", "é É İ ǅ ß", "the Plot"]
     task = TextEmbedder.from_preset(folder)
     assert (task.preprocessor.tokenizer.lowercase, task.preprocessor.tokenizer.strip_accents) == (True, False)
-    check(task, read_there(folder), UNIT, texts)
+    check(task, load_with_sentence_transformers(folder), UNIT, texts)
     assert difference(task.embed(texts[:1]), task.embed(["good film"])) == 0
     edit(folder / "0_Transformer/sentence_roberta_config.json", do_lower_case=False)
     assert difference(TextEmbedder.from_preset(folder).embed(texts[:1]), task.embed(texts[:1])) > 0.01
 
 
-# === Write ===
+# === Writing ===
 
 
 PROJECTION = [
@@ -235,71 +225,71 @@ WRITTEN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", WRITTEN)
-def test_written_for_it(case, tmp_path):
+def test_sentence_transformers_loads_our_embedders(case, tmp_path):
     task = embedder(**WRITTEN[case])
     randomize(task)
     task.preprocessor.sequence_length = 23
-    save_checkpoint(task, tmp_path / "it", "hf")
-    model = read_there(tmp_path / "it")
+    save_checkpoint(task, tmp_path / "model", "hf")
+    model = load_with_sentence_transformers(tmp_path / "model")
     assert model.max_seq_length == 23
     check(task, model, UNIT if task.normalize else RAW)
-    again = TextEmbedder.from_preset(tmp_path / "it")
-    kept = ("pooling", "normalize", "projection", "prompts", "default_prompt")
-    assert {name: again.get_config()[name] for name in kept} == {name: task.get_config()[name] for name in kept}
-    for ours, theirs in zip(task.weights, again.weights, strict=True):
+    reloaded = TextEmbedder.from_preset(tmp_path / "model")
+    keys = ("pooling", "normalize", "projection", "prompts", "default_prompt")
+    assert [reloaded.get_config()[key] for key in keys] == [task.get_config()[key] for key in keys]
+    for ours, theirs in zip(task.weights, reloaded.weights, strict=True):
         np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (ours, theirs)))
-    model.save(str(tmp_path / "again"), create_model_card=False)
-    assert difference(TextEmbedder.from_preset(tmp_path / "again").embed(TEXTS), task.embed(TEXTS)) <= UNIT
+    model.save(str(tmp_path / "theirs"), create_model_card=False)
+    assert difference(TextEmbedder.from_preset(tmp_path / "theirs").embed(TEXTS), task.embed(TEXTS)) <= UNIT
 
 
 # === Prompts ===
 
 
 @pytest.mark.slow
-def test_prompts(tmp_path):
+def test_prompts_are_put_before_texts(tmp_path):
     prompts = {"query": "good film ", "passage": "the plot", "none": ""}
-    model = peer(tmp_path / "it", Pooling(WIDTH), Normalize(), prompts=prompts, default_prompt_name="query")
-    task = TextEmbedder.from_preset(tmp_path / "it")
+    model = peer(tmp_path / "model", Pooling(WIDTH), Normalize(), prompts=prompts, default_prompt_name="query")
+    task = TextEmbedder.from_preset(tmp_path / "model")
     assert task.prompts == {**prompts, "document": ""}
     assert task.default_prompt == "query"
     for prompt in ({}, {"prompt_name": "passage"}, {"prompt_name": "none"}, {"prompt": "bad "}, {"prompt": ""}):
         check(task, model, UNIT, **prompt)
     check(task, model, UNIT, PAIRS)
     np.testing.assert_array_equal(task.predict(TEXTS, verbose=0), task.embed(TEXTS))
-    assert lmzoo.verify(tmp_path / "it")["prompts"] == "passage, query; by default query"
+    assert lmzoo.verify(tmp_path / "model")["prompts"] == "passage, query; by default query"
 
 
 @pytest.mark.slow
-def test_truncated_vectors(tmp_path):
-    model = peer(tmp_path / "it", Pooling(WIDTH), Normalize(), truncate_dim=5, similarity_fn_name="dot")
-    task = TextEmbedder.from_preset(tmp_path / "it")
+def test_embeddings_are_truncated(tmp_path):
+    model = peer(tmp_path / "model", Pooling(WIDTH), Normalize(), truncate_dim=5, similarity_fn_name="dot")
+    task = TextEmbedder.from_preset(tmp_path / "model")
     assert task.embed(TEXTS).shape == (7, 5)
     check(task, model, UNIT)
-    assert "not used: similarity_fn_name" not in lmzoo.verify(tmp_path / "it")
+    assert "not used: similarity_fn_name" not in lmzoo.verify(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
-def test_similarities_for_search(name, tmp_path):
-    model = peer(tmp_path / "it", Pooling(WIDTH), similarity_fn_name=name)
-    task = TextEmbedder.from_preset(tmp_path / "it")
+def test_search_scores_with_the_stored_similarity(name, tmp_path):
+    model = peer(tmp_path / "model", Pooling(WIDTH), similarity_fn_name=name)
+    task = TextEmbedder.from_preset(tmp_path / "model")
     assert task.similarity == name
     save_checkpoint(task, tmp_path / "ours", "hf")
-    assert read_there(tmp_path / "ours").similarity_fn_name == name
+    assert load_with_sentence_transformers(tmp_path / "ours").similarity_fn_name == name
     expected = model.similarity(model.encode(TEXTS[:2]), model.encode(TEXTS)).numpy()
     for row, hits in zip(expected, task.search(TEXTS[:2], TEXTS, top_k=7), strict=True):
         assert difference([hit["score"] for hit in hits], row[[hit["index"] for hit in hits]]) <= 10 * RAW
         assert difference([hit["score"] for hit in hits], -np.sort(-row)) <= 10 * RAW
 
 
-def test_a_similarity_of_another_name(tmp_path):
-    peer(tmp_path / "it", Pooling(WIDTH))
-    edit(tmp_path / "it/config_sentence_transformers.json", similarity_fn_name="tanimoto")
-    assert TextEmbedder.from_preset(tmp_path / "it").similarity == "cosine"
-    assert "tanimoto" in lmzoo.verify(tmp_path / "it")["not used: similarity_fn_name"]
+def test_an_unknown_similarity_is_the_cosine(tmp_path):
+    peer(tmp_path / "model", Pooling(WIDTH))
+    edit(tmp_path / "model/config_sentence_transformers.json", similarity_fn_name="tanimoto")
+    assert TextEmbedder.from_preset(tmp_path / "model").similarity == "cosine"
+    assert "tanimoto" in lmzoo.verify(tmp_path / "model")["not used: similarity_fn_name"]
 
 
-# What Sentence Transformers 6.2 puts before queries and documents. (If a folder has "passage" but not "document",
-# it puts nothing before documents, although it documents otherwise.)
+# Sentence Transformers 6.2 puts nothing before documents if a folder has "passage" but not "document", although its
+# documentation says otherwise.
 @pytest.mark.parametrize(
     "prompts",
     [
@@ -311,10 +301,10 @@ def test_a_similarity_of_another_name(tmp_path):
     ],
     ids=str,
 )
-def test_prompts_of_queries_and_documents(prompts, tmp_path):
+def test_queries_and_documents_have_prompts(prompts, tmp_path):
     default = next(iter(prompts), None)
-    model = peer(tmp_path / "it", Pooling(WIDTH), Normalize(), prompts=prompts, default_prompt_name=default)
-    task = TextEmbedder.from_preset(tmp_path / "it")
+    model = peer(tmp_path / "model", Pooling(WIDTH), Normalize(), prompts=prompts, default_prompt_name=default)
+    task = TextEmbedder.from_preset(tmp_path / "model")
     assert difference(task.embed_queries(TEXTS), model.encode_query(TEXTS)) <= UNIT
     assert difference(task.embed_documents(TEXTS), model.encode_document(TEXTS)) <= UNIT
 
@@ -322,16 +312,16 @@ def test_prompts_of_queries_and_documents(prompts, tmp_path):
 # === Cross-encoders ===
 
 
-def cross_encoder(folder, name="bert", **arguments):
-    """A tiny cross-encoder that lmzoo wrote, without what says which activation it has."""
+def write_cross_encoder(folder, name="bert", **arguments):
+    """Write a tiny cross-encoder without the key of its activation, and load it."""
     task = tiny_task(TextRegressor, families()[name])
     randomize(task)
     save_checkpoint(task, folder, "hf")
     edit(folder / "config.json", sentence_transformers=...)
-    return read_cross_encoder(folder, **arguments)
+    return load_cross_encoder(folder, **arguments)
 
 
-def read_cross_encoder(folder, **arguments):
+def load_cross_encoder(folder, **arguments):
     return CrossEncoder(str(folder), device="cpu", local_files_only=True, **arguments)
 
 
@@ -347,55 +337,55 @@ def check_scores(folder, model, activation) -> TextRegressor:
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", ["sigmoid", "linear", "tanh"])
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_a_cross_encoder_as_it_saves_one(name, activation, tmp_path):
-    model = cross_encoder(tmp_path / "plain", name, activation_fn=getattr(torch.nn, ACTIVATIONS[activation])())
-    model.save(str(tmp_path / "it"), create_model_card=False)
-    task = check_scores(tmp_path / "it", model, activation)
-    assert lmzoo.verify(tmp_path / "it")["answers"] == f"after the activation {activation!r}"
+def test_cross_encoders_give_the_same_scores(name, activation, tmp_path):
+    model = write_cross_encoder(tmp_path / "plain", name, activation_fn=getattr(torch.nn, ACTIVATIONS[activation])())
+    model.save(str(tmp_path / "model"), create_model_card=False)
+    task = check_scores(tmp_path / "model", model, activation)
+    assert lmzoo.verify(tmp_path / "model")["answers"] == f"after the activation {activation!r}"
     save_checkpoint(task, tmp_path / "ours", "hf")
-    check_scores(tmp_path / "ours", read_cross_encoder(tmp_path / "ours"), activation)
+    check_scores(tmp_path / "ours", load_cross_encoder(tmp_path / "ours"), activation)
 
 
 @pytest.mark.quick_cases("sigmoid-sentence_transformers")
 @pytest.mark.parametrize("key", ["sentence_transformers", "sbert_ce_default_activation_function"])
 @pytest.mark.parametrize("activation", ["sigmoid", "linear"])
-def test_a_cross_encoder_of_earlier_versions(key, activation, tmp_path):
-    cross_encoder(tmp_path / "it")
+def test_cross_encoders_of_earlier_versions_give_the_same_scores(key, activation, tmp_path):
+    write_cross_encoder(tmp_path / "model")
     kind = "activation" if activation == "sigmoid" else "linear"
     name = f"torch.nn.modules.{kind}.{ACTIVATIONS[activation]}"
     stored = {"activation_fn": name, "version": "5.2.0"} if key == "sentence_transformers" else name
-    edit(tmp_path / "it/config.json", **{key: stored})
-    check_scores(tmp_path / "it", read_cross_encoder(tmp_path / "it"), activation)
+    edit(tmp_path / "model/config.json", **{key: stored})
+    check_scores(tmp_path / "model", load_cross_encoder(tmp_path / "model"), activation)
 
 
 def test_a_regressor_that_stores_no_activation_returns_what_it_computes(tmp_path):
-    cross_encoder(tmp_path / "it")
-    task = TextRegressor.from_preset(tmp_path / "it")
+    write_cross_encoder(tmp_path / "model")
+    task = TextRegressor.from_preset(tmp_path / "model")
     assert task.output_activation == "linear"
     assert max(map(abs, task.score(PAIRS))) > 0
 
 
-def test_the_length_of_a_cross_encoder(tmp_path):
-    model = cross_encoder(tmp_path / "plain", max_length=7)
-    model.save(str(tmp_path / "it"), create_model_card=False)
-    assert TextRegressor.from_preset(tmp_path / "it").preprocessor.sequence_length == 7
+def test_the_length_of_a_cross_encoder_is_read(tmp_path):
+    model = write_cross_encoder(tmp_path / "plain", max_length=7)
+    model.save(str(tmp_path / "model"), create_model_card=False)
+    assert TextRegressor.from_preset(tmp_path / "model").preprocessor.sequence_length == 7
 
 
 QUERY = "a good film"
 
 
-# The forms of cross-encoder/ms-marco-*, BERT's that state the identity, and of BAAI/bge-reranker-*, XLM-RoBERTa's that
-# state nothing: their own library returns logits, of which CrossEncoder computes the sigmoid.
+# The forms of cross-encoder/ms-marco-* (BERTs that state the identity) and of BAAI/bge-reranker-* (XLM-RoBERTas that
+# state nothing: their own library returns logits, and CrossEncoder computes the sigmoid).
 @pytest.mark.parametrize(("name", "stored"), [("bert", "torch.nn.modules.linear.Identity"), ("xlm_roberta", None)])
-def test_rankings_of_published_rerankers(name, stored, tmp_path):
-    cross_encoder(tmp_path / "it", name)
+def test_rankings_equal_those_of_published_rerankers(name, stored, tmp_path):
+    write_cross_encoder(tmp_path / "model", name)
     if stored:
-        edit(tmp_path / "it/config.json", sentence_transformers={"activation_fn": stored, "version": "4.1.0"})
-    model = read_cross_encoder(tmp_path / "it")
+        edit(tmp_path / "model/config.json", sentence_transformers={"activation_fn": stored, "version": "4.1.0"})
+    model = load_cross_encoder(tmp_path / "model")
     for top_k in (None, 3):
-        found = TextRegressor.from_preset(tmp_path / "it").rank(QUERY, TEXTS, top_k, batch_size=3)
+        hits = TextRegressor.from_preset(tmp_path / "model").rank(QUERY, TEXTS, top_k, batch_size=3)
         expected = model.rank(QUERY, TEXTS, top_k, return_documents=True, activation_fn=torch.nn.Identity())
-        assert [hit["index"] for hit in found] == [hit["corpus_id"] for hit in expected]
-        assert [hit["text"] for hit in found] == [hit["text"] for hit in expected]
-        assert difference([hit["score"] for hit in found], [hit["score"] for hit in expected]) <= RAW
-    assert [hit["corpus_id"] for hit in model.rank(QUERY, TEXTS, 3)] == [hit["index"] for hit in found]  # of sigmoids
+        assert [hit["index"] for hit in hits] == [hit["corpus_id"] for hit in expected]
+        assert [hit["text"] for hit in hits] == [hit["text"] for hit in expected]
+        assert difference([hit["score"] for hit in hits], [hit["score"] for hit in expected]) <= RAW
+    assert [hit["corpus_id"] for hit in model.rank(QUERY, TEXTS, 3)] == [hit["index"] for hit in hits]  # of sigmoids

@@ -1,4 +1,4 @@
-"""`tf_model.h5` of transformers' TensorFlow classes: loaded with the numbers of their PyTorch twins, or refused."""
+"""`tf_model.h5` of transformers' TensorFlow classes: loaded with the outputs of their PyTorch twins, or refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ HEADS = {
     "ForMultipleChoice": MultipleChoice,
     "ForQuestionAnswering": QuestionAnswerer,
 }
-# Of each family and of each kind of head, at least one; `make test-all` reads all of them.
+# At least one class of each family and of each kind of head; `make test-all` reads all of them.
 QUICK = {
     "TFAlbertForMaskedLM",
     "TFBertForPreTraining in parts",
@@ -86,15 +86,15 @@ def unpacked(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def load_model(name: str, folder: Path):
-    """The backbone, or the task of a class's head; nothing but a pooler that the file lacks is worth a warning."""
+    """Load the backbone, or the task of a class's head, without a warning except for a missing pooler."""
     cls = next((cls for end, cls in HEADS.items() if end in name), None)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* holds no pooler")
         return load(folder, cls)
 
 
-def check(model, folder: Path, shift: float = 0.0) -> None:
-    """Compare all that the file of outputs holds, except at padding."""
+def check_outputs(model, folder: Path, shift: float = 0.0) -> None:
+    """Compare all outputs in the file, except at padding."""
     with np.load(folder / "outputs.npz") as file:
         stored = dict(file)
     expected = {name: stored.pop(name) for name in list(stored) if name.startswith("expected ")}
@@ -111,8 +111,8 @@ def check(model, folder: Path, shift: float = 0.0) -> None:
         assert difference(ours, theirs + shift) <= TOLERANCE
 
 
-def change(folder: Path, edit: Callable[[h5py.File], object], name: str = "tf_model.h5") -> None:
-    """Edit a copy, which then takes the file's place: HDF5 would not notice a change of a file that it has open."""
+def edit_file(folder: Path, edit: Callable[[h5py.File], object], name: str = "tf_model.h5") -> None:
+    """Edit a copy of a file, which then replaces it, as HDF5 ignores changes of a file that is open."""
     shutil.copy(folder / name, folder / "changed")
     with h5py.File(folder / "changed", "r+") as file:
         edit(file)
@@ -120,42 +120,42 @@ def change(folder: Path, edit: Callable[[h5py.File], object], name: str = "tf_mo
 
 
 def paths_in(folder: Path) -> list[str]:
-    """The paths of the datasets in `tf_model.h5`."""
-    found: list[str] = []
+    """Return the paths of the datasets in `tf_model.h5`."""
+    paths: list[str] = []
     with h5py.File(folder / "tf_model.h5") as file:
-        file.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None)
-    return found
+        file.visititems(lambda name, item: paths.append(name) if isinstance(item, h5py.Dataset) else None)
+    return paths
 
 
 def path_of(folder: Path, end: str) -> str:
-    """The path of the one dataset whose path ends so."""
+    """Return the path of the only dataset whose path ends with `end`."""
     (path,) = [path for path in paths_in(folder) if path.endswith(end)]
     return path
 
 
-def refused(folder: Path, message: str, cls: Any = Backbone) -> None:
+def assert_refused(folder: Path, message: str, cls: Any = Backbone) -> None:
     with pytest.raises(PresetError, match=f"(?s){re.escape(str(folder))}.*{message}"):
         load(folder, None if cls is Backbone else cls)
 
 
-# === Numbers ===
+# === Outputs ===
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_numbers_are_those_of_the_twin(name, unpacked):
+def test_outputs_equal_those_of_the_twin(name, unpacked):
     folder = unpacked(name)
     model = load_model(name, folder)
-    check(model, folder)
+    check_outputs(model, folder)
     if isinstance(model, TokenClassifier):
         assert model.class_names == ["bad", "middling", "good"]
 
 
-def test_every_head_of_every_family_is_there():
-    """A file for each class of transformers that had a twin for TensorFlow, in the families that the guide names."""
+def test_every_class_of_every_family_has_a_file():
+    """Each class of transformers with a TensorFlow twin has one, in the families that the guide names."""
     heads = {name: family.checkpoints["hf"].heads.keys() - {"embedding"} for name, family in families().items()
              if "hf" in family.checkpoints}  # fmt: skip
     stored = {path.stem.removeprefix("TF") for path in MODELS.glob("*.zip")}
-    # Families that came in after transformers had dropped TensorFlow have none.
+    # Families that were added after transformers dropped TensorFlow have no twins.
     prefixes = {name: names_in_transformers(families()[name]).prefix for name in heads}
     twins = {name for name, prefix in prefixes.items() if any(file.startswith(prefix) for file in stored)}
     assert {"albert", "bert", "distilbert", "gpt2", "roberta", "xlnet"} <= twins
@@ -169,17 +169,14 @@ def test_every_head_of_every_family_is_there():
 
 
 def test_kernels_are_transposed_by_their_names(unpacked):
-    """Square and other matrices; GPT-2's `weight` is none of them, and its bias has an axis more."""
+    """GPT-2's `weight` is not transposed, square matrices are, and GPT-2's bias has one more axis."""
     folder = unpacked("TFGPT2LMHeadModel")
     weights = {weight.path: to_numpy(weight.value) for weight in load(folder).weights}
     with h5py.File(folder / "tf_model.h5") as file:
         scope = file["transformer/tfgpt2lm_head_model/transformer"]
-        np.testing.assert_array_equal(
-            weights["block_1/attention/output_dense/kernel"], scope["h_._1/attn/c_proj/weight:0"]
-        )
-        np.testing.assert_array_equal(
-            weights["block_1/attention/key/bias"], scope["h_._1/attn/c_attn/bias:0"][0, 15:30]
-        )
+        attention = scope["h_._1/attn"]
+        np.testing.assert_array_equal(weights["block_1/attention/output_dense/kernel"], attention["c_proj/weight:0"])
+        np.testing.assert_array_equal(weights["block_1/attention/key/bias"], attention["c_attn/bias:0"][0, 15:30])
     folder = unpacked("TFBertForPreTraining")
     tensors = open_tensorflow_model(folder)
     with h5py.File(folder / "tf_model.h5") as file:
@@ -194,8 +191,8 @@ def test_kernels_are_transposed_by_their_names(unpacked):
         assert tensors.dtype("cls.predictions.bias") == "float32"
 
 
-def test_files_of_older_versions(unpacked):
-    """Numbered scopes, configurations without families and classes, GPT-2's word table under another name."""
+def test_files_of_older_versions_are_read(unpacked):
+    """Scopes have numbers, configurations name no family or class, and GPT-2's embeddings have another name."""
     folder = unpacked("TFGPT2LMHeadModel")
 
     def age(file: h5py.File) -> None:
@@ -203,140 +200,135 @@ def test_files_of_older_versions(unpacked):
         table = file["transformer/tfgp_t2lm_head_model_7/transformer/wte"]
         table.move("embeddings:0", "weight:0")
 
-    change(folder, age)
+    edit_file(folder, age)
     configure(folder, architectures=None)
-    check(load(folder, CausalLM), folder)
+    check_outputs(load(folder, CausalLM), folder)
     configure(folder, model_type=None)
     assert type(load(folder)).__name__ == "Gpt2Backbone"
 
 
-def test_classes_for_tensorflow_in_architectures(unpacked):
+def test_architectures_may_name_tensorflow_classes(unpacked):
     folder = unpacked("TFDistilBertForSequenceClassification")
     configure(folder, architectures=["TFDistilBertForSequenceClassification"])
-    check(load(folder, TextClassifier), folder)
+    check_outputs(load(folder, TextClassifier), folder)
     configure(folder, architectures=["TFBertForSequenceClassification"])
-    refused(folder, "names 'BertForSequenceClassification', a class of another family")
+    assert_refused(folder, "names 'BertForSequenceClassification', a class of another family")
 
 
 def test_albert_adds_the_bias_of_its_decoder(unpacked):
-    """TensorFlow's head has another bias, which it never adds; PyTorch's has one for both."""
+    """TensorFlow's head has another bias that it never adds; PyTorch's head has one bias."""
     folder = unpacked("TFAlbertForMaskedLM")
     unused = path_of(folder, "predictions/bias:0")
-    change(folder, lambda file: file[unused].write_direct(np.full(67, 5.0, "float32")))
-    check(load(folder, MaskedLM), folder)
+    edit_file(folder, lambda file: file[unused].write_direct(np.full(67, 5.0, "float32")))
+    check_outputs(load(folder, MaskedLM), folder)
     used = path_of(folder, "predictions/decoder/bias:0")
-    change(folder, lambda file: file[used].write_direct(file[used][()] + 1))
-    check(load(folder, MaskedLM), folder, shift=1)
-    # Once the vocabulary was resized, the bias has another name.
-    change(folder, lambda file: file.move(used, used.replace("decoder/bias", "decoder_bias")))
-    check(load(folder, MaskedLM), folder, shift=1)
+    edit_file(folder, lambda file: file[used].write_direct(file[used][()] + 1))
+    check_outputs(load(folder, MaskedLM), folder, shift=1)
+    # After resizing the vocabulary, the bias has another name.
+    edit_file(folder, lambda file: file.move(used, used.replace("decoder/bias", "decoder_bias")))
+    check_outputs(load(folder, MaskedLM), folder, shift=1)
     plan = open_source(folder).plan(load(folder, MaskedLM))
     assert plan.left_out == {"predictions.unused_bias": "a bias that TensorFlow's head never adds"}
 
 
-def test_pytorch_s_files_come_first(unpacked, tmp_path):
+def test_files_of_pytorch_have_priority(unpacked):
     folder = unpacked("TFBertModel")
     (folder / "model.safetensors").write_bytes(b"not weights")
-    refused(folder, r"model\.safetensors is not a whole safetensors file")
+    assert_refused(folder, r"model\.safetensors is not a whole safetensors file")
 
 
-# === Files that are not whole, or of something else ===
+# === Damaged files, and files of other models ===
 
 
 def test_copies_of_a_weight_must_be_equal(unpacked):
     folder = unpacked("TFBertForPreTraining")
     copy = "mlm___cls/tf_bert_for_pre_training/bert/embeddings/word_embeddings/weight:0"
     assert copy in paths_in(folder)
-    change(folder, lambda file: file[copy].write_direct(file[copy][()] + np.eye(67, 15, dtype="float32")))
-    refused(folder, "'mlm___cls/.*' and 'bert/.*' differ, but they are the same weight")
+    edit_file(folder, lambda file: file[copy].write_direct(file[copy][()] + np.eye(67, 15, dtype="float32")))
+    assert_refused(folder, "'mlm___cls/.*' and 'bert/.*' differ, but they are the same weight")
 
     def shorten(file: h5py.File) -> None:
         values = file[copy][1:]
         del file[copy]
         file[copy] = values
 
-    change(folder, shorten)
-    refused(folder, r"'mlm___cls/.*' has shape \(66, 15\), expected \(67, 15\), the shape of 'bert/")
+    edit_file(folder, shorten)
+    assert_refused(folder, r"'mlm___cls/.*' has shape \(66, 15\), expected \(67, 15\), the shape of 'bert/")
 
 
-def test_every_tensor_counts(unpacked):
+def test_missing_and_unknown_tensors_are_refused(unpacked):
     folder = unpacked("TFBertForSequenceClassification of one output")
     scope = "bert/tf_bert_for_sequence_classification_1/bert"
     gamma = f"{scope}/encoder/layer_._1/output/LayerNorm/gamma:0"
-    change(folder, lambda file: file.move(gamma, gamma.replace("gamma", "delta")))
-    refused(folder, r"tf_model\.h5 lacks 'encoder\.layer\.1\.output\.LayerNorm\.weight'")
-    change(folder, lambda file: file.move(gamma.replace("gamma", "delta"), gamma))
-    change(folder, lambda file: file.create_dataset(f"{scope}/encoder/more/kernel:0", data=np.ones((2, 3), "float32")))
-    refused(folder, r"tf_model\.h5 holds 'bert\.encoder\.more\.weight' \(3, 2\), which is not part of the model")
+    edit_file(folder, lambda file: file.move(gamma, gamma.replace("gamma", "delta")))
+    assert_refused(folder, r"tf_model\.h5 lacks 'encoder\.layer\.1\.output\.LayerNorm\.weight'")
+    edit_file(folder, lambda file: file.move(gamma.replace("gamma", "delta"), gamma))
+    edit_file(
+        folder, lambda file: file.create_dataset(f"{scope}/encoder/more/kernel:0", data=np.ones((2, 3), "float32"))
+    )
+    assert_refused(folder, r"tf_model\.h5 holds 'bert\.encoder\.more\.weight' \(3, 2\), which is not part of the model")
 
 
-def test_files_of_other_models(unpacked):
+def test_files_of_other_models_are_refused(unpacked):
     folder = unpacked("TFBertModel")
     config = (folder / "config.json").read_text()
     advice = r"load this file into it, and call `save_pretrained\(folder\)`"
-    change(folder, lambda file: file.create_dataset("dense/dense/kernel:0", data=np.ones((15, 2), "float32")))
-    refused(folder, f"holds tensors of dense, tf_bert_model, expected those of one model: .*{advice}")
-    change(folder, lambda file: (file.move("dense", "model_weights/dense"), file.move("bert", "model_weights/bert")))
-    refused(folder, f"is a whole model of Keras: .*{advice}")
-    change(folder, lambda file: (file.clear(), file.create_dataset("a/b/kernel", data=np.ones((2, 3), "float32"))))
-    refused(folder, "holds 'a/b/kernel', which has no name of a variable of Keras 2")
-    change(folder, lambda file: file.clear())
-    refused(folder, "holds no tensors")
+    edit_file(folder, lambda file: file.create_dataset("dense/dense/kernel:0", data=np.ones((15, 2), "float32")))
+    assert_refused(folder, f"holds tensors of dense, tf_bert_model, expected those of one model: .*{advice}")
+    edit_file(folder, lambda file: (file.move("dense", "model_weights/dense"), file.move("bert", "model_weights/bert")))
+    assert_refused(folder, f"is a whole model of Keras: .*{advice}")
+    edit_file(folder, lambda file: (file.clear(), file.create_dataset("a/b/kernel", data=np.ones((2, 3), "float32"))))
+    assert_refused(folder, "holds 'a/b/kernel', which has no name of a variable of Keras 2")
+    edit_file(folder, lambda file: file.clear())
+    assert_refused(folder, "holds no tensors")
     assert (folder / "config.json").read_text() == config
 
 
-@pytest.mark.parametrize("place", [0.0, 0.3, 0.9])
-def test_truncated_files(place, unpacked):
-    for name, file in (("TFBertModel", "tf_model.h5"), ("TFBertForPreTraining in parts", "tf_model-00002-of-00003.h5")):
-        folder = unpacked(name)
-        path = folder / file
-        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * place)])
-        refused(folder, rf"{file} (is empty|is not a whole HDF5 file)")
-
-
 @pytest.mark.parametrize("name", ["tf_model.h5", "tf_model-00001-of-00003.h5"])
-def test_nothing_is_read_from_elsewhere(name, unpacked, tmp_path_factory):
+def test_links_are_not_followed(name, unpacked, tmp_path_factory):
     folder = unpacked("TFBertForPreTraining" if name == "tf_model.h5" else "TFBertForPreTraining in parts")
-    other = tmp_path_factory.mktemp("other") / "secret.h5"
-    with h5py.File(other, "w") as file:
+    secret_file = tmp_path_factory.mktemp("other") / "secret.h5"
+    with h5py.File(secret_file, "w") as file:
         file["secret"] = np.ones((67, 15), "float32")
     table = "bert/embeddings/word_embeddings/weight:0"
     path = f"bert/tf_bert_for_pre_training/{table}" if name == "tf_model.h5" else table
-    for link in (h5py.ExternalLink(str(other), "secret"), h5py.SoftLink("/bert")):
+    for link in (h5py.ExternalLink(str(secret_file), "secret"), h5py.SoftLink("/bert")):
 
         def replace(file: h5py.File, link: object = link) -> None:
             del file[path]
             file[path] = link
 
-        change(folder, replace, name)
-        refused(folder, f"{name}: {path} is a link, which is not followed")
+        edit_file(folder, replace, name)
+        assert_refused(folder, f"{name}: {path} is a link, which is not followed")
 
 
-def test_parts_and_their_index(unpacked, tmp_path):
+def test_the_index_must_match_the_shards(unpacked):
     folder = unpacked("TFBertForPreTraining in parts")
     index = folder / "tf_model.h5.index.json"
-    whole = json.loads(index.read_text())
+    index_content = json.loads(index.read_text())
     first = "tf_bert_for_pre_training_1/bert/embeddings/word_embeddings/weight:0"
-    assert whole["weight_map"][first] == "tf_model-00001-of-00003.h5"
+    assert index_content["weight_map"][first] == "tf_model-00001-of-00003.h5"
 
-    def write(**changes: str | None) -> None:
-        entries = {**whole["weight_map"], **changes}
+    def write_index(**changes: str | None) -> None:
+        entries = {**index_content["weight_map"], **changes}
         index.write_text(json.dumps({"weight_map": {name: file for name, file in entries.items() if file}}))
 
-    write(**{first: None})
-    refused(folder, r"00001-of-00003\.h5 holds 'bert\.embeddings\.word_embeddings\.weight', which .* does not list")
-    write(**{first: "tf_model-00002-of-00003.h5"})
-    refused(folder, r"00002-of-00003\.h5 lacks 'bert\.embeddings\.word_embeddings\.weight'")
-    write(**{first.replace("_1/", "_2/"): "tf_model-00002-of-00003.h5"})
-    refused(folder, "index.json names a tensor twice")
-    write(**{first: "../tf_model-00001-of-00003.h5"})
-    refused(folder, "only names without a path are allowed")
-    write()
+    write_index(**{first: None})
+    assert_refused(
+        folder, r"00001-of-00003\.h5 holds 'bert\.embeddings\.word_embeddings\.weight', which .* does not list"
+    )
+    write_index(**{first: "tf_model-00002-of-00003.h5"})
+    assert_refused(folder, r"00002-of-00003\.h5 lacks 'bert\.embeddings\.word_embeddings\.weight'")
+    write_index(**{first.replace("_1/", "_2/"): "tf_model-00002-of-00003.h5"})
+    assert_refused(folder, "index.json names a tensor twice")
+    write_index(**{first: "../tf_model-00001-of-00003.h5"})
+    assert_refused(folder, "only names without a path are allowed")
+    write_index()
     (folder / "tf_model-00003-of-00003.h5").unlink()
-    refused(folder, r"00003-of-00003\.h5 does not exist")
+    assert_refused(folder, r"00003-of-00003\.h5 does not exist")
 
 
-# === What to do with other files of such models ===
+# === Advice for other files of such models ===
 
 SAVE = r"call `save_pretrained\(folder\)`"
 OTHER_FILES = {
@@ -350,38 +342,38 @@ OTHER_FILES = {
 
 @pytest.mark.parametrize("name", OTHER_FILES)
 @pytest.mark.parametrize("configured", [True, False], ids=["with config.json", "alone"])
-def test_what_to_do_with_other_files(name, configured, unpacked):
+def test_errors_say_what_to_do_with_other_files(name, configured, unpacked):
     folder = unpacked("TFBertModel")
     (folder / "tf_model.h5").unlink()
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(b"anything")
     if configured:
-        refused(folder, f"holds a configuration but no weights: .*{OTHER_FILES[name]}")
+        assert_refused(folder, f"holds a configuration but no weights: .*{OTHER_FILES[name]}")
     else:
         (folder / "config.json").unlink()
-        refused(folder, f"has no config.json. .*{OTHER_FILES[name]}")
+        assert_refused(folder, f"has no config.json. .*{OTHER_FILES[name]}")
 
 
-def test_weights_without_their_configuration(unpacked):
+def test_the_configuration_is_required(unpacked):
     folder = unpacked("TFBertModel")
     (folder / "config.json").unlink()
-    refused(folder, "has no config.json. tf_model.h5 needs the config.json that transformers wrote next to it")
+    assert_refused(folder, "has no config.json. tf_model.h5 needs the config.json that transformers wrote next to it")
 
 
-def test_safetensors_of_tensorflow(unpacked):
+def test_safetensors_of_tensorflow_are_refused(unpacked):
     folder = unpacked("TFBertModel")
     table = ("bert/embeddings/word_embeddings/weight:0", np.ones((67, 15), "float32"))
     write_safetensors(folder / "model.safetensors", [table])
-    refused(folder, f"holds safetensors of a TensorFlow class .* To get a tf_model.h5, .*{SAVE}")
+    assert_refused(folder, f"holds safetensors of a TensorFlow class .* To get a tf_model.h5, .*{SAVE}")
 
 
-def test_weights_that_are_renamed(unpacked):
-    """What `save_weights` of one of these models writes is what `save_pretrained` writes."""
+def test_renamed_weights_are_read(unpacked):
+    """`save_weights` of these models writes the same file as `save_pretrained`."""
     folder = unpacked("TFBertModel")
     (folder / "tf_model.h5").rename(folder / "weights.h5")
-    refused(folder, "rename it to tf_model.h5")
+    assert_refused(folder, "rename it to tf_model.h5")
     (folder / "weights.h5").rename(folder / "tf_model.h5")
-    check(load(folder), folder)
+    check_outputs(load(folder), folder)
 
 
 # === From loading to serving ===
@@ -398,20 +390,20 @@ TEXTS = ["a good film", "bad", "good", "a bad bad film"]
 
 
 @pytest.mark.slow
-def test_verified_and_converted(classifier_folder, tmp_path):
+def test_a_classifier_is_verified_and_converted(classifier_folder, tmp_path):
     report = lmzoo.verify(classifier_folder)
     assert report["tensors"] == "39 of the backbone, 2 of the head, in tf_model.h5"
     lmzoo.convert(classifier_folder, tmp_path / "hf", to="hf")
     (tmp_path / "hf/outputs.npz").write_bytes((classifier_folder / "outputs.npz").read_bytes())
     assert not (tmp_path / "hf/tf_model.h5").exists()
-    check(TextClassifier.from_preset(tmp_path / "hf"), tmp_path / "hf")
+    check_outputs(TextClassifier.from_preset(tmp_path / "hf"), tmp_path / "hf")
 
 
 @pytest.mark.slow
-def test_fine_tuned_saved_and_exported(classifier_folder, tmp_path, eager):
+def test_a_classifier_is_fine_tuned_saved_and_exported(classifier_folder, tmp_path, eager):
     classifier = TextClassifier.from_preset(classifier_folder)
     before = classifier.classify(TEXTS)
-    assert {answer["label"] for answer in before} <= {"bad", "middling", "good"}
+    assert {prediction["label"] for prediction in before} <= {"bad", "middling", "good"}
     classifier.fit(TEXTS, ["good", "bad", "good", "bad"], batch_size=2, verbose=0)
     after = classifier.classify(TEXTS)
     assert after != before
@@ -423,4 +415,4 @@ def test_fine_tuned_saved_and_exported(classifier_folder, tmp_path, eager):
         classifier.export(tmp_path / "served/1", verbose=False)
         served = tf.saved_model.load(str(tmp_path / "served/1")).signatures["serving_default"]
         labels = served(text=tf.constant(TEXTS))["label"].numpy()
-        assert [label.decode() for label in labels] == [answer["label"] for answer in after]
+        assert [label.decode() for label in labels] == [prediction["label"] for prediction in after]

@@ -1,4 +1,4 @@
-"""What PyTorch wrote is read with its values, and through nothing but weights_only."""
+"""Files of PyTorch: values are read bit by bit, only through weights_only, and other files are refused."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import pytest
 from lmzoo.checkpoints.formats import torch as torch_files
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.presets import PresetError
+from tests.checkpoints.random_arrays import random_bits
 from tests.memory import memory_grows_less_than
 
 torch = pytest.importorskip("torch")
@@ -34,22 +35,19 @@ def save(value: object, path: Path, container: str) -> Path:
     return path
 
 
-def some(dtype: str, *shape: int) -> torch.Tensor:
-    """Every bit pattern is a value, NaNs too."""
-    dtype = getattr(torch, dtype)
-    count = int(np.prod(shape)) * dtype.itemsize
-    values = np.random.default_rng(1301).integers(0, 2 if dtype is torch.bool else 256, count, "uint8")
-    return torch.from_numpy(values).view(dtype).reshape(shape)
+def random_tensor(dtype: str, *shape: int) -> torch.Tensor:
+    values = random_bits(dtype, *shape).reshape(-1).view("uint8")
+    return torch.from_numpy(values).view(getattr(torch, dtype)).reshape(shape)
 
 
 def state_dict() -> dict[str, torch.Tensor]:
-    return OrderedDict((f"layer.{dtype}", some(dtype, 7, 11)) for dtype in DTYPES)
+    return OrderedDict((f"layer.{dtype}", random_tensor(dtype, 7, 11)) for dtype in DTYPES)
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_values(tmp_path, container, dtype):
-    tensor = some(dtype, 7, 11)
+def test_every_dtype_and_layout_is_read(tmp_path, container, dtype):
+    tensor = random_tensor(dtype, 7, 11)
     entries = {
         "weight": tensor,
         "transposed": tensor.T,
@@ -57,22 +55,22 @@ def test_values(tmp_path, container, dtype):
         "tied": tensor,
         "scalar": tensor[3, 2],
         "empty": tensor[:0],
-        "axes": some(dtype, 2, 3, 5, 7),
+        "axes": random_tensor(dtype, 2, 3, 5, 7),
     }
     path = save(entries, tmp_path / "pytorch_model.bin", container)
     tensors = TorchFile(path)
     assert list(tensors.names()) == list(entries)
     assert tensors.extra == {}
     for name, expected in entries.items():
-        read = tensors.read(name)
-        assert tensors.dtype(name) == read.dtype.name == dtype
-        assert tensors.shape(name) == read.shape == tuple(expected.shape)
-        assert read.tobytes() == bytes(expected.contiguous().flatten().view(torch.uint8).numpy())
+        values = tensors.read(name)
+        assert tensors.dtype(name) == values.dtype.name == dtype
+        assert tensors.shape(name) == values.shape == tuple(expected.shape)
+        assert values.tobytes() == bytes(expected.contiguous().flatten().view(torch.uint8).numpy())
         assert tensors.file_of(name) == path
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-def test_parameters(tmp_path, container):
+def test_parameters_are_read(tmp_path, container):
     module = torch.nn.Linear(11, 7)
     save(module.state_dict(keep_vars=True), tmp_path / "pytorch_model.bin", container)
     tensors = TorchFile(tmp_path)
@@ -82,22 +80,22 @@ def test_parameters(tmp_path, container):
 
 def test_bfloat16_keeps_its_values(tmp_path):
     path = save({"weight": torch.tensor([1.0, -2.5, 3.0]).bfloat16()}, tmp_path / "x.bin", "zip")
-    read = TorchFile(path).read("weight")
-    assert read.dtype == ml_dtypes.bfloat16
-    np.testing.assert_array_equal(read.astype("float32"), np.array([1.0, -2.5, 3.0], "float32"))
+    values = TorchFile(path).read("weight")
+    assert values.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(values.astype("float32"), np.array([1.0, -2.5, 3.0], "float32"))
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-def test_what_is_read_is_the_readers_own(tmp_path, container):
-    path = save({"weight": some("int32", 7, 11)}, tmp_path / "x.bin", container)
+def test_read_values_are_copies(tmp_path, container):
+    path = save({"weight": random_tensor("int32", 7, 11)}, tmp_path / "x.bin", container)
     tensors, data = TorchFile(path), path.read_bytes()
     tensors.read("weight")[:] = 3
-    np.testing.assert_array_equal(tensors.read("weight"), some("int32", 7, 11).numpy())
+    np.testing.assert_array_equal(tensors.read("weight"), random_tensor("int32", 7, 11).numpy())
     assert path.read_bytes() == data
 
 
-def resident(path: Path) -> int:
-    """Bytes of a mapped file that count as this process's memory."""
+def resident_bytes(path: Path) -> int:
+    """Return the bytes of a mapped file that count as memory of this process."""
     lines = Path("/proc/self/smaps").read_text().splitlines()
     starts = [number for number, line in enumerate(lines) if line.endswith(str(path))]
     sizes = [next(line for line in lines[start:] if line.startswith("Rss:")) for start in starts]
@@ -105,44 +103,44 @@ def resident(path: Path) -> int:
 
 
 @pytest.mark.slow
-def test_what_was_read_does_not_stay_in_memory(tmp_path, monkeypatch):
+def test_values_do_not_stay_in_memory(tmp_path, monkeypatch):
     size, count, limit = 1 << 20, 23, 5 << 20
     monkeypatch.setattr(torch_files, "_MOST_MAPPED", limit)
     path = save({f"layer.{i}": torch.full((size // 4,), i) for i in range(count)}, tmp_path / "x.bin", "zip")
     tensors, sizes = TorchFile(path), []
-    assert resident(path) < size
+    assert resident_bytes(path) < size
     for i in range(count):
         assert tensors.read(f"layer.{i}")[-1] == i
-        sizes.append(resident(path))
+        sizes.append(resident_bytes(path))
     assert size <= max(sizes) < limit + 4 * size
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-def test_parts(tmp_path, container):
+def test_shards_are_read(tmp_path, container):
     parts = {"pytorch_model-00001-of-00002.bin": ["a", "b"], "pytorch_model-00002-of-00002.bin": ["c"]}
     for part, names in parts.items():
-        save({name: some("float32", 7, ord(name)) for name in names}, tmp_path / part, container)
+        save({name: random_tensor("float32", 7, ord(name)) for name in names}, tmp_path / part, container)
     weight_map = {name: part for part, names in parts.items() for name in names}
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
     tensors = TorchFile(tmp_path)
     assert set(tensors.names()) == {"a", "b", "c"}
     for name, part in weight_map.items():
         assert tensors.file_of(name) == tmp_path / part
-        np.testing.assert_array_equal(tensors.read(name), some("float32", 7, ord(name)).numpy())
+        np.testing.assert_array_equal(tensors.read(name), random_tensor("float32", 7, ord(name)).numpy())
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map | {"c": "../c.bin"}}))
     with pytest.raises(PresetError, match=r"names '../c.bin' as one of its files"):
         TorchFile(tmp_path)
 
 
-def fairseq(**more: object) -> dict[str, object]:
-    """A checkpoint as fairseq lays it out, attention in the older way."""
+def make_fairseq_checkpoint(**more: object) -> dict[str, object]:
+    """Return a checkpoint as fairseq stores it, with query, key and value in one tensor."""
     state = OrderedDict(
         {
-            "decoder.sentence_encoder.embed_tokens.weight": some("float16", 31, 11),
-            "decoder.sentence_encoder.layers.0.self_attn.in_proj_weight": some("float16", 39, 11),
-            "decoder.sentence_encoder.layers.0.self_attn.in_proj_bias": some("float16", 39),
-            "decoder.sentence_encoder.layers.0.self_attn.out_proj.weight": some("float16", 11, 13),
-            "decoder.sentence_encoder.layers.0.encoder_attn.in_proj_weight": some("float16", 5, 2),
+            "decoder.sentence_encoder.embed_tokens.weight": random_tensor("float16", 31, 11),
+            "decoder.sentence_encoder.layers.0.self_attn.in_proj_weight": random_tensor("float16", 39, 11),
+            "decoder.sentence_encoder.layers.0.self_attn.in_proj_bias": random_tensor("float16", 39),
+            "decoder.sentence_encoder.layers.0.self_attn.out_proj.weight": random_tensor("float16", 11, 13),
+            "decoder.sentence_encoder.layers.0.encoder_attn.in_proj_weight": random_tensor("float16", 5, 2),
         }
     )
     args = argparse.Namespace(arch="roberta_base", encoder_layers=1, dropout=0.1, lr=[0.0006], data=None, fp16=True)
@@ -150,18 +148,18 @@ def fairseq(**more: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-def test_fairseq(tmp_path, container):
-    others = {
+def test_checkpoints_of_fairseq_are_read(tmp_path, container):
+    extras = {
         "optimizer_history": [{"criterion_name": "MaskedLmLoss", "num_updates": 500_000}],
-        "last_optimizer_state": {"exp_avg": some("float32", 3)},
+        "last_optimizer_state": {"exp_avg": random_tensor("float32", 3)},
         "cfg": None,
     }
-    stored = fairseq(**others)
+    stored = make_fairseq_checkpoint(**extras)
     save(stored, tmp_path / "model.pt", container)
     tensors = TorchFile(tmp_path)
     assert tensors.extra == {
         "args": vars(stored["args"]),
-        "optimizer_history": others["optimizer_history"],
+        "optimizer_history": extras["optimizer_history"],
         "cfg": None,
     }
     layer, table = "decoder.sentence_encoder.layers.0.", "decoder.sentence_encoder.embed_tokens.weight"
@@ -180,7 +178,7 @@ def test_fairseq(tmp_path, container):
             assert tensors.file_of(name) == tmp_path / "model.pt"
 
 
-def test_newer_fairseq(tmp_path):
+def test_checkpoints_of_newer_fairseq_are_read(tmp_path):
     for model in ({"arch": "roberta"}, argparse.Namespace(arch="roberta")):
         save({"args": None, "cfg": {"model": model}, "model": state_dict()}, tmp_path / "model.pt", "zip")
         tensors = TorchFile(tmp_path)
@@ -189,20 +187,22 @@ def test_newer_fairseq(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(40, 11), ()])
-def test_thirds_that_are_none(tmp_path, shape):
-    path = save({"layers.0.self_attn.in_proj_weight": some("float32", *shape)}, tmp_path / "model.pt", "zip")
+def test_tensors_that_are_not_three_parts_are_refused(tmp_path, shape):
+    path = save({"layers.0.self_attn.in_proj_weight": random_tensor("float32", *shape)}, tmp_path / "model.pt", "zip")
     with pytest.raises(PresetError, match=rf"{path}: 'layers.0.self_attn.in_proj_weight' has shape \({shape or ''}"):
         TorchFile(path)
 
 
-def test_both_attention_layouts(tmp_path):
-    state = {"self_attn.in_proj_bias": some("float32", 39), "self_attn.v_proj.bias": some("float32", 13)}
+def test_two_layouts_of_attention_in_one_file_are_refused(tmp_path):
+    state = {
+        "self_attn.in_proj_bias": random_tensor("float32", 39),
+        "self_attn.v_proj.bias": random_tensor("float32", 13),
+    }
     path = save(state, tmp_path / "model.pt", "zip")
     with pytest.raises(PresetError, match=rf"{path} holds 'self_attn.v_proj.bias' twice"):
         TorchFile(path)
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -217,26 +217,26 @@ def test_both_attention_layouts(tmp_path):
         ({"args": argparse.Namespace(), "model": torch.ones(3)}, "'args' is a Namespace"),
     ],
 )
-def test_what_is_no_state_dict(tmp_path, container, value, message):
-    path = save(value, tmp_path / "model.pt", container)
+def test_only_state_dicts_are_read(tmp_path, value, message):
+    path = save(value, tmp_path / "model.pt", "zip")
     with pytest.raises(PresetError, match=rf"{path}.*{message}"):
         TorchFile(path)
 
 
-def test_extras_that_are_traps(tmp_path):
-    """Small files may hold what is endless, or as good as."""
+def test_endless_extras_are_left_out(tmp_path):
+    """Small files can hold values that never end, or take practically forever."""
     circle: list = []
     circle += [circle] * 1000
     doubled: list = []
     for _ in range(100):
         doubled = [doubled, doubled]
-    path = save(fairseq(circle=circle, doubled=doubled, fine=3), tmp_path / "model.pt", "zip")
+    path = save(make_fairseq_checkpoint(circle=circle, doubled=doubled, fine=3), tmp_path / "model.pt", "zip")
     with memory_grows_less_than(50 << 20):
         assert TorchFile(path).extra.keys() == {"args", "fine"}
 
 
-def test_permission_is_not_left_behind(tmp_path):
-    path = save(fairseq(), tmp_path / "model.pt", "zip")
+def test_allowed_classes_are_restored(tmp_path):
+    path = save(make_fairseq_checkpoint(), tmp_path / "model.pt", "zip")
     assert argparse.Namespace not in (before := torch.serialization.get_safe_globals())
     TorchFile(path)
     assert set(torch.serialization.get_safe_globals()) == set(before)
@@ -245,7 +245,7 @@ def test_permission_is_not_left_behind(tmp_path):
         assert argparse.Namespace in torch.serialization.get_safe_globals()
 
 
-def test_without_torch(tmp_path, monkeypatch):
+def test_torch_is_required(tmp_path, monkeypatch):
     path = save(state_dict(), tmp_path / "pytorch_model.bin", "zip")
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(PresetError, match=rf"{path} was written by PyTorch.*pip install 'lmzoo\[torch\]'.*safetensors"):
@@ -253,27 +253,25 @@ def test_without_torch(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize("place", range(20))
-def test_truncated(tmp_path, container, place):
-    path = save(fairseq(), tmp_path / "model.pt", container)
+def test_truncated_files_are_refused(tmp_path, container):
+    path = save(make_fairseq_checkpoint(), tmp_path / "model.pt", container)
     data = path.read_bytes()
-    path.write_bytes(data[: len(data) * place // 20 or 3])
-    with pytest.raises(PresetError, match=f"{path} (is not a whole file of PyTorch's|cannot be read as PyTorch's)"):
-        TorchFile(path)
+    for twentieth in range(20):
+        path.write_bytes(data[: len(data) * twentieth // 20 or 3])
+        with pytest.raises(PresetError, match=f"{path} (is not a whole file of PyTorch's|cannot be read as PyTorch's)"):
+            TorchFile(path)
 
 
 @pytest.mark.quick_cases("legacy")
 @pytest.mark.parametrize("container", CONTAINERS)
-def test_flipped_bits(tmp_path, container):
-    """An error that names the file, or the same values; from an older file, which has no checksums, tensors no larger
-    than it.
-    """
-    path = save(fairseq(), tmp_path / "model.pt", container)
+def test_flipped_bits_give_errors_or_the_same_values(tmp_path, container):
+    """Legacy files have no checksums: their tensors may change, but not grow beyond the file."""
+    path = save(make_fairseq_checkpoint(), tmp_path / "model.pt", container)
     data, messages, whole = path.read_bytes(), [], TorchFile(path)
     expected = {name: whole.read(name).tobytes() for name in whole.names()}
-    for place in np.random.default_rng(1301).permutation(len(data))[:500]:
+    for offset in np.random.default_rng(1301).permutation(len(data))[:500]:
         changed = bytearray(data)
-        changed[place] ^= 1 << place % 8
+        changed[offset] ^= 1 << offset % 8
         path.write_bytes(changed)
         try:
             tensors = TorchFile(path)
@@ -287,8 +285,8 @@ def test_flipped_bits(tmp_path, container):
     assert all(str(path) in message for message in messages)
 
 
-def test_altered_values(tmp_path, monkeypatch):
-    """All of a file is checked, once, even if it is opened again since too much was read."""
+def test_checksums_of_all_values_are_checked_once(tmp_path, monkeypatch):
+    """Also if the file is opened again because much was read from it."""
     checked, check = [], torch_files._check_sums
     monkeypatch.setattr(torch_files, "_check_sums", lambda file: checked.append(file) or check(file))
     monkeypatch.setattr(torch_files, "_MOST_MAPPED", 1)
@@ -307,20 +305,20 @@ def test_altered_values(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "content", [b"weights", b"PK\x03\x04" + bytes(500), b"\x80\x02}q\x00.", b"PK\x05\x06" + bytes(18)]
 )
-def test_other_files(tmp_path, content):
+def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "pytorch_model.bin"
     path.write_bytes(content)
     with pytest.raises(PresetError, match=f"{path} is not a whole file of PyTorch's"):
         TorchFile(path)
 
 
-def test_pointer_in_place_of_weights(tmp_path):
+def test_a_git_lfs_pointer_is_named(tmp_path):
     (tmp_path / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     with pytest.raises(PresetError, match="Git LFS pointer"):
         TorchFile(tmp_path)
 
 
-def test_torchscript(tmp_path, monkeypatch):
+def test_torchscript_is_refused(tmp_path):
     path = save(state_dict(), tmp_path / "model.pt", "zip")
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("model/constants.pkl", b"\x80\x02).")
@@ -328,14 +326,14 @@ def test_torchscript(tmp_path, monkeypatch):
         TorchFile(path)
 
 
-def test_other_protocols(tmp_path):
+def test_other_pickle_protocols_are_refused(tmp_path):
     torch.save({"a": torch.ones(3)}, tmp_path / "x.bin", pickle_protocol=4)
     with pytest.raises(PresetError, match=r"x.bin is pickled with protocol 4, expected 2"):
         TorchFile(tmp_path / "x.bin")
 
 
-def test_compressed(tmp_path):
-    """The mapped bytes would be taken for values; and 1 MB can unpack to 1 GB."""
+def test_compressed_files_are_refused(tmp_path):
+    """Mapped bytes would be taken for values, and 1 MB can unpack to 1 GB."""
     path = save(state_dict(), tmp_path / "stored.bin", "zip")
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / "x.bin", "w", zipfile.ZIP_DEFLATED) as new:
         for entry in old.infolist():
@@ -344,8 +342,8 @@ def test_compressed(tmp_path):
         TorchFile(tmp_path / "x.bin")
 
 
-class Lie:
-    """Pickled as a tensor of any shape on a storage that says to have any size."""
+class FalseTensor:
+    """Value that is pickled as a tensor of any shape on a storage of any claimed size."""
 
     def __init__(self, stored: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         self.stored, self.layout = stored, (0, shape, strides, False, OrderedDict())
@@ -367,11 +365,11 @@ class Pickler(pickle.Pickler):
         return None
 
 
-def forge(path: Path, container: str, lie: Lie) -> None:
+def forge(path: Path, container: str, tensor: FalseTensor) -> None:
     pickled = io.BytesIO()
     pickler = Pickler(pickled, 2)
     pickler.legacy = container == "legacy"
-    pickler.dump({"weight": lie})
+    pickler.dump({"weight": tensor})
     if container == "zip":
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("x/data.pkl", pickled.getvalue())
@@ -384,27 +382,27 @@ def forge(path: Path, container: str, lie: Lie) -> None:
 
 
 TERABYTE = (1 << 20, 1 << 18)
-LIES = {
-    "nothing": Lie(20, (4, 5), (5, 1)),
-    "storage": Lie(1 << 38, TERABYTE, (1 << 18, 1)),
-    "shape": Lie(20, TERABYTE, (1 << 18, 1)),
-    "strides of 0": Lie(20, TERABYTE, (0, 0)),
-    "gigabytes": Lie(20, (1 << 15, 1 << 15), (1 << 15, 1)),
-    "gigabytes of storage": Lie(1 << 30, (1 << 15, 1 << 15), (1 << 15, 1)),
-    "negative strides": Lie(20, (4, 5), (-5, -1)),
-    "negative shape": Lie(20, (-4, -5), (5, 1)),
-    "negative storage": Lie(-20, (4, 5), (5, 1)),
+FALSE_TENSORS = {
+    "nothing": FalseTensor(20, (4, 5), (5, 1)),
+    "storage": FalseTensor(1 << 38, TERABYTE, (1 << 18, 1)),
+    "shape": FalseTensor(20, TERABYTE, (1 << 18, 1)),
+    "strides of 0": FalseTensor(20, TERABYTE, (0, 0)),
+    "gigabytes": FalseTensor(20, (1 << 15, 1 << 15), (1 << 15, 1)),
+    "gigabytes of storage": FalseTensor(1 << 30, (1 << 15, 1 << 15), (1 << 15, 1)),
+    "negative strides": FalseTensor(20, (4, 5), (-5, -1)),
+    "negative shape": FalseTensor(20, (-4, -5), (5, 1)),
+    "negative storage": FalseTensor(-20, (4, 5), (5, 1)),
 }
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-def test_lies_about_sizes_cost_nothing(tmp_path, container):
-    for name, lie in LIES.items():
-        forge(tmp_path / name, container, lie)
+def test_false_sizes_are_refused_at_no_cost(tmp_path, container):
+    for name, tensor in FALSE_TENSORS.items():
+        forge(tmp_path / name, container, tensor)
     assert TorchFile(tmp_path / "nothing").read("weight").tobytes() == bytes(80)
     start = time.perf_counter()
     with memory_grows_less_than(50 << 20):
-        for name in LIES.keys() - {"nothing"}:
+        for name in FALSE_TENSORS.keys() - {"nothing"}:
             with pytest.raises(PresetError, match=f"{tmp_path / name} "):
                 TorchFile(tmp_path / name)
     assert time.perf_counter() - start < 2

@@ -1,4 +1,4 @@
-"""Checkpoints of transformers without `model_type`, and with classes of other families or of users."""
+"""Checkpoints of transformers without `model_type`, or with classes of other families or of users."""
 
 from __future__ import annotations
 
@@ -19,49 +19,45 @@ from lmzoo.presets.source import open_source
 from lmzoo.registry.family import families, find_families_by_format
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo_cli.main import app
-from tests.checkpoints.test_config_keys import edit
+from tests.checkpoints.model_files import configure
 
 FAMILIES = {family.name: family for family in find_families_by_format("hf")}
-SHARED_NAMES = ("bert", "roberta", "xlm_roberta")  # of the tensors
+SHARED_NAMES = ("bert", "roberta", "xlm_roberta")  # families whose tensors have the same names
 
 
 @pytest.fixture
 def directory(tmp_path):
-    return tmp_path / "it"
+    return tmp_path / "model"
 
 
 def save(family, directory, tokenizer=False) -> None:
-    """Write a backbone, without its tokenizer by default, that does not tell its family."""
+    """Write a backbone that does not name its family, by default without its tokenizer."""
     preprocessor = tiny_preprocessor(families()[family]) if tokenizer else None
     save_checkpoint(tiny_backbone(families()[family]), directory, to="hf", preprocessor=preprocessor)
-    edit(directory, "model_type", "architectures")
+    configure(directory, "model_type", "architectures")
 
 
 @pytest.mark.slow_cases("marian")
 @pytest.mark.parametrize("name", FAMILIES)
-def test_named_by_its_class(name, directory):
+def test_the_class_or_the_tensors_tell_the_family(name, directory):
     save(name, directory)
-    edit(directory, architectures=[names_in_transformers(FAMILIES[name]).architecture(None)])
+    configure(directory, architectures=[names_in_transformers(FAMILIES[name]).architecture(None)])
     assert type(Backbone.from_preset(directory)) is FAMILIES[name].backbone
-
-
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in SHARED_NAMES])
-def test_known_by_its_tensors(name, directory):
-    save(name, directory)
-    edit(directory, architectures=None, model_type=None)
-    assert type(Backbone.from_preset(directory)) is FAMILIES[name].backbone
+    if name not in SHARED_NAMES:
+        configure(directory, architectures=None, model_type=None)
+        assert type(Backbone.from_preset(directory)) is FAMILIES[name].backbone
 
 
 @pytest.mark.slow_cases("roberta")
 @pytest.mark.parametrize("name", SHARED_NAMES)
-def test_tensors_that_two_families_share(name, directory):
-    """The tokenizer tells them apart, or the prefix of the names next to a head; and otherwise the caller does."""
+def test_families_with_the_same_tensors_are_told_apart(name, directory):
+    """The tokenizer tells the family, or the prefix of the names next to a head, or else the caller."""
     save(name, directory)
     # A BERT's file has a pooler.
     sharing = ["bert", *(["electra"] if name != "bert" else []), "roberta", "xlm_roberta"]
     message = (
-        f"it/config.json has no `model_type`, and the tensors' names are those of {' or '.join(sharing)}. "
-        "Pass " + " or ".join(f'`family="{other}"`' for other in sharing)
+        f"model/config.json has no `model_type`, and the tensors' names are those of {' or '.join(sharing)}. "
+        "Pass " + " or ".join(f'`family="{family}"`' for family in sharing)
     )
     with pytest.raises(PresetError, match=re.escape(message)):
         Backbone.from_preset(directory)
@@ -72,7 +68,7 @@ def test_tensors_that_two_families_share(name, directory):
         assert type(Backbone.from_preset(directory.with_name("with tokenizer"))) is cls
     headed = directory.with_name("with head")
     save_checkpoint(tiny_task(MaskedLM, FAMILIES[name]), headed, to="hf")
-    edit(headed, "model_type", "architectures")
+    configure(headed, "model_type", "architectures")
     for file in (*headed.glob("*vocab*"), *headed.glob("*.bpe.model")):
         file.unlink()
     (headed / "tokenizer.json").unlink()
@@ -84,7 +80,7 @@ def test_tensors_that_two_families_share(name, directory):
             Backbone.from_preset(headed)
 
 
-def test_tensors_of_no_family(directory):
+def test_tensors_of_no_family_are_refused(directory):
     from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 
     save("bert", directory)
@@ -95,7 +91,7 @@ def test_tensors_of_no_family(directory):
         Backbone.from_preset(directory)
 
 
-def test_a_family_that_is_wrong(directory):
+def test_a_wrong_family_is_refused(directory):
     save("bert", directory)
     with pytest.raises(ValueError, match=r"`family` must be one of .*roberta.*, got 'no_such_family'"):
         Backbone.from_preset(directory, family="no_such_family")
@@ -103,72 +99,64 @@ def test_a_family_that_is_wrong(directory):
         Backbone.from_preset(directory, family="albert")
     headed = directory.with_name("with head")
     save_checkpoint(tiny_task(MaskedLM, FAMILIES["roberta"]), headed, to="hf")
-    edit(headed, "model_type", "architectures")
+    configure(headed, "model_type", "architectures")
     with pytest.raises(PresetError, match=r"the tensors' names are those of \w+, but `family` is 'bert'"):
         Backbone.from_preset(headed, family="bert")
-    edit(directory, model_type="bert")
+    configure(directory, model_type="bert")
     with pytest.raises(ValueError, match="is of the family 'bert', but `family` is 'roberta'"):
         Backbone.from_preset(directory, family="roberta")
     with pytest.raises(ValueError, match="is of the family 'bert', but `family` is 'gpt2'"):
         MaskedLM.from_preset("bert_nano_en_uncased", family="gpt2")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "RobertaModel",
-        "ChineseBertForMaskedLM",
-        "ChineseBertModel",
-        "BertPreLayerNormModel",
-        "FlaubertModel",
-        "BertPreLayerNormForMaskedLM",
-        "ElectraForSequenceClassification",
-        "GPT2LMHeadModel",
-    ],
-)
-def test_a_class_of_another_family(name, directory):
+OTHER_CLASSES = [
+    "RobertaModel", "ChineseBertForMaskedLM", "ChineseBertModel", "BertPreLayerNormModel", "FlaubertModel",
+    "BertPreLayerNormForMaskedLM", "ElectraForSequenceClassification", "GPT2LMHeadModel",
+]  # fmt: skip
+
+
+def test_a_class_of_another_family_is_refused(directory):
     save("bert", directory)
-    edit(directory, model_type="bert", architectures=[name])
-    with pytest.raises(PresetError, match=f"it/config.json: `architectures` names '{name}', a class of another family"):
+    for name in OTHER_CLASSES:
+        configure(directory, model_type="bert", architectures=[name])
+        message = f"model/config.json: `architectures` names '{name}', a class of another family"
+        with pytest.raises(PresetError, match=message):
+            Backbone.from_preset(directory)
+
+
+def test_general_class_names_are_accepted(directory):
+    save("bert", directory)
+    for names in ("BertModel", ["BertLMHeadModel"], ["AutoModel"], ["AutoModelForSequenceClassification"], [], None):
+        configure(directory, model_type="bert", architectures=names)
         Backbone.from_preset(directory)
 
 
-@pytest.mark.parametrize(
-    "names", ["BertModel", ["BertLMHeadModel"], ["AutoModel"], ["AutoModelForSequenceClassification"], [], None]
-)
-def test_a_class_that_says_nothing_else(names, directory):
-    save("bert", directory)
-    edit(directory, model_type="bert", architectures=names)
-    Backbone.from_preset(directory)
-
-
-def test_an_old_name_of_a_class(directory):
-    """As in the first files of t5-small and others."""
+def test_an_old_class_name_is_accepted(directory):
+    """The first files of t5-small and others have it."""
     save("t5", directory)
-    edit(directory, model_type="t5", architectures=["T5WithLMHeadModel"])
+    configure(directory, model_type="t5", architectures=["T5WithLMHeadModel"])
     assert open_source(directory).backbone_class is FAMILIES["t5"].backbone
-    edit(directory, model_type="nothing")
+    configure(directory, model_type="nothing")
     with pytest.raises(PresetError, match=r"'nothing' are not supported; .*roberta, t5, xlm-roberta"):
         open_source(directory)
 
 
-def test_a_class_of_the_users(directory):
+def test_a_users_class_gives_a_warning(directory):
     save("bert", directory)
-    edit(directory, model_type="bert", architectures=["SentimentModel"])
-    with pytest.warns(
-        UserWarning, match="it/config.json: `architectures` names 'SentimentModel', which is no class of"
-    ):
+    configure(directory, model_type="bert", architectures=["SentimentModel"])
+    message = "model/config.json: `architectures` names 'SentimentModel', which is no class of"
+    with pytest.warns(UserWarning, match=message):
         Backbone.from_preset(directory)
 
 
-def test_architectures_that_are_no_names(directory):
+def test_architectures_must_be_names(directory):
     save("bert", directory)
-    edit(directory, model_type="bert", architectures=[7])
+    configure(directory, model_type="bert", architectures=[7])
     with pytest.raises(PresetError, match=r"`architectures` must be a list of names of classes, got \[7\]"):
         Backbone.from_preset(directory)
 
 
-def test_convert_and_verify(directory, tmp_path):
+def test_verify_and_convert_take_the_family(directory, tmp_path):
     save("bert", directory, tokenizer=True)
     (directory / "vocab.txt").rename(tmp_path / "vocab.txt")
     (directory / "tokenizer.json").unlink()
@@ -182,7 +170,7 @@ def test_convert_and_verify(directory, tmp_path):
     assert json.loads((tmp_path / "ours/config.json").read_text())["class_name"] == "BertBackbone"
 
 
-def test_command_line(directory, tmp_path):
+def test_the_command_line_takes_the_family(directory, tmp_path):
     def command(*arguments):
         return CliRunner().invoke(app, [*map(str, arguments)])
 
@@ -194,12 +182,12 @@ def test_command_line(directory, tmp_path):
     assert re.search('Pass `family="bert"` or .*`family="roberta"`.*[.] Option: --family[.]\n', failed.stderr)
     assert "model\tRobertaBackbone" in command("verify", directory, "--family", "roberta").stdout
     (directory / "merges").rename(directory / "merges.txt")
-    done = command("convert", directory, tmp_path / "ours", "--family", "roberta")
-    assert done.exit_code == 0, done.output
+    converted = command("convert", directory, tmp_path / "ours", "--family", "roberta")
+    assert converted.exit_code == 0, converted.output
 
 
-def test_a_checkpoint_in_the_form_of_spanberts(directory):
-    """A BERT with its pooler and prefix in `pytorch_model.bin`, a vocabulary, and no names of types and classes."""
+def test_a_checkpoint_in_spanberts_form_is_loaded(directory):
+    """A BERT with a pooler and prefix in `pytorch_model.bin`, a vocabulary, and no names of types and classes."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     sizes = {"num_hidden_layers": 2, "num_attention_heads": 3, "hidden_size": 21, "intermediate_size": 29}

@@ -1,4 +1,4 @@
-"""XLNet's checkpoints and tokenizer: read with transformers' numbers, and written for it again."""
+"""XLNet's checkpoints and tokenizer: read with the numbers of transformers, and written for it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ import tokenizers
 from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint, write_tensorflow_checkpoint
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.data.corpora import train_tokenizer
-from lmzoo.models import (
-    Backbone,
-    MultipleChoice,
-    Pretrainer,
-    QuestionAnswerer,
-    TextClassifier,
-    TextRegressor,
-    TokenClassifier,
-)
+from lmzoo.models import Backbone, Pretrainer, TextClassifier, TokenClassifier
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import save_checkpoint
+from lmzoo.presets.source import open_source
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import Preprocessor, XlnetTokenizer
-from tests.checkpoints.model_files import configure, load, peer, read_there, state_of
+from tests.checkpoints.model_files import (
+    assert_same_state,
+    configure,
+    load,
+    load_with_transformers,
+    peer,
+    read_state,
+    run_peer,
+)
 from tests.reference.weights import difference, run, to_numpy
 from tests.text.trained import assert_equal_or_tied, reviews
 
@@ -36,89 +37,47 @@ transformers = pytest.importorskip("transformers")
 TOLERANCE = 1e-5
 
 
-def batch_of(backbone):
+def make_batch():
     rng = np.random.default_rng(7)
     ids = rng.integers(0, 131, (2, 11)).astype("int32")
     segments = np.repeat([[0, 1, 2]], [5, 5, 1], axis=1).repeat(2, axis=0).astype("int32")
     return {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": segments}
 
 
-def ask(theirs, batch, **arguments):
-    with torch.no_grad():
-        return theirs(
-            input_ids=torch.tensor(batch["token_ids"], dtype=torch.long),
-            token_type_ids=torch.tensor(batch["segment_ids"], dtype=torch.long),
-            use_mems=False,
-            **arguments,
-        )
-
-
-HEADS = {
-    "Model": None,
-    "ForSequenceClassification": TextClassifier,
-    "ForTokenClassification": TokenClassifier,
-    "ForQuestionAnsweringSimple": QuestionAnswerer,
-    "LMHeadModel": Pretrainer,
-}
-
-
-@pytest.mark.parametrize(("head", "tied"), [*((head, True) for head in HEADS), ("LMHeadModel", False)])
-def test_read_and_written(head, tied, tmp_path):
-    settings = {"tie_word_embeddings": tied, **({"num_labels": 2} if head.endswith("Simple") else {})}
-    theirs = peer("xlnet", head, tmp_path / "theirs", **settings)
-    ours = load(tmp_path / "theirs", HEADS[head])
-    batch = batch_of(ours)
-    if head == "Model":
-        assert difference(run(ours, batch)["sequence_output"], ask(theirs, batch)[0].numpy()) <= TOLERANCE
-    elif head == "LMHeadModel":
-        positions = np.array([[3, 7], [10, 0]], "int32")
-        order = np.zeros((2, 11), "int32")
-        np.put_along_axis(order, positions, 1, axis=1)
-        found = run(ours, {**batch, "mask_positions": positions, "order": order})["masked_lm"]
-        hidden = torch.tensor(np.repeat(order[:, None], 11, axis=1), dtype=torch.float32)
-        mapping = torch.tensor(np.eye(11)[positions], dtype=torch.float32)
-        expected = ask(theirs, batch, perm_mask=hidden, target_mapping=mapping).logits.numpy()
-        assert difference(found, expected) <= TOLERANCE
-    elif head == "ForQuestionAnsweringSimple":
-        expected = ask(theirs, batch)
-        found = run(ours, batch)
-        assert difference(found[..., 0], expected.start_logits.numpy()) <= TOLERANCE
-        assert difference(found[..., 1], expected.end_logits.numpy()) <= TOLERANCE
-    else:
-        assert difference(run(ours, batch), ask(theirs, batch).logits.numpy()) <= TOLERANCE
+# tests/conformance/test_checkpoints.py compares the other heads.
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_head_for_permutations_is_read_and_written(tied, tmp_path):
+    theirs = peer("xlnet", "LMHeadModel", tmp_path / "theirs", tie_word_embeddings=tied)
+    left_out = open_source(tmp_path / "theirs").plan(load(tmp_path / "theirs")).left_out
+    assert ("lm_loss.weight" in left_out) == (not tied)
+    ours = load(tmp_path / "theirs", Pretrainer)
+    batch = make_batch()
+    positions = np.array([[3, 7], [10, 0]], "int32")
+    order = np.zeros((2, 11), "int32")
+    np.put_along_axis(order, positions, 1, axis=1)
+    logits = run(ours, {**batch, "mask_positions": positions, "order": order})["masked_lm"]
+    hidden = torch.tensor(np.repeat(order[:, None], 11, axis=1), dtype=torch.float32)
+    mapping = torch.tensor(np.eye(11)[positions], dtype=torch.float32)
+    expected = run_peer(theirs, batch, use_mems=False, perm_mask=hidden, target_mapping=mapping).logits.numpy()
+    assert difference(logits, expected) <= TOLERANCE
     save_checkpoint(ours, tmp_path / "ours", to="hf")
-    again = read_there(type(theirs), tmp_path / "ours")
-    assert difference(ask(again, batch)[0].numpy(), ask(theirs, batch)[0].numpy()) == 0
-    before, after = state_of(tmp_path / "theirs"), state_of(tmp_path / "ours")
-    assert before.keys() == after.keys()
-    # What the query stream begins with is part of the head that predicts.
-    differing = {name for name in before if not np.array_equal(before[name], after[name])}
-    assert differing <= ({*()} if head == "LMHeadModel" else {"mask_emb", "transformer.mask_emb"})
-
-
-@pytest.mark.parametrize("task", [TextRegressor, MultipleChoice])
-def test_other_heads(task, tmp_path):
-    head, settings = (
-        ("ForMultipleChoice", {}) if task is MultipleChoice else ("ForSequenceClassification", {"num_labels": 1})
-    )
-    theirs = peer("xlnet", head, tmp_path, **settings)
-    found = to_numpy(load(tmp_path, task).head.dense.kernel)
-    assert np.array_equal(found, theirs.sequence_summary.summary.weight.detach().numpy().T)
+    load_with_transformers(type(theirs), tmp_path / "ours")
+    assert_same_state(tmp_path / "ours", tmp_path / "theirs")
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [("attn_type", "uni"), ("bi_data", True), ("clamp_len", 40), ("same_length", True)],
 )
-def test_refused(key, value, tmp_path):
+def test_unsupported_keys_are_refused(key, value, tmp_path):
     peer("xlnet", "Model", tmp_path)
     configure(tmp_path, **{key: value})
     with pytest.raises(PresetError, match=key):
         Backbone.from_preset(tmp_path)
 
 
-def test_keys_of_heads_that_summarize(tmp_path):
-    """Only classifiers and regressors of texts, and multiple choice, read a summary."""
+def test_summary_keys_of_other_heads_are_not_read(tmp_path):
+    """Only classifiers and regressors of texts, and multiple choice, have a summary."""
     theirs = peer("xlnet", "ForTokenClassification", tmp_path / "tokens", summary_type="mean", summary_use_proj=False)
     task = load(tmp_path / "tokens", TokenClassifier)
     assert difference(to_numpy(task.head.logits.kernel).T, theirs.classifier.weight.detach().numpy()) == 0
@@ -134,18 +93,16 @@ def tokenizer(root):
     return train_tokenizer(reviews(root), XlnetTokenizer, 700, verbose=False)
 
 
-def test_tokenizer(tokenizer, root, tmp_path):
-    """Packed ids, segments and the sides of sequences are transformers'; ids of texts but for equal scores."""
+def test_written_tokenizers_give_transformers_ids(tokenizer, root, tmp_path):
+    """Packed ids, segments and the sides of sequences are equal; ids of texts may differ at equal scores."""
     write_tokenizer(tokenizer, tmp_path, 64)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert type(theirs).__name__.startswith("XLNetTokenizer")
-    again = read_tokenizer(tmp_path, XlnetTokenizer)
-    assert again.get_config() == tokenizer.get_config()
-    assert again.vocabulary == tokenizer.vocabulary
-    assert (theirs.cls_token_id, theirs.sep_token_id) == (
-        tokenizer.token_to_id("<cls>"),
-        tokenizer.token_to_id("<sep>"),
-    )
+    reloaded = read_tokenizer(tmp_path, XlnetTokenizer)
+    assert reloaded.get_config() == tokenizer.get_config()
+    assert reloaded.vocabulary == tokenizer.vocabulary
+    ids = [tokenizer.token_to_id(token) for token in ("<cls>", "<sep>")]
+    assert [theirs.cls_token_id, theirs.sep_token_id] == ids
     texts = [*reviews(root)[:300], "A ``naïve''  Ünïcode <sep>text", "<mask> Ends", "", "日本 ﬁlm"]
     expected = theirs(texts, add_special_tokens=False)["input_ids"]
     assert_equal_or_tied(tokenizer, texts, tokenizer.tokenize(texts), expected)
@@ -153,11 +110,11 @@ def test_tokenizer(tokenizer, root, tmp_path):
     expected = theirs("A film", "a plot", return_token_type_ids=True)
     assert features["token_ids"][0].tolist() == expected["input_ids"]
     assert features["segment_ids"][0].tolist() == expected["token_type_ids"]
-    alone = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("A film", "a plot")
-    assert (alone.ids, alone.type_ids) == (expected["input_ids"], expected["token_type_ids"])
+    pipeline = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("A film", "a plot")
+    assert (pipeline.ids, pipeline.type_ids) == (expected["input_ids"], expected["token_type_ids"])
 
 
-def test_case_is_kept_unless_files_say_otherwise(tokenizer, tmp_path):
+def test_the_default_tokenizer_keeps_case(tokenizer, tmp_path):
     (tmp_path / "spiece.model").write_bytes(tokenizer.model)
     (tmp_path / "config.json").write_text('{"model_type": "xlnet"}', "utf-8")
     assert read_tokenizer(tmp_path, XlnetTokenizer).lowercase is False
@@ -166,66 +123,59 @@ def test_case_is_kept_unless_files_say_otherwise(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["xlnet", "lstm_lm"])
-def test_no_table_limits_the_length_of_sequences(family, tmp_path):
+def test_sequences_have_no_longest_length(family, tmp_path):
     backbone = tiny_backbone(families()[family], max_sequence_length=5000)
     backbone.save_to_preset(tmp_path)
     assert Backbone.from_preset(tmp_path).config == backbone.config
 
 
 def original_names(state):
-    """The tensors of a model of transformers' by their names in XLNet's own code."""
-    found, stacks = {}, {}
+    """Return the tensors of a transformers model under the names of XLNet's own code."""
+    tensors, stacks = {}, {}
     for name, array in state.items():
         name = name.removeprefix("transformer.")
         if match := re.fullmatch(r"layer\.(\d+)\.rel_attn\.(r_\w_bias|seg_embed)", name):
             stacks.setdefault(match[2], {})[int(match[1])] = array
         elif match := re.fullmatch(r"layer\.(\d+)\.rel_attn\.([qkvor])", name):
-            found[f"model/transformer/layer_{match[1]}/rel_attn/{match[2]}/kernel"] = array
+            tensors[f"model/transformer/layer_{match[1]}/rel_attn/{match[2]}/kernel"] = array
         elif match := re.fullmatch(r"layer\.(\d+)\.(rel_attn|ff)\.layer_norm\.(weight|bias)", name):
             kind = {"weight": "gamma", "bias": "beta"}[match[3]]
-            found[f"model/transformer/layer_{match[1]}/{match[2]}/LayerNorm/{kind}"] = array
+            tensors[f"model/transformer/layer_{match[1]}/{match[2]}/LayerNorm/{kind}"] = array
         elif match := re.fullmatch(r"layer\.(\d+)\.ff\.(layer_\d)\.(weight|bias)", name):
             kind = {"weight": "kernel", "bias": "bias"}[match[3]]
-            found[f"model/transformer/layer_{match[1]}/ff/{match[2]}/{kind}"] = array.T
+            tensors[f"model/transformer/layer_{match[1]}/ff/{match[2]}/{kind}"] = array.T
         else:
-            others = {
+            remaining_names = {
                 "word_embedding.weight": "model/transformer/word_embedding/lookup_table",
                 "mask_emb": "model/transformer/mask_emb/mask_emb",
                 "lm_loss.bias": "model/lm_loss/bias",
             }
-            found[others[name]] = array
+            tensors[remaining_names[name]] = array
     for name, layers in stacks.items():
-        found[f"model/transformer/{name}"] = np.stack([layers[i] for i in range(len(layers))])
-    return found
+        tensors[f"model/transformer/{name}"] = np.stack([layers[i] for i in range(len(layers))])
+    return tensors
 
 
 CONFIG = {
-    "d_head": 12,
-    "d_inner": 53,
-    "d_model": 36,
-    "ff_activation": "gelu",
-    "n_head": 3,
-    "n_layer": 3,
-    "n_token": 131,
-}
+    "d_head": 12, "d_inner": 53, "d_model": 36, "ff_activation": "gelu", "n_head": 3, "n_layer": 3, "n_token": 131,
+}  # fmt: skip
 
 
-def test_the_authors_checkpoint(tmp_path):
-    theirs = peer("xlnet", "LMHeadModel", tmp_path / "theirs", ff_activation="gelu_new")  # what they call gelu
-    stored = original_names(state_of(tmp_path / "theirs"))
+def test_checkpoints_of_the_authors_are_read_and_written(tmp_path):
+    theirs = peer("xlnet", "LMHeadModel", tmp_path / "theirs", ff_activation="gelu_new")  # the authors' gelu
+    stored = original_names(read_state(tmp_path / "theirs"))
     (tmp_path / "original").mkdir()
-    more = {"global_step": np.array(7), "model/lm_loss/bias/Adam": np.zeros(131, "float32")}
-    write_tensorflow_checkpoint(tmp_path / "original/xlnet_model.ckpt", {**stored, **more}.items())
+    ignored = {"global_step": np.array(7), "model/lm_loss/bias/Adam": np.zeros(131, "float32")}
+    write_tensorflow_checkpoint(tmp_path / "original/xlnet_model.ckpt", {**stored, **ignored}.items())
     (tmp_path / "original/xlnet_config.json").write_text(json.dumps({**CONFIG, "untie_r": True}), "utf-8")
     ours = load(tmp_path / "original", Pretrainer)
-    batch = batch_of(ours)
-    assert (
-        difference(run(ours.backbone, batch)["sequence_output"], ask(theirs.transformer, batch)[0].numpy()) <= TOLERANCE
-    )
+    batch = make_batch()
+    expected = run_peer(theirs.transformer, batch, use_mems=False)[0].numpy()
+    assert difference(run(ours.backbone, batch)["sequence_output"], expected) <= TOLERANCE
     save_checkpoint(ours, tmp_path / "ours", to="tf1")
-    again = TensorFlowCheckpoint(tmp_path / "ours/xlnet_model.ckpt")
-    assert set(again.names()) == stored.keys()
-    assert all(np.array_equal(again.read(name), array) for name, array in stored.items())
+    written = TensorFlowCheckpoint(tmp_path / "ours/xlnet_model.ckpt")
+    assert set(written.names()) == stored.keys()
+    assert all(np.array_equal(written.read(name), array) for name, array in stored.items())
     save_checkpoint(ours.backbone, tmp_path / "backbone", to="tf1")
     assert load(tmp_path / "backbone").config == ours.backbone.config
     (tmp_path / "original/xlnet_config.json").write_text(json.dumps({**CONFIG, "untie_r": False}), "utf-8")

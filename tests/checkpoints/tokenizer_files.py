@@ -1,4 +1,4 @@
-"""Tokenizers to try, and their files as other libraries write them."""
+"""Tokenizers, their files as other libraries write them, and functions that damage the files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = {WORD: 11, PAIR: 271, SENTENCE: 13}
 CONFIG, PIPELINE = "tokenizer_config.json", "tokenizer.json"
 SPECIAL = [*WordPieceTokenizer.special_tokens, *BytePairTokenizer.special_tokens]
 BROKEN = ["[MASK", "]", "[mask]", "<mask", ">", "<MASK>", "[MA\x01SK]", " ", "\n", "é", "ok", "'s", "``", "9,", "东"]
-FILLERS = ["madeupword0000", "madeupword0001"]  # which round RoBERTa's vocabulary up
+FILLERS = ["madeupword0000", "madeupword0001"]  # tokens that round up the size of RoBERTa's vocabulary
 MODEL_TYPES = {WordPieceTokenizer: "bert", BytePairTokenizer: "roberta", SentencePieceTokenizer: "albert"}
 MASK = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "rstrip": False, "single_word": False,
         "normalized": False}  # fmt: skip
@@ -29,15 +29,15 @@ def all_texts(count: int) -> list[str]:
 
 
 def word_pieces(texts: Iterable[str]) -> list[str]:
-    """A vocabulary of characters, as they are, lower-cased and without accents; some are unknown."""
+    """Return a vocabulary of characters: as they are, lowercased, and without accents; some are missing."""
     text = "".join(texts)
     forms = {c for form in ("NFC", "NFD") for c in unicodedata.normalize(form, text + text.lower())}
-    known = [c for i, c in enumerate(sorted(forms)) if i % 17 and c.strip() and unicodedata.category(c)[0] != "C"]
-    return [*WordPieceTokenizer.special_tokens, *known, *(f"##{c}" for c in known), "Straße", "strasse", "naive"]
+    pieces = [c for i, c in enumerate(sorted(forms)) if i % 17 and c.strip() and unicodedata.category(c)[0] != "C"]
+    return [*WordPieceTokenizer.special_tokens, *pieces, *(f"##{c}" for c in pieces), "Straße", "strasse", "naive"]
 
 
 def make_tokenizers(root: Path, texts: list[str]) -> dict[type[Tokenizer], Any]:
-    """One of each; `root` is the repository's top folder."""
+    """Return a tokenizer of each class; `root` is the repository's top directory."""
     trained = train_byte_pairs(root, texts[:3000])
     return {
         WordPieceTokenizer: WordPieceTokenizer(word_pieces(texts)),
@@ -51,14 +51,14 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def edit_json(path: Path, change: Any) -> None:
-    """Applies a function to the content of a file, which it changes in place."""
+    """Apply a function to the content of a JSON file, which it changes in place."""
     value = json.loads(path.read_text("utf-8"))
     change(value)
     write_json(path, value)
 
 
 def write_vocabulary(directory: Path, tokenizer: Any) -> None:
-    """The vocabulary's own files, and nothing else."""
+    """Write only the files of the vocabulary."""
     if isinstance(tokenizer, WordPieceTokenizer):
         (directory / "vocab.txt").write_text("".join(f"{token}\n" for token in tokenizer.vocabulary), "utf-8")
     elif isinstance(tokenizer, SentencePieceTokenizer):
@@ -69,7 +69,7 @@ def write_vocabulary(directory: Path, tokenizer: Any) -> None:
 
 
 def write_published(directory: Path, tokenizer: Any) -> None:
-    """As in repositories of Hugging Face's from before version 5, without tokenizer.json."""
+    """Write the files as in repositories on Hugging Face from before transformers 5, without tokenizer.json."""
     write_vocabulary(directory, tokenizer)
     config = tokenizer.get_config()
     settings: Mapping[str, Any] = {"mask_token": MASK}
@@ -87,7 +87,7 @@ def write_published(directory: Path, tokenizer: Any) -> None:
 
 
 def peer_of(tokenizer: Any) -> Any:
-    """The same in transformers."""
+    """Return the same tokenizer in transformers."""
     import transformers
 
     if isinstance(tokenizer, WordPieceTokenizer):
@@ -117,29 +117,29 @@ def peer_of(tokenizer: Any) -> Any:
 
 
 def write_saved(directory: Path, tokenizer: Any) -> None:
-    """As transformers 5 saves it: tokenizer.json and tokenizer_config.json."""
+    """Write tokenizer.json and tokenizer_config.json, as transformers 5 does."""
     peer_of(tokenizer).save_pretrained(directory)
     write_json(directory / "config.json", {"model_type": MODEL_TYPES[type(tokenizer)]})
 
 
 def write_generic(directory: Path, tokenizer: Any) -> None:
-    """As transformers saves a tokenizer that was made with `tokenizers`."""
+    """Write the files as transformers does for a tokenizer that was made with `tokenizers`."""
     write_saved(directory, tokenizer)
 
-    def forget(config: dict[str, Any]) -> None:
+    def remove_settings(config: dict[str, Any]) -> None:
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
         for key in ("do_lower_case", "strip_accents", "keep_accents", "tokenize_chinese_chars"):
             config.pop(key, None)
 
-    edit_json(directory / "tokenizer_config.json", forget)
+    edit_json(directory / "tokenizer_config.json", remove_settings)
 
 
 def write_old(directory: Path, tokenizer: Any) -> None:
-    """As the first versions of `tokenizers` did: no type of the model, merges as strings; all files are there."""
+    """Write the files as the first versions of `tokenizers`: no model type, and merges as strings."""
     write_saved(directory, tokenizer)
     write_vocabulary(directory, tokenizer)
 
-    def older(pipeline: dict[str, Any]) -> None:
+    def edit(pipeline: dict[str, Any]) -> None:
         model = pipeline["model"]
         for key in ("type", "ignore_merges", "byte_fallback"):
             model.pop(key, None)
@@ -152,20 +152,20 @@ def write_old(directory: Path, tokenizer: Any) -> None:
             squeeze = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
             pipeline["normalizer"]["normalizers"].append(squeeze)
 
-    edit_json(directory / "tokenizer.json", older)
+    edit_json(directory / "tokenizer.json", edit)
 
 
 def write_fairseq(directory: Path, tokenizer: BytePairTokenizer) -> None:
-    """As fairseq has RoBERTa's: tokens in the order of their ids, but by their places in another vocabulary."""
-    kept = [token for token in tokenizer.vocabulary if token not in tokenizer.special_tokens]
-    places = {token: place for place, token in enumerate(sorted(token for token in kept if token not in FILLERS))}
-    write_json(directory / "encoder.json", places)
+    """Write RoBERTa's files as fairseq has them: tokens in the order of their ids, by their indices in GPT-2's."""
+    tokens = [token for token in tokenizer.vocabulary if token not in tokenizer.special_tokens]
+    indices = {token: index for index, token in enumerate(sorted(token for token in tokens if token not in FILLERS))}
+    write_json(directory / "encoder.json", indices)
     (directory / "vocab.bpe").write_text("\n".join(["#version: 0.2", *tokenizer.merges, ""]), "utf-8")
-    lines = [f"{places.get(token, token)} {7919 - i}\n" for i, token in enumerate(kept)]
+    lines = [f"{indices.get(token, token)} {7919 - i}\n" for i, token in enumerate(tokens)]
     (directory / "dict.txt").write_text("".join(lines), "utf-8")
 
 
-# === Small ones, and ways to spoil them ===
+# === Tiny tokenizers, and changes of their files ===
 
 
 def tiny(cls: type[Tokenizer]) -> Any:
@@ -173,19 +173,19 @@ def tiny(cls: type[Tokenizer]) -> Any:
 
 
 def put(**values: Any) -> Callable[[dict], None]:
-    """A change of JSON: keys with a double underscore are paths."""
+    """Return a function that sets values of a JSON object; keys with a double underscore are paths."""
 
     def change(stored: dict[str, Any]) -> None:
         for key, value in values.items():
             *path, last = key.split("__")
-            inside = stored
+            parent = stored
             for part in path:
-                inside = inside[int(part) if part.isdigit() else part]
-            inside[int(last) if last.isdigit() else last] = value
+                parent = parent[int(part) if part.isdigit() else part]
+            parent[int(last) if last.isdigit() else last] = value
 
     return change
 
 
 def added(**flags: Any) -> Callable[[dict], None]:
-    """Another entry of tokenizer.json's `added_tokens`."""
+    """Return a function that appends an entry to `added_tokens` of tokenizer.json."""
     return lambda stored: stored["added_tokens"].append({"special": True, **flags})

@@ -1,4 +1,4 @@
-"""Whatever goes wrong while writing, the old content or the new one is there, whole."""
+"""After any failure while writing, the old content or the new content is there, and whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from lmzoo.files import atomic
 from lmzoo.files.atomic import atomic_directory, atomic_file
 
 OWNS = {"marker.json", "one.txt", "data"}
-FALLBACK = pytest.mark.parametrize("swaps", [True, False], ids=["one step", "two renames"])
 
 
 def write(directory: Path, content: str) -> None:
@@ -34,9 +33,9 @@ def replace(target: Path, error: type[BaseException] | BaseException | None = No
 
 
 def content(target: Path) -> str:
-    one, two = (target / "marker.json").read_text(), (target / "data" / "two.txt").read_text()
-    assert one == two
-    return one
+    text = (target / "marker.json").read_text()
+    assert (target / "data" / "two.txt").read_text() == text
+    return text
 
 
 @pytest.fixture
@@ -50,25 +49,27 @@ def target(tmp_path):
 
 @pytest.fixture
 def no_swap(monkeypatch):
-    def forbid():
-        monkeypatch.setattr(atomic, "_exchange", lambda first, second: False)
-
-    return forbid
+    """Replace directories in two renames, as on file systems that cannot swap them."""
+    monkeypatch.setattr(atomic, "_exchange", lambda first, second: False)
 
 
-def test_new_directory_with_parents(tmp_path):
+@pytest.fixture(params=[True, False], ids=["one step", "two renames"])
+def swap_or_rename(request):
+    if not request.param:
+        request.getfixturevalue("no_swap")
+
+
+def test_a_new_directory_gets_its_parents(tmp_path):
     replace(tmp_path / "a" / "b")
     assert content(tmp_path / "a" / "b") == "new"
     assert os.listdir(tmp_path / "a") == ["b"]
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    assert (tmp_path / "a" / "b").stat().st_mode == plain.stat().st_mode
+    new_directory = tmp_path / "plain"
+    new_directory.mkdir()
+    assert (tmp_path / "a" / "b").stat().st_mode == new_directory.stat().st_mode
 
 
-@FALLBACK
-def test_replaces_what_it_owns_and_keeps_the_rest(target, swaps, no_swap):
-    if not swaps:
-        no_swap()
+@pytest.mark.usefixtures("swap_or_rename")
+def test_only_owned_files_are_replaced(target):
     target.chmod(0o750)
     (target / ".git").mkdir()
     (target / ".git" / "HEAD").write_text("ref")
@@ -81,7 +82,7 @@ def test_replaces_what_it_owns_and_keeps_the_rest(target, swaps, no_swap):
     assert os.listdir(target.parent) == ["target"]
 
 
-def test_through_a_symbolic_link(target):
+def test_symbolic_links_are_followed(target):
     link = target.with_name("link")
     link.symlink_to(target)
     replace(link)
@@ -89,7 +90,7 @@ def test_through_a_symbolic_link(target):
     assert content(target) == "new"
 
 
-def test_what_is_not_ours_is_left_alone(tmp_path, target, monkeypatch):
+def test_other_directories_are_left_alone(tmp_path, target, monkeypatch):
     with pytest.raises(FileExistsError, match="overwrite=True"):
         replace(target, overwrite=False)
     project = tmp_path / "project"
@@ -114,27 +115,25 @@ def test_an_empty_directory_is_filled(tmp_path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, OSError(errno.ENOSPC, "No space left on device")])
-def test_failing_body(target, error):
+def test_an_error_in_the_block_leaves_the_old_content(target, error):
     with pytest.raises(error if isinstance(error, type) else OSError):
         replace(target, error)
     assert content(target) == "old"
     assert os.listdir(target.parent) == ["target"]
 
 
-@FALLBACK
-def test_file_system_without_sync(target, monkeypatch, swaps, no_swap):
+@pytest.mark.usefixtures("swap_or_rename")
+def test_file_systems_without_sync_are_supported(target, monkeypatch):
     def unsupported(descriptor):
         raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", unsupported)
-    if not swaps:
-        no_swap()
     replace(target)
     assert content(target) == "new"
 
 
 @pytest.mark.parametrize("fail_at", range(6))
-def test_full_disk_while_syncing(target, monkeypatch, fail_at):
+def test_a_full_disk_while_syncing_leaves_whole_content(target, monkeypatch, fail_at):
     calls = iter(range(100))
     original = os.fsync
 
@@ -144,7 +143,7 @@ def test_full_disk_while_syncing(target, monkeypatch, fail_at):
         original(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    # Two files and two folders before the swap; the parent after it; then nothing.
+    # Two files and two directories are synced before the swap, and the parent after it.
     if fail_at < 5:
         with pytest.raises(OSError, match="No space left"):
             replace(target)
@@ -155,8 +154,8 @@ def test_full_disk_while_syncing(target, monkeypatch, fail_at):
         assert os.listdir(target.parent) == ["target"]
 
 
-def test_failing_rename_restores_the_old_one(target, monkeypatch, no_swap):
-    no_swap()
+@pytest.mark.usefixtures("no_swap")
+def test_a_failing_rename_restores_the_old_content(target, monkeypatch):
     original = Path.rename
 
     def rename(self, to):
@@ -171,7 +170,7 @@ def test_failing_rename_restores_the_old_one(target, monkeypatch, no_swap):
     assert os.listdir(target.parent) == ["target"]
 
 
-# Runs without importing lmzoo itself, which takes seconds: the modules in question need none of it.
+# Replaces a directory without importing the rest of lmzoo, which takes seconds.
 CHILD = """
 import os, signal, sys, types
 from pathlib import Path
@@ -204,7 +203,7 @@ if moment == "deleting":
 if moment == "between renames":
     atomic._exchange = lambda *args: False
     Path.rename = lambda self, to: die() if self.suffix == ".new" else rename(self, to)
-if moment == "for ever":
+if moment == "forever":
     print("ready", flush=True)
     while True:
         write("old")
@@ -213,7 +212,7 @@ write("new")
 """
 
 
-def child(target: Path, moment: str) -> subprocess.Popen:
+def start_child(target: Path, moment: str) -> subprocess.Popen:
     package = str(Path(atomic.__file__).parents[1])
     return subprocess.Popen([sys.executable, "-c", CHILD, package, str(target), moment], stdout=subprocess.PIPE)
 
@@ -227,14 +226,14 @@ def can_swap(directory: Path) -> bool:
     return swapped
 
 
-def add_foreign(directory: Path) -> None:
+def add_users_files(directory: Path) -> None:
     (directory / "README.md").write_text("mine")
     (directory / "link").symlink_to("nowhere")
     (directory / ".git" / "refs").mkdir(parents=True)
     (directory / ".git" / "refs" / "main").write_text("ref")
 
 
-def check_foreign(directory: Path) -> None:
+def check_users_files(directory: Path) -> None:
     assert (directory / "README.md").read_text() == "mine"
     assert os.readlink(directory / "link") == "nowhere"
     assert (directory / ".git" / "refs" / "main").read_text() == "ref"
@@ -251,72 +250,72 @@ def check_foreign(directory: Path) -> None:
         ("between renames", "recoverable"),
     ],
 )
-def test_killed(target, moment, expected):
+def test_a_killed_process_leaves_whole_content(target, moment, expected):
     if moment == "after swap" and not can_swap(target.parent):
         pytest.skip("this file system cannot swap two directories")
-    add_foreign(target)
-    with child(target, moment) as process:
+    add_users_files(target)
+    with start_child(target, moment) as process:
         assert process.wait(20) == -signal.SIGKILL
     if expected == "recoverable":
         assert not target.exists()
         (old,) = target.parent.glob(".target.*.old")
         assert content(old) == "old"
         with pytest.raises(FileExistsError, match="exists already"):
-            replace(target, overwrite=False)  # it is back
+            replace(target, overwrite=False)  # the old content is back
         expected = "old"
     assert content(target) == expected
-    check_foreign(target)
+    check_users_files(target)
     replace(target)
     assert content(target) == "new"
-    check_foreign(target)
+    check_users_files(target)
     assert os.listdir(target.parent) == ["target"]
 
 
-def test_there_at_every_moment(target):
+def test_readers_see_the_directory_at_every_moment(target):
     if not can_swap(target.parent):
         pytest.skip("this file system cannot swap two directories")
-    add_foreign(target)
-    with child(target, "for ever") as process:
+    add_users_files(target)
+    with start_child(target, "forever") as process:
         process.stdout.readline()
         killer = threading.Timer(0.7, process.kill)
         killer.start()
-        looks = 0
+        reads = 0
         while process.poll() is None:
             assert (target / "marker.json").read_text() in ("old", "new")
-            check_foreign(target)
-            looks += 1
-    assert looks > 100
+            check_users_files(target)
+            reads += 1
+    assert reads > 100
     assert content(target) in ("old", "new")
 
 
-def test_what_an_earlier_version_has_hidden_returns(target):
+def test_files_that_an_earlier_version_hid_return(target):
     hidden, unfinished = (target.with_name(f".target.0a1b2c3d.{end}") for end in ("tmp", "new"))
     for directory in (hidden, unfinished):
         directory.mkdir()
-    add_foreign(hidden)
+    add_users_files(hidden)
     (hidden / "one.txt").write_text("of the old one")
     (unfinished / "half.md").write_text("# Half")
     replace(target)
-    check_foreign(target)
+    check_users_files(target)
     assert sorted(os.listdir(target)) == [".git", "README.md", "data", "link", "marker.json"]
     assert os.listdir(target.parent) == ["target"]
 
 
-def test_what_others_write_meanwhile_is_kept(target, monkeypatch):
-    """Whether before the swap, in the time that the links take, or after it."""
+def test_files_written_meanwhile_are_kept(target, monkeypatch):
+    """Other processes may write before the swap, during it, or after it."""
     if not can_swap(target.parent):
         pytest.skip("this file system cannot swap two directories")
-    add_foreign(target)
+    add_users_files(target)
     exchange, git = atomic._exchange, (target / ".git").stat().st_ino
 
-    def committed(first, second):
+    def write_and_exchange(first, second):
         if second == target:
             (target / ".git" / "refs" / "main").unlink()
             (target / ".git" / "refs" / "main").write_text("new ref")
             (target / "LICENSE").write_text("MIT")
         return exchange(first, second)
 
-    monkeypatch.setattr(atomic, "_exchange", committed)
+    monkeypatch.setattr(atomic, "_exchange", write_and_exchange)
     replace(target)
     assert (target / ".git" / "refs" / "main").read_text() == "new ref"
     assert (target / ".git").stat().st_ino == git
@@ -324,40 +323,38 @@ def test_what_others_write_meanwhile_is_kept(target, monkeypatch):
     assert os.listdir(target.parent) == ["target"]
 
 
-@FALLBACK
-def test_file_system_without_links(target, monkeypatch, swaps, no_swap):
+@pytest.mark.usefixtures("swap_or_rename")
+def test_file_systems_without_links_are_supported(target, monkeypatch):
     def forbidden(*args, **kwargs):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    if not swaps:
-        no_swap()
-    add_foreign(target)
+    add_users_files(target)
     monkeypatch.setattr(os, "link", forbidden)
     replace(target)
     assert content(target) == "new"
-    check_foreign(target)
+    check_users_files(target)
     assert os.listdir(target.parent) == ["target"]
 
 
-def test_a_mounted_folder_is_not_touched(target, monkeypatch):
+def test_mounted_directories_are_left_alone(target, monkeypatch):
     def elsewhere(*args, **kwargs):
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
-    add_foreign(target)
+    add_users_files(target)
     monkeypatch.setattr(os, "link", elsewhere)
     with pytest.raises(OSError, match="cross-device"):
         replace(target)
     assert content(target) == "old"
-    check_foreign(target)
+    check_users_files(target)
     assert os.listdir(target.parent) == ["target"]
 
 
-def test_files_that_killed_processes_left(tmp_path):
-    left, others = tmp_path / ".0a1b2c3d.model.keras", tmp_path / ".0a1b2c3d.other.keras"
-    for path in (left, others):
+def test_files_of_killed_processes_are_removed(tmp_path):
+    own_file, other_file = tmp_path / ".0a1b2c3d.model.keras", tmp_path / ".0a1b2c3d.other.keras"
+    for path in (own_file, other_file):
         path.write_text("half")
     with atomic_file(tmp_path / "model.keras") as first:
-        assert not left.exists()
+        assert not own_file.exists()
         first.write_text("1")
         with atomic_file(tmp_path / "model.keras") as second:
             assert first.exists()  # its writer is alive
@@ -374,8 +371,8 @@ def test_a_directory_that_is_being_written_is_not_removed(target):
     assert os.listdir(target.parent) == ["target"]
 
 
-def test_somebody_else_locks_the_folder(tmp_path):
-    """As `flock <folder> <command>` does: the command must not wait for itself."""
+def test_a_lock_on_the_parent_directory_does_not_block(tmp_path):
+    """`flock <folder> <command>` locks it, and the command must not wait for itself."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -386,7 +383,7 @@ def test_somebody_else_locks_the_folder(tmp_path):
 
 
 def test_a_pipe_is_not_replaced(tmp_path):
-    """Nor is /dev/null, which root could replace for the whole machine."""
+    """Otherwise root could replace /dev/null for the whole machine."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileExistsError, match="is a device or a pipe"), atomic_file(tmp_path / "pipe") as temporary:
         temporary.write_text("content")
@@ -394,7 +391,7 @@ def test_a_pipe_is_not_replaced(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
-def test_file(tmp_path):
+def test_a_file_appears_when_it_is_whole(tmp_path):
     path = tmp_path / "new" / "model.keras"
     with atomic_file(path) as temporary:
         assert temporary.suffix == ".keras"
@@ -410,7 +407,7 @@ def test_file(tmp_path):
 
 
 @pytest.mark.parametrize("writes", [True, False])
-def test_failing_file(tmp_path, monkeypatch, writes):
+def test_an_error_leaves_the_old_file(tmp_path, monkeypatch, writes):
     path = tmp_path / "scores.json"
     path.write_text("old")
 

@@ -1,4 +1,4 @@
-"""Presets of web servers: fetched into the cache once, whatever else happens at the time."""
+"""Presets of web servers are fetched into the cache once, despite failures and parallel processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lmzoo.presets.hubs import fetch
 
 FILES = {"bert_config.json": b"{}", "bert_model.ckpt.data": bytes(range(251)) * 401}
 
-# Resolves one handle without importing the rest of lmzoo, which would take most of the time.
+# Resolves one handle without importing the rest of lmzoo, which takes most of the time.
 CHILD = """
 import sys, types
 package, handle = sys.argv[1:]
@@ -34,7 +34,7 @@ print(fetch(handle))
 """
 
 
-def zipped(files, prefix="") -> bytes:
+def make_zip(files, prefix="") -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
@@ -42,7 +42,7 @@ def zipped(files, prefix="") -> bytes:
     return buffer.getvalue()
 
 
-def tarred(files, prefix="") -> bytes:
+def make_tar(files, prefix="") -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, content in files.items():
@@ -56,52 +56,52 @@ def digest(data: bytes) -> dict:
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def read_contents(folder: Path) -> dict[str, bytes]:
     return {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.name != "manifest.json"}
 
 
 @pytest.fixture(autouse=True)
 def root(tmp_path, monkeypatch):
-    """The cache, not there yet."""
+    """Return the directory of the cache, which does not exist yet."""
     monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
-def visible(root: Path) -> list[str]:
+def list_entries(root: Path) -> list[str]:
     return [entry.name for entry in root.iterdir() if not entry.name.endswith(".lock")]
 
 
 @pytest.fixture
 def offline(monkeypatch):
-    """A function that has HF_HUB_OFFLINE set."""
+    """Return a function that sets HF_HUB_OFFLINE."""
     return lambda: monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
 
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("/bert/uncased.zip", zipped(FILES)),
-        ("/bert/uncased.zip", zipped(FILES, "uncased_L-12/")),
-        ("/bert/uncased.tar.gz", tarred(FILES, "./albert_base/")),
-        ("/bert/uncased.tgz", tarred(FILES)),
-        ("/bert/uncased.zip", zipped({**{f"u/{name}": file for name, file in FILES.items()}, "__MACOSX/u/._x": b""})),
+        ("/bert/uncased.zip", make_zip(FILES)),
+        ("/bert/uncased.zip", make_zip(FILES, "uncased_L-12/")),
+        ("/bert/uncased.tar.gz", make_tar(FILES, "./albert_base/")),
+        ("/bert/uncased.tgz", make_tar(FILES)),
+        ("/bert/uncased.zip", make_zip({**{f"u/{name}": file for name, file in FILES.items()}, "__MACOSX/u/._x": b""})),
     ],
     ids=["zip", "zip of a folder", "tar.gz of a folder", "tgz", "zip of a Mac"],
 )
-def test_an_archive(web, root, offline, name, data):
+def test_an_archive_is_fetched_and_unpacked_once(web, root, offline, name, data):
     handle = web.serve(name, web.content(data)) + "?download=1"
     folder = resolve(handle)
-    assert contents(folder) == FILES
+    assert read_contents(folder) == FILES
     assert folder.is_relative_to(root)
-    assert len(visible(root)) == 1
-    assert visible(root)[0].startswith("uncased.")
+    assert len(list_entries(root)) == 1
+    assert list_entries(root)[0].startswith("uncased.")
     assert verify_manifest(folder)
     offline()
     assert resolve(handle) == folder
     assert len(web.asked) == 1
 
 
-def test_separate_files(web, root, monkeypatch):
+def test_separate_files_are_fetched_once_and_verified(web, root, monkeypatch):
     files = {"options.json": b"{}", "weights.hdf5": bytes(range(241)) * 13}
     entry = {
         "family": "elmo",
@@ -116,8 +116,8 @@ def test_separate_files(web, root, monkeypatch):
     info = list_presets()["elmo_small_en"]
     assert (info.handle, info.size_bytes, info.shipped) == (f"{web.url}/elmo/small/", 3135, False)
     folder = open_preset("elmo_small_en")
-    assert contents(folder) == files
-    assert visible(root) == [folder.name]
+    assert read_contents(folder) == files
+    assert list_entries(root) == [folder.name]
     assert folder.name.startswith("small-")
     assert open_preset("elmo_small_en") == folder
     assert [request for request, _ in web.asked] == [f"GET /elmo/small/2x1024_{name}" for name in files]
@@ -126,15 +126,15 @@ def test_separate_files(web, root, monkeypatch):
         open_preset("elmo_small_en")
 
 
-def test_archives_among_files(web):
-    files = {"p.zip": web.content(zipped(FILES)), "vocab.txt": web.content(b"the")}
+def test_archives_among_files_are_unpacked(web):
+    files = {"p.zip": web.content(make_zip(FILES)), "vocab.txt": web.content(b"the")}
     published = {"files": {name: {"url": web.serve(f"/{name}", answer)} for name, answer in files.items()}}
-    assert contents(fetch(f"{web.url}/", published)) == {**FILES, "vocab.txt": b"the"}
+    assert read_contents(fetch(f"{web.url}/", published)) == {**FILES, "vocab.txt": b"the"}
 
 
 def test_a_published_archive_is_verified(web, root, monkeypatch):
-    data = zipped(FILES)
-    entry = {"size_bytes": 9, "handle": web.serve("/bert.zip", web.content(zipped(FILES, "x"))), **digest(data)}
+    data = make_zip(FILES)
+    entry = {"size_bytes": 9, "handle": web.serve("/bert.zip", web.content(make_zip(FILES, "x"))), **digest(data)}
     monkeypatch.setattr(catalog, "_read_published", lambda: {"bert_big": entry})
     with pytest.raises(PresetError, match=rf"(?s)Cannot fetch '{entry['handle']}'.*bytes, not {len(data)}"):
         resolve("bert_big")
@@ -143,30 +143,30 @@ def test_a_published_archive_is_verified(web, root, monkeypatch):
         resolve("bert_big")
     assert not [path for path in root.rglob("*") if path.suffix == ".zip"]
     web.serve("/bert.zip", web.content(data))
-    assert contents(resolve("bert_big")) == FILES
+    assert read_contents(resolve("bert_big")) == FILES
 
 
-def test_a_failed_file_leaves_the_others(web):
+def test_fetched_files_are_kept_after_an_error(web):
     files = {"a": b"first" * 7, "b": b"second" * 5}
     entry = {"files": {name: {"url": web.serve(f"/{name}", web.content(files[name]))} for name in files}}
     web.serve("/b", web.fail(500), web.content(files["b"]))
     entry["files"]["a"] |= digest(files["a"])
     with pytest.raises(PresetError, match=f"(?s)Cannot fetch '{web.url}/'.*500"):
         fetch(f"{web.url}/", entry)
-    assert contents(fetch(f"{web.url}/", entry)) == files
+    assert read_contents(fetch(f"{web.url}/", entry)) == files
     assert [request for request, _ in web.asked] == ["GET /a", "GET /b", "GET /b"]
 
 
-def test_the_archive_brings_its_own_manifest(web):
+def test_the_manifest_of_an_archive_is_kept(web):
     manifest = b'{"format": 1, "files": {"x": {"size": 1, "sha256": "0"}}}'
-    handle = web.serve("/p.zip", web.content(zipped({"x": b"7", "manifest.json": manifest})))
+    handle = web.serve("/p.zip", web.content(make_zip({"x": b"7", "manifest.json": manifest})))
     assert (resolve(handle) / "manifest.json").read_bytes() == manifest
     with pytest.raises(PresetError, match="x was altered"):
         open_preset(handle)
 
 
-def test_offline(web, root, offline):
-    handle = web.serve("/p.zip", web.content(zipped(FILES)))
+def test_offline_without_a_copy_is_an_error(web, root, offline):
+    handle = web.serve("/p.zip", web.content(make_zip(FILES)))
     offline()
     with pytest.raises(PresetError) as caught:
         resolve(handle)
@@ -190,34 +190,34 @@ def test_offline(web, root, offline):
         ("https://[/p.zip", "Invalid IPv6"),
     ],
 )
-def test_addresses(handle, message):
+def test_unsupported_addresses_are_errors(handle, message):
     with pytest.raises(PresetError, match=f"(?s)^Cannot fetch.*{message}"):
         resolve(handle)
 
 
-@pytest.mark.parametrize("data", [zipped({"../out": b""}), b"not an archive", zipped(FILES)[:-30]])
-def test_an_archive_that_is_refused(web, root, data):
-    handle = web.serve("/p.zip", web.content(data), web.content(zipped(FILES)))
+@pytest.mark.parametrize("data", [make_zip({"../out": b""}), b"not an archive", make_zip(FILES)[:-30]])
+def test_a_refused_archive_is_not_kept(web, root, data):
+    handle = web.serve("/p.zip", web.content(data), web.content(make_zip(FILES)))
     with pytest.raises(PresetError, match=r"p\.zip (contains|is damaged)"):
         resolve(handle)
     assert not [path for path in root.rglob("*") if path.suffix in (".zip", ".tmp") or path.name == "out"]
-    assert contents(resolve(handle)) == FILES  # a better one has been put there meanwhile
+    assert read_contents(resolve(handle)) == FILES  # the server has a whole archive now
 
 
 @pytest.mark.parametrize("step", ["unpack", "write_manifest"])
-def test_a_full_disk_while_unpacking(web, root, monkeypatch, step):
+def test_a_full_disk_while_unpacking_leaves_the_archive(web, root, monkeypatch, step):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    handle = web.serve("/p.zip", web.content(zipped(FILES)))
+    handle = web.serve("/p.zip", web.content(make_zip(FILES)))
     monkeypatch.setattr(cache, step, full)
     with pytest.raises(PresetError, match="No space left"):
         resolve(handle)
-    assert [name for name in visible(root) if not name.endswith(".parts")] == []
+    assert [name for name in list_entries(root) if not name.endswith(".parts")] == []
     assert [path.name for path in root.rglob("*.zip")] == ["p.zip"]
 
 
-def test_where_the_cache_is(tmp_path, monkeypatch):
+def test_the_environment_gives_the_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("LMZOO_CACHE", "~/mine")
     assert cache.cache_directory() == tmp_path / "mine"
@@ -228,42 +228,42 @@ def test_where_the_cache_is(tmp_path, monkeypatch):
     assert cache.cache_directory() == tmp_path / ".cache" / "lmzoo"
 
 
-def test_names_of_folders(web, root):
+def test_directory_names_are_short_and_safe(web, root):
     for number, name in enumerate(["/.hidden.zip", "/a%20b;c.zip", f"/{'x' * 200}.zip"]):
-        resolve(web.serve(name, web.content(zipped({str(number): b""}))))
-    assert sorted(name.rpartition("-")[0] for name in visible(root)) == ["a_20b_c.zip", "hidden.zip", "x" * 80]
+        resolve(web.serve(name, web.content(make_zip({str(number): b""}))))
+    assert sorted(name.rpartition("-")[0] for name in list_entries(root)) == ["a_20b_c.zip", "hidden.zip", "x" * 80]
 
 
-def start(handle: str) -> subprocess.Popen[str]:
+def start_child(handle: str) -> subprocess.Popen[str]:
     package = str(Path(cache.__file__).parents[1])
     return subprocess.Popen([sys.executable, "-c", CHILD, package, handle], env=os.environ, stdout=-1, text=True)
 
 
-def test_two_threads_at_once(web, root):
-    handle = web.serve("/p.zip", lambda request: (web.closing.wait(0.3), web.content(zipped(FILES))(request)))
+def test_two_threads_fetch_once(web, root):
+    handle = web.serve("/p.zip", lambda request: (web.closing.wait(0.3), web.content(make_zip(FILES))(request)))
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(resolve, [handle] * 2)
     assert first == second
-    assert contents(first) == FILES
+    assert read_contents(first) == FILES
     assert len(web.asked) == 1
-    assert visible(root) == [first.name]
+    assert list_entries(root) == [first.name]
 
 
 @pytest.mark.slow
-def test_two_processes_at_once(web, root):
-    """The answer comes late enough for the other one to have asked, too."""
-    handle = web.serve("/p.zip", lambda request: (web.closing.wait(1), web.content(zipped(FILES))(request)))
-    with start(handle) as first, start(handle) as second:
+def test_two_processes_fetch_once(web, root):
+    """The response takes so long that the second process also asks."""
+    handle = web.serve("/p.zip", lambda request: (web.closing.wait(1), web.content(make_zip(FILES))(request)))
+    with start_child(handle) as first, start_child(handle) as second:
         outputs = {first.communicate(timeout=20)[0], second.communicate(timeout=20)[0]}
     assert len(outputs) == 1
-    assert contents(Path(outputs.pop().strip())) == FILES
+    assert read_contents(Path(outputs.pop().strip())) == FILES
     assert len(web.asked) == 1
-    assert len(visible(root)) == 1
+    assert len(list_entries(root)) == 1
 
 
-def test_a_process_that_is_killed(web, root):
-    """Its lock goes with it, what it has fetched stays, and what it has begun to unpack is cleared away."""
-    data = zipped(FILES)
+def test_the_download_of_a_killed_process_is_resumed(web, root):
+    """Its lock and unfinished directory are removed, and the fetched bytes stay."""
+    data = make_zip(FILES)
     sent = threading.Event()
 
     def hang(request):
@@ -272,7 +272,7 @@ def test_a_process_that_is_killed(web, root):
         web.closing.wait(20)
 
     handle = web.serve("/p.zip", hang, web.content(data))
-    with start(handle) as child:
+    with start_child(handle) as child:
         assert sent.wait(20)
         while not any(path.stat().st_size == 70_001 for path in root.rglob("p.zip")):
             assert child.poll() is None
@@ -281,6 +281,6 @@ def test_a_process_that_is_killed(web, root):
     unfinished = root / f"{parts.name.removesuffix('.parts')}.12ab.tmp"
     unfinished.mkdir()
     folder = resolve(handle)
-    assert contents(folder) == FILES
+    assert read_contents(folder) == FILES
     assert web.ranges == [None, "bytes=70001-"]
-    assert visible(root) == [folder.name]
+    assert list_entries(root) == [folder.name]

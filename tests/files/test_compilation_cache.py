@@ -1,4 +1,4 @@
-"""Compiled programs are kept in files on JAX, and nothing breaks if these files do."""
+"""Compiled programs are cached in files on JAX, and damaged files do not matter."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import lmzoo
 from lmzoo.files import compilation_cache
 
 
-def test_other_backends_have_none(tmp_path):
+def test_other_backends_have_no_cache(tmp_path):
     if keras.backend.backend() == "jax":
-        pytest.skip("is about other backends")
+        pytest.skip("tests other backends")
     assert lmzoo.use_compilation_cache(tmp_path) is None
     assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
 def jax(monkeypatch):
-    """JAX, which forgets what it has compiled, and has the settings of before afterwards."""
+    """Return JAX without compiled programs; restore its settings afterwards."""
     jax = pytest.importorskip("jax")
     if keras.backend.backend() != "jax":
         pytest.skip("JAX compiles")
@@ -31,49 +31,49 @@ def jax(monkeypatch):
     before = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in names}
     monkeypatch.setattr(compilation_cache, "_MIN_SECONDS", 0)
     jax.config.update("jax_compilation_cache_dir", None)
-    compiled(jax)  # JAX has been running without a cache
+    run_compiled(jax)  # JAX has compiled without a cache before
     yield jax
     for name, value in before.items():
         jax.config.update(name, value)
     cache.reset_cache()
 
 
-def compiled(jax):
-    """Return the result of a function that is compiled now, or read."""
+def run_compiled(jax):
+    """Return the result of a function that is compiled, or read from the cache."""
     jax.clear_caches()
     return float(jax.jit(lambda x: (3 * x - 2).sum())(keras.ops.arange(11, dtype="float32")))
 
 
 @pytest.mark.parametrize(("count", "cached"), [(1, True), (2, False), (16, False)])
-def test_virtual_devices_have_none(jax, monkeypatch, tmp_path, count, cached):
-    """Their programs wait for each other forever when they are read."""
+def test_virtual_devices_have_no_cache(jax, monkeypatch, tmp_path, count, cached):
+    """Programs that are read from the cache would wait for each other forever."""
     monkeypatch.setenv("XLA_FLAGS", f"--xla_cpu_use=1 --xla_force_host_platform_device_count={count} --other=3")
     assert lmzoo.use_compilation_cache(tmp_path) == (tmp_path.resolve() if cached else None)
     assert (jax.config.jax_compilation_cache_dir is not None) == cached
 
 
-def test_programs_are_kept_and_read(jax, tmp_path):
+def test_programs_are_written_and_read(jax, tmp_path):
     warnings.simplefilter("error")
     directory = lmzoo.use_compilation_cache(tmp_path / "programs")
     assert directory == (tmp_path / "programs").resolve()
-    assert compiled(jax) == 143
+    assert run_compiled(jax) == 143
     programs = {path: path.read_bytes() for path in directory.glob("*-cache")}
     assert programs
-    assert compiled(jax) == 143
+    assert run_compiled(jax) == 143
     assert {path: path.read_bytes() for path in directory.glob("*-cache")} == programs
     for path in programs:
         path.write_bytes(programs[path][:101])
-    assert compiled(jax) == 143
+    assert run_compiled(jax) == 143
 
 
-def test_a_directory_that_cannot_be_written(jax, tmp_path):
+def test_an_unwritable_directory_is_ignored(jax, tmp_path):
     warnings.simplefilter("error")
     (tmp_path / "file").touch()
     lmzoo.use_compilation_cache(tmp_path / "file" / "programs")
-    assert compiled(jax) == 143
+    assert run_compiled(jax) == 143
 
 
-def test_the_default_directory(jax, tmp_path, monkeypatch):
+def test_the_default_directory_depends_on_the_version(jax, tmp_path, monkeypatch):
     monkeypatch.setenv("LMZOO_CACHE", os.fspath(tmp_path))
     directory = lmzoo.use_compilation_cache()
     assert directory.is_relative_to(tmp_path.resolve())

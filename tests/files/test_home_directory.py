@@ -1,4 +1,4 @@
-"""A path that begins with "~" is in the home directory wherever it is written or read, never in a folder called "~"."""
+"""A path that begins with "~" is in the home directory wherever files are read or written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def home(tmp_path, monkeypatch):
     assert not list(Path().iterdir())
 
 
-def test_files(home):
+def test_files_below_the_home_directory(home):
     with whole_file("~/new.bin") as file:
         file.write(b"x")
     assert exists("~/new.bin")
@@ -41,13 +41,13 @@ def test_files(home):
     assert names_below("~/texts", [str(home / "texts" / "a.csv")]) == ["a.csv"]
 
 
-def test_data(home):
+def test_tables_and_documents_below_the_home_directory(home):
     assert read_table("~/texts/a.csv", label="label") == read_table(read_source_file("~/texts/a.csv"), label="label")
     assert TableStream("~/texts/*.csv").column_names == ["text", "label"]
     assert list(read_documents("~/texts/b.txt")) == [["a b"], ["b"]]
 
 
-def test_corpora(home):
+def test_corpora_below_the_home_directory(home):
     tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "a", "b"])
     assert len(write_corpus([["a a", "b"], ["a"]], tokenizer, "~/written", verbose=False)) == 2
     prepare_corpus("~/texts", tokenizer, "~/prepared", verbose=False)
@@ -55,7 +55,7 @@ def test_corpora(home):
     assert TokenCorpus("~/written").folder == home / "written"
 
 
-def test_models(home):
+def test_models_and_presets_below_the_home_directory(home):
     task = TextClassifier(tiny_backbone(FAMILY), num_classes=2)
     task.save("~/task.keras")
     assert isinstance(Task.load("~/task.keras"), TextClassifier)
@@ -67,8 +67,8 @@ def test_models(home):
     assert (home / "preset" / "manifest.json").stat().st_size > 100
 
 
-def test_options_of_commands(home):
-    """Shells leave the "~" of `--output=~/...` as it is."""
+def test_outputs_of_commands_below_the_home_directory(home):
+    """Shells do not expand the "~" of `--output=~/...`."""
     check_output(Path("~/new/answers.jsonl"), overwrite=False)
     assert (home / "new").is_dir()
     with pytest.raises(FileExistsError, match=r"a\.csv exists"):

@@ -1,4 +1,4 @@
-"""Paths and URLs: finding, reading and writing files, on the disk and in fsspec's memory."""
+"""Paths and URLs: finding, reading and writing files on the disk and in fsspec's memory."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from lmzoo.files.urls import (
 
 @pytest.fixture(params=["path", "url"])
 def folder(request, tmp_path):
-    """A folder that does not exist yet, on the disk or in memory."""
+    """Return a directory on the disk or in memory that does not exist yet."""
     return str(tmp_path / "texts") if request.param == "path" else f"memory://{uuid.uuid4().hex}"
 
 
-def fill(folder, *names):
+def write_files(folder, *names):
     for name in names:
         with whole_file(join_path(folder, name)) as file:
             file.write(name.encode())
@@ -39,25 +39,25 @@ def read(path):
         return file.read().decode()
 
 
-def found(path):
-    """Names of text files, which they also hold, below the folder that the path names."""
+def find_texts(path):
+    """Return the names of text files below a path, after checking that each holds its name."""
     files = find_files(path, lambda name: name.endswith(".txt"))
     names = names_below(path, files)
     assert all(read(file).endswith(name) for file, name in zip(files, names, strict=True))
     return names
 
 
-def test_size(folder):
-    fill(folder, "seven.t")
+def test_sizes_are_read(folder):
+    write_files(folder, "seven.t")
     assert get_size(join_path(folder, "seven.t")) == 7
 
 
 def test_files_are_found_by_folder_name_and_pattern(folder):
-    fill(folder, "b.txt", "a-b/c.txt", "a.csv", "a/d.txt")
-    assert found(folder) == ["a/d.txt", "a-b/c.txt", "b.txt"]
-    assert found(join_path(folder, "a.csv")) == ["a.csv"]
-    assert found(join_path(folder, "a*")) == ["a/d.txt", "a-b/c.txt", "a.csv"]
-    assert found(join_path(folder, "a/*.txt")) == ["d.txt"]
+    write_files(folder, "b.txt", "a-b/c.txt", "a.csv", "a/d.txt")
+    assert find_texts(folder) == ["a/d.txt", "a-b/c.txt", "b.txt"]
+    assert find_texts(join_path(folder, "a.csv")) == ["a.csv"]
+    assert find_texts(join_path(folder, "a*")) == ["a/d.txt", "a-b/c.txt", "a.csv"]
+    assert find_texts(join_path(folder, "a/*.txt")) == ["d.txt"]
     assert find_files(folder, lambda name: False) == []
     for missing in ("c", "c*"):
         with pytest.raises(FileNotFoundError, match=r"There is no .*c"):
@@ -87,23 +87,23 @@ def test_a_file_appears_when_it_is_whole(folder):
         open_to_read(path)
 
 
-def test_urls_that_need_a_package(monkeypatch):
+def test_unknown_protocols_are_errors():
     with pytest.raises(ValueError, match="Protocol not known: nowhere"):
         find_files("nowhere://bucket/a", bool)
 
 
 def test_folders_are_copied_and_removed(folder, tmp_path, monkeypatch):
-    fill(folder, "b.txt", "a/d.txt", "c.txt")
-    copied, write = [], urls.whole_file
-    monkeypatch.setattr(urls, "whole_file", lambda path: copied.append(str(path)) or write(path))
+    write_files(folder, "b.txt", "a/d.txt", "c.txt")
+    copied_files, open_whole_file = [], urls.whole_file
+    monkeypatch.setattr(urls, "whole_file", lambda path: copied_files.append(str(path)) or open_whole_file(path))
     for target in (str(tmp_path / "copy"), f"memory://{uuid.uuid4().hex}"):
-        copied.clear()
+        copied_files.clear()
         copy_folder(folder, target, last="b.txt")
-        assert found(target) == ["a/d.txt", "b.txt", "c.txt"]
-        assert copied[-1] == join_path(target, "b.txt")
+        assert find_texts(target) == ["a/d.txt", "b.txt", "c.txt"]
+        assert copied_files[-1] == join_path(target, "b.txt")
         remove_folder(target)
         assert not exists(target)
         remove_folder(target)
-    assert found(folder) == ["a/d.txt", "b.txt", "c.txt"]
+    assert find_texts(folder) == ["a/d.txt", "b.txt", "c.txt"]
     with pytest.raises(FileNotFoundError):
         copy_folder(join_path(folder, "none"), str(tmp_path / "copy"), last="b.txt")

@@ -1,4 +1,4 @@
-"""`convert`, in Python, and with `verify` on the command line."""
+"""`convert` in Python, and `convert` and `verify` on the command line."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.usefixtures("eager")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert"])
-def test_there_and_back(family, tmp_path):
-    """Head, labels and tokenizer survive a round through Hugging Face's files: the same texts, the same scores."""
+def test_a_task_survives_hugging_faces_files(family, tmp_path):
+    """Head, labels and tokenizer give the same scores after conversions to Hugging Face's files and back."""
     task = tiny_task(TextClassifier, families()[family], labels=["bad", "so so", "good"])
     task.save_to_preset(tmp_path / "ours")
     convert(tmp_path / "ours", tmp_path / "theirs", to="hf")
-    convert(tmp_path / "theirs", tmp_path / "again")
+    convert(tmp_path / "theirs", tmp_path / "converted")
     texts = tiny_texts(7)
     expected = task.predict(texts, verbose=0)
-    for directory in ("theirs", "again"):
+    for directory in ("theirs", "converted"):
         loaded = TextClassifier.from_preset(tmp_path / directory)
         assert loaded.class_names == ["bad", "so so", "good"]
         np.testing.assert_allclose(loaded.predict(texts, verbose=0), expected, atol=1e-6, err_msg=directory)
@@ -41,7 +41,7 @@ def test_a_backbone_keeps_its_tokenizer(tmp_path):
     assert classifier.preprocessor.tokenizer.vocabulary == task.preprocessor.tokenizer.vocabulary
 
 
-def test_no_tokenizer_is_said(tmp_path):
+def test_a_missing_tokenizer_gives_a_warning(tmp_path):
     save_checkpoint(tiny_backbone(families()["bert"]), tmp_path / "bare", to="hf")
     with pytest.warns(UserWarning, match="no tokenizer files: only the model is written"):
         convert(tmp_path / "bare", tmp_path / "ours")
@@ -50,29 +50,30 @@ def test_no_tokenizer_is_said(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_existing_directory_is_kept(tmp_path):
-    save_checkpoint(tiny_backbone(families()["bert"]), tmp_path / "it", to="hf")
+def test_an_existing_directory_is_not_overwritten(tmp_path):
+    save_checkpoint(tiny_backbone(families()["bert"]), tmp_path, to="hf")
     with pytest.raises(FileExistsError, match="exists already"):
-        convert("bert_nano_en_uncased", tmp_path / "it", to="hf")
+        convert("bert_nano_en_uncased", tmp_path, to="hf")
 
 
 @pytest.mark.slow
-def test_command_line(tmp_path):
-    def command(*arguments):
-        return CliRunner().invoke(app, arguments)
+def test_the_command_line_converts_and_verifies(tmp_path):
+    def run(*arguments):
+        return CliRunner().invoke(app, [*map(str, arguments)])
 
-    done = command("convert", "bert_nano_en_uncased", str(tmp_path / "it"), "--to", "hf")
-    assert done.exit_code == 0, done.output
-    assert f"Wrote {tmp_path / 'it'}." in done.stderr.replace("\n", "")
-    shown = command("verify", str(tmp_path / "it"), "--write-manifest")
-    assert {"head\tMaskedLM", "manifest\twritten"} <= set(shown.stdout.splitlines())
-    assert shown.stderr.count(f"Note: {tmp_path / 'it'} has no manifest.json, so damage to its files may go") == 1
-    again = command("convert", "bert_nano_en_uncased", str(tmp_path / "it"))
-    assert again.exit_code == 1
-    assert "exists already; pass `overwrite=True` or another directory. Option: --overwrite." in again.stderr
-    (tmp_path / "it/model.safetensors").write_bytes(b"short")
-    failed = command("verify", str(tmp_path / "it"))
-    assert failed.exit_code == 1
-    assert "Error:" in failed.stderr
-    assert "model.safetensors" in failed.stderr
-    assert isinstance(failed.exception, SystemExit)  # not an error's traceback
+    directory = tmp_path / "hf"
+    converted = run("convert", "bert_nano_en_uncased", directory, "--to", "hf")
+    assert converted.exit_code == 0, converted.output
+    assert f"Wrote {directory}." in converted.stderr.replace("\n", "")
+    verified = run("verify", directory, "--write-manifest")
+    assert {"head\tMaskedLM", "manifest\twritten"} <= set(verified.stdout.splitlines())
+    assert verified.stderr.count(f"Note: {directory} has no manifest.json, so damage to its files may go") == 1
+    refused = run("convert", "bert_nano_en_uncased", directory)
+    assert refused.exit_code == 1
+    assert "exists already; pass `overwrite=True` or another directory. Option: --overwrite." in refused.stderr
+    (directory / "model.safetensors").write_bytes(b"short")
+    damaged = run("verify", directory)
+    assert damaged.exit_code == 1
+    assert "Error:" in damaged.stderr
+    assert "model.safetensors" in damaged.stderr
+    assert isinstance(damaged.exception, SystemExit)  # no traceback

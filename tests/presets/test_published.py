@@ -1,4 +1,4 @@
-"""The registry of published checkpoints, against the formulae that give their sizes."""
+"""The registry of published checkpoints, compared with formulas of their sizes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HANDLE = re.compile(
 
 
 def block(width, intermediate):
-    """Parameters of a Transformer's layer: attention, feed-forward network, two layer normalizations."""
+    """Return the parameters of a Transformer layer: attention, feed-forward network, two layer normalizations."""
     return 4 * (width**2 + width) + 2 * width * intermediate + intermediate + width + 4 * width
 
 
@@ -48,7 +48,7 @@ def roberta(layers, width):
 
 
 def mpnet():
-    """Without segments and pooler, but with a bias for 32 buckets of distances and 12 heads."""
+    """Return the parameters: no segments or pooler, but a bias for 32 buckets of distances and 12 heads."""
     return (30527 + 514 + 2) * 768 + 32 * 12 + 12 * block(768, 3072)
 
 
@@ -57,7 +57,7 @@ def xlm_roberta(layers, width, positions=514):
 
 
 def deberta(layers, width, vocabulary=128100):
-    """A table of 2 · 256 distances with a layer normalization, in place of positions and segments."""
+    """Return the parameters: embeddings of 2 · 256 distances with a layer normalization instead of positions."""
     return (vocabulary + 2 + 2 * 256 + 2) * width + layers * block(width, 4 * width)
 
 
@@ -72,13 +72,13 @@ def albert(vocabulary, width):
 
 
 def modernbert(layers, width, intermediate):
-    """No biases and no positions; LayerNorms of embeddings, blocks but for one, and the end have scales alone."""
+    """Return the parameters: no biases or positions; LayerNorms have only scales, and one block has one fewer."""
     norms = 1 + 2 * layers - 1 + 1
     return 50368 * width + layers * (4 * width**2 + 3 * width * intermediate) + norms * width
 
 
 def t5(width, intermediate, layers, heads, gated=False, encoder=False):
-    """No biases; heads of 64 columns, 32 buckets of distances in each stack; with gates, a kernel for the logits."""
+    """Return the parameters: no biases, heads of width 64, 32 buckets per stack; gated models do not tie logits."""
     attention = 4 * width * heads * 64
     network = (2 + gated) * width * intermediate
     ends = width + 32 * heads
@@ -97,13 +97,13 @@ def gpt():
 
 
 def marian(vocabulary):
-    """Both sides: 6 layers of width 512. A decoder's layer has a second attention, and a layer normalization for it."""
+    """Return the parameters of 6 layers of width 512 per side; decoder layers have a second attention and its norm."""
     attention = 4 * (512**2 + 512) + 2 * 512
     return vocabulary * 512 + 12 * block(512, 2048) + 6 * attention
 
 
 def xlnet(layers, width):
-    """Heads have five kernels, three biases and two kinds of segments; everything else is BERT's."""
+    """Return the parameters: heads have five kernels, three biases and two kinds of segments; the rest is BERT's."""
     return 32000 * width + layers * (block(width, 4 * width) + width**2 + (3 + 2 - 4) * width)
 
 
@@ -222,12 +222,12 @@ SIZES = {
 }
 
 
-def test_formulae_give_known_sizes():
+def test_formulas_give_published_sizes():
     assert bert(UNCASED, *BASE) == 109_482_240
     assert roberta(*LARGE) == 354_310_144
     assert mpnet() == 109_486_464 - (768 * 768 + 768)  # as transformers counts all-mpnet-base-v2, without its pooler
     assert electra(24, 256, 1024, 1024) == 51_065_344 - (256 * 256 + 256)  # as KerasHub says, without its pooler
-    # As KerasHub says, whose model has neither the two unused positions nor a row of segments.
+    # KerasHub's numbers; its model lacks the two unused positions and the row of segments.
     assert xlm_roberta(*BASE) == 277_450_752 + 3 * 768
     assert xlm_roberta(*LARGE, positions=8194) == 566_702_080 + 3 * 1024
     assert albert(30000, 4096) == 222_595_584
@@ -241,12 +241,12 @@ def test_formulae_give_known_sizes():
     assert elmo(4096, 512, 2) == 93_600_848 + 16 + 4  # published, the row of no token, the mix
 
 
-def test_names_and_sizes():
+def test_names_and_sizes_match_the_formulas():
     assert {name: entry["parameter_count"] for name, entry in PUBLISHED.items()} == SIZES
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_entry(name):
+def test_each_entry_is_consistent(name):
     entry = PUBLISHED[name]
     assert NAME.fullmatch(name)
     assert entry["family"] in families()
@@ -277,17 +277,17 @@ def test_entry(name):
         assert 1 < entry["size_bytes"] / (4 * entry["parameter_count"]) < 1.02
 
 
-def test_handles():
+def test_handles_are_well_formed_and_unique():
     handles = [handle for entry in PUBLISHED.values() for handle in (entry["handle"], *entry.get("alternatives", ()))]
     assert [handle for handle in handles if not HANDLE.fullmatch(handle)] == []
     assert len(set(handles)) == len(handles)
 
 
-def test_handles_and_revisions_are_those_of_the_stored_list():
-    """Weights under a name must not change unnoticed: who changes a place also changes published_handles.txt."""
+def test_handles_and_revisions_equal_the_stored_list():
+    """The weights of a name must not change unnoticed: change published_handles.txt with the handle."""
     stored = (Path(__file__).parent / "published_handles.txt").read_text("utf-8").splitlines()
-    places = {name: entry["handle"] + f"@{entry.get('revision', '')}".rstrip("@") for name, entry in PUBLISHED.items()}
-    assert [f"{name} {place}" for name, place in sorted(places.items())] == stored
+    sources = {name: entry["handle"] + f"@{entry.get('revision', '')}".rstrip("@") for name, entry in PUBLISHED.items()}
+    assert [f"{name} {source}" for name, source in sorted(sources.items())] == stored
     revisions = [entry["revision"] for entry in PUBLISHED.values() if "revision" in entry]
     assert len(revisions) > 5
     assert all(re.fullmatch("[0-9a-f]{40}", revision) for revision in revisions)

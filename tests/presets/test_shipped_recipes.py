@@ -1,4 +1,4 @@
-"""Every shipped preset recommends settings for every task that can be fine-tuned on it."""
+"""Every shipped preset has a recipe for every task that can be fine-tuned on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POOLED = {"classification", "regression", "multiple_choice"}
 
 
 @pytest.mark.parametrize("name", [name for name, info in list_presets().items() if info.shipped])
-def test_recipes(name):
+def test_a_preset_has_a_recipe_for_every_task(name):
     folder = open_preset(name)
     verify_manifest(folder)
     recipes = read_recipes(read_json(folder, "config.json")["config"]["fine_tuning"])

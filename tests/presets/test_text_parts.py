@@ -21,7 +21,7 @@ NAME = "bert_nano_en_uncased"
 
 @keras.saving.register_keras_serializable(package="films")
 class MarkupRemover(Preprocessor):
-    """A preprocessor that replaces a mark by a space."""
+    """Preprocessor that replaces a mark by a space."""
 
     def __init__(self, *args, mark="<br>", **kwargs):
         super().__init__(*args, **kwargs)
@@ -42,12 +42,12 @@ class UnregisteredTokenizer(WordPieceTokenizer):
     pass
 
 
-def with_class(cls, **arguments):
-    of = tiny_preprocessor(BERT)
-    return cls(of.tokenizer, of.packing, 13, **arguments)
+def make_preprocessor(cls, **arguments):
+    preprocessor = tiny_preprocessor(BERT)
+    return cls(preprocessor.tokenizer, preprocessor.packing, 13, **arguments)
 
 
-def test_from_presets_and_checkpoints(tmp_path: Path) -> None:
+def test_text_parts_are_loaded_from_presets_and_checkpoints(tmp_path: Path) -> None:
     preprocessor = Preprocessor.from_preset(NAME)
     for cls in (Tokenizer, WordPieceTokenizer):
         tokenizer = cls.from_preset(NAME)
@@ -57,9 +57,8 @@ def test_from_presets_and_checkpoints(tmp_path: Path) -> None:
     assert preprocessor.sequence_length > 17
     with pytest.raises(ValueError, match="`sequence_length` must be a positive integer, got 0"):
         Preprocessor.from_preset(NAME, sequence_length=0)
-    with pytest.raises(
-        ValueError, match=r"holds a WordPieceTokenizer, not a BytePairTokenizer.* `Tokenizer.from_preset`"
-    ):
+    message = "holds a WordPieceTokenizer, not a BytePairTokenizer.* `Tokenizer.from_preset`"
+    with pytest.raises(ValueError, match=message):
         BytePairTokenizer.from_preset(NAME)
     with pytest.raises(ValueError, match=r"holds a Preprocessor, not a MarkupRemover.* `Preprocessor.from_preset`"):
         MarkupRemover.from_preset(NAME)
@@ -71,7 +70,7 @@ def test_from_presets_and_checkpoints(tmp_path: Path) -> None:
     assert Preprocessor.from_preset(tmp_path / "hf").packing == task.preprocessor.packing
 
 
-def test_a_tokenizer_alone(tmp_path: Path) -> None:
+def test_a_tokenizer_is_saved_alone(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_preset(NAME)
     tokenizer.save_to_preset(tmp_path / "preset")
     assert verify_manifest(tmp_path / "preset")
@@ -84,7 +83,7 @@ def test_a_tokenizer_alone(tmp_path: Path) -> None:
         tokenizer.save_to_preset(tmp_path / "preset", overwrite=False)
 
 
-def test_a_preprocessor_joins_a_model(tmp_path: Path) -> None:
+def test_a_preprocessor_is_added_to_a_model(tmp_path: Path) -> None:
     tiny_backbone(BERT).save_to_preset(tmp_path / "preset")
     weights = (tmp_path / "preset" / "model.weights.h5").read_bytes()
     preprocessor = tiny_preprocessor(BERT)
@@ -98,22 +97,24 @@ def test_a_preprocessor_joins_a_model(tmp_path: Path) -> None:
 
 
 def test_a_registered_preprocessor_is_kept(tmp_path: Path) -> None:
-    preprocessor = with_class(MarkupRemover, mark="<p>")
+    preprocessor = make_preprocessor(MarkupRemover, mark="<p>")
     task = TextClassifier(tiny_backbone(BERT), preprocessor, num_classes=2)
     task.save_to_preset(tmp_path / "preset")
-    for found in (
+    for loaded in (
         TextClassifier.from_preset(tmp_path / "preset").preprocessor,
         Preprocessor.from_preset(tmp_path / "preset"),
         MarkupRemover.from_preset(tmp_path / "preset"),
     ):
-        assert type(found) is MarkupRemover
-        assert (found.mark, found.sequence_length) == ("<p>", 13)
+        assert type(loaded) is MarkupRemover
+        assert (loaded.mark, loaded.sequence_length) == ("<p>", 13)
         texts = ["good<p>film", "bad<br>film"]
-        assert found(texts)["token_ids"].tolist() == preprocessor(texts)["token_ids"].tolist()
+        assert loaded(texts)["token_ids"].tolist() == preprocessor(texts)["token_ids"].tolist()
 
 
-def test_a_class_that_is_not_registered_here(tmp_path: Path) -> None:
-    TextClassifier(tiny_backbone(BERT), with_class(MarkupRemover), num_classes=2).save_to_preset(tmp_path / "preset")
+def test_unknown_registered_names_are_refused(tmp_path: Path) -> None:
+    TextClassifier(tiny_backbone(BERT), make_preprocessor(MarkupRemover), num_classes=2).save_to_preset(
+        tmp_path / "preset"
+    )
     (tmp_path / "preset" / "manifest.json").unlink()
     file = tmp_path / "preset" / "preprocessor.json"
     stored = json.loads(file.read_text())
@@ -130,7 +131,7 @@ def test_a_class_that_is_not_registered_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "name"),
     [
-        (lambda: with_class(Unregistered), "Unregistered"),
+        (lambda: make_preprocessor(Unregistered), "Unregistered"),
         (
             lambda: Preprocessor(UnregisteredTokenizer(WordPieceTokenizer.special_tokens), BERT.packing, 13),
             "UnregisteredTokenizer",

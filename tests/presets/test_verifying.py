@@ -1,4 +1,4 @@
-"""`verify`: what it tells of a directory, and that it meets whatever loading would."""
+"""`verify`: its report on a directory, and errors wherever loading would fail."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def classifier():
 
 
 def rewrite(directory, change) -> None:
-    """Changes the tensors in `directory`."""
+    """Change the tensors in `directory`."""
     tensors = SafetensorsFiles(directory)
     write_safetensors(directory / "model.safetensors", change({n: tensors.read(n) for n in tensors.names()}).items())
 
 
-def test_what_it_tells(tmp_path):
+def test_a_checkpoint_is_described(tmp_path):
     task = tiny_task(TextClassifier, families()["roberta"])
     save_checkpoint(task, tmp_path, to="hf")
-    found = verify(tmp_path)
-    assert found["format"] == "Hugging Face transformers"
-    assert (found["model"], found["head"]) == ("RobertaBackbone", "TextClassifier")
-    assert found["tensors"].startswith(f"{len(task.backbone.weights) + 1} ")  # and the zero row of segments
-    assert found["tensors"].endswith(" of the backbone, 4 of the head, in model.safetensors")
-    assert found["tokenizer"] == "BytePairTokenizer, 313 tokens"
-    assert found["parameters"] == f"{task.backbone.count_params() + 49:,}"
+    report = verify(tmp_path)
+    assert report["format"] == "Hugging Face transformers"
+    assert (report["model"], report["head"]) == ("RobertaBackbone", "TextClassifier")
+    assert report["tensors"].startswith(f"{len(task.backbone.weights) + 1} ")  # and the zero row of segments
+    assert report["tensors"].endswith(" of the backbone, 4 of the head, in model.safetensors")
+    assert report["tokenizer"] == "BytePairTokenizer, 313 tokens"
+    assert report["parameters"] == f"{task.backbone.count_params() + 49:,}"
     (tmp_path / "vocab.json").write_text("{")
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(PresetError, match=r"vocab\.json"):
@@ -44,10 +44,10 @@ def test_what_it_tells(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_preset_of_ours(classifier, tmp_path):
-    found = verify("bert_nano_en_uncased")
-    assert (found["format"], found["manifest"], found["head"]) == ("lmzoo", "matches", "Pretrainer")
-    assert found["tokenizer"] == "WordPieceTokenizer, 8,000 tokens"
+def test_presets_are_described_and_checked(classifier, tmp_path):
+    report = verify("bert_nano_en_uncased")
+    assert (report["format"], report["manifest"], report["head"]) == ("lmzoo", "matches", "Pretrainer")
+    assert report["tokenizer"] == "WordPieceTokenizer, 8,000 tokens"
     classifier.save_to_preset(tmp_path)
     assert verify(tmp_path)["head"] == "TextClassifier"
     (tmp_path / "manifest.json").unlink()
@@ -57,11 +57,11 @@ def test_a_preset_of_ours(classifier, tmp_path):
         verify(tmp_path)
 
 
-def test_a_pooler_that_is_not_there(tmp_path):
+def test_a_missing_pooler_is_reported(tmp_path):
     save_checkpoint(tiny_task(MaskedLM, families()["bert"]), tmp_path, to="hf")
-    found = verify(tmp_path)
-    assert found["not there"] == "pooler/dense/kernel, pooler/dense/bias: random at first"
-    assert found["tensors"].endswith(" of the backbone, 5 of the head, in model.safetensors")
+    report = verify(tmp_path)
+    assert report["not there"] == "pooler/dense/kernel, pooler/dense/bias: random at first"
+    assert report["tensors"].endswith(" of the backbone, 5 of the head, in model.safetensors")
 
 
 HEADS = {
@@ -72,7 +72,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("case", HEADS)
-def test_a_damaged_head(case, classifier, tmp_path):
+def test_a_damaged_head_is_refused(case, classifier, tmp_path):
     change, message = HEADS[case]
     save_checkpoint(classifier, tmp_path, to="hf")
     verify(tmp_path)
@@ -81,7 +81,7 @@ def test_a_damaged_head(case, classifier, tmp_path):
         verify(tmp_path)
 
 
-def test_a_head_that_is_not_loaded(classifier, tmp_path):
+def test_a_head_that_is_not_loaded_is_reported(classifier, tmp_path):
     save_checkpoint(classifier.backbone, tmp_path, to="hf")
     rewrite(tmp_path, lambda s: {**s, "qa_outputs.bias": s["pooler.dense.bias"][:2]})
     assert verify(tmp_path)["not read: the head of a QuestionAnswerer"] == "1: qa_outputs.bias"
@@ -93,7 +93,7 @@ def test_a_head_that_is_not_loaded(classifier, tmp_path):
     assert verify(tmp_path / "ours")["head"] == "of a Paraphraser, which is not loaded"
 
 
-def test_vocabularies_that_disagree(classifier, tmp_path):
+def test_contradictory_vocabularies_give_a_warning(classifier, tmp_path):
     save_checkpoint(classifier, tmp_path, to="hf")
     tokens = classifier.preprocessor.tokenizer.vocabulary
     (tmp_path / "vocab.txt").write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2], ""]))
@@ -101,27 +101,27 @@ def test_vocabularies_that_disagree(classifier, tmp_path):
         verify(tmp_path)
 
 
-def flip(path) -> None:
-    """Changes a bit in the middle of a file."""
+def flip_bit(path) -> None:
+    """Change a bit in the middle of a file."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
-def test_checksums_to_compare_with(classifier, tmp_path):
+def test_a_manifest_is_written_and_compared(classifier, tmp_path):
     save_checkpoint(classifier, tmp_path, to="hf")
     assert verify(tmp_path)["manifest"] == "none: damage to files may go unnoticed"
     assert verify(tmp_path, write_manifest=True)["manifest"] == "written"
     assert verify(tmp_path)["manifest"] == "matches"
-    flip(tmp_path / "model.safetensors")
+    flip_bit(tmp_path / "model.safetensors")
     for load in (verify, TextClassifier.from_preset):
         with pytest.raises(PresetError, match=r"model\.safetensors was altered"):
             load(tmp_path)
-    save_checkpoint(classifier, tmp_path, to="hf")  # other files, of which the manifest knows nothing
+    save_checkpoint(classifier, tmp_path, to="hf")  # removes the manifest of the old files
     assert verify(tmp_path)["manifest"].startswith("none")
 
 
-def test_no_checksums_of_what_is_wrong(classifier, tmp_path):
+def test_no_manifest_is_written_for_a_damaged_checkpoint(classifier, tmp_path):
     save_checkpoint(classifier, tmp_path, to="hf")
     rewrite(tmp_path, HEADS["lacks"][0])
     with pytest.raises(PresetError, match=r"lacks 'classifier\.bias'"):
@@ -129,13 +129,13 @@ def test_no_checksums_of_what_is_wrong(classifier, tmp_path):
     assert not (tmp_path / "manifest.json").exists()
 
 
-def test_values_are_compared_with_the_checksums_of_their_file(classifier, tmp_path):
+def test_values_are_compared_with_the_checksums_of_the_file(classifier, tmp_path):
     torch = pytest.importorskip("torch")
     save_checkpoint(classifier, tmp_path, to="hf")
     tensors = SafetensorsFiles(tmp_path)
     torch.save({n: torch.from_numpy(tensors.read(n)) for n in tensors.names()}, tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
     verify(tmp_path)
-    flip(tmp_path / "pytorch_model.bin")
+    flip_bit(tmp_path / "pytorch_model.bin")
     with pytest.raises(PresetError, match=r"pytorch_model\.bin was altered: the checksum of"):
         verify(tmp_path)

@@ -1,4 +1,4 @@
-"""Presets that store their weights as float16 or int8: in fewer bytes, and as good as before."""
+"""Presets with weights in float16 or int8: fewer bytes, and nearly the same predictions."""
 
 from __future__ import annotations
 
@@ -23,63 +23,63 @@ TEXTS = [
 FILES = ("model.weights.h5", "task.weights.h5")
 
 
-def saved(task, folder, **arguments):
+def save(task, folder, **arguments):
     save_preset(task, folder, preprocessor=task.preprocessor, **arguments)
     return folder
 
 
-def datasets(path):
-    found = {}
+def read_datasets(path):
+    items = {}
     with h5py.File(path) as file:
-        file.visititems(lambda name, item: found.__setitem__(name, (dict(item.attrs), getattr(item, "dtype", None))))
-    return found
+        file.visititems(lambda name, item: items.__setitem__(name, (dict(item.attrs), getattr(item, "dtype", None))))
+    return items
 
 
-def test_the_files(tmp_path):
-    """The same datasets and attributes; what float16 cannot hold stays as it is."""
+def test_float16_files_hold_the_same_datasets(tmp_path):
+    """Arrays that float16 cannot hold stay in float32."""
     task = tiny_task(lmzoo.models.MaskedLM, families()["bert"])
     randomize(task)
-
     large = task.backbone.weights[3]
     large.assign(keras.ops.ones_like(large.value) * 70_000.0)
-    whole, half = saved(task, tmp_path / "whole"), saved(task, tmp_path / "half", weights_dtype="float16")
-    kept = 0
+    float32_folder = save(task, tmp_path / "whole")
+    float16_folder = save(task, tmp_path / "half", weights_dtype="float16")
+    float32_count = 0
     for name in FILES:
-        before, after = datasets(whole / name), datasets(half / name)
+        before, after = read_datasets(float32_folder / name), read_datasets(float16_folder / name)
         assert {path: attributes for path, (attributes, _) in before.items()} == {p: a for p, (a, _) in after.items()}
-        kinds = [str(dtype) for _, dtype in after.values() if dtype is not None]
-        assert set(kinds) <= {"float16", "float32"}
-        kept += kinds.count("float32")
-    assert kept == 1
-    verify_manifest(half)
-    again = lmzoo.models.MaskedLM.from_preset(half)
-    for weight, before in zip(again.weights, task.weights, strict=True):
+        dtypes = [str(dtype) for _, dtype in after.values() if dtype is not None]
+        assert set(dtypes) <= {"float16", "float32"}
+        float32_count += dtypes.count("float32")
+    assert float32_count == 1
+    verify_manifest(float16_folder)
+    reloaded = lmzoo.models.MaskedLM.from_preset(float16_folder)
+    for weight, before in zip(reloaded.weights, task.weights, strict=True):
         assert weight.dtype == "float32"
         expected = np.asarray(convert_to_float16(np.asarray(before)), "float32")
         np.testing.assert_array_equal(weight, expected)
-    backbone = lmzoo.models.Backbone.from_preset(half, load_weights=False)
-    backbone.load_weights(half / FILES[0])  # Keras by itself
-    for ours, theirs in zip(again.backbone.weights, backbone.weights, strict=True):
+    backbone = lmzoo.models.Backbone.from_preset(float16_folder, load_weights=False)
+    backbone.load_weights(float16_folder / FILES[0])  # Keras without lmzoo's loader
+    for ours, theirs in zip(reloaded.backbone.weights, backbone.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    (half / FILES[0]).write_bytes((half / FILES[0]).read_bytes()[:-100])
+    (float16_folder / FILES[0]).write_bytes((float16_folder / FILES[0]).read_bytes()[:-100])
     with pytest.raises(PresetError, match="was altered"):
-        lmzoo.models.MaskedLM.from_preset(half)
+        lmzoo.models.MaskedLM.from_preset(float16_folder)
 
 
-def test_int8(tmp_path):
-    """Each row of a matrix has 255 steps; the model is in float32, and Keras alone refuses the file."""
+def test_int8_files_hold_255_steps_per_row(tmp_path):
+    """The loaded model is in float32, and Keras alone refuses the file."""
     task = tiny_task(lmzoo.models.MaskedLM, families()["bert"])
     randomize(task)
     task.backbone.weights[3].assign(keras.ops.full_like(task.backbone.weights[3].value, np.nan))
     with pytest.warns(UserWarning, match="NaN"):
         task.save_to_preset(tmp_path / "small", weights_dtype="int8")
-    stored = {name: str(dtype) for name, (_, dtype) in datasets(tmp_path / "small" / FILES[0]).items() if dtype}
+    stored = {name: str(dtype) for name, (_, dtype) in read_datasets(tmp_path / "small" / FILES[0]).items() if dtype}
     matrices = [name for name, dtype in stored.items() if dtype == "int8"]
     assert len(matrices) == sum(len(weight.shape) > 1 for weight in task.backbone.weights)
     assert all(stored[name + SCALE] == "float32" for name in matrices)
     verify_manifest(tmp_path / "small")
-    again = lmzoo.models.MaskedLM.from_preset(tmp_path / "small")
-    for weight, before in zip(again.backbone.weights, task.backbone.weights, strict=True):
+    reloaded = lmzoo.models.MaskedLM.from_preset(tmp_path / "small")
+    for weight, before in zip(reloaded.backbone.weights, task.backbone.weights, strict=True):
         assert weight.dtype == "float32"
         expected = np.asarray(before)
         if expected.ndim > 1:
@@ -93,7 +93,7 @@ def test_int8(tmp_path):
         backbone.load_weights(tmp_path / "small" / FILES[0])
 
 
-def test_scales_must_fit(tmp_path):
+def test_scales_must_fit_the_matrices(tmp_path):
     task = tiny_task(lmzoo.models.MaskedLM, families()["bert"])
     task.save_to_preset(tmp_path / "small", weights_dtype="int8")
     (tmp_path / "small/manifest.json").unlink()
@@ -104,44 +104,39 @@ def test_scales_must_fit(tmp_path):
         scale = file[name][()]
         del file[name]
         file[name] = scale[:-1]
-    with pytest.raises(
-        PresetError, match=rf"{FILES[0]} cannot be read.*{name.removesuffix(SCALE)} int8 .* does not fit"
-    ):
+    message = rf"{FILES[0]} cannot be read.*{name.removesuffix(SCALE)} int8 .* does not fit"
+    with pytest.raises(PresetError, match=message):
         lmzoo.models.MaskedLM.from_preset(tmp_path / "small")
     with pytest.raises(ValueError, match="`weights_dtype` must be one of float32, float16, int8"):
         task.save_to_preset(tmp_path / "other", weights_dtype="int4")
 
 
-def test_rows_of_int8():
+def test_rows_are_quantized_by_their_largest_value():
     values = np.array([[0.0, 0.0, 0.0], [1.0, -2.0, 0.5]], "float32")
-    found = quantize_rows(values)
-    np.testing.assert_array_equal(found[""], np.array([[0, 0, 0], [64, -127, 32]], "int8"))
-    np.testing.assert_allclose(found[SCALE], [0, 2 / 127], rtol=1e-6)
+    quantized = quantize_rows(values)
+    np.testing.assert_array_equal(quantized[""], np.array([[0, 0, 0], [64, -127, 32]], "int8"))
+    np.testing.assert_allclose(quantized[SCALE], [0, 2 / 127], rtol=1e-6)
     assert list(quantize_rows(np.array([[np.inf, 1.0]], "float32"))) == [""]
     assert quantize_rows(values[0])[""].dtype == "float16"
 
 
-def test_arrays():
+def test_values_beyond_float16_stay_float32():
     for values, dtype in (([1.0, -65_504.0], "float16"), ([1.0, 7e4], "float32"), ([np.nan], "float32")):
-        found = convert_to_float16(np.array(values, "float32"))
-        assert found.dtype == dtype
-        np.testing.assert_array_equal(found, np.array(values, "float32"))
+        converted = convert_to_float16(np.array(values, "float32"))
+        assert converted.dtype == dtype
+        np.testing.assert_array_equal(converted, np.array(values, "float32"))
     assert convert_to_float16(np.array([1, 2])).dtype == "int64"
 
 
-@pytest.mark.quick_cases("albert_nano_en_uncased")
-@pytest.mark.parametrize(
-    "preset", ["bert_nano_en_uncased@1", pytest.param("albert_nano_en_uncased", marks=pytest.mark.slow)]
-)
-def test_what_is_lost(tmp_path, preset):
-    """Of a preset with learned weights: less than a thousandth in the loss, and half of the bytes."""
-    whole = lmzoo.models.MaskedLM.from_preset(preset)
-    half = lmzoo.models.MaskedLM.from_preset(saved(whole, tmp_path / "half", weights_dtype="float16"))
-    before, after = (sum((folder / name).stat().st_size for name in FILES) for folder in (
-        saved(whole, tmp_path / "whole"), tmp_path / "half"
-    ))  # fmt: skip
-    assert after < 0.53 * before
-    logits, found = (model.predict(TEXTS, verbose=0) for model in (whole, half))
-    assert 0 < np.abs(found - logits).max() <= 1e-2 * np.abs(logits).max()
-    losses = [model.evaluate(TEXTS * 8, verbose=0, return_dict=True)["loss"] for model in (whole, half)]
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["bert_nano_en_uncased@1", "albert_nano_en_uncased"])
+def test_float16_halves_the_bytes_and_keeps_the_loss(tmp_path, preset):
+    task = lmzoo.models.MaskedLM.from_preset(preset)
+    float16_task = lmzoo.models.MaskedLM.from_preset(save(task, tmp_path / "half", weights_dtype="float16"))
+    save(task, tmp_path / "whole")
+    sizes = {name: sum((tmp_path / name / file).stat().st_size for file in FILES) for name in ("half", "whole")}
+    assert sizes["half"] < 0.53 * sizes["whole"]
+    expected, actual = (model.predict(TEXTS, verbose=0) for model in (task, float16_task))
+    assert 0 < np.abs(actual - expected).max() <= 1e-2 * np.abs(expected).max()
+    losses = [model.evaluate(TEXTS * 8, verbose=0, return_dict=True)["loss"] for model in (task, float16_task)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)

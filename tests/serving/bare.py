@@ -1,4 +1,4 @@
-"""A process that has tensorflow and tensorflow_text, and not lmzoo, and that answers for exported models."""
+"""A process with tensorflow and tensorflow_text but without lmzoo, which runs exported models."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def load(folder):
     loaded[folder] = loaded.get(folder) or tf.saved_model.load(folder)
     return loaded[folder].signatures
 def answer(folder, signature, inputs):
-    found = load(folder)[signature](**{name: tensor(values) for name, values in inputs.items()})
-    return {name: plain(x.numpy().tolist()) for name, x in found.items()}
+    outputs = load(folder)[signature](**{name: tensor(values) for name, values in inputs.items()})
+    return {name: plain(x.numpy().tolist()) for name, x in outputs.items()}
 def warm_up(folder):
     from tensorflow_serving.apis import prediction_log_pb2
     rows = []
@@ -50,7 +50,7 @@ for line in sys.stdin:
 
 
 class BareProcess:
-    """It loads a SavedModel when it is first asked for it, and keeps it; `with` ends it."""
+    """Process that keeps each SavedModel which it has loaded; a `with` block ends it."""
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
@@ -66,11 +66,11 @@ class BareProcess:
         self._errors.close()
 
     def ask(self, folder: Path, signature: str, **inputs: Any) -> dict[str, Any]:
-        """The answer to a request of texts, bytes, nested lists of them, or ids."""
-        return self._call("answer", str(folder), signature, {name: _hexed(values) for name, values in inputs.items()})
+        """Return the outputs for texts, bytes, nested lists of them, or ids."""
+        return self._call("answer", str(folder), signature, {name: _to_hex(values) for name, values in inputs.items()})
 
     def warm_up(self, folder: Path) -> list[tuple[str, int]]:
-        """Answers the requests in the folder that are meant to warm a server up: their signatures and rows."""
+        """Run the warm-up requests in the folder and return their signatures and numbers of rows."""
         return [(name, rows) for name, rows in self._call("warm_up", str(folder))]
 
     def _call(self, *request: Any) -> Any:
@@ -82,7 +82,7 @@ class BareProcess:
         return json.loads(line)
 
 
-def _hexed(value: Any) -> Any:
+def _to_hex(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_hexed(part) for part in value]
+        return [_to_hex(part) for part in value]
     return value if isinstance(value, int) else (value.encode() if isinstance(value, str) else value).hex()

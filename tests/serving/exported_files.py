@@ -1,4 +1,4 @@
-"""Runs exported models in their runtimes."""
+"""Run exported models in their runtimes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def outputs_of(path: Path, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The outputs of an exported model, by name."""
+    """Return the outputs of an exported model by name."""
     import tensorflow as tf
 
     if path.suffix == ".onnx":

@@ -1,4 +1,4 @@
-"""Ops that TensorFlow Serving links, and those that it does not."""
+"""Ops that TensorFlow Serving supports, and ops that it lacks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_ops_of_both_libraries_pass():
     check_ops(graph)
 
 
-def test_python_is_found_within_functions():
+def test_python_functions_in_nested_graphs_are_refused():
     def through_python(text):
         return tf.ensure_shape(tf.numpy_function(bytes.upper, [text], tf.string), [])
 
@@ -33,24 +33,24 @@ def test_python_is_found_within_functions():
         check_ops(graph)
 
 
-def test_later_ops_and_attributes_are_found():
-    def item(handle, place, shape):
+def test_newer_ops_and_attributes_are_refused():
+    def item(handle, index, shape):
         return tf.raw_ops.TensorListGetItem(
-            input_handle=handle, index=place, element_shape=shape, element_dtype=tf.float32
+            input_handle=handle, index=index, element_shape=shape, element_dtype=tf.float32
         )
 
-    def later(*inputs):
+    def use_newer_op(*inputs):
         tf.raw_ops.DecodeJxl(contents="")
         return item(*inputs)
 
     specs = [tf.TensorSpec([], tf.variant), tf.TensorSpec([], tf.int32)]
     check_ops(graph_of(item, *specs, tf.TensorSpec([1], tf.int32)))
     with pytest.raises(ValueError, match=r"uses DecodeJxl, TensorListGetItem\(Tshape\), and"):
-        check_ops(graph_of(later, *specs, tf.TensorSpec([1], tf.int64)))
+        check_ops(graph_of(use_newer_op, *specs, tf.TensorSpec([1], tf.int64)))
 
 
-def test_the_tables_belong_to_this_tensorflow():
-    """With another TensorFlow, its ops have to be compared with those of the oldest server again."""
+def test_the_tables_match_this_tensorflow():
+    """For another TensorFlow, compare its ops with the ops of the oldest server again."""
     assert tf.__version__.split(".")[:2] == ["2", "21"]
     assert set(dir(tf.raw_ops)) >= served._LATER_OPS | served._PYTHON_OPS
     assert served._TEXT_OPS.isdisjoint(dir(tf.raw_ops))

@@ -1,4 +1,4 @@
-"""Answers found in the graph against those of `QuestionAnswerer.answer`."""
+"""Predictions of exported question answerers equal those of `QuestionAnswerer.answer`."""
 
 from __future__ import annotations
 
@@ -28,24 +28,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.slow_cases(
-    "albert-1",
-    "deberta_v3-0",
-    "deberta_v3-1",
-    "elmo-0",
-    "ffnn_lm-1",
-    "ffnn_lm-2",
-    "gpt-0",
-    "gpt-2",
-    "modernbert-0",
-    "modernbert-1",
-    "t5_encoder-0",
-    "xlm_roberta-0",
-    "xlm_roberta-1",
-    "xlnet-0",
-    "xlnet-1",
-    "xlnet-2",
-)
+@pytest.mark.quick_cases("bert-2", "elmo-1", "modernbert-2", "static_words-0", "t5_encoder-1", "xlm_roberta-2")
 @pytest.mark.parametrize(
     ("family", "settings"),
     [case for case in on_families(SETTINGS) if case.values[0].tokenizer.has_offsets_in_graphs],
@@ -56,21 +39,21 @@ def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any])
     questions, contexts = (varied_text(tiny_texts(), 31, longest, seed=3) for longest in (9, 31))
     pairs = [("", ""), ("x", ""), *zip(questions, (f" {context}\n" for context in contexts), strict=True)]
     expected = task.answer(pairs, top_k=7)
-    found = ask(task, *zip(*pairs, strict=True))
-    columns = (found[name].tolist() for name in ("answer", "start", "end", "score"))
+    outputs = ask(task, *zip(*pairs, strict=True))
+    columns = (outputs[name].tolist() for name in ("answer", "start", "end", "score"))
     ties = 0
     for pair, ranked, (text, start, end, score) in zip(pairs, expected, zip(*columns, strict=True), strict=True):
-        # Tokens that the model does not know have equal vectors, and rounding decides between their answers.
+        # Unknown tokens have equal vectors, and rounding decides between their answers.
         tied = [a for a in ranked if abs(a["score"] - ranked[0]["score"]) < 1e-5]
         assert (text.decode(), start, end) in [(a["text"], a["start"], a["end"]) for a in tied], pair
         assert score == pytest.approx(ranked[0]["score"], abs=1e-5)
         ties += len(tied) > 1
-    assert ties < (12 if family.name == "static_words" else 3)  # whose equal words have equal vectors
-    given = np.array([ranked[0]["end"] > 0 for ranked in expected])
-    assert 0.1 < given.mean() < 1  # some questions have no answer
+    assert ties < (12 if family.name == "static_words" else 3)  # static vectors of equal words are equal
+    has_answer = np.array([ranked[0]["end"] > 0 for ranked in expected])
+    assert 0.1 < has_answer.mean() < 1  # some questions have no answer
 
 
-def test_a_tokenizer_without_offsets_in_graphs(tmp_path: Path) -> None:
+def test_a_tokenizer_without_offsets_in_graphs_is_refused(tmp_path: Path) -> None:
     task = tiny_task(QuestionAnswerer, families()["marian_encoder"])
     with pytest.raises(ValueError, match="MarianTokenizer has no offsets in TensorFlow graphs, so a SavedModel cannot"):
         task.export(tmp_path / "1", verbose=False)

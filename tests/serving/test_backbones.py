@@ -1,4 +1,4 @@
-"""Backbones as SavedModels, ONNX and LiteRT files: every output has its number there."""
+"""Backbones as SavedModels, ONNX and LiteRT files give the same outputs by name."""
 
 from __future__ import annotations
 
@@ -13,20 +13,15 @@ from tests.serving.exported_files import outputs_of
 
 pytestmark = pytest.mark.tf_only
 
-# In `make test`, one with a loop, one with a state, one with two sequences; all others are similar to one of these.
-QUICK = {("albert", "model.tflite"), ("elmo", "model.onnx"), ("marian", "saved"), ("lstm_lm", "model.tflite")}
 SETTINGS = ("dedupe", "unroll", "tensor_lists")  # attributes of layers that an export changes
-
-
 FORMATS = "saved", "model.onnx", "model.tflite"
 
 
 def parameters():
-    """Every family in every format; one that computes the same as another is in one of them."""
+    """Yield every family in every format; a family that computes the same as another is in one format."""
     for number, family in enumerate(families().values()):
         for name in FORMATS if not family.like else [FORMATS[number % 3]]:
-            slow = (family.name, name) not in QUICK
-            yield pytest.param(family, name, marks=[pytest.mark.slow] * slow, id=f"{family.name}-{name}")
+            yield pytest.param(family, name, id=f"{family.name}-{name}")
 
 
 def features_of(family):
@@ -36,10 +31,10 @@ def features_of(family):
     return features
 
 
-@pytest.mark.slow_cases("albert-model.tflite", "elmo-model.onnx", "lstm_lm-model.tflite", "marian-saved")
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 @pytest.mark.parametrize(("family", "name"), list(parameters()))
-def test_every_output_has_a_name_and_its_numbers(family, name, tmp_path):
+def test_every_output_is_exported_by_its_name(family, name, tmp_path):
     if name.endswith("onnx"):
         pytest.importorskip("tf2onnx")
     backbone, path = tiny_backbone(family), tmp_path / name
@@ -52,10 +47,10 @@ def test_every_output_has_a_name_and_its_numbers(family, name, tmp_path):
     for name, states in outputs.items():
         if isinstance(states, (list, tuple)):
             expected |= {f"{name}_{i}": x for i, x in enumerate(states)}
-    got = outputs_of(path, features)
-    assert got.keys() == expected.keys()
+    exported = outputs_of(path, features)
+    assert exported.keys() == expected.keys()
     for name, array in expected.items():
-        np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(exported[name], array, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
 def test_a_format_must_fit_the_path(tmp_path):

@@ -1,4 +1,4 @@
-"""Tasks with encoders of pairs and with word vectors: what the exported model answers to strings, against Python."""
+"""Tasks with encoders of pairs and with word vectors: exported models give the predictions of Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUESTIONS = [("the film ?", "the film was good . a plot is bad !"), ("", "very f
 
 
 def build(family: str, cls: type[Task] = TextClassifier) -> Task:
-    """A task whose answers differ, with word vectors."""
+    """Return a task with word vectors whose predictions differ."""
     vectors = StaticEmbedder(["film", "éclair", "plot"], np.random.default_rng(3).normal(size=(3, 7)))
     encoder = "esim" if cls is TextClassifier else "bidaf"
     task = tiny_task(cls, families()[family], encoder=encoder, encoder_dim=5, word_vectors=vectors)
@@ -36,45 +36,45 @@ def build(family: str, cls: type[Task] = TextClassifier) -> Task:
 
 
 @pytest.mark.parametrize("family", ["elmo", pytest.param("roberta", marks=pytest.mark.slow)])
-def test_pairs(family: str) -> None:
+def test_pairs_are_classified_as_in_python(family: str) -> None:
     task = build(family)
-    found = ask(task, *zip(*PAIRS, strict=True))
+    outputs = ask(task, *zip(*PAIRS, strict=True))
     logits = task.predict(PAIRS, verbose=0)
-    np.testing.assert_allclose(found["probabilities"], keras.ops.softmax(logits), atol=1e-5)
-    assert np.ptp(found["score"]) > 1e-3
+    np.testing.assert_allclose(outputs["probabilities"], keras.ops.softmax(logits), atol=1e-5)
+    assert np.ptp(outputs["score"]) > 1e-3
 
 
-def test_questions() -> None:
+def test_questions_are_answered_as_in_python() -> None:
     task = build("static_words", QuestionAnswerer)
-    found = ask(task, *zip(*QUESTIONS, strict=True))
+    outputs = ask(task, *zip(*QUESTIONS, strict=True))
     expected = task.answer(QUESTIONS)
-    assert [text.decode() for text in found["answer"]] == [answer["text"] for answer in expected]
-    np.testing.assert_allclose(found["score"], [answer["score"] for answer in expected], atol=1e-5)
+    assert [text.decode() for text in outputs["answer"]] == [prediction["text"] for prediction in expected]
+    np.testing.assert_allclose(outputs["score"], [prediction["score"] for prediction in expected], atol=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cls", "x"), [(TextClassifier, PAIRS), (QuestionAnswerer, QUESTIONS)])
-def test_onnx(cls: type[Task], x: list[tuple[str, str]], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cls", "pairs"), [(TextClassifier, PAIRS), (QuestionAnswerer, QUESTIONS)])
+def test_onnx_files_give_the_same_logits(cls: type[Task], pairs: list[tuple[str, str]], tmp_path: Path) -> None:
     pytest.importorskip("tf2onnx")
     task = build("static_words", cls)
     task.export(tmp_path / "model.onnx", verbose=False)
-    for part in (x, x[1:2]):
-        features = task.preprocessor(part)
-        (found,) = outputs_of(tmp_path / "model.onnx", features).values()
+    for batch in (pairs, pairs[1:2]):
+        features = task.preprocessor(batch)
+        (logits,) = outputs_of(tmp_path / "model.onnx", features).values()
         expected = task.predict(features, verbose=0)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        np.testing.assert_allclose(logits, expected, atol=1e-5)
         assert np.ptp(expected) > 1e-3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "cls"), [("elmo", TextClassifier), ("roberta", QuestionAnswerer)])
-def test_exported(family: str, cls: type[Task], tmp_path: Path) -> None:
+def test_saved_models_give_the_same_scores(family: str, cls: type[Task], tmp_path: Path) -> None:
     import tensorflow as tf
 
     task = build(family, cls)
     task.export(tmp_path / "model", verbose=False)
-    names, x = (("text", "text_pair"), PAIRS) if cls is TextClassifier else (("question", "context"), QUESTIONS)
+    names, pairs = (("text", "text_pair"), PAIRS) if cls is TextClassifier else (("question", "context"), QUESTIONS)
     serve = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
-    found = serve(**{name: tf.constant(column) for name, column in zip(names, zip(*x, strict=True), strict=True)})
-    scores = [answer["score"] for answer in task.answers(x)]
-    np.testing.assert_allclose(found["score"], scores, atol=1e-5)
+    columns = dict(zip(names, map(tf.constant, zip(*pairs, strict=True)), strict=True))
+    scores = [prediction["score"] for prediction in task.answers(pairs)]
+    np.testing.assert_allclose(serve(**columns)["score"], scores, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Exported SavedModels, run where lmzoo is not."""
+"""Exported SavedModels give the predictions of Python in a process without lmzoo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lmzoo.testing.exported_answers import assert_answers_agree
 from lmzoo.text import TextWarning
 from tests.serving.artifacts import Exported
 from tests.serving.bare import BareProcess
-from tests.serving.varied import ask, classifier
+from tests.serving.varied import classifier
 from tests.text.varied import varied_texts
 
 TEXTS = ["good film", "", "Bad, bad FILM!", "a film " * 1500, "zzz unknown é", "good"]
@@ -20,10 +20,10 @@ TEXTS = ["good film", "", "Bad, bad FILM!", "a film " * 1500, "zzz unknown é", 
 
 def check(model, served, *texts):
     inputs = texts[0] if len(texts) == 1 else texts
-    answers = model.classify(inputs)
-    assert len({round(a["score"], 4) for a in answers}) > 1
-    assert served["label"] == [a["label"] for a in answers]
-    np.testing.assert_allclose(served["score"], [a["score"] for a in answers], atol=1e-5)
+    predictions = model.classify(inputs)
+    assert len({round(a["score"], 4) for a in predictions}) > 1
+    assert served["label"] == [a["label"] for a in predictions]
+    np.testing.assert_allclose(served["score"], [a["score"] for a in predictions], atol=1e-5)
     np.testing.assert_allclose(np.sum(served["probabilities"], axis=1), 1, atol=1e-5)
 
 
@@ -36,7 +36,7 @@ def test_strings_are_served_without_lmzoo(reviews: Exported, bare: BareProcess) 
 
 
 @pytest.mark.slow
-def test_invalid_utf8_is_served_as_it_is_classified(reviews: Exported, bare: BareProcess) -> None:
+def test_invalid_utf8_is_classified_as_in_python(reviews: Exported, bare: BareProcess) -> None:
     texts = [b"good \xff film", b"\xc3", "bad film"]
     with pytest.warns(TextWarning):
         check(reviews.models[10], bare.ask(reviews.path(10), "serving_default", text=texts), texts)
@@ -44,14 +44,14 @@ def test_invalid_utf8_is_served_as_it_is_classified(reviews: Exported, bare: Bar
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
-def test_odd_texts_are_served_as_they_are_classified(reviews: Exported, bare: BareProcess) -> None:
-    """One, some and many at a time; `test_presets.py` does it with every task."""
+def test_odd_texts_are_classified_as_in_python(reviews: Exported, bare: BareProcess) -> None:
+    """Ask for one, some and many texts at a time; `test_presets.py` does so with every task."""
     texts = varied_texts(80, 47, ["[MASK", "[SEP]", "good", "\x00"])
     assert len(texts) > 90
     for part in (texts[:1], texts[1:8], texts[8:]):
         served = bare.ask(reviews.path(10), "serving_default", text=part)
-        found = {name: np.array(rows, object if name == "label" else None) for name, rows in served.items()}
-        assert_answers_agree(reviews.models[10], part, found)
+        outputs = {name: np.array(rows, object if name == "label" else None) for name, rows in served.items()}
+        assert_answers_agree(reviews.models[10], part, outputs)
 
 
 @pytest.mark.slow
@@ -68,41 +68,35 @@ def test_token_ids_are_served(reviews: Exported, bare: BareProcess) -> None:
 
 
 @pytest.mark.slow
-def test_masks_are_filled_as_in_memory(fill: Exported, bare: BareProcess) -> None:
+def test_masks_are_filled_as_in_python(fill: Exported, bare: BareProcess) -> None:
     texts = ["good [MASK]", "no mask", "[MASK] film [MASK] !"]
     served = bare.ask(fill.path(1), "serving_default", text=texts)
-    (one, *none), filler, two = served["token"]
-    assert none == [[""] * 5]
-    assert filler == [[""] * 5] * 2
-    for text, got, scores in ((texts[0], [one], served["score"][0]), (texts[2], two, served["score"][2])):
+    no_mask = [""] * 5
+    first, second, third = served["token"]
+    assert first[1:] == [no_mask]
+    assert second == [no_mask] * 2
+    for text, tokens, scores in ((texts[0], first[:1], served["score"][0]), (texts[2], third, served["score"][2])):
         expected = fill.models[1].fill([text], top_k=5)[0]
-        expected = [expected] if len(got) == 1 else expected
-        assert got == [[answer["token"] for answer in answers] for answers in expected]
-        np.testing.assert_allclose(
-            scores[: len(got)], [[answer["score"] for answer in answers] for answers in expected], atol=1e-5
-        )
+        expected = [expected] if len(tokens) == 1 else expected
+        assert tokens == [[prediction["token"] for prediction in row] for row in expected]
+        expected_scores = [[prediction["score"] for prediction in row] for row in expected]
+        np.testing.assert_allclose(scores[: len(tokens)], expected_scores, atol=1e-5)
 
 
-@pytest.mark.quick_cases("True")
+@pytest.mark.slow
 @pytest.mark.tf_only
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("exported", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_all_labels_are_served_best_first(exported: bool, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_all_labels_are_served_best_first(bare: BareProcess, tmp_path: Path) -> None:
     model = classifier(labels=["art", "sport", "war", "sea", "law"], multi_label=True)
     texts = ["good film", "bad", ""]
-    if exported:
-        model.export(tmp_path / "1", verbose=False)
-        served = request.getfixturevalue("bare").ask(tmp_path / "1", "serving_default", text=texts)
-    else:
-        served = {name: values.tolist() for name, values in ask(model, texts).items()}
-        served["label"] = [[label.decode() for label in labels] for labels in served["label"]]
+    model.export(tmp_path / "1", verbose=False)
+    served = bare.ask(tmp_path / "1", "serving_default", text=texts)
     probabilities = 1 / (1 + np.exp(-model.predict(texts, verbose=0)))
     np.testing.assert_allclose(served["probabilities"], probabilities, atol=1e-5)
-    for answers, labels, scores in zip(
-        model.classify(texts, threshold=0.0), served["label"], served["score"], strict=True
-    ):
-        assert labels == [answer["label"] for answer in answers]
-        np.testing.assert_allclose(scores, [answer["score"] for answer in answers], atol=1e-5)
+    expected = model.classify(texts, threshold=0.0)
+    for predictions, labels, scores in zip(expected, served["label"], served["score"], strict=True):
+        assert labels == [prediction["label"] for prediction in predictions]
+        np.testing.assert_allclose(scores, [prediction["score"] for prediction in predictions], atol=1e-5)
     assert len({tuple(labels) for labels in served["label"]}) > 1
 
 

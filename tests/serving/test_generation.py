@@ -1,4 +1,4 @@
-"""Language models that are exported: the texts of `generate`, from a process without lmzoo and over REST."""
+"""Exported language models generate the texts of `generate`, without lmzoo and over REST."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SAMPLERS = ("random", "top_k", "top_p")
 
 @pytest.fixture(scope="module")
 def model():
-    """One that ends some texts: before a word, the end token is a little more likely."""
+    """Return a model that ends some texts, as the end token is slightly more likely than one word."""
     model = tiny_task(CausalLM, FAMILY, max_new_tokens=9)
     randomize(model)
     embeddings = model.backbone.embeddings.token_embedding.embeddings
-    tokenizer, values = model.preprocessor.tokenizer, np.array(embeddings)
-    values[tokenizer.token_to_id(tokenizer.end_token)] = 1.01 * values[tokenizer.token_to_id("Ġdull")]
-    embeddings.assign(values)
+    tokenizer, table = model.preprocessor.tokenizer, np.array(embeddings)
+    table[tokenizer.token_to_id(tokenizer.end_token)] = 1.01 * table[tokenizer.token_to_id("Ġdull")]
+    embeddings.assign(table)
     return model
 
 
@@ -43,27 +43,26 @@ def served(folder):
 
 
 @pytest.mark.slow
-def test_texts_are_those_of_generate(model, folder, bare):
-    found = bare.ask(folder / "1", "serving_default", text=PROMPTS)
-    assert found == {"text": model.generate(PROMPTS), "truncated": [False] * len(PROMPTS)}
-    assert found["text"] != model.generate(PROMPTS, stop=None)  # some end early
-    assert len(set(found["text"])) > 3
-    for prompt, text in zip(PROMPTS, found["text"], strict=True):
+def test_greedy_texts_equal_those_of_generate(model, folder, bare):
+    outputs = bare.ask(folder / "1", "serving_default", text=PROMPTS)
+    assert outputs == {"text": model.generate(PROMPTS), "truncated": [False] * len(PROMPTS)}
+    assert outputs["text"] != model.generate(PROMPTS, stop=None)  # some end early
+    assert len(set(outputs["text"])) > 3
+    for prompt, text in zip(PROMPTS, outputs["text"], strict=True):
         assert bare.ask(folder / "1", "serving_default", text=[prompt])["text"] == [text]
-    assert bare.ask(folder / "1", "serving_default", text=[b"the \xff film", b"\xc3"])["text"] == model.generate(
-        ["the \ufffd film", "\ufffd"]
-    )
+    invalid = bare.ask(folder / "1", "serving_default", text=[b"the \xff film", b"\xc3"])
+    assert invalid["text"] == model.generate(["the \ufffd film", "\ufffd"])
 
 
 @pytest.mark.slow
-def test_samples_are_those_of_generate(model, served):
+def test_sampled_texts_equal_those_of_generate(model, served):
     settings = [{"seed": seed, "temperature": 0.5 + seed % 3} for seed in range(len(PROMPTS))]
     for sampler in SAMPLERS:
         rows = [{"text": text, **row} for text, row in zip(PROMPTS, settings, strict=True)]
-        answer = served.predict({"signature_name": sampler, "instances": rows})["predictions"]
+        predictions = served.predict({"signature_name": sampler, "instances": rows})["predictions"]
         expected = [model.generate([row["text"]], sampler=sampler, **settings[i])[0] for i, row in enumerate(rows)]
-        assert [row["text"] for row in answer] == expected
-        # A text does not depend on the others.
+        assert [row["text"] for row in predictions] == expected
+        # A text does not depend on the other texts.
         backwards = served.predict({"signature_name": sampler, "instances": rows[::-1]})["predictions"]
         assert [row["text"] for row in backwards] == expected[::-1]
     for wrong, message in (({"temperature": 0.0}, "`temperature` must be pos"), ({"seed": -1}, "`seed` must not be")):
@@ -76,48 +75,48 @@ def test_long_prompts_keep_their_end(model, served):
     long = "a very " * 80 + "good film"
     tokenizer = model.preprocessor.tokenizer
     tail = tokenizer.detokenize(tokenizer.tokenize([long])[0][-(73 - 9) :])
-    (answer,) = served.predict({"instances": [long]})["predictions"]
-    assert answer == {"text": model.generate([tail])[0], "truncated": True}
+    (truncated,) = served.predict({"instances": [long]})["predictions"]
+    assert truncated == {"text": model.generate([tail])[0], "truncated": True}
     (short,) = served.predict({"instances": [tail]})["predictions"]
-    assert short == {**answer, "truncated": False}
+    assert short == {**truncated, "truncated": False}
 
 
 @pytest.mark.slow
-def test_ids_are_served(model, served):
+def test_ids_give_the_same_texts(model, served):
     encoded = model.preprocessor.tokenizer.tokenize(PROMPTS[:3])
     width = 3 + max(map(len, encoded))  # more padding changes nothing, whatever it holds
     ids = [[*row, *[7] * (width - len(row))] for row in encoded]
     mask = [[1] * len(row) + [0] * (width - len(row)) for row in encoded]
     answer = served.predict({"signature_name": "tokens", "inputs": {"token_ids": ids, "padding_mask": mask}})
     assert answer["outputs"] == model.generate(PROMPTS[:3])
-    # Neither does the end token of the preprocessor.
+    # Nor does the end token of the preprocessor.
     features = {name: values.tolist() for name, values in model.preprocessor([*PROMPTS[:3], ""]).items()}
     answer = served.predict({"signature_name": "tokens", "inputs": features})
     assert answer["outputs"] == model.generate([*PROMPTS[:3], ""])
-    # What nothing begins stays empty.
-    nothing = {"token_ids": ids, "padding_mask": [*mask[:2], [0] * width]}
-    answer = served.predict({"signature_name": "tokens", "inputs": nothing})
+    # An empty prompt without a start token gives an empty text.
+    empty = {"token_ids": ids, "padding_mask": [*mask[:2], [0] * width]}
+    answer = served.predict({"signature_name": "tokens", "inputs": empty})
     assert answer["outputs"] == [*model.generate(PROMPTS[:2]), ""]
-    many = {"token_ids": [[5] * 65], "padding_mask": [[1] * 65]}
+    too_long = {"token_ids": [[5] * 65], "padding_mask": [[1] * 65]}
     with pytest.raises(RequestError, match="A prompt may have 64 tokens, so that 9 more fit into the model"):
-        served.predict({"signature_name": "tokens", "inputs": many})
+        served.predict({"signature_name": "tokens", "inputs": too_long})
 
 
 @pytest.mark.slow
-def test_a_family_without_start_and_end_tokens(model, tmp_path):
-    known = model.preprocessor.tokenizer
+def test_a_tokenizer_may_lack_start_and_end_tokens(model, tmp_path):
+    original = model.preprocessor.tokenizer
     special = {**FAMILY.special_tokens, "start_token": None, "end_token": None}
-    tokenizer = FAMILY.tokenizer(known.vocabulary, known.merges, **special)
+    tokenizer = FAMILY.tokenizer(original.vocabulary, original.merges, **special)
     packing = type(FAMILY.packing)(start="", end="", between=("",), segments=False)
-    other = CausalLM(model.backbone, Preprocessor(tokenizer, packing, 73), max_new_tokens=9)
-    other.export(tmp_path / "m" / "1", verbose=False)
+    task = CausalLM(model.backbone, Preprocessor(tokenizer, packing, 73), max_new_tokens=9)
+    task.export(tmp_path / "m" / "1", verbose=False)
     version = ModelVersions(tmp_path / "m").get()
-    answer = version.predict({"instances": PROMPTS[:4]})["predictions"]
-    assert [row["text"] for row in answer] == [*model.generate(PROMPTS[:3], stop=None), ""]
+    predictions = version.predict({"instances": PROMPTS[:4]})["predictions"]
+    assert [row["text"] for row in predictions] == [*model.generate(PROMPTS[:3], stop=None), ""]
 
 
 @pytest.mark.slow
-def test_the_readme_names_signatures_and_room(folder):
+def test_the_readme_names_signatures_and_the_longest_prompt(folder):
     text = (folder / "1" / "README.md").read_text()
     assert "They are truncated to 64 tokens" in text
     assert all(f"### {name}\n" in text for name in (*SAMPLERS, "serving_default", "tokens"))

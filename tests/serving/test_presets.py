@@ -1,4 +1,4 @@
-"""Every shipped preset, exported and asked the oddest texts in a process without lmzoo."""
+"""Every shipped preset: exported, it gives the predictions of Python for odd texts in a process without lmzoo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.text.varied import varied_texts
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning"),
-    # A head with random weights answers, too.
+    # A head with random weights also predicts.
     pytest.mark.filterwarnings("ignore:.* holds no head of a .*, so it starts from scratch:UserWarning"),
 ]
 
@@ -31,14 +31,14 @@ BATCHES = (1, 7, 64)
 
 
 def examples(task: tasks.Task, texts: list[Any]) -> tuple[list[Any], dict[str, list[Any]]]:
-    """What the verb is asked, and what the signature is."""
+    """Return inputs of the task's method and of its signature."""
     name = type(task).__name__
     if name == "QuestionAnswerer":
-        x = list(zip(["Who was it?", *texts[:-1]], texts, strict=True))
-        return x, {"question": [q for q, _ in x], "context": [c for _, c in x]}
+        inputs = list(zip(["Who was it?", *texts[:-1]], texts, strict=True))
+        return inputs, {"question": [q for q, _ in inputs], "context": [c for _, c in inputs]}
     if name == "MultipleChoice":
-        x = [(text, ["It was so.", "She never knew.", "He did."][: 2 + i % 2]) for i, text in enumerate(texts)]
-        return x, {"prompt": texts, "choices": [[*c, ""][:3] for _, c in x]}
+        inputs = [(text, ["It was so.", "She never knew.", "He did."][: 2 + i % 2]) for i, text in enumerate(texts)]
+        return inputs, {"prompt": texts, "choices": [[*c, ""][:3] for _, c in inputs]}
     if name == "MaskedLM":
         mask = task.preprocessor.tokenizer.mask_token.encode()
         texts = [mask + b" " + (text.encode() if isinstance(text, str) else text) for text in texts]
@@ -46,13 +46,13 @@ def examples(task: tasks.Task, texts: list[Any]) -> tuple[list[Any], dict[str, l
 
 
 def odd_texts() -> list[Any]:
-    """Of 0 to 10,000 characters, in all scripts, some not UTF-8."""
+    """Return texts of 0 to 10,000 characters in all scripts, some of them invalid UTF-8."""
     long = ["The film was never dull. " * 400, "naïve\u0301 世界 👩🏽 " * 700, "x" * 10_000]
     return [*varied_texts(sum(BATCHES) - len(long) - 1, 43, ["[MASK", "<mask", "</s", "\x00"]), *long, ""]
 
 
 def pairs() -> Iterator[Any]:
-    """Each task on a preset, and each preset with a task; LMZOO_EVERY_PRESET asks for every pair."""
+    """Yield each task with a preset, and each preset with a task; LMZOO_EVERY_PRESET yields all pairs."""
     for i, task in enumerate(TASKS):
         supported = [name for name, family in PRESETS if task.supports(families()[family])]
         chosen = supported if "LMZOO_EVERY_PRESET" in os.environ else supported[i % max(1, len(supported)) :][:1]
@@ -61,17 +61,18 @@ def pairs() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("task_class", "preset"), list(pairs()))
-def test_answers_are_those_of_the_verb(
+def test_exports_give_the_predictions_of_python(
     task_class: type[tasks.Task], preset: str, tmp_path: Path, bare: BareProcess
 ) -> None:
     labels = {"TextClassifier": ["bad", "good"], "TokenClassifier": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]}
     arguments = {"labels": labels[task_class.__name__]} if task_class.__name__ in labels else {}
     task = task_class.from_preset(preset, sequence_length=128, **arguments)
     task.export(tmp_path / "1", verbose=False)
-    x, columns = examples(task, odd_texts())
+    inputs, columns = examples(task, odd_texts())
     ends = np.cumsum(BATCHES).tolist()
     for part in (slice(end - size, end) for size, end in zip(BATCHES, ends, strict=True)):
-        answer = bare.ask(tmp_path / "1", "serving_default", **{name: column[part] for name, column in columns.items()})
-        answers = {name: np.array(rows) for name, rows in answer.items()}
-        strings = {name: rows.astype(object) for name, rows in answers.items() if rows.dtype.kind == "U"}
-        assert_answers_agree(task, x[part], answers | strings)
+        batch = {name: column[part] for name, column in columns.items()}
+        served = bare.ask(tmp_path / "1", "serving_default", **batch)
+        outputs = {name: np.array(rows) for name, rows in served.items()}
+        strings = {name: rows.astype(object) for name, rows in outputs.items() if rows.dtype.kind == "U"}
+        assert_answers_agree(task, inputs[part], outputs | strings)

@@ -1,9 +1,8 @@
-"""What TensorFlow Serving's REST API would answer."""
+"""Responses of the REST API, in the form of TensorFlow Serving's."""
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import urllib.error
 import urllib.request
@@ -41,16 +40,15 @@ def ask(url):
 
 @pytest.mark.slow_cases("/versions/9-9")
 @pytest.mark.parametrize(("path", "version"), [("", 10), ("/versions/10", 10), ("/versions/9", 9)])
-def test_rows_and_columns(reviews, ask, path, version):
+def test_rows_and_columns_are_predicted(reviews, ask, path, version):
     expected = reviews.models[version].classify(TEXTS)
     url = f"/v1/models/reviews{path}:predict"
     for instances in (TEXTS, [{"text": text} for text in TEXTS]):
         status, answer = ask(url, {"instances": instances})
         assert status == 200
         assert [row["label"] for row in answer["predictions"]] == [row["label"] for row in expected]
-        np.testing.assert_allclose(
-            [row["score"] for row in answer["predictions"]], [r["score"] for r in expected], 1e-5
-        )
+        scores = [row["score"] for row in answer["predictions"]]
+        np.testing.assert_allclose(scores, [row["score"] for row in expected], 1e-5)
         assert answer["predictions"][0].keys() == {"label", "score", "probabilities", "truncated"}
     for inputs in (TEXTS, {"text": TEXTS}):
         columns = ask(url, {"inputs": inputs, "signature_name": "serving_default"})[1]["outputs"]
@@ -58,35 +56,34 @@ def test_rows_and_columns(reviews, ask, path, version):
 
 
 @pytest.mark.slow
-def test_pairs_bytes_and_ids(reviews, ask):
+def test_pairs_bytes_and_ids_are_predicted(reviews, ask):
     model = reviews.models[10]
     url = "/v1/models/reviews:predict"
     body = {"signature_name": "pair", "instances": [{"text": "good", "text_pair": "bad film"}]}
     assert ask(url, body)[1]["predictions"][0]["label"] == model.classify([("good", "bad film")])[0]["label"]
     broken = {"b64": base64.b64encode(b"good \xff film").decode()}
-    found = ask(url, {"instances": [broken, "good \ufffd film"]})[1]["predictions"]
-    assert found[0] == found[1]
+    predictions = ask(url, {"instances": [broken, "good \ufffd film"]})[1]["predictions"]
+    assert predictions[0] == predictions[1]
     ids = {name: values.tolist() for name, values in model.preprocessor(["good"]).items()}
     rows = [{name: values[0] for name, values in ids.items()}]
-    (one,) = ask(url, {"signature_name": "tokens", "instances": rows})[1]["predictions"]
-    assert one["label"] == model.classify(["good"])[0]["label"]
+    (prediction,) = ask(url, {"signature_name": "tokens", "instances": rows})[1]["predictions"]
+    assert prediction["label"] == model.classify(["good"])[0]["label"]
 
 
-def test_state_and_metadata(ask):
+def test_state_and_metadata_are_those_of_tensorflow_serving(ask):
     states = ask("/v1/models/reviews")[1]["model_version_status"]
     assert [(state["version"], state["state"]) for state in states] == [("10", "AVAILABLE"), ("9", "AVAILABLE")]
-    found = ask("/v1/models/reviews/versions/9/metadata")[1]
-    assert found["model_spec"] == {"name": "reviews", "signature_name": "", "version": "9"}
-    served = found["metadata"]["signature_def"]["signature_def"]["serving_default"]
-    assert served["method_name"] == "tensorflow/serving/predict"
-    assert served["inputs"]["text"]["dtype"] == "DT_STRING"
-    assert served["inputs"]["text"]["tensor_shape"] == {"dim": [{"size": "-1", "name": ""}], "unknown_rank": False}
+    metadata = ask("/v1/models/reviews/versions/9/metadata")[1]
+    assert metadata["model_spec"] == {"name": "reviews", "signature_name": "", "version": "9"}
+    signature = metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    assert signature["method_name"] == "tensorflow/serving/predict"
+    assert signature["inputs"]["text"]["dtype"] == "DT_STRING"
+    assert signature["inputs"]["text"]["tensor_shape"] == {"dim": [{"size": "-1", "name": ""}], "unknown_rank": False}
 
 
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
-        ("reviews:predict", b"{", 400, "not JSON"),
         ("reviews:predict", {}, 400, 'either "instances" or "inputs"'),
         ("reviews:predict", {"instances": []}, 400, "not empty"),
         ("reviews:predict", {"instances": [3]}, 400, "expected a string, got 3"),
@@ -143,14 +140,14 @@ def test_state_and_metadata(ask):
         ),
     ],
 )
-def test_errors(ask, path, body, status, message):
-    found, answer = ask(f"/v1/models/{path}", body)
-    assert found == status
+def test_wrong_requests_are_refused(ask, path, body, status, message):
+    actual, answer = ask(f"/v1/models/{path}", body)
+    assert actual == status
     assert message in answer["error"]
 
 
 @pytest.mark.slow
-def test_bodies_come_whole_or_in_chunks(url):
+def test_bodies_arrive_whole_or_in_chunks(url):
     body = json.dumps({"instances": TEXTS}).encode()
     whole, chunked = (
         json.load(urllib.request.urlopen(urllib.request.Request(f"{url}/v1/models/reviews:predict", data)))
@@ -163,14 +160,14 @@ def test_bodies_come_whole_or_in_chunks(url):
     assert "not gzip" in json.load(raised.value)["error"]
 
 
-def test_other_methods_are_refused_in_json(url):
+def test_errors_of_other_methods_are_json(url):
     request = urllib.request.Request(f"{url}/v1/models/reviews", method="DELETE")
     with pytest.raises(urllib.error.HTTPError, match="405") as raised:
         urllib.request.urlopen(request)
     assert "DELETE" in json.load(raised.value)["error"]
 
 
-def test_what_cannot_be_served(reviews, url, tmp_path):
+def test_directories_without_a_model_are_refused(reviews, url, tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no version of a model"):
         ModelVersions(tmp_path)
     with pytest.raises(FileNotFoundError, match=f"holds no version of a model, but {reviews.folder} does: serve that"):
@@ -186,7 +183,7 @@ def test_what_cannot_be_served(reviews, url, tmp_path):
         pass
 
 
-def test_a_folder_of_versions_is_no_version(reviews):
+def test_an_export_does_not_replace_a_folder_of_versions(reviews):
     before = sorted(reviews.folder.iterdir())
     with pytest.raises(ValueError, match=f"holds versions of a model: export to the next one, {reviews.path(11)}"):
         reviews.models[9].export(reviews.folder, verbose=False)
@@ -194,28 +191,25 @@ def test_a_folder_of_versions_is_no_version(reviews):
 
 
 @pytest.mark.slow
-def test_choices(served):
+def test_choices_are_predicted(served):
     version = served[2].get()
     (row,) = version.example()["instances"]
     assert row.keys() == {"prompt", "choices"}
     assert version.predict(version.example())["predictions"][0]["choice"] in row["choices"]
-    for choices, message in (
-        (["a", "b"], None),
-        (["a"], 'equally long: fill shorter ones up with ""'),
-        ([], "equally long"),
-    ):
-        rows = [{"prompt": "p", "choices": ["c", "d"]}, {"prompt": "q", "choices": choices}]
-        with contextlib.nullcontext() if message is None else pytest.raises(RequestError, match=message):
-            version.predict({"instances": rows})
+    rows = [{"prompt": "p", "choices": ["c", "d"]}, {"prompt": "q", "choices": ["a", "b"]}]
+    assert len(version.predict({"instances": rows})["predictions"]) == 2
+    for choices, message in ((["a"], 'equally long: fill shorter ones up with ""'), ([], "equally long")):
+        with pytest.raises(RequestError, match=message):
+            version.predict({"instances": [rows[0], {"prompt": "q", "choices": choices}]})
     with pytest.raises(RequestError, match=r"must have shape \(None, None\), got \(1, 0\)"):
         version.predict({"instances": [{"prompt": "p", "choices": []}]})
 
 
 def test_the_command_line_exports_the_next_version(reviews, fill):
-    assert f"TextClassifier in {reviews.origin / '10'}: strings in, label, score, probabilities out" in reviews.said
-    assert f"MaskedLM in {fill.folder / '1'}: strings in, token, score out" in fill.said
+    assert f"TextClassifier in {reviews.origin / '10'}: strings in, label, score, probabilities out" in reviews.output
+    assert f"MaskedLM in {fill.folder / '1'}: strings in, token, score out" in fill.output
     for path in (reviews.path(10), fill.path(1)):
         assert (path / "saved_model.pb").exists()
-    done = CliRunner().invoke(app, ["export", "any.keras", str(reviews.path(9))])
-    assert done.exit_code == 1
-    assert "exists already. Pass --overwrite" in done.output
+    result = CliRunner().invoke(app, ["export", "any.keras", str(reviews.path(9))])
+    assert result.exit_code == 1
+    assert "exists already. Pass --overwrite" in result.output

@@ -1,4 +1,4 @@
-"""What the server bears: bodies without end, clients that leave or say nothing, many of them, and new versions."""
+"""Robustness of the server: endless bodies, clients that leave or wait, many clients, and new versions."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def url(api: RestApi):
 
 
 class Client:
-    """Asks an application without a network.
+    """Client of an application without a network.
 
     Attributes:
-        parts: how many parts of the body were taken.
+        parts: Number of parts of the body that were received.
     """
 
     def __init__(self, api: RestApi) -> None:
         self.api, self.parts = api, 0
 
     def ask(self, path: str, body=None, headers=(), method: str = "", stop_after: int = -1):
-        """The status and the answer; `body` is JSON, or messages, of which the last one comes again and again."""
+        """Return the status and the response to `body`: JSON, or messages of which the last is repeated."""
         if not isinstance(body, list):
             body = [{"type": "http.request", "body": b"" if body is None else json.dumps(body).encode()}]
         return asyncio.run(
@@ -74,7 +74,7 @@ class Client:
                 tasks[0].cancel()
                 await asyncio.sleep(0)
             self.parts += 1
-            assert self.parts < 100, "it goes on listening"
+            assert self.parts < 100, "the application never stops receiving"
             message = messages[min(self.parts, len(messages)) - 1]
             if message is None:
                 await asyncio.Event().wait()
@@ -95,51 +95,54 @@ def client(api: RestApi) -> Client:
     return Client(api)
 
 
-def raw(url: str, *parts: bytes) -> bytes:
-    """All that the server says to these bytes until it closes the connection."""
+def send_bytes(url: str, *parts: bytes) -> bytes:
+    """Send bytes and return everything that the server sends until it closes the connection."""
     with socket.create_connection(("localhost", int(url.rpartition(":")[2])), timeout=60) as connection:
         for part in parts:
             connection.sendall(part)
         return b"".join(iter(lambda: connection.recv(4096), b""))
 
 
-def part(size: int, more: bool = True) -> dict:
+def make_part(size: int, more: bool = True) -> dict:
     return {"type": "http.request", "body": b"x" * size, "more_body": more}
 
 
-def test_surrogates_become_the_replacement_character(client: Client) -> None:
-    body = [part(0), {"type": "http.request", "body": rb'{"inputs": ["a\ud800b", "\ud83d\ude00", "\udc00\ud800"]}'}]
+def test_surrogates_become_replacement_characters(client: Client) -> None:
+    body = [
+        make_part(0),
+        {"type": "http.request", "body": rb'{"inputs": ["a\ud800b", "\ud83d\ude00", "\udc00\ud800"]}'},
+    ]
     answer = client.ask(PREDICT, body)[1]["outputs"]
     assert answer == {"text": ["a\ufffdb", "\U0001f600", "\ufffd\ufffd"], "bytes": [5, 4, 6]}
 
 
 def test_a_long_body_is_refused_by_its_header(client: Client) -> None:
-    status, answer = client.ask(PREDICT, [part(1)], [(b"content-length", b"2001")])
+    status, answer = client.ask(PREDICT, [make_part(1)], [(b"content-length", b"2001")])
     assert (status, client.parts) == (413, 0)
     assert answer["error"] == "A body may have 2000 bytes."
 
 
 def test_an_endless_body_is_refused_while_it_arrives(client: Client) -> None:
-    status, answer = client.ask(PREDICT, [part(300)], [(b"content-length", b"7")])
+    status, answer = client.ask(PREDICT, [make_part(300)], [(b"content-length", b"7")])
     assert (status, client.parts) == (413, 7)
     assert answer["error"] == "A body may have 2000 bytes."
 
 
-def test_a_body_that_stops_arriving_is_given_up(echo: Path) -> None:
-    status, answer = Client(RestApi(echo, body_seconds=0.01)).ask(PREDICT, [part(1), None])
+def test_a_body_that_stops_arriving_times_out(echo: Path) -> None:
+    status, answer = Client(RestApi(echo, body_seconds=0.01)).ask(PREDICT, [make_part(1), None])
     assert (status, answer["error"]) == (408, "The body did not arrive within 0.01 seconds.")
 
 
 def test_clients_that_leave_leave_no_traceback(client: Client) -> None:
-    assert client.ask(PREDICT, [part(1), {"type": "http.disconnect"}])[0] == 499
+    assert client.ask(PREDICT, [make_part(1), {"type": "http.disconnect"}])[0] == 499
 
 
-def test_a_server_that_stops_says_so(client: Client) -> None:
-    status, answer = client.ask(PREDICT, [part(1)], stop_after=1)
+def test_a_stopping_server_is_unavailable(client: Client) -> None:
+    status, answer = client.ask(PREDICT, [make_part(1)], stop_after=1)
     assert (status, answer["error"]) == (503, "The server is stopping.")
 
 
-def test_texts_are_counted(client: Client) -> None:
+def test_the_number_of_texts_is_limited(client: Client) -> None:
     assert client.ask(PREDICT, {"instances": ["a"] * 5})[0] == 200
     status, answer = client.ask(PREDICT, {"instances": ["a"] * 6})
     assert (status, answer["error"]) == (413, "A request may have 5 texts, and `text` has 6: send them in parts.")
@@ -159,31 +162,31 @@ def test_texts_are_counted(client: Client) -> None:
         (3, "must have shape"),
     ],
 )
-def test_what_is_no_row_of_ids(client: Client, inputs, message: str) -> None:
+def test_wrong_rows_of_ids_are_refused(client: Client, inputs, message: str) -> None:
     status, answer = client.ask(PREDICT, {"signature_name": "tokens", "inputs": inputs})
     assert status == 400
     assert message in answer["error"]
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"[" * 1900, b"1" * 1900 + b"e", b'{"inputs": ["\\ud8"]}'])
-def test_what_is_not_json(client: Client, body: bytes) -> None:
+def test_wrong_json_is_refused(client: Client, body: bytes) -> None:
     status, answer = client.ask(PREDICT, [{"type": "http.request", "body": body}])
     assert status == 400
     assert "The body is not JSON" in answer["error"]
 
 
 @pytest.mark.parametrize("name", [["a"], 3, {"b": 1}])
-def test_what_is_no_name_of_a_signature(client: Client, name) -> None:
+def test_wrong_signature_names_are_refused(client: Client, name) -> None:
     status, answer = client.ask(PREDICT, {"signature_name": name, "inputs": ["a"]})
     assert status == 400
     assert f"no signature {name!r}" in answer["error"]
 
 
-def test_a_version_of_many_digits(client: Client) -> None:
+def test_a_version_of_many_digits_is_not_found(client: Client) -> None:
     assert client.ask(f"/v1/models/echo/versions/{'1' * 5000}")[0] == 404
 
 
-def test_what_is_at_the_root(client: Client) -> None:
+def test_the_root_describes_the_api(client: Client) -> None:
     answer = client.ask("/")[1]
     assert answer["model"] == "echo"
     assert answer["versions"] == [1]
@@ -195,7 +198,7 @@ def test_what_is_at_the_root(client: Client) -> None:
         assert Client(client.api).ask(path)[0] == 200
 
 
-def test_metrics(echo: Path) -> None:
+def test_metrics_count_requests_and_seconds(echo: Path) -> None:
     api = RestApi(echo, 'my "echo"')
     path = '/v1/models/my "echo":predict'
     assert [Client(api).ask(path, {"inputs": x})[0] for x in (["a"], ["b"], [3])] == [200, 200, 400]
@@ -212,7 +215,7 @@ def test_metrics(echo: Path) -> None:
     assert len(counts) == 12
 
 
-def test_versions_come_and_go(echo: Path, tmp_path: Path) -> None:
+def test_versions_are_loaded_and_unloaded(echo: Path, tmp_path: Path) -> None:
     folder = tmp_path / "echo"
     shutil.copytree(echo / "1", folder / "1")
     api = RestApi(folder)
@@ -222,7 +225,7 @@ def test_versions_come_and_go(echo: Path, tmp_path: Path) -> None:
     (folder / "2" / "saved_model.pb").write_bytes(whole[: len(whole) // 2])
     with pytest.warns(UserWarning, match=r"echo/2 cannot be loaded"):
         api.versions.refresh()
-    api.versions.refresh()  # says nothing again
+    api.versions.refresh()  # without a second warning
     assert list(api.versions.loaded) == [1]
     shutil.copytree(echo / "1", folder / "2", dirs_exist_ok=True)
     (folder / ".3.ab12.tmp").rename(folder / "3")
@@ -232,22 +235,22 @@ def test_versions_come_and_go(echo: Path, tmp_path: Path) -> None:
     for version in "123":
         shutil.rmtree(folder / version)
         api.versions.refresh()
-    assert list(api.versions.loaded) == [3]  # rather than nothing
+    assert list(api.versions.loaded) == [3]  # the last version stays
 
 
-def test_new_versions_are_looked_for(echo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    api, looked = RestApi(echo, poll_seconds=0.001), threading.Semaphore(0)
+def test_the_server_polls_for_new_versions(echo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    api, refreshed = RestApi(echo, poll_seconds=0.001), threading.Semaphore(0)
 
     def refresh():
-        looked.release()
+        refreshed.release()
         raise FileNotFoundError("a file that went")
 
     monkeypatch.setattr(api.versions, "refresh", refresh)
     with running_server(api):
-        assert all(looked.acquire(timeout=60) for _ in range(2))
+        assert all(refreshed.acquire(timeout=60) for _ in range(2))
 
 
-def test_many_clients_at_once(echo: Path, url: str) -> None:
+def test_many_clients_are_served_at_once(echo: Path, url: str) -> None:
     with listening() as listener:
         waiting = [socket.create_connection(listener.getsockname(), timeout=5) for _ in range(64)]
         for connection in waiting:
@@ -275,11 +278,11 @@ def test_many_clients_at_once(echo: Path, url: str) -> None:
 )
 def test_idle_connections_are_closed(api: RestApi, request_: bytes) -> None:
     with running_server(api, idle_seconds=0.01) as url:
-        raw(url, request_)
+        send_bytes(url, request_)
 
 
-def test_a_request_that_trickles_in_is_given_up(api: RestApi) -> None:
-    """Each byte alone comes in time."""
+def test_a_request_that_trickles_in_times_out(api: RestApi) -> None:
+    """Each byte alone arrives in time."""
     with running_server(api, idle_seconds=0.1) as url:
         connection = socket.create_connection(("localhost", int(url.rpartition(":")[2])), timeout=60)
 
@@ -305,13 +308,13 @@ def test_a_request_that_trickles_in_is_given_up(api: RestApi) -> None:
     ],
     ids=range(7),
 )
-def test_what_is_not_http(url: str, head: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    with contextlib.suppress(ConnectionError):  # it may hang up while it is still being told
-        assert b"400 Bad Request" in raw(url, head)
+def test_wrong_http_is_refused(url: str, head: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    with contextlib.suppress(ConnectionError):  # the server may close the connection before it has read everything
+        assert b"400 Bad Request" in send_bytes(url, head)
     assert caplog.records == []
 
 
-def test_nonsense_after_an_answer(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_wrong_http_after_a_response_closes_the_connection(url: str, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_connection(("localhost", int(url.rpartition(":")[2])), timeout=60) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         assert connection.recv(4096).startswith(b"HTTP/1.1 405")
@@ -321,14 +324,14 @@ def test_nonsense_after_an_answer(url: str, caplog: pytest.LogCaptureFixture) ->
     assert caplog.records == []
 
 
-def test_no_answer_waits_for_an_acknowledgement(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_responses_do_not_wait_for_acknowledgements(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> None:
     options = []
 
-    def spied(protocol: object, data: bytes, received: object = server._Protocol.data_received) -> None:
+    def record_option(protocol: object, data: bytes, receive: object = server._Protocol.data_received) -> None:
         options.append(protocol.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        received(protocol, data)
+        receive(protocol, data)
 
-    monkeypatch.setattr(server._Protocol, "data_received", spied)
+    monkeypatch.setattr(server._Protocol, "data_received", record_option)
     with running_server(api) as url:
         urllib.request.urlopen(url).close()
     assert options
@@ -336,23 +339,24 @@ def test_no_answer_waits_for_an_acknowledgement(api: RestApi, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_the_command(echo: Path) -> None:
+def test_the_command_serves_until_interrupted(echo: Path) -> None:
     command = [sys.executable, "-m", "lmzoo_cli", "serve", str(echo), "--port", "0", "--max-texts", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        found = None
-        while found is None:
-            found = re.match(r"(http://localhost:\d+) answers, versions 1; Ctrl-C stops it.", process.stderr.readline())
-        assert process.stderr.readline() == f'Try: curl -d \'{{"instances": ["Some text."]}}\' {found[1]}{PREDICT}\n'
-        with urllib.request.urlopen(f"{found[1]}{PREDICT}", b'{"inputs": ["a"]}') as answer:
+        match = None
+        while match is None:
+            match = re.match(r"(http://localhost:\d+) answers, versions 1; Ctrl-C stops it.", process.stderr.readline())
+        url = f"{match[1]}{PREDICT}"
+        assert process.stderr.readline() == f'Try: curl -d \'{{"instances": ["Some text."]}}\' {url}\n'
+        with urllib.request.urlopen(url, b'{"inputs": ["a"]}') as answer:
             assert json.load(answer)["outputs"]["text"] == ["a"]
         with pytest.raises(urllib.error.HTTPError, match="413"):
-            urllib.request.urlopen(f"{found[1]}{PREDICT}", b'{"inputs": ["a", "b"]}')
+            urllib.request.urlopen(url, b'{"inputs": ["a", "b"]}')
         process.send_signal(signal.SIGINT)
         assert process.stderr.read() == "stopped\n"
     assert process.returncode == 0
 
 
-def test_clients_that_hang_up(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_clients_that_hang_up_are_not_logged(url: str, caplog: pytest.LogCaptureFixture) -> None:
     head = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n".encode()
     for sent in (head, head + b"{", head + b'{"inputs": ["a"]}   '):
         with socket.create_connection(("localhost", int(url.rpartition(":")[2]))) as connection:

@@ -1,4 +1,4 @@
-"""A classifier whose answers differ, texts of every kind for tiny models, and how signatures are asked."""
+"""A classifier with varied predictions, varied texts for tiny models, and calls of signatures."""
 
 from __future__ import annotations
 
@@ -19,27 +19,22 @@ _ODD = ["é", "e\u0301\u0323", "東京", "\u00a0", "\n", "!", "👩🏽", "\u030
 
 
 def varied_text(texts: Sequence[str], count: int, longest: int, seed: int) -> list[str]:
-    """Some texts of fewer than `longest` of the words of others."""
+    """Return `count` texts of fewer than `longest` words that occur in `texts`."""
     rng = random.Random(seed)
     words = [*" ".join(texts).split(), *_ODD]
     return [rng.choice(["", " "]).join(rng.choices(words, k=rng.randrange(longest))) for _ in range(count)]
 
 
 def on_families(settings: Sequence[Any]) -> Iterator[Any]:
-    """Every family with every setting; `make test` runs each tokenizer with one of them."""
-    tokenizers: list[type] = []
+    """Yield every family that has tasks for questions and tags, with every setting."""
     for name, family in families().items():
-        if family.backbone.reads_source:  # it answers no questions, and tags no words
-            continue
-        known = family.tokenizer in tokenizers
-        tokenizers += [] if known else [family.tokenizer]
-        for j, setting in enumerate(settings):
-            marks = [] if not known and len(tokenizers) % len(settings) == j else [pytest.mark.slow]
-            yield pytest.param(family, setting, marks=marks, id=f"{name}-{j}")
+        if not family.backbone.reads_source:
+            for number, setting in enumerate(settings):
+                yield pytest.param(family, setting, id=f"{name}-{number}")
 
 
 def classifier(**kwargs: Any) -> TextClassifier:
-    """A small BERT, the same each time, on words and letters."""
+    """Return a small BERT on words and letters, the same at each call."""
     keras.utils.set_random_seed(3)
     letters = "abcdefghijklmnopqrstuvwxyz"
     pieces = [*letters, *(f"##{c}" for c in letters), "good", "bad", "film", "!"]
@@ -55,7 +50,7 @@ def classifier(**kwargs: Any) -> TextClassifier:
 
 
 def varied_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
-    """A tiny task whose answers differ from text to text."""
+    """Return a tiny task whose predictions differ between texts."""
     task = tiny_task(task_class, family, **arguments)
     if family.name in ("gpt2", "lstm_lm"):  # with small random weights, their vectors hardly differ
         for variable in task.trainable_variables:
@@ -64,9 +59,9 @@ def varied_task(task_class: type[Task], family: Family, **arguments: Any) -> Tas
 
 
 def ask(task: Task, *columns: Sequence[str]) -> dict[str, Any]:
-    """What a task's signature answers: numpy arrays.
+    """Return the outputs of a task's signature as arrays.
 
-    It runs as Python, which takes much less time than tracing it once; the conformance suite traces and exports.
+    The signature runs eagerly, much faster than tracing it once; the conformance suite traces and exports.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Saves tiny random models of transformers' TensorFlow classes, and what their PyTorch twins compute.
+"""Save tiny random models of transformers' TensorFlow classes, and the outputs of their PyTorch twins.
 
 transformers 5 has no TensorFlow classes, so this was run once, on Python 3.11, in an environment of its own:
 
@@ -113,7 +113,7 @@ def arguments_of(name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarr
 
 
 def outputs_of(name: str, answer: Any) -> dict[str, np.ndarray]:
-    """Return what a model's class answers, under lmzoo's names."""
+    """Return the outputs of a model of this class under lmzoo's names."""
 
     def masked(logits: Any) -> np.ndarray:
         return np.take_along_axis(np.asarray(logits), MASK_POSITIONS[:, :, None], axis=1)
@@ -127,10 +127,10 @@ def outputs_of(name: str, answer: Any) -> dict[str, np.ndarray]:
         return {"logits": np.stack([answer["start_logits"], answer["end_logits"]], axis=-1)}
     if "logits" in answer:
         return {"logits": masked(answer["logits"]) if name.endswith("ForMaskedLM") else np.asarray(answer["logits"])}
-    found = {"sequence_output": np.asarray(answer["last_hidden_state"])}
+    outputs = {"sequence_output": np.asarray(answer["last_hidden_state"])}
     if get_family(name) in ("Bert", "Albert"):
-        found["pooled_output"] = np.asarray(answer["pooler_output"])
-    return found
+        outputs["pooled_output"] = np.asarray(answer["pooler_output"])
+    return outputs
 
 
 def save(name: str, seed: int, stem: str, shard_bytes: int | None = None, **settings: Any) -> None:
@@ -155,9 +155,7 @@ def save(name: str, seed: int, stem: str, shard_bytes: int | None = None, **sett
         with torch.no_grad():
             expected = outputs_of(name, twin.eval()(**tensors))
         theirs = outputs_of(name, model({key: tf.constant(a) for key, a in arguments.items()}, training=False))
-        if (
-            get_family(name) != "OpenAIGPT"
-        ):  # whose class for TensorFlow computes GELU's exact form, whatever is configured
+        if get_family(name) != "OpenAIGPT":  # its TensorFlow class always computes the exact GELU
             check(name, inputs, expected, theirs)
         data = io.BytesIO()
         expected = {f"expected {key}": values for key, values in expected.items()}
@@ -182,8 +180,8 @@ def check(name: str, inputs: dict[str, np.ndarray], expected: dict[str, np.ndarr
 
 
 if __name__ == "__main__":
-    for number, each in enumerate(CLASSES):
-        save(each, number, f"TF{each}")
+    for seed, name in enumerate(CLASSES):
+        save(name, seed, f"TF{name}")
     save("AlbertModel", 100, "TFAlbertModel of two groups", num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2)
     # The scope of a second model of a class has a number.
     save("BertForPreTraining", 101, "TFBertForPreTraining in parts", shard_bytes=9000)

@@ -1,4 +1,4 @@
-"""A checkpoint's files are in its directory, are weights, and are the ones that the index names."""
+"""Files of checkpoints: they lie in the directory, hold weights, and are the files that the index lists."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ FIRST, SECOND = PARTS
 INDEX = "model.safetensors.index.json"
 
 
-def index(directory: Path, **changes: str | None) -> None:
-    """Writes the index, with other files for some tensors, or none."""
-    weight_map = {name: part for part, tensors in PARTS.items() for name in tensors} | changes
-    weight_map = {name: part for name, part in weight_map.items() if part is not None}
+def write_index(directory: Path, **changes: str | None) -> None:
+    """Write the index, with changed files for some tensors; None omits a tensor."""
+    weight_map = {name: shard for shard, tensors in PARTS.items() for name in tensors} | changes
+    weight_map = {name: shard for name, shard in weight_map.items() if shard is not None}
     (directory / INDEX).write_text(json.dumps({"metadata": {"total_size": 404}, "weight_map": weight_map}))
 
 
 @pytest.fixture
-def parts(tmp_path):
+def shards(tmp_path):
     directory = tmp_path / "parts"
     directory.mkdir()
-    for part, tensors in PARTS.items():
-        write_safetensors(directory / part, tensors.items())
-    index(directory)
+    for shard, tensors in PARTS.items():
+        write_safetensors(directory / shard, tensors.items())
+    write_index(directory)
     return directory
 
 
-def test_parts_are_one_checkpoint(parts):
-    tensors = SafetensorsFiles(parts)
+def test_shards_are_one_checkpoint(shards):
+    tensors = SafetensorsFiles(shards)
     assert set(tensors.names()) == {"encoder.weight", "encoder.bias", "head.weight"}
-    for part, expected in PARTS.items():
+    for shard, expected in PARTS.items():
         for name, array in expected.items():
-            assert tensors.file_of(name) == parts / part
+            assert tensors.file_of(name) == shards / shard
             assert (tensors.shape(name), tensors.dtype(name)) == (array.shape, array.dtype.name)
             np.testing.assert_array_equal(tensors.read(name), array)
 
 
-def test_one_file_wins_over_an_index(parts):
-    write_safetensors(parts / "model.safetensors", [("alone", np.ones(3, "float32"))])
-    assert list(SafetensorsFiles(parts).names()) == ["alone"]
+def test_a_single_file_is_preferred_to_an_index(shards):
+    write_safetensors(shards / "model.safetensors", [("alone", np.ones(3, "float32"))])
+    assert list(SafetensorsFiles(shards).names()) == ["alone"]
 
 
-def test_empty_directory(tmp_path):
+def test_an_empty_directory_is_refused(tmp_path):
     with pytest.raises(PresetError, match=rf"{tmp_path} holds no weights: expected model.safetensors or {INDEX}"):
         SafetensorsFiles(tmp_path)
 
@@ -74,16 +74,16 @@ def test_empty_directory(tmp_path):
         ({"encoder.bias": INDEX}, rf"{INDEX} is not a whole safetensors file"),
     ],
 )
-def test_index_and_parts_differ(parts, changes, message):
-    index(parts, **changes)
+def test_the_index_must_match_the_shards(shards, changes, message):
+    write_index(shards, **changes)
     with pytest.raises(PresetError, match=message):
-        SafetensorsFiles(parts)
+        SafetensorsFiles(shards)
 
 
-def test_a_tensor_in_two_parts(parts):
-    write_safetensors(parts / FIRST, [*PARTS[FIRST].items(), ("encoder.bias", np.ones(11, "float32"))])
+def test_a_tensor_in_two_shards_is_refused(shards):
+    write_safetensors(shards / FIRST, [*PARTS[FIRST].items(), ("encoder.bias", np.ones(11, "float32"))])
     with pytest.raises(PresetError, match=f"{FIRST} holds 'encoder.bias', which"):
-        SafetensorsFiles(parts)
+        SafetensorsFiles(shards)
 
 
 @pytest.mark.parametrize(
@@ -100,26 +100,26 @@ def test_a_tensor_in_two_parts(parts):
         ("[" * 100_000, "cannot be read as JSON"),
     ],
 )
-def test_malformed_index(parts, text, message):
-    (parts / INDEX).write_text(text)
+def test_a_malformed_index_is_refused(shards, text, message):
+    (shards / INDEX).write_text(text)
     with pytest.raises(PresetError, match=rf"{INDEX}.*{message}"):
-        SafetensorsFiles(parts)
+        SafetensorsFiles(shards)
 
 
 @pytest.mark.parametrize(
     "name",
     ["", ".", "..", "../outside.safetensors", "a/../../outside.safetensors", "./x", "sub/x", "sub\\x", "C:x", "x\0y"],
 )
-def test_names_that_are_paths(parts, name):
-    write_safetensors(parts.parent / "outside.safetensors", [("stolen", np.ones(3, "float32"))])
-    for hostile in (name, str(parts.parent / "outside.safetensors")):
-        index(parts, stolen=hostile)
-        with pytest.raises(PresetError, match=re.escape(f"{parts} names {hostile!r} as one of its files")):
-            SafetensorsFiles(parts)
+def test_file_names_must_not_be_paths(shards, name):
+    write_safetensors(shards.parent / "outside.safetensors", [("stolen", np.ones(3, "float32"))])
+    for hostile in (name, str(shards.parent / "outside.safetensors")):
+        write_index(shards, stolen=hostile)
+        with pytest.raises(PresetError, match=re.escape(f"{shards} names {hostile!r} as one of its files")):
+            SafetensorsFiles(shards)
 
 
 def hub_cache(root: Path, target: str, blobs: str = "blobs") -> Path:
-    """A directory as huggingface_hub lays it out, its weights a link."""
+    """Return a directory laid out by huggingface_hub, whose weights are a link to `target`."""
     snapshot = root / "models--org--name" / "snapshots" / "0123abcd"
     snapshot.mkdir(parents=True)
     (root / "models--org--name" / blobs).mkdir()
@@ -131,53 +131,49 @@ def hub_cache(root: Path, target: str, blobs: str = "blobs") -> Path:
 def test_links_of_the_hub_cache_are_followed(tmp_path):
     snapshot = hub_cache(tmp_path, "../../blobs/89ef")
     assert SafetensorsFiles(snapshot).shape("weight") == (3, 5)
-    (tmp_path / "link").symlink_to(snapshot)  # what leads to the directory is the caller's choice
+    (tmp_path / "link").symlink_to(snapshot)  # the caller may link to the directory itself
     assert SafetensorsFiles(tmp_path / "link").shape("weight") == (3, 5)
 
 
-def test_links_inside_the_directory_are_followed(parts):
-    (parts / FIRST).rename(parts / "other.safetensors")
-    (parts / FIRST).symlink_to("other.safetensors")
-    assert SafetensorsFiles(parts).shape("encoder.weight") == (7, 11)
+def test_links_inside_the_directory_are_followed(shards):
+    (shards / FIRST).rename(shards / "other.safetensors")
+    (shards / FIRST).symlink_to("other.safetensors")
+    assert SafetensorsFiles(shards).shape("encoder.weight") == (7, 11)
 
 
-def test_links_out_of_the_directory_are_refused(tmp_path, parts):
+def test_links_out_of_the_directory_are_refused(tmp_path, shards):
     outside = tmp_path / "outside.safetensors"
-    (parts / FIRST).rename(outside)
-    (parts / FIRST).symlink_to(outside)
-    with pytest.raises(PresetError, match=rf"{parts / FIRST} is a link to {outside}, which is outside"):
-        SafetensorsFiles(parts)
-    (parts / INDEX).rename(tmp_path / INDEX)
-    (parts / INDEX).symlink_to(f"../{INDEX}")
-    with pytest.raises(PresetError, match=rf"{parts / INDEX} is a link to {tmp_path / INDEX}"):
-        SafetensorsFiles(parts)
+    (shards / FIRST).rename(outside)
+    (shards / FIRST).symlink_to(outside)
+    with pytest.raises(PresetError, match=rf"{shards / FIRST} is a link to {outside}, which is outside"):
+        SafetensorsFiles(shards)
+    (shards / INDEX).rename(tmp_path / INDEX)
+    (shards / INDEX).symlink_to(f"../{INDEX}")
+    with pytest.raises(PresetError, match=rf"{shards / INDEX} is a link to {tmp_path / INDEX}"):
+        SafetensorsFiles(shards)
     assert SafetensorsFiles(outside).shape("encoder.weight") == (7, 11)
 
 
-def test_links_that_only_look_like_the_cache_are_refused(tmp_path):
-    elsewhere = hub_cache(tmp_path / "1", "../../../elsewhere.safetensors")
+def test_links_that_imitate_the_hub_cache_are_refused(tmp_path):
+    out_of_cache = hub_cache(tmp_path / "1", "../../../elsewhere.safetensors")
     write_safetensors(tmp_path / "1" / "elsewhere.safetensors", [("stolen", np.ones(3, "float32"))])
-    with pytest.raises(PresetError, match="outside the directory"):
-        SafetensorsFiles(elsewhere)
-    with pytest.raises(PresetError, match="outside the directory"):
-        SafetensorsFiles(hub_cache(tmp_path / "2", "../../others/89ef", blobs="others"))
+    no_blobs = hub_cache(tmp_path / "2", "../../others/89ef", blobs="others")
+    linked_blobs = hub_cache(tmp_path / "3", "../../blobs/89ef", blobs="others")
+    (linked_blobs.parents[1] / "blobs").symlink_to("others")  # or anywhere else
     snapshot = hub_cache(tmp_path / "4", "../../blobs/89ef")
-    other = snapshot.parent.rename(snapshot.parent.with_name("revisions")) / snapshot.name
-    with pytest.raises(PresetError, match="outside the directory"):
-        SafetensorsFiles(other)
-    through = hub_cache(tmp_path / "3", "../../blobs/89ef", blobs="others")
-    (through.parents[1] / "blobs").symlink_to("others")  # or anywhere else
-    with pytest.raises(PresetError, match="outside the directory"):
-        SafetensorsFiles(through)
+    no_snapshots = snapshot.parent.rename(snapshot.parent.with_name("revisions")) / snapshot.name
+    for directory in (out_of_cache, no_blobs, linked_blobs, no_snapshots):
+        with pytest.raises(PresetError, match="outside the directory"):
+            SafetensorsFiles(directory)
 
 
-def test_links_in_a_circle(tmp_path):
+def test_circular_links_are_refused(tmp_path):
     (tmp_path / "model.safetensors").symlink_to("model.safetensors")
     with pytest.raises(PresetError, match=r"model.safetensors does not exist"):
         SafetensorsFiles(tmp_path)
 
 
-def test_file_in_needs_no_file(tmp_path):
+def test_the_path_of_a_missing_file_is_resolved(tmp_path):
     assert resolve_inside(tmp_path, "model.bin") == tmp_path / "model.bin"
 
 
@@ -192,18 +188,18 @@ def test_file_in_needs_no_file(tmp_path):
         (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "is a web page"),
     ],
 )
-def test_what_lies_in_place_of_weights(tmp_path, content, message):
+def test_other_files_in_place_of_weights_are_named(tmp_path, content, message):
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
     with pytest.raises(PresetError, match=f"{path}.*{message}"):
         check_is_weights(path)
 
 
-def test_no_file(tmp_path):
+def test_weights_must_be_a_regular_file(tmp_path):
     with pytest.raises(PresetError, match=r"absent\.bin does not exist"):
         check_is_weights(tmp_path / "absent.bin")
     with pytest.raises(PresetError, match=f"{tmp_path} is not a file"):
         check_is_weights(tmp_path)
-    os.mkfifo(tmp_path / "pipe")  # reading one waits for ever
+    os.mkfifo(tmp_path / "pipe")  # reading it would block forever
     with pytest.raises(PresetError, match="pipe is not a file"):
         check_is_weights(tmp_path / "pipe")

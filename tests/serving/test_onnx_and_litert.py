@@ -1,4 +1,4 @@
-"""Models for ONNX Runtime and LiteRT: tokens in, the outputs of `predict` out."""
+"""Models for ONNX Runtime and LiteRT: the outputs of `predict` for token features."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_text
 from lmzoo.text import Preprocessor
 from tests.serving.exported_files import outputs_of
 
-# The formats hold what Keras' exporters give them; two tasks and two families see both kinds of outputs and inputs.
+# Keras' exporters write the formats; two tasks and two families cover both kinds of outputs and inputs.
 CASES = [
     (TextClassifier, "bert", {"labels": ["no", "maybe", "yes"], "pooling": ["max", "mean"]}),
     (QuestionAnswerer, "roberta", {}),
 ]
-FIRST, SECOND = (
-    [pytest.param(*case, marks=[pytest.mark.slow] * (case is not quick)) for case in CASES] for quick in CASES
-)
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("eager")]
 
 
 def shallow_task(task_class: type, family: str, arguments: dict[str, Any]) -> Task:
-    """Of one layer, since a format writes each like the one before it."""
-    record = families()[family]
-    return task_class(tiny_backbone(record, num_layers=1), tiny_preprocessor(record), **arguments)
+    """Return a task of one layer, as every layer is exported alike."""
+    family_record = families()[family]
+    return task_class(tiny_backbone(family_record, num_layers=1), tiny_preprocessor(family_record), **arguments)
 
 
-def features_of(preprocessor: Preprocessor, family: str) -> list[dict[str, np.ndarray]]:
-    """Batches of different sizes and lengths."""
+def features_of(preprocessor: Preprocessor) -> list[dict[str, np.ndarray]]:
+    """Return batches of different sizes and lengths."""
     return [preprocessor(texts) for texts in (tiny_texts(1), tiny_texts(7), ["good film " * 12, ""])]
 
 
-@pytest.mark.parametrize(("task_class", "family", "arguments"), FIRST)
-def test_onnx(task_class: type, family: str, arguments: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.quick_cases("TextClassifier-bert-arguments0")
+@pytest.mark.parametrize(("task_class", "family", "arguments"), CASES)
+def test_onnx_files_give_the_same_logits(
+    task_class: type, family: str, arguments: dict[str, Any], tmp_path: Path
+) -> None:
     onnxruntime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("tf2onnx")
     task = shallow_task(task_class, family, arguments)
     task.export(tmp_path / "model.onnx", verbose=False)
@@ -49,13 +49,13 @@ def test_onnx(task_class: type, family: str, arguments: dict[str, Any], tmp_path
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     assert {i.name for i in session.get_inputs()} == set(task.input)
     assert [o.name for o in session.get_outputs()] == ["logits"]
-    for features in features_of(task.preprocessor, family):
-        (found,) = session.run(None, features)
-        np.testing.assert_allclose(found, task.predict(features, verbose=0), atol=1e-5)
+    for features in features_of(task.preprocessor):
+        (logits,) = session.run(None, features)
+        np.testing.assert_allclose(logits, task.predict(features, verbose=0), atol=1e-5)
 
 
 @pytest.mark.slow
-def test_onnx_in_int8(tmp_path: Path) -> None:
+def test_int8_onnx_files_give_similar_logits(tmp_path: Path) -> None:
     onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     pytest.importorskip("tf2onnx")
     task = shallow_task(TextClassifier, "bert", {"labels": ["no", "maybe", "yes"]})
@@ -64,13 +64,13 @@ def test_onnx_in_int8(tmp_path: Path) -> None:
     ops = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
     assert ops.count("MatMulInteger") == 7  # query, key and value, the other three of the block, pooler, head
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    for features in features_of(task.preprocessor, "bert"):
-        (found,) = session.run(None, features)
+    for features in features_of(task.preprocessor):
+        (logits,) = session.run(None, features)
         exact = task.predict(features, verbose=0)
-        assert 0 < np.abs(found - exact).max() < 0.06 * np.abs(exact).max()
+        assert 0 < np.abs(logits - exact).max() < 0.06 * np.abs(exact).max()
 
 
-def test_int8_that_cannot_be_written(tmp_path: Path) -> None:
+def test_wrong_dtypes_are_refused(tmp_path: Path) -> None:
     task = shallow_task(*CASES[0])
     for name in ("1", "model.tflite"):
         with pytest.raises(ValueError, match=r'`dtype="int8"` is for \.onnx files'):
@@ -83,23 +83,25 @@ def test_int8_that_cannot_be_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.quick_cases("TextClassifier-bert-arguments0")
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
-@pytest.mark.parametrize(("task_class", "family", "arguments"), SECOND)
-def test_litert(task_class: type, family: str, arguments: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task_class", "family", "arguments"), CASES)
+def test_litert_files_give_the_same_logits(
+    task_class: type, family: str, arguments: dict[str, Any], tmp_path: Path
+) -> None:
     import tensorflow as tf
 
     task = shallow_task(task_class, family, arguments)
     task.export(tmp_path / "model.tflite", verbose=False)
-    # The interpreter has LiteRT's own operations only.
+    # The interpreter has only LiteRT's own operations.
     run = tf.lite.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
     assert set(run.get_input_details()) == set(task.input)
-    for features in features_of(task.preprocessor, family):
+    for features in features_of(task.preprocessor):
         np.testing.assert_allclose(run(**features)["logits"], task.predict(features, verbose=0), atol=1e-5)
 
 
 def write_onnx(path: Path) -> None:
-    """A model with an op that no runtime has, in one branch of a condition."""
+    """Write a model with an op that no runtime has, in one branch of a condition."""
     from onnx import TensorProto, helper
 
     nodes = {"then_branch": [helper.make_node("Identity", ["x"], ["y"])]}
@@ -112,7 +114,7 @@ def write_onnx(path: Path) -> None:
 
 
 def write_onnx_of_later_opset(path: Path) -> None:
-    """A model with an op that its version of the format does not have yet."""
+    """Write a model with an op that is newer than its version of the format."""
     from onnx import TensorProto, helper
 
     x, y = (helper.make_tensor_value_info(name, TensorProto.INT32, [1]) for name in "xy")
@@ -122,7 +124,7 @@ def write_onnx_of_later_opset(path: Path) -> None:
 
 
 def write_litert(path: Path) -> None:
-    """A model with one op of TensorFlow, as Keras' exporter converts it."""
+    """Write a model with one op of TensorFlow, as Keras' exporter converts it."""
     import tensorflow as tf
 
     function = tf.function(tf.strings.lower, input_signature=[tf.TensorSpec([1], tf.string)]).get_concrete_function()
@@ -139,7 +141,7 @@ def write_litert(path: Path) -> None:
         (write_litert, "a.tflite", "StringLower"),
     ],
 )
-def test_ops_that_the_runtime_lacks_are_found(
+def test_ops_that_the_runtime_lacks_are_refused(
     write: Callable[[Path], None], name: str, op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name.endswith("onnx"):
@@ -163,25 +165,19 @@ def test_ops_that_the_runtime_lacks_are_found(
         ("bert", "model.tflite", "bilstm"),
     ],
 )
-def test_tasks_avoid_what_the_runtime_lacks(family: str, name: str, encoder: str | None, tmp_path: Path) -> None:
-    """Each word of ELMo is computed, ALBERT's loop is unrolled, and LSTMs run without lists of tensors."""
+def test_exports_avoid_ops_that_the_runtime_lacks(family: str, name: str, encoder: str | None, tmp_path: Path) -> None:
+    """Compute each word of ELMo, unroll ALBERT's loop, and run LSTMs without lists of tensors."""
     if name.endswith("onnx"):
         pytest.importorskip("tf2onnx")
     arguments = {} if encoder is None else {"encoder": encoder, "encoder_dim": 5, "crf": True}
     task = tiny_task(TextClassifier if encoder is None else TokenClassifier, families()[family], **arguments)
     task.export(tmp_path / name, verbose=False)
-    for features in features_of(task.preprocessor, family):
-        (found,) = outputs_of(tmp_path / name, features).values()
-        np.testing.assert_allclose(found, task.predict(features, verbose=0), atol=1e-5)
+    for features in features_of(task.preprocessor):
+        (outputs,) = outputs_of(tmp_path / name, features).values()
+        np.testing.assert_allclose(outputs, task.predict(features, verbose=0), atol=1e-5)
 
 
-def test_other_dtypes_are_refused(tmp_path: Path) -> None:
-    backbone = tiny_backbone(families()["bert"], dtype="bfloat16")
-    with pytest.raises(ValueError, match="Only models in float32"):
-        TextClassifier(backbone, num_classes=2).export(tmp_path / "model.tflite", verbose=False)
-
-
-def test_quantized_weights_have_no_place_in_litert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quantized_weights_are_not_written_to_litert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = tiny_task(TextClassifier, families()["bert"])
     monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
     task.quantize("int8")
@@ -189,8 +185,8 @@ def test_quantized_weights_have_no_place_in_litert(tmp_path: Path, monkeypatch: 
         task.export(tmp_path / "model.tflite", verbose=False)
 
 
-@pytest.mark.slow_cases("model.keras")
-@pytest.mark.parametrize("name", ["model.ONNX", "model.onnx.gz", "model.keras"])
-def test_other_files_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"must end in \.onnx or \.tflite, and a SavedModel is a folder"):
-        tiny_task(TextClassifier, families()["bert"]).export(tmp_path / name, verbose=False)
+def test_other_file_names_are_refused(tmp_path: Path) -> None:
+    task = tiny_task(TextClassifier, families()["bert"])
+    for name in ("model.ONNX", "model.onnx.gz", "model.keras"):
+        with pytest.raises(ValueError, match=r"must end in \.onnx or \.tflite, and a SavedModel is a folder"):
+            task.export(tmp_path / name, verbose=False)

@@ -1,4 +1,4 @@
-"""What a tokenizer's files do not say, or say twice and differently; and presets of KerasHub."""
+"""Tokenizer settings that the files omit or contradict, and tokenizers in presets of KerasHub."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint"
 
 
-def test_sizes(directory: Path) -> None:
+def test_the_vocabulary_must_fit_the_embeddings(directory: Path) -> None:
     write_tokenizer(tiny(WORD), directory, 7)
     for size in (11, 12, 138, None):
         assert read_tokenizer(directory, WORD, size).vocabulary_size == 11
-    with pytest.raises(
-        PresetError, match=r"tokenizer.json holds 11 tokens, but the model has embeddings for 10: they do"
-    ):
+    message = "tokenizer.json holds 11 tokens, but the model has embeddings for 10: they do"
+    with pytest.raises(PresetError, match=message):
         read_tokenizer(directory, WORD, 10)
     with pytest.warns(UserWarning, match="holds 11 tokens, but the model has embeddings for 1,139. That works"):
         read_tokenizer(directory, WORD, 1139)
@@ -52,7 +51,7 @@ def test_sizes(directory: Path) -> None:
             read_tokenizer(directory, CharacterTokenizer, size)
 
 
-# === What the files do not say ===
+# === Omitted and contradictory settings ===
 
 
 @pytest.mark.parametrize(
@@ -85,12 +84,12 @@ def test_casing_in_the_checkpoints_name(directory: Path) -> None:
 
 @pytest.mark.parametrize("cls", [WORD, SENTENCE])
 def test_casing_of_hugging_faces_files(tmp_path: Path, cls: type[Any]) -> None:
-    for word, noticed in (("film", False), ("Film", True)):
+    for word in ("film", "Film"):
         directory = tmp_path / f"cased-{word}"
         directory.mkdir()
         write_vocabulary(directory, cls.of_words([word], 13))
         write_json(directory / "config.json", {"model_type": "bert"})
-        if noticed:
+        if word == "Film":
             with pytest.warns(UserWarning, match="lower-cased, as in transformers, .* such as '▁?Film'"):
                 assert read_tokenizer(directory, cls).lowercase
         else:
@@ -99,12 +98,11 @@ def test_casing_of_hugging_faces_files(tmp_path: Path, cls: type[Any]) -> None:
         assert not read_tokenizer(directory, cls).lowercase
 
 
-def test_files_that_disagree(directory: Path) -> None:
+def test_contradictory_casing_gives_a_warning(directory: Path) -> None:
     write_tokenizer(WORD.of_words(["film"], 7), directory, 7)
     edit_json(directory / PIPELINE, put(normalizer__lowercase=False))
-    with pytest.warns(
-        UserWarning, match="says lowercase=False, but transformers takes True, since .* says so. .* True"
-    ):
+    message = "says lowercase=False, but transformers takes True, since .* says so. .* True"
+    with pytest.warns(UserWarning, match=message):
         assert read_tokenizer(directory, WORD).lowercase
     edit_json(directory / CONFIG, lambda config: config.pop("do_lower_case"))
     with pytest.warns(UserWarning, match="takes True, since .* lacks `do_lower_case`. lmzoo takes False"):
@@ -134,19 +132,20 @@ def test_settings_that_transformers_ignores(directory: Path, key: str, value: An
         assert read_tokenizer(directory, WORD).vocabulary == tiny(WORD).vocabulary
 
 
-def test_vocabularies_that_disagree(directory: Path) -> None:
-    for cls, kept in ((WORD, "film"), (PAIR, "film"), (SENTENCE, "▁other")):
+def test_contradictory_vocabularies_give_a_warning(directory: Path) -> None:
+    for cls, word in ((WORD, "film"), (PAIR, "film"), (SENTENCE, "▁other")):
         write_tokenizer(cls.of_words(["film"], SIZES[cls] + 30), directory, 7)
         pipeline = (directory / PIPELINE).read_bytes()
         write_tokenizer(cls.of_words(["other"], SIZES[cls] + 30), directory, 7)
         (directory / PIPELINE).write_bytes(pipeline)
         # tokenizer.json counts, as in transformers, but SentencePiece's own file says more.
-        chosen = "spiece.model" if cls is SENTENCE else PIPELINE
-        with pytest.warns(UserWarning, match=rf"{PIPELINE} and .* hold different tokens: .*; lmzoo reads {chosen}\."):
-            assert kept in [token.lstrip("Ġ") for token in read_tokenizer(directory, cls).vocabulary]
+        used_file = "spiece.model" if cls is SENTENCE else PIPELINE
+        message = rf"{PIPELINE} and .* hold different tokens: .*; lmzoo reads {used_file}\."
+        with pytest.warns(UserWarning, match=message):
+            assert word in [token.lstrip("Ġ") for token in read_tokenizer(directory, cls).vocabulary]
 
 
-def test_merges_that_disagree(directory: Path) -> None:
+def test_contradictory_merges_give_a_warning(directory: Path) -> None:
     write_tokenizer(tiny(PAIR), directory, 7)
     with (directory / "merges.txt").open("a") as file:
         file.write("a b\n")
@@ -154,13 +153,13 @@ def test_merges_that_disagree(directory: Path) -> None:
         assert read_tokenizer(directory, PAIR).merges == tiny(PAIR).merges
 
 
-def test_mask_that_leaves_the_space(directory: Path) -> None:
+def test_a_mask_may_leave_the_space_before_it(directory: Path) -> None:
     tokenizer = tiny(PAIR)
     write_tokenizer(tokenizer, directory, 7)
     assert len(tokenizer.tokenize(["film <mask>"])[0]) == len(tokenizer.tokenize(["film<mask>"])[0])
     edit_json(directory / PIPELINE, put(added_tokens__4__lstrip=False))
-    found = read_tokenizer(directory, PAIR)
-    assert len(found.tokenize(["film <mask>"])[0]) == len(tokenizer.tokenize(["film<mask>"])[0]) + 1
+    changed = read_tokenizer(directory, PAIR)
+    assert len(changed.tokenize(["film <mask>"])[0]) == len(tokenizer.tokenize(["film<mask>"])[0]) + 1
 
 
 FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
@@ -178,7 +177,7 @@ FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": F
         (SENTENCE, PIPELINE, added(id=5, content="▁film", **{**FLAGS, "special": False})),
     ],
 )
-def test_tokens_of_the_vocabulary_are_found_as_the_files_say(
+def test_flags_of_tokens_in_the_vocabulary_are_read(
     directory: Path, cls: type[Tokenizer], name: str, change: Any
 ) -> None:
     transformers = pytest.importorskip("transformers")
@@ -186,32 +185,32 @@ def test_tokens_of_the_vocabulary_are_found_as_the_files_say(
     if not (directory / name).exists():
         (directory / name).write_text("{}")
     edit_json(directory / name, change)
-    found = read_tokenizer(directory, cls, SIZES[cls])
-    assert len(found.added_tokens) == 1
+    tokenizer = read_tokenizer(directory, cls, SIZES[cls])
+    assert len(tokenizer.added_tokens) == 1
     texts = ["film[MASK] film filmfilm", "a <s> film<s>b", "x[MASK]x [MASK]", "▁film film▁film"]
     peer = transformers.AutoTokenizer.from_pretrained(directory)
-    assert found.tokenize(texts) == peer(texts, add_special_tokens=False)["input_ids"]
+    assert tokenizer.tokenize(texts) == peer(texts, add_special_tokens=False)["input_ids"]
 
 
-def test_symbols_that_transformers_splits_off(directory: Path) -> None:
+def test_symbols_that_transformers_splits_off_give_a_warning(directory: Path) -> None:
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(tiny(SENTENCE).model)
     proto.pieces[7].piece, proto.pieces[7].type, proto.pieces[7].score = "(", 4, 0
     tokenizer = SENTENCE(proto.SerializeToString())
-    for kept in ("spiece.model", PIPELINE):
+    for remaining in ("spiece.model", PIPELINE):
         write_tokenizer(tokenizer, directory, 7)
-        edit_json(directory / PIPELINE, added(id=7, content="(", special=kept == PIPELINE))
-        (directory / {PIPELINE: "spiece.model", "spiece.model": PIPELINE}[kept]).unlink()
-        if kept == "spiece.model":
+        edit_json(directory / PIPELINE, added(id=7, content="(", special=remaining == PIPELINE))
+        (directory / {PIPELINE: "spiece.model", "spiece.model": PIPELINE}[remaining]).unlink()
+        if remaining == "spiece.model":
             edit_json(directory / CONFIG, put(extra_special_tokens=["("]))
         with pytest.warns(UserWarning, match=r"transformers splits texts at \( before SentencePiece sees them"):
-            found = read_tokenizer(directory, SENTENCE)
-        assert found.tokenize(["film(film"]) == tokenizer.tokenize(["film(film"])
+            reloaded = read_tokenizer(directory, SENTENCE)
+        assert reloaded.tokenize(["film(film"]) == tokenizer.tokenize(["film(film"])
 
 
-def test_symbols_that_people_added(directory: Path) -> None:
-    """Transformers adds all symbols of a model: if only some of them are in the files, they were added."""
+def test_symbols_that_users_added_are_read(directory: Path) -> None:
+    """transformers adds all symbols of a model: if the files hold only some, users added them."""
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(tiny(SENTENCE).model)
@@ -220,12 +219,12 @@ def test_symbols_that_people_added(directory: Path) -> None:
     tokenizer = SENTENCE(proto.SerializeToString())
     assert tokenizer.add_tokens(["("]) == 0
     write_tokenizer(tokenizer, directory, 7)
-    again = read_tokenizer(directory, SENTENCE)
-    assert again.added_tokens == tokenizer.added_tokens
-    assert again.tokenize(["film(film)"]) == tokenizer.tokenize(["film(film)"])
+    reloaded = read_tokenizer(directory, SENTENCE)
+    assert reloaded.added_tokens == tokenizer.added_tokens
+    assert reloaded.tokenize(["film(film)"]) == tokenizer.tokenize(["film(film)"])
 
 
-def test_line_ends_of_windows(directory: Path) -> None:
+def test_windows_line_ends_are_read(directory: Path) -> None:
     write_vocabulary(directory, tiny(PAIR))
     for name in ("merges.txt", "vocab.json"):
         text = (directory / name).read_bytes()
@@ -236,7 +235,7 @@ def test_line_ends_of_windows(directory: Path) -> None:
 # === KerasHub ===
 
 
-def keras_hub(directory: Path, name: str, **config: Any) -> None:
+def write_keras_hub(directory: Path, name: str, **config: Any) -> None:
     cls = {"Bert": WORD, "Roberta": PAIR, "Albert": SENTENCE}[name.removesuffix("Tokenizer")]
     (directory / "assets/tokenizer").mkdir(parents=True)
     tiny(cls).save_assets(directory / "assets/tokenizer")
@@ -252,23 +251,24 @@ def keras_hub(directory: Path, name: str, **config: Any) -> None:
         ("AlbertTokenizer", {"add_bos": True}, "`add_bos` must be False"),
     ],
 )
-def test_keras_hubs_settings(directory: Path, name: str, config: dict[str, Any], message: str) -> None:
-    keras_hub(directory, name, **config)
+def test_unsupported_settings_of_keras_hub_are_refused(
+    directory: Path, name: str, config: dict[str, Any], message: str
+) -> None:
+    write_keras_hub(directory, name, **config)
     cls = {"B": WORD, "R": PAIR, "A": SENTENCE}[name[0]]
     with pytest.raises(PresetError, match=message):
         read_tokenizer(directory, cls)
     edit_json(directory / PIPELINE, put(config={"name": "a"}))
-    found = read_tokenizer(directory, cls, SIZES[cls])
-    assert found.vocabulary == tiny(cls).vocabulary
-    assert found.get_config().get("lowercase") == {WORD: False, PAIR: None, SENTENCE: True}[cls]
+    tokenizer = read_tokenizer(directory, cls, SIZES[cls])
+    assert tokenizer.vocabulary == tiny(cls).vocabulary
+    assert tokenizer.get_config().get("lowercase") == {WORD: False, PAIR: None, SENTENCE: True}[cls]
 
 
-def test_keras_hubs_files(directory: Path, tmp_path: Path) -> None:
-    keras_hub(directory, "BertTokenizer", lowercase=True, strip_accents=True)
+def test_keras_hubs_files_are_checked(directory: Path, tmp_path: Path) -> None:
+    write_keras_hub(directory, "BertTokenizer", lowercase=True, strip_accents=True)
     assert read_tokenizer(directory, WORD).get_config() == {"lowercase": True, "strip_accents": True}
-    with pytest.raises(
-        PresetError, match="assets/tokenizer is of a WordPieceTokenizer, but the model needs a BytePair"
-    ):
+    message = "assets/tokenizer is of a WordPieceTokenizer, but the model needs a BytePair"
+    with pytest.raises(PresetError, match=message):
         read_tokenizer(directory, PAIR)
     edit_json(directory / PIPELINE, put(class_name="BloomTokenizer"))
     with pytest.raises(PresetError, match="holds a 'BloomTokenizer' of KerasHub; supported are AlbertTokenizer, "):
@@ -286,7 +286,7 @@ def test_keras_hubs_files(directory: Path, tmp_path: Path) -> None:
         read_tokenizer(directory, WORD)
 
 
-def test_what_is_written_for_others(directory: Path) -> None:
+def test_the_class_of_another_family_is_written(directory: Path) -> None:
     write_tokenizer(tiny(WORD), directory, 7, "DistilBertTokenizer")
     config = json.loads((directory / CONFIG).read_text())
     assert (config["tokenizer_class"], config["model_max_length"]) == ("DistilBertTokenizer", 7)

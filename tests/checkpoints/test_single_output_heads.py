@@ -1,4 +1,4 @@
-"""Heads of one output in files of transformers: multiple choice and regression, loaded, written again, told apart."""
+"""Heads of one output in files of transformers, multiple choice and regression: loaded, written, told apart."""
 
 from __future__ import annotations
 
@@ -19,23 +19,20 @@ from tests.reference.weights import difference, run
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-FAMILIES = ["bert", "roberta", "albert", "distilbert"]
-# Our class, the rows of a batch, and what the configuration says of the outputs.
+# Our class, the shape of a batch without the length, and keys of the configuration.
 HEADS = {
     "ForMultipleChoice": (MultipleChoice, (5, CHOICES), {}),
     "ForSequenceClassification": (TextRegressor, (5,), {"num_labels": 1}),
 }
 
 
-@pytest.mark.quick_cases("distilbert-ForSequenceClassification")
+@pytest.mark.slow_cases("ForMultipleChoice")
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("case", FAMILIES)
-def test_the_loss(case, head, tmp_path):
-    """Logits and loss are theirs."""
-    cls, rows, settings = HEADS[head]
-    theirs = peer(case, head, tmp_path / "theirs", **settings)
-    task = load(tmp_path / "theirs", cls)
-    batch = padded_rows(task.backbone, *rows)
+def test_logits_and_loss_equal_those_of_transformers(head, tmp_path):
+    cls, shape, settings = HEADS[head]
+    theirs = peer("distilbert", head, tmp_path, **settings)
+    task = load(tmp_path, cls)
+    batch = padded_rows(task.backbone, *shape)
     labels = np.array([0, 2, 1, 1, 0]) if cls is MultipleChoice else np.array([0.5, 4.0, -1.0, 2.5, 3.0], "float32")
     expected = run_peer(theirs, batch, labels=torch.tensor(labels))
     assert difference(run(task, batch), expected.logits.numpy()) <= 1e-5
@@ -45,56 +42,50 @@ def test_the_loss(case, head, tmp_path):
 
 
 @pytest.mark.parametrize("problem", ["regression", None])
-def test_what_tells_a_regression(problem, tmp_path):
+def test_a_head_of_one_label_is_a_regressor(problem, tmp_path):
     peer("bert", "ForSequenceClassification", tmp_path, num_labels=1, problem_type=problem, classifier_dropout=0.25)
     assert load(tmp_path, TextRegressor).head.dropout.rate == 0.25
 
 
-def test_dropout_of_choices(tmp_path):
+def test_the_dropout_of_choices_is_read(tmp_path):
     peer("distilbert", "ForMultipleChoice", tmp_path, seq_classif_dropout=0.35)
     assert load(tmp_path, MultipleChoice).head.dropout.rate == 0.35
 
 
-def test_classes_are_no_number(tmp_path):
+def test_a_classifier_is_not_a_regressor(tmp_path):
     peer("bert", "ForSequenceClassification", tmp_path, num_labels=3)
-    with pytest.raises(
-        PresetError, match=r"head of a TextClassifier, not of a TextRegressor. Call `TextClassifier.from"
-    ):
+    message = "head of a TextClassifier, not of a TextRegressor. Call `TextClassifier.from"
+    with pytest.raises(PresetError, match=message):
         load(tmp_path, TextRegressor)
     assert load(tmp_path, TextClassifier).num_classes == 3
 
 
-def test_a_number_is_no_class(tmp_path):
+def test_a_regressor_is_not_a_classifier(tmp_path):
     peer("bert", "ForSequenceClassification", tmp_path, num_labels=1)
-    with pytest.raises(
-        PresetError, match=r"head of a TextRegressor, not of a TextClassifier. Call `TextRegressor.from"
-    ):
+    message = "head of a TextRegressor, not of a TextClassifier"
+    with pytest.raises(PresetError, match=f"{message}. Call `TextRegressor.from"):
         load(tmp_path, TextClassifier)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
-        for arguments, count in (({"num_classes": 3}, 3), ({"labels": ["a", "b"]}, 2)):
-            with pytest.warns(
-                UserWarning, match="head of a TextRegressor, not of a TextClassifier, so a new one starts"
-            ):
-                assert TextClassifier.from_preset(tmp_path, **arguments).num_classes == count
-        TextRegressor.from_preset(tmp_path, load_weights=False)
+    for arguments, count in (({"num_classes": 3}, 3), ({"labels": ["a", "b"]}, 2)):
+        with pytest.warns(UserWarning, match=f"{message}, so a new one starts"):
+            assert load(tmp_path, TextClassifier, **arguments).num_classes == count
+    load(tmp_path, TextRegressor, load_weights=False)
     assert isinstance(load(tmp_path), Backbone)
 
 
-def test_our_presets_tell_them_apart(tmp_path):
+def test_presets_tell_regressors_and_classifiers_apart(tmp_path):
     tiny_task(TextRegressor, families()["bert"]).save_to_preset(tmp_path)
     with pytest.raises(PresetError, match="holds the head of a TextRegressor"):
         TextClassifier.from_preset(tmp_path)
 
 
-def test_several_numbers(tmp_path):
+def test_regressors_of_several_outputs_are_refused(tmp_path):
     peer("bert", "ForSequenceClassification", tmp_path, num_labels=3, problem_type="regression")
     with pytest.raises(PresetError, match=r"'classifier.weight' has shape \(3, 35\), expected \(1, 35\)"):
         load(tmp_path, TextRegressor)
     assert isinstance(load(tmp_path), Backbone)
 
 
-def test_several_labels(tmp_path):
+def test_multiple_labels_are_read_and_written(tmp_path):
     settings = {"num_labels": 3, "problem_type": "multi_label_classification"}
     peer("bert", "ForSequenceClassification", tmp_path / "theirs", **settings)
     task = load(tmp_path / "theirs", TextClassifier)
@@ -108,8 +99,8 @@ def test_several_labels(tmp_path):
     assert transformers.AutoConfig.from_pretrained(tmp_path / "single").problem_type is None
 
 
-def test_robertas_pooler_is_a_head(tmp_path):
-    """Loaded without its head, it is not read; without it, there is no head."""
+def test_robertas_pooler_belongs_to_its_head(tmp_path):
+    """The backbone alone does not read it, and multiple choice needs it."""
     peer("roberta", "ForMultipleChoice", tmp_path)
     load(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -121,29 +112,29 @@ def test_robertas_pooler_is_a_head(tmp_path):
         load(tmp_path, MultipleChoice)
 
 
-def test_means_are_not_written(tmp_path):
-    """transformers would take the first token's vector."""
+def test_mean_pooling_cannot_be_written(tmp_path):
+    """transformers would use the first token's vector."""
     backbone = tiny_backbone(families()["bert"])
     for task_class, classes in ((MultipleChoice, {}), (TextClassifier, {"num_classes": 3}), (TextRegressor, {})):
         task = task_class(backbone, pooling="mean", **classes)
         with pytest.raises(PresetError, match=f"cannot express `pooling='mean'` of a {task_class.__name__}"):
-            save_checkpoint(task, tmp_path / "it", to="hf")
-        assert not (tmp_path / "it").exists()
+            save_checkpoint(task, tmp_path / "new", to="hf")
+        assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_texts(tmp_path):
-    """The tokenizer goes along: the same texts, the same answers."""
-    regressor, choice = (tiny_task(cls, families()["roberta"]) for cls in (TextRegressor, MultipleChoice))
-    regressor.save_to_preset(tmp_path / "regressor")
-    choice.save_to_preset(tmp_path / "choice")
-    for name in ("regressor", "choice"):
-        convert(tmp_path / name, tmp_path / f"{name}_hf", to="hf")
-    texts, questions = ["a good film", "dull"], [("a", ["good film", "dull"]), ("the", ["end", "film", "a"])]
-    expected = regressor.score(texts)
-    assert TextRegressor.from_preset(tmp_path / "regressor_hf").score(texts) == pytest.approx(expected, abs=1e-6)
-    again = MultipleChoice.from_preset(tmp_path / "choice_hf")
-    np.testing.assert_allclose(
-        again.predict(questions, verbose=0), choice.predict(questions, verbose=0), atol=1e-6, rtol=1e-6
-    )
+@pytest.mark.parametrize(
+    ("cls", "inputs"),
+    [
+        (TextRegressor, ["a good film", "dull"]),
+        (MultipleChoice, [("a", ["good film", "dull"]), ("the", ["end", "film", "a"])]),
+    ],
+)
+def test_converted_tasks_give_the_same_predictions(cls, inputs, tmp_path):
+    """The tokenizer is converted with the model."""
+    task = tiny_task(cls, families()["roberta"])
+    task.save_to_preset(tmp_path / "keras")
+    convert(tmp_path / "keras", tmp_path / "hf", to="hf")
+    outputs = cls.from_preset(tmp_path / "hf").predict(inputs, verbose=0)
+    np.testing.assert_allclose(outputs, task.predict(inputs, verbose=0), atol=1e-6, rtol=1e-6)
