@@ -204,7 +204,7 @@ class KerasPreset:
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, or its task's class name if no task has heads of its kind, or None without a head."""
+        """Kind of the stored head, its task's class name if no task has heads of its kind, or None without a head."""
         if not (stored := self._task):
             return None
         # Presets written until November 2026 lack the kind, unless it was not the class's.

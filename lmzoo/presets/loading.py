@@ -212,7 +212,8 @@ def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
     if isinstance(source, KerasPreset) and (names := source.task_names):
         raise PresetError(f"{str(preset)!r} holds the tasks {', '.join(map(repr, names))}. Pass one of them as `task`.")
     if isinstance(source, KerasPreset) and (name := source.task_class_name):
-        content = f"holds a {name}, whose class is not registered with Keras: import its module, or call its `from_preset`"
+        advice = "import its module, or call its `from_preset`"
+        content = f"holds the task {name}, whose class is not registered with Keras: {advice}"
     else:
         content = f"holds {source.backbone_class.__name__} without a head"
     raise PresetError(

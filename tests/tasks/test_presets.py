@@ -172,7 +172,7 @@ def test_a_class_that_is_not_registered(tiny, tmp_path):
         loaded = cls.from_preset(tmp_path)
         assert type(loaded) is cls
         np.testing.assert_array_equal(loaded.head.logits.bias, [2, 3, 5])
-    with pytest.raises(PresetError, match=r"holds a Unregistered, whose class is not registered.*or call its `from_preset`"):
+    with pytest.raises(PresetError, match=r"the task Unregistered, whose class .* or call its `from_preset`"):
         Task.from_preset(tmp_path)
 
 
@@ -195,7 +195,7 @@ def test_the_base_class_says_which_class_to_take(tiny, copy, tmp_path):
     (copy / "manifest.json").unlink()
     stored = json.loads((copy / "task.json").read_text())
     (copy / "task.json").write_text(json.dumps({**stored, "registered_name": "films>Gone", "class_name": "Gone"}))
-    with pytest.raises(PresetError, match="holds a Gone, whose class is not registered"):
+    with pytest.raises(PresetError, match="holds the task Gone, whose class is not registered"):
         Task.from_preset(copy)
 
 
