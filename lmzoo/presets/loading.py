@@ -209,11 +209,11 @@ def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
     task_class = source.task_class if isinstance(source, KerasPreset) else get_task_class(source.head)
     if task_class is not None:
         return task_class
-    if isinstance(source, KerasPreset) and (names := source.task_names):
-        raise PresetError(f"{str(preset)!r} holds the tasks {', '.join(map(repr, names))}. Pass one of them as `task`.")
     if isinstance(source, KerasPreset) and (name := source.task_class_name):
         advice = "import its module, or call its `from_preset`"
         content = f"holds the task {name}, whose class is not registered with Keras: {advice}"
+    elif isinstance(source, KerasPreset) and (names := source.task_names):
+        raise PresetError(f"{str(preset)!r} holds the tasks {', '.join(map(repr, names))}. Pass one of them as `task`.")
     else:
         content = f"holds {source.backbone_class.__name__} without a head"
     raise PresetError(

@@ -167,13 +167,13 @@ class Unregistered(TextClassifier):
 def test_a_class_that_is_not_registered(tiny, tmp_path):
     task = Unregistered(tiny.backbone(), tiny.preprocessor(), labels=["bad", "fair", "good"])
     task.head.logits.bias.assign([2, 3, 5])
-    task.save_to_preset(tmp_path)
+    task.backbone.save_to_preset(tmp_path, tasks={"film": task})
     for cls in (Unregistered, TextClassifier):
-        loaded = cls.from_preset(tmp_path)
+        loaded = cls.from_preset(tmp_path, task="film")
         assert type(loaded) is cls
         np.testing.assert_array_equal(loaded.head.logits.bias, [2, 3, 5])
     with pytest.raises(PresetError, match=r"the task Unregistered, whose class .* or call its `from_preset`"):
-        Task.from_preset(tmp_path)
+        Task.from_preset(tmp_path, task="film")
 
 
 def test_a_head_of_an_unknown_kind(classifier, copy):
