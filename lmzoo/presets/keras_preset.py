@@ -51,7 +51,7 @@ from lmzoo.files.preset_files import (
 )
 from lmzoo.layers.finite import find_not_finite, warn_about_not_finite
 from lmzoo.registry.family import get_family
-from lmzoo.registry.head_kinds import HasHead, check_head_kind
+from lmzoo.registry.head_kinds import HasHead, check_head_kind, get_task_class
 from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.version import __version__
 
@@ -204,12 +204,17 @@ class KerasPreset:
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, or its task's class name if the class is not registered, or None without a head."""
+        """Kind of the stored head, its task's class name if no task has heads of its kind, or None without a head."""
         if not (stored := self._task):
             return None
-        if self.task_class is None:
-            return stored.get("class_name")
-        return stored.get("head_kind", self.task_class.head_kind)
+        # Presets written until November 2026 lack the kind, unless it was not the class's.
+        kind = stored.get("head_kind", getattr(self.task_class, "head_kind", None))
+        return self.task_class_name if get_task_class(kind) is None else kind
+
+    @property
+    def task_class_name(self) -> str | None:
+        """Name of the class of the stored task, which may not be registered, or None without a task."""
+        return self._task.get("class_name")
 
     @property
     def task_class(self) -> type[HasHead] | None:
@@ -406,9 +411,7 @@ def _write_task(task: HasHead, target: Path, halve: bool) -> None:
     config = {k: v for k, v in task.get_config().items() if k not in ("backbone", "preprocessor")}
     registered_name = keras.saving.get_registered_name(type(task))
     task_config = {"class_name": type(task).__name__, "registered_name": registered_name, "config": config}
-    if task.head_kind != type(task).head_kind:
-        task_config["head_kind"] = task.head_kind
-    write_json(target, TASK_FILE, task_config)
+    write_json(target, TASK_FILE, {**task_config, "head_kind": task.head_kind})
     weights = _head_weights(task)
     warn_about_not_finite(f"The {type(task).__name__} that is saved", find_not_finite(weights.values()))
     arrays = (keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")) for weight in weights.values())

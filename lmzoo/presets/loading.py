@@ -167,21 +167,25 @@ def _choose_head(
 
     Raises:
         PresetError: If the stored head is of a kind that is easily confused with the task's, such as regression and
-            classification, and the caller's arguments do not request a new head.
+            classification, or the task has classes and another head is stored, and the caller's arguments do not
+            request a new head.
     """
     arguments = source.get_head_arguments(cls)
     kind = source.head
+    has_classes = "num_classes" in inspect.signature(cls).parameters
     if load_weights and kind and share_a_class(kind, cls.head_kind) and not _changes_classes({}, passed):
         stored_task = task_name(kind)
         task = cls.__name__
-        has_classes = "num_classes" in inspect.signature(cls).parameters
         advice = " Or pass `num_classes` or `labels` for a new head." if has_classes else ""
         raise PresetError(
             f"{str(preset)!r} holds the head of a {stored_task}, not of a {task}. Call `{stored_task}.from_preset`; "
             f"with its `backbone` and `preprocessor` you can build a {task} that starts from scratch.{advice}"
         )
     if arguments is None:
-        return _Head(_read_recipe(backbone, cls), warning=_describe_new_head(kind, cls, preset) if load_weights else "")
+        warning = _describe_new_head(kind, cls, preset) if load_weights else ""
+        if warning and has_classes and not _changes_classes({}, passed):
+            raise PresetError(f"{warning} Pass `num_classes` or `labels` for it.")
+        return _Head(_read_recipe(backbone, cls), warning=warning)
     if _changes_classes(arguments, passed):
         warning = (
             f"The head of {str(preset)!r} is not used: `num_classes`, other `labels` or another `vocabulary` were "
@@ -201,16 +205,17 @@ def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
     Raises:
         PresetError: If no task is stored, or its class is not registered.
     """
-    stored_class = source.task_class if isinstance(source, KerasPreset) else None
-    task_class = stored_class or get_task_class(source.head)
+    # A class that is not registered may have a head of its base class's kind, but its own methods.
+    task_class = source.task_class if isinstance(source, KerasPreset) else get_task_class(source.head)
     if task_class is not None:
         return task_class
-    if isinstance(source, KerasPreset) and (names := source.task_names):
+    if isinstance(source, KerasPreset) and (name := source.task_class_name):
+        advice = "import its module, or call its `from_preset`"
+        content = f"holds the task {name}, whose class is not registered with Keras: {advice}"
+    elif isinstance(source, KerasPreset) and (names := source.task_names):
         raise PresetError(f"{str(preset)!r} holds the tasks {', '.join(map(repr, names))}. Pass one of them as `task`.")
-    if source.head is None:
-        content = f"holds {source.backbone_class.__name__} without a head"
     else:
-        content = f"holds the head of a {task_name(source.head)}, whose class is not registered: import its module"
+        content = f"holds {source.backbone_class.__name__} without a head"
     raise PresetError(
         f"{str(preset)!r} {content}. `Task.from_preset` loads the stored task; for another one call its own "
         "`from_preset`, such as `lmzoo.models.TextClassifier.from_preset`."
@@ -227,9 +232,8 @@ def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Pat
     stored_class = get_task_class(stored)
     if stored is None or (stored_class is not None and stored_class.replaceable):
         return ""
-    return (
-        f"{str(preset)!r} holds the head of a {task_name(stored)}, not of a {name}, so a new one starts from scratch."
-    )
+    stored_name = f"{stored} (a class that is not imported)" if stored_class is None else stored_class.__name__
+    return f"{str(preset)!r} holds the head of a {stored_name}, not of a {name}, so a new one starts from scratch."
 
 
 def _read_recipe(backbone: keras.Model, cls: type[HasHead]) -> Arguments:

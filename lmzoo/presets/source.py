@@ -32,7 +32,7 @@ class Source(Protocol):
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, or its task's class name if the class is not registered, or None without a head."""
+        """Kind of the stored head, its task's class name if no task has heads of its kind, or None without a head."""
 
     @property
     def backbone_class(self) -> type[keras.Model]:

@@ -88,6 +88,10 @@ def check_shapes(family: Family) -> None:
     assert outputs["pooled_output"].shape == (batch, hidden_dim)
     assert {state.shape for state in outputs["hidden_states"]} == {(batch, length, hidden_dim)}
     assert all(array.dtype == "float32" for array in keras.tree.flatten(outputs))
+    # Keras' layers also declare outputs for tensors with values.
+    declared = backbone.compute_output_spec({n: ops.convert_to_tensor(features[n]) for n in backbone.input})
+    shapes = [tuple(spec.shape) for spec in keras.tree.flatten(declared)]
+    assert shapes == [array.shape for array in keras.tree.flatten(outputs)]
     assert isinstance(backbone.input, dict)
     assert isinstance(backbone.output, dict)
 

@@ -165,6 +165,34 @@ def test_the_base_class_loads_the_stored_task(tiny, classifier, preset, tmp_path
     assert type(Task.from_preset(tmp_path / "hf")) is TextClassifier
 
 
+class Unregistered(TextClassifier):
+    """A task of a user who has not registered it, whose head is its base class's."""
+
+
+def test_the_base_class_loads_what_an_unregistered_class_saved(tiny, tmp_path):
+    task = Unregistered(tiny.backbone(), tiny.preprocessor(), labels=["bad", "fair", "good"])
+    task.head.logits.bias.assign([2, 3, 5])
+    task.backbone.save_to_preset(tmp_path, tasks={"film": task})
+    for cls in (Unregistered, TextClassifier):
+        loaded = cls.from_preset(tmp_path, task="film")
+        assert type(loaded) is cls
+        np.testing.assert_array_equal(loaded.head.logits.bias, [2, 3, 5])
+    with pytest.raises(PresetError, match=r"the task Unregistered, whose class .* or call its `from_preset`"):
+        Task.from_preset(tmp_path, task="film")
+
+
+def test_a_head_of_an_unknown_kind_is_named(classifier, copy):
+    (copy / "manifest.json").unlink()
+    stored = json.loads((copy / "task.json").read_text())
+    own = {"registered_name": "Own", "class_name": "Own", "head_kind": "own"}
+    (copy / "task.json").write_text(json.dumps({**stored, **own}))
+    message = r"holds the head of a Own \(a class that is not imported\), not of a TextClassifier, so a new one starts"
+    with pytest.raises(PresetError, match=f"{message} from scratch. Pass `num_classes`"):
+        TextClassifier.from_preset(copy)
+    with pytest.warns(UserWarning, match=message):
+        assert TextClassifier.from_preset(copy, num_classes=2).num_classes == 2
+
+
 def test_errors_of_the_base_class_name_the_class_to_use(tiny, copy, tmp_path):
     tiny.backbone().save_to_preset(tmp_path / "bare")
     with pytest.raises(PresetError, match=r"holds BertBackbone without a head.*TextClassifier\.from_preset"):
@@ -172,7 +200,7 @@ def test_errors_of_the_base_class_name_the_class_to_use(tiny, copy, tmp_path):
     (copy / "manifest.json").unlink()
     stored = json.loads((copy / "task.json").read_text())
     (copy / "task.json").write_text(json.dumps({**stored, "registered_name": "films>Gone", "class_name": "Gone"}))
-    with pytest.raises(PresetError, match="holds the head of a Gone, whose class is not registered"):
+    with pytest.raises(PresetError, match="holds the task Gone, whose class is not registered"):
         Task.from_preset(copy)
 
 

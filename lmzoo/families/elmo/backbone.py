@@ -200,8 +200,8 @@ def _make_mask(inputs: Features) -> Tensor:
     if "padding_mask" in inputs:
         return ops.cast(inputs["padding_mask"], "bool")
     if "character_ids" in inputs:
-        return ops.any(ops.convert_to_tensor(inputs["character_ids"]) > 0, axis=-1)
-    return ops.convert_to_tensor(inputs["token_ids"]) > 0
+        return ops.any(ops.greater(inputs["character_ids"], 0), axis=-1)
+    return ops.greater(inputs["token_ids"], 0)
 
 
 def _make_outputs(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:

@@ -120,7 +120,7 @@ class StaticBackbone(Backbone):
 
     def padding_mask(self, inputs: Features) -> Tensor:
         """Return the mask of real tokens, bool (B, T)."""
-        return ops.convert_to_tensor(inputs["token_ids"]) > 0
+        return ops.greater(inputs["token_ids"], 0)
 
     @property
     def id_counts(self) -> dict[str, int]:
