@@ -10,14 +10,15 @@ import pytest
 from lmzoo.compat.mteb import MtebCrossEncoder, MtebEncoder
 from lmzoo.models import TextEmbedder, TextRegressor
 from lmzoo.registry.family import families
-from lmzoo.testing import randomize, tiny_task, tiny_texts
+from lmzoo.testing import tiny_task, tiny_texts
+from tests.reference.weights import randomise
 
 pytestmark = pytest.mark.usefixtures("eager")
 
 
 def make_task(cls, **arguments):
     task = tiny_task(cls, families()["bert"], **arguments)
-    randomize(task)
+    randomise(task)
     return task
 
 

@@ -22,6 +22,7 @@ LENGTH = 13
 TOKENS = LENGTH - 2  # without special tokens
 WORDS = ["good", "bad", "film", "plot", "the", "a", "was", "is", "very", "never", "dull", "fine"]
 COUNTS = (3, TOKENS, TOKENS + 1, 29, 0, 5)
+TOLERANCE = 1e-6 if keras.backend.backend() == "tensorflow" else 1e-5  # exported models compute on TensorFlow
 
 
 def make(task_class, family="bert", **arguments):
@@ -240,12 +241,14 @@ def test_exported_classifiers_read_windows(windows, pooling, tmp_path):
         single = softmax(model.predict(make_texts(), verbose=0))
         pairs = softmax(model.predict((make_texts(), make_texts(2)), verbose=0))
     outputs = serve("serving_default", text=make_texts())
-    np.testing.assert_allclose(outputs["probabilities"], single, atol=1e-6)
+    np.testing.assert_allclose(outputs["probabilities"], single, atol=TOLERANCE)
     assert outputs["truncated"].tolist() == [windows == 2 and count > 2 * TOKENS for count in COUNTS]
     np.testing.assert_allclose(
-        serve("pair", text=make_texts(), text_pair=make_texts(2))["probabilities"], pairs, atol=1e-6
+        serve("pair", text=make_texts(), text_pair=make_texts(2))["probabilities"], pairs, atol=TOLERANCE
     )
-    np.testing.assert_allclose(serve("serving_default", text=make_texts()[:1])["probabilities"], single[:1], atol=1e-6)
+    np.testing.assert_allclose(
+        serve("serving_default", text=make_texts()[:1])["probabilities"], single[:1], atol=TOLERANCE
+    )
     assert "windows of 13 tokens" in (tmp_path / "1" / "README.md").read_text()
 
 
@@ -256,7 +259,7 @@ def test_exported_embedders_read_windows(tmp_path):
     serve = export_and_load(model, tmp_path)
     for name, prompt_name in (("serving_default", None), ("query", "query"), ("passage", "passage")):
         expected = model.embed(make_texts(), prompt_name=prompt_name)
-        np.testing.assert_allclose(serve(name, text=make_texts())["embedding"], expected, atol=1e-6)
+        np.testing.assert_allclose(serve(name, text=make_texts())["embedding"], expected, atol=TOLERANCE)
 
 
 @pytest.mark.slow
@@ -270,5 +273,5 @@ def test_exported_taggers_read_windows(crf, tmp_path):
         assert [(text.decode(), label.decode(), start, end) for text, label, start, end in served] == [
             (span["text"], span["label"], span["start"], span["end"]) for span in spans
         ]
-        np.testing.assert_allclose(outputs["score"][i, :count], [span["score"] for span in spans], atol=1e-6)
+        np.testing.assert_allclose(outputs["score"][i, :count], [span["score"] for span in spans], atol=TOLERANCE)
     assert not outputs["truncated"].any()

@@ -8,6 +8,7 @@ import pytest
 
 from lmzoo.models import TextClassifier
 from lmzoo.training import MicroF1
+from tests.reference.weights import randomise
 
 NAMES = ["art", "sport", "war", "law", "sea"]
 TEXTS = ["good film", "bad", "the plot was very dull .", "a fine film !", "dull", "", "the film was good . very good !"]
@@ -17,16 +18,22 @@ MATRIX = np.array([[int(i in row) for i in range(5)] for row in NUMBERS])
 WEIGHTS = np.array([0.5, 2.0, 1.0, 0.0, 3.0, 0.25, 1.5], "float32")
 
 
-def build(tiny, wide=0.0, **arguments):
-    task = TextClassifier(tiny.backbone(), tiny.preprocessor(), labels=NAMES, multi_label=True, **arguments)
-    if wide:  # logits of both signs, far apart
-        task.head.logits.kernel.assign(np.random.default_rng(3).normal(0, wide, task.head.logits.kernel.shape))
-    return task
+def build(tiny, **arguments):
+    return TextClassifier(tiny.backbone(), tiny.preprocessor(), labels=NAMES, multi_label=True, **arguments)
+
+
+def spread_logits(task):
+    """Assign weights that do not depend on the backend, with which logits have both signs and are far apart."""
+    randomise(task)
+    kernel = task.head.logits.kernel
+    kernel.assign(np.random.default_rng(9).normal(0, 0.7, kernel.shape))
 
 
 @pytest.fixture(scope="module")
 def task(tiny):
-    return build(tiny, wide=0.7)
+    task = build(tiny)
+    spread_logits(task)
+    return task
 
 
 def compute_scores(logits, labels, weights):
@@ -153,7 +160,8 @@ def test_options_of_single_label_classifiers_are_refused(tiny, task, steps):
 
 @pytest.mark.slow
 def test_files_restore_the_setting_and_the_answers(tiny, save_and_load):
-    task = build(tiny, wide=0.7)
+    task = build(tiny)
+    spread_logits(task)
     task.fit(TEXTS, SETS, verbose=0)
     expected = task.classify(TEXTS)
     for loaded in save_and_load(task):

@@ -344,12 +344,17 @@ FAMILIES = [family for family in families().values() if QuestionAnswerer.support
 
 
 def fits_a_window(encoded, example, answer):
-    """Return whether a window of the example contains all tokens of the answer."""
-    begins, lengths = (part[encoded.examples == example] for part in encoded.windows)
+    """Return whether a window of the example contains all tokens of the answer, which may not be its first token.
+
+    That position stands for no answer. It belongs to the context where there is neither a start token nor a question.
+    """
+    of_example = encoded.examples == example
+    begins, lengths = (part[of_example] for part in encoded.windows)
     tokens = np.arange(begins.min(), (begins + lengths).max())
     starts, ends = encoded.spans[tokens].T
     first, last = tokens[(starts < answer["end"]) & (answer["start"] < ends)][[0, -1]]
-    return bool(np.any((begins <= first) & (last < begins + lengths)))
+    columns = encoded.second[of_example] + first - begins
+    return bool(np.any((begins <= first) & (last < begins + lengths) & (columns > 0)))
 
 
 @pytest.mark.quick_cases("electra", "marian_encoder", "mpnet", "static_words", "t5_encoder", "xlnet")

@@ -14,6 +14,7 @@ from lmzoo.testing import tiny_task
 from lmzoo.text import TextWarning
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.training.span_metrics import IGNORED
+from tests.reference.weights import randomise
 
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 # The first word has two tokens: "film", "##s".
@@ -25,7 +26,9 @@ CLASS_WEIGHT = {"B-PER": 3.0, "O": 0.5, 3: 0.0}
 
 @pytest.fixture
 def task(tiny):
-    return TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
+    task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
+    randomise(task)
+    return task
 
 
 def compute_scores(task, texts, tags, weights):
