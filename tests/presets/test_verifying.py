@@ -88,7 +88,7 @@ def test_a_head_that_is_not_loaded_is_reported(classifier, tmp_path):
     classifier.save_to_preset(tmp_path / "ours")
     (tmp_path / "ours/manifest.json").unlink()
     stored = json.loads((tmp_path / "ours/task.json").read_text())
-    unknown = {"class_name": "Paraphraser", "registered_name": "other>Paraphraser"}
+    unknown = {"class_name": "Paraphraser", "registered_name": "other>Paraphraser", "head_kind": "paraphrasing"}
     (tmp_path / "ours/task.json").write_text(json.dumps({**stored, **unknown}))
     assert verify(tmp_path / "ours")["head"] == "of a Paraphraser, which is not loaded"
 

@@ -197,7 +197,7 @@ def test_an_interrupted_run_reads_on(tmp_path, steps):
         weights.append(task.get_weights())
     for expected, actual in zip(*weights, strict=True):
         np.testing.assert_array_equal(actual, expected)
-    with pytest.raises(ValueError, match="another first sentence"):
+    with pytest.raises(ValueError, match="differs in first sentence"):
         fit(task, -1, "()", DOCUMENTS[1:] * 2)
 
 
