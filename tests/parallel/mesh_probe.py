@@ -36,6 +36,7 @@ SIZES = {
     "albert": {**WIDE, "num_groups": 1, "embedding_dim": 13},
     "marian": {**WIDE, "decoder_heads": 5, "decoder_intermediate_dim": 56},
     "elmo": {"lstm_dim": 16, "projection_dim": 13},
+    "static_words": {"vocabulary_size": 128},  # which has no other weight to split
 }
 
 
