@@ -232,8 +232,8 @@ def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Pat
     stored_class = get_task_class(stored)
     if stored is None or (stored_class is not None and stored_class.replaceable):
         return ""
-    stored_name = f"{stored} (a class that is not imported)" if stored_class is None else stored_class.__name__
-    return f"{str(preset)!r} holds the head of a {stored_name}, not of a {name}, so a new one starts from scratch."
+    owner = f"the class {stored} (not imported)" if stored_class is None else f"a {stored_class.__name__}"
+    return f"{str(preset)!r} holds the head of {owner}, not of a {name}, so a new one starts from scratch."
 
 
 def _read_recipe(backbone: keras.Model, cls: type[HasHead]) -> Arguments:

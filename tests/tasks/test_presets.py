@@ -186,7 +186,7 @@ def test_a_head_of_an_unknown_kind_is_named(classifier, copy):
     stored = json.loads((copy / "task.json").read_text())
     own = {"registered_name": "Own", "class_name": "Own", "head_kind": "own"}
     (copy / "task.json").write_text(json.dumps({**stored, **own}))
-    message = r"holds the head of a Own \(a class that is not imported\), not of a TextClassifier, so a new one starts"
+    message = r"holds the head of the class Own \(not imported\), not of a TextClassifier, so a new one starts"
     with pytest.raises(PresetError, match=f"{message} from scratch. Pass `num_classes`"):
         TextClassifier.from_preset(copy)
     with pytest.warns(UserWarning, match=message):
