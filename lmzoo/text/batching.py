@@ -204,7 +204,8 @@ class LengthBatches(Batches):
         order: `"shuffle"` (a new order each epoch; sequences of similar length share a batch), `"sorted"` (by length),
             `"given"`, or `"streams"` (row k of a batch continues in row k of the next batch, see `stream_steps`).
         seed: tuple of ints, seed of the order and of `rng`.
-        round_up: bool, whether to fill a smaller last batch up to a power of two by repeating its first sequence.
+        round_up: bool, whether to fill a smaller last batch by repeating its first sequence: up to the batch size or, if
+            it is the only batch, to a power of two.
     """
 
     def __init__(
@@ -251,7 +252,7 @@ class LengthBatches(Batches):
             batches = [batches[i] for i in rng.permutation(len(batches))]
         if self.round_up:
             last = batches[-1]
-            target_size = min(size, 1 << (len(last) - 1).bit_length())
+            target_size = min(size, 1 << (len(last) - 1).bit_length()) if len(batches) == 1 else size
             batches[-1] = np.concatenate([last, np.repeat(last[:1], target_size - len(last))])
         return batches
 

@@ -69,10 +69,7 @@ def stream(
     """
     import tensorflow as tf
 
-    first_batch = next((like or passes)())
-    signature = keras.tree.map_structure(
-        lambda a: tf.TensorSpec([None, *a.shape[1:]] if fixed else [None] * a.ndim, a.dtype), first_batch
-    )
+    signature = batch_signature(next((like or passes)()), fixed)
     # TensorFlow never releases a generator function. It gets a weak proxy, so that the examples and the model are
     # released with the dataset. The partial can be referred to weakly, unlike a bound method.
     generator = partial(passes)
@@ -82,6 +79,15 @@ def stream(
     dataset = _prefetch(dataset)
     dataset.generator = generator
     return dataset
+
+
+def batch_signature(batch: Tensors, fixed: bool) -> Any:
+    """Return the `tf.TensorSpec` of each array in a batch, for batches of any shape or, if `fixed`, of any size."""
+    import tensorflow as tf
+
+    return keras.tree.map_structure(
+        lambda a: tf.TensorSpec([None, *a.shape[1:]] if fixed else [None] * a.ndim, a.dtype), batch
+    )
 
 
 def in_memory(batches: LengthBatches) -> tf.data.Dataset:

@@ -16,8 +16,8 @@ from lmzoo.parallel.several_devices import SeveralDevicesModel
 from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, FeatureArrays
 from lmzoo.tasks.inputs import Encoder, StreamedExamples, TaskInputs, TextDataset, TokenFeatures
 from lmzoo.text import Encoded, LengthBatches
-from lmzoo.text.batching import ArrayBatches, ladder_buckets
-from lmzoo.text.keras_input import in_memory, keras_input
+from lmzoo.text.batching import ArrayBatches, fit_buckets, ladder_buckets, smallest_bucket
+from lmzoo.text.keras_input import batch_signature, in_memory, keras_input
 
 _MAX_IN_MEMORY = 1024  # maximum number of sequences whose features are all made before prediction starts
 # At most this many batches are predicted one by one, which takes less time than starting the loop of
@@ -105,7 +105,7 @@ def predict_encoded(
     Returns:
         An array with a row for each example, or a structure of such arrays.
     """
-    buckets = ladder_buckets(max(task.text_preprocessor.sequence_length, int(encoded.lengths.max())))
+    buckets = _choose_buckets(task, encoded.lengths, batch_size)
     with expected_retracing():
         if task.per_token if per_token is None else per_token:
             return _predict_tokens(task, model, encoded, batch_size, buckets, **kwargs)
@@ -121,6 +121,16 @@ def predict_encoded(
     return keras.tree.map_structure(in_order, outputs)
 
 
+def _choose_buckets(task: Predictor, lengths: np.ndarray, batch_size: int) -> list[int]:
+    """Return padded widths for prediction: some of a fixed list, so that repeated calls use the same ones."""
+    limit = max(task.text_preprocessor.sequence_length, int(lengths.max()))
+    buckets = ladder_buckets(limit)
+    if not task.jit_compile:  # one graph computes all widths
+        return buckets
+    needed = fit_buckets(lengths, limit, batch_size=batch_size)
+    return sorted({smallest_bucket(buckets, width) for width in needed})
+
+
 def _predict_batches(
     model: SeveralDevicesModel,
     batches: LengthBatches,
@@ -129,13 +139,27 @@ def _predict_batches(
     **kwargs: Any,
 ) -> Tensors:
     """Predict all batches and join the outputs; a few batches skip the loop of `keras.Model.predict`."""
-    needs_loop = verbose or callbacks or kwargs or _uses_several_devices(model)
+    several_devices = _uses_several_devices(model)
+    if keras.backend.backend() == "tensorflow" and not several_devices:
+        _trace_for_all_shapes(model, batches)
+    needs_loop = verbose or callbacks or kwargs or several_devices
     # A task overrides these methods to take texts, so call the base class.
     if needs_loop or len(batches) > _FEW_BATCHES:
         dataset = _make_prediction_input(batches)
         return SeveralDevicesModel.predict(model, dataset, verbose=verbose, callbacks=callbacks, **kwargs)
     outputs = [SeveralDevicesModel.predict_on_batch(model, features) for (features,) in batches.batches()]
     return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+
+
+def _trace_for_all_shapes(model: SeveralDevicesModel, batches: LengthBatches) -> None:
+    """Trace TensorFlow's prediction function once for batches of any size and width, unless it exists.
+
+    TensorFlow would trace it for the shape of the first batch, and again for each axis whose size then changes.
+    """
+    if model.predict_function is not None or model.run_eagerly or model.steps_per_execution != 1:
+        return
+    model.make_predict_function()
+    model.predict_function.get_concrete_function([batch_signature(next(batches.batches()), batches.fixed_shapes)])
 
 
 def _uses_several_devices(model: SeveralDevicesModel) -> bool:
@@ -187,7 +211,8 @@ def _merge_padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndar
 def _make_prediction_batches(
     task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int], extra: FeatureArrays | None = None
 ) -> LengthBatches:
-    return LengthBatches(*_sequences(task, encoded, extra), batch_size, buckets, "sorted", round_up=True)
+    compiled = bool(task.jit_compile)  # then each shape takes long to compile
+    return LengthBatches(*_sequences(task, encoded, extra), batch_size, buckets, "sorted", round_up=compiled)
 
 
 def _make_prediction_input(batches: LengthBatches) -> Any:
