@@ -512,7 +512,7 @@ def best_rate(rows: list[dict]) -> float:
 
 def markdown(rows: dict[str, list[dict]]) -> str:
     """Return the table for the documentation: mean and deviation of each dataset's first score, in percent."""
-    presets = list(dict.fromkeys(key.split(" ")[1] for key in rows if not key.endswith("baseline")))
+    presets = sorted({key.split(" ")[1] for key in rows if not key.endswith("baseline")})  # versions side by side
     names = ["dataset", "examples", "score", "no network", *presets]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for name, dataset in DATASETS.items():

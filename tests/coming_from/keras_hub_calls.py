@@ -140,7 +140,7 @@ CALLS = {
         ),
         Call(
             "backbone.enable_lora(rank=4); backbone.save_lora_weights(lora_file)",
-            result="the updates alone; neither library reads the other's files",
+            result="a file of the updates only; neither library reads the other's files",
             compare=None,
             changes=True,
             slow=True,
@@ -152,10 +152,14 @@ CALLS = {
         ),
     ],
     "Tokenize": [
-        Call("tokenizer(texts)", result="the same ids, as lists instead of tensors", compare=lists),
+        Call("tokenizer(texts)", result="the same ids; lmzoo returns lists, KerasHub tensors", compare=lists),
         Call("tokenizer(texts[0])", result="the same ids; `tokenize` always takes a list of texts"),
         Call("tokenizer.detokenize(ids)"),
-        Call("tokenizer.vocabulary_size()", "tokenizer.vocabulary_size", "the same number, an attribute"),
+        Call(
+            "tokenizer.vocabulary_size()",
+            "tokenizer.vocabulary_size",
+            "the same number; in lmzoo, it is an attribute",
+        ),
         Call("tokenizer.get_vocabulary()", compare=lambda a, b: (list(a), list(b))),
         Call('tokenizer.token_to_id("film"), tokenizer.id_to_token(5)'),
         Call("tokenizer.pad_token_id, tokenizer.mask_token_id"),
@@ -181,7 +185,10 @@ CALLS = {
             compare=real_tokens,
             slow=True,
         ),
-        Call("preprocessor.sequence_length", result="the same; in KerasHub a width, in lmzoo a limit"),
+        Call(
+            "preprocessor.sequence_length",
+            result="the same number; KerasHub pads to this length, lmzoo truncates to it",
+        ),
     ],
     "Train and predict": [
         Call("classifier.predict(texts)", result="the same logits, in the order of the texts"),
@@ -201,8 +208,8 @@ CALLS = {
         ),
         Call(
             "classifier.fit(texts, labels)",
-            result="other defaults: AdamW with warm-up, decay and clipping, at the rate that [the preset "
-            "recommends](../guides/defaults.md), instead of Adam at 5e-5",
+            result="other defaults: AdamW with warm-up, decay and clipping, at the learning rate that [the "
+            "preset recommends](../guides/defaults.md), instead of Adam at 5e-5",
             compare=None,
             changes=True,
             slow=True,
