@@ -216,8 +216,8 @@ def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
     before = before.partition(TITLE)[0]
     text = (
         f"{TITLE}\n\nThese are the defaults of tasks that are built on this preset. "
-        "`python -m benchmarks.fine_tuning_recipes` found those of\nTextClassifier and TokenClassifier, "
-        f"and the others are those of `python -m benchmarks.quality`.\n\n{recipe_table(recipes)}\n\n"
+        "`python -m benchmarks.fine_tuning_recipes`\nfound the recipes of TextClassifier and TokenClassifier; "
+        f"the other recipes come from\n`python -m benchmarks.quality`.\n\n{recipe_table(recipes)}\n\n"
     )
     card.write_text(f"{before}{text}{heading}{after}", "utf-8")
     write_manifest(folder)

@@ -18,20 +18,24 @@ claims can be reproduced on a small machine, with one small experiment for each.
 thing; where something else had to change as well, such as the learning rate, the text says so. Each arm is run with
 three seeds, and the rule for the verdict was written before the first run.
 
-{table}
+These are the verdicts:
 
 * **reproduced**: every comparison of the rule holds. A comparison holds if the difference of the means, minus twice its
   standard error, exceeds the margin that the rule asks for (0 unless stated).
 * **contradicted**: in at least one comparison, the other arm is better, by more than twice the standard error and by
   more than the rule allows.
-* **not at this scale**: neither of the two. With small models and three seeds, a small effect can go unnoticed.
+* **not at this scale**: the claim is neither reproduced nor contradicted. With small models and three seeds, a small
+  effect can go unnoticed.
 * **not run yet**: the experiment is written, but has no results yet, or not for all three seeds.
 
 The standard error of a difference is √(s₁²/3 + s₂²/3), where s₁ and s₂ are the standard deviations over three seeds.
 Numbers are percentages, except for losses, which are in nats per predicted token. The models are small, and the
-claims are about large models: a verdict says what happens here, and does not refute a paper. The runs so far took
-{minutes:.0f} minutes on one or two cores of an AMD EPYC, including pauses, while other programs were running. Some of
-the runs that pre-train models took {on_gpu:.0f} minutes on a GPU, which up to 28 runs shared.
+claims are about large models: a verdict says what happens here, and does not refute a paper.
+
+{table}
+
+The runs so far took {minutes:.0f} minutes on one or two cores of an AMD EPYC, including pauses, while other programs
+were running. Some of the runs that pre-train models took {on_gpu:.0f} minutes on a GPU, which up to 28 runs shared.
 
 ```console
 $ python -m benchmarks.evidence --list
