@@ -95,13 +95,13 @@ def preset_table() -> str:
     """Return the presets as an HTML table; `docs/assets/presets.js` adds a filter above it."""
     titles = "".join(f"<th>{title}</th>" for title in _COLUMNS)
     shipped_first = sorted(list_presets().values(), key=lambda info: (not info.shipped, info.name))
-    rows = "\n".join(f"<tr>{_make_cells(info)}</tr>" for info in shipped_first)
+    rows = "\n".join(f"<tr>{_render_cells(info)}</tr>" for info in shipped_first)
     # No blank lines: they would end the block of HTML.
     table = f'<table class="presets">\n<thead><tr>{titles}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>'
     return f'<div class="presets">\n{table}\n</div>'
 
 
-def _make_cells(info: PresetInfo) -> str:
+def _render_cells(info: PresetInfo) -> str:
     texts = (info.family, _millions(info.parameters), f"{info.size_bytes / 1e6:,.0f} MB")
     words = (", ".join(info.languages), info.license)
     cells = [f"<code>{escape(info.name)}</code>", *map(escape, (*texts, *words)), _source(info)]

@@ -48,20 +48,20 @@ def main() -> int:
         task.export(Path(folder, "1"), verbose=False)
         loaded = tf.saved_model.load(str(Path(folder, "1")))
     rng = np.random.default_rng(1)
-    distinct = [_texts(rng) for _ in range(arguments.requests)]
+    requests = [_texts(rng) for _ in range(arguments.requests)]
 
     def classify(texts: list[str]) -> dict[str, np.ndarray]:
         return {name: x.numpy() for name, x in loaded.signatures["serving_default"](text=tf.constant(texts)).items()}
 
     def count_differences(thread: int) -> int:
-        order = np.random.default_rng(thread).permutation(len(distinct))
-        return sum(not _same(classify(distinct[i]), expected[i]) for i in order)
+        order = np.random.default_rng(thread).permutation(len(requests))
+        return sum(not _same(classify(requests[i]), expected[i]) for i in order)
 
-    expected = [classify(texts) for texts in distinct]
+    expected = [classify(texts) for texts in requests]
     with ThreadPoolExecutor(arguments.threads) as pool:
         # Warm up with the largest request in all threads, then with each shape, since oneDNN caches its kernels.
         list(pool.map(classify, [[" ".join(WORDS * 14)] * 4] * arguments.threads * 2))
-        list(pool.map(classify, distinct))
+        list(pool.map(classify, requests))
         functions, memory, start = len(context.context().list_function_names()), _resident(), time.perf_counter()
         num_wrong = sum(pool.map(count_differences, range(arguments.threads)))
         seconds = time.perf_counter() - start

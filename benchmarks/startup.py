@@ -46,8 +46,8 @@ def write_presets(size: str, folder: Path) -> None:
         console.print(f"[yellow]kerashub left out:[/] {error}")
 
 
-def start(peer: str, folder: str) -> dict[str, float] | None:
-    """Run a process, and return its seconds, or None if it failed."""
+def measure_start(peer: str, folder: str) -> dict[str, float] | None:
+    """Run a peer's code in a new process, and return `{"seconds": duration}`, or None if the process failed."""
     environment, code = PEERS[peer]
     start_time = time.perf_counter()
     output = run_alone(peer, environment, code, folder)
@@ -70,7 +70,7 @@ def main() -> None:
         for number in range(options["rounds"] + 1):
             for peer in list(peers):
                 status.update(f"startup: round {number} of {options['rounds']}, {peer}")
-                numbers = start(peer, folder)
+                numbers = measure_start(peer, folder)
                 if numbers is None:
                     peers.remove(peer)
                 elif number:

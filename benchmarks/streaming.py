@@ -26,17 +26,18 @@ _CHUNK = 1000  # number of texts that are generated at once
 
 def write(folder: Path, vocabulary: list[str], gigabytes: float, files: int, words: int) -> int:
     """Write JSON lines of random words with labels, and return the number of rows."""
-    rng, count = np.random.default_rng(0), 0
+    rng = np.random.default_rng(0)
+    num_rows = 0
     for number in range(files):
         with (folder / f"{number:03d}.jsonl").open("w") as file:
             while file.tell() < gigabytes * 1e9 / files:
                 lengths = rng.integers(words // 4, words * 7 // 4, _CHUNK)
-                chosen = iter(rng.integers(0, len(vocabulary), lengths.sum()).tolist())
+                word_indices = iter(rng.integers(0, len(vocabulary), lengths.sum()).tolist())
                 for length in lengths.tolist():
-                    text = " ".join(vocabulary[next(chosen)] for _ in range(length))
-                    file.write(json.dumps({"text": text, "label": count % 2}) + "\n")
-                    count += 1
-    return count
+                    text = " ".join(vocabulary[next(word_indices)] for _ in range(length))
+                    file.write(json.dumps({"text": text, "label": num_rows % 2}) + "\n")
+                    num_rows += 1
+    return num_rows
 
 
 def start_peak() -> None:
@@ -93,11 +94,11 @@ def main() -> None:
         model = TextClassifier.from_preset(options["preset"], num_classes=2)
         model.preprocessor.sequence_length = options["sequence_length"]
         vocabulary = [token for token in model.preprocessor.tokenizer.vocabulary if token.isalpha()]
-        count = write(folder, vocabulary, options["gigabytes"], options["files"], options["words"])
+        num_rows = write(folder, vocabulary, options["gigabytes"], options["files"], options["words"])
         size = total = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
         stream, steps = TableStream(folder), options["steps"]
-        assert measure("counting the rows", stream.count_rows, size) == count
-        assert measure("reading every row", lambda: sum(1 for _ in stream), size) == count
+        assert measure("counting the rows", stream.count_rows, size) == num_rows
+        assert measure("reading every row", lambda: sum(1 for _ in stream), size) == num_rows
 
         def examples_in(table: TableStream) -> ExampleStream:
             return stream_examples(table, "text", "label", options["shuffle_buffer"])
@@ -111,7 +112,7 @@ def main() -> None:
 
         measure(f"{steps} steps", lambda: train(1))
         measure(f"{steps} steps more, resumed", lambda: train(2))
-        measure("finding the last row of an epoch", lambda: next(examples_in(stream).rows(0, count - 1)))
+        measure("finding the last row of an epoch", lambda: next(examples_in(stream).rows(0, num_rows - 1)))
 
         # Read and tokenize texts as a longer run would, without the steps of the model.
         part = TableStream(stream.files[: max(1, len(stream.files) // 10)])
@@ -125,7 +126,7 @@ def main() -> None:
         num_texts = measure("all batches of a tenth of the files", pass_over, size)
         assert num_texts == part.count_rows()
     console.print(table)
-    save(options["name"], {**options, "rows": count, "megabytes": total}, rows=rows)
+    save(options["name"], {**options, "rows": num_rows, "megabytes": total}, rows=rows)
 
 
 if __name__ == "__main__":

@@ -164,8 +164,8 @@ def main() -> None:
     warn_if_busy()
     rows, summary = {}, {}
     for group in options["group"]:
-        chosen = {peer: PEERS[peer] for peer in GROUPS[group] if peer in options["peers"]}
-        rows[group] = interleave("xlnet_step", chosen, options, options["rounds"])
+        peers = {peer: PEERS[peer] for peer in GROUPS[group] if peer in options["peers"]}
+        rows[group] = interleave("xlnet_step", peers, options, options["rounds"])
         title = f"XLNet-{options['size']} {options['batch_size']} x {options['length']}, {group}"
         summary[group] = show(title, rows[group], (*MEASURES, "peak memory GiB"))
     console.print("A ratio above 1 says how many times slower than lmzoo a peer is.")

@@ -141,11 +141,11 @@ def main() -> None:
         print(f"   {text!r:50s} -> {answer['label']} ({answer['score']:.2f})")
 
     print("\n4. Tag persons, places and organizations after 80 sentences (entities-train.conll)")
-    test_sentences = read_conll(DATA / "entities-test.conll")
+    test_examples = read_conll(DATA / "entities-test.conll")
     for pretrained in (False, True):
         model = train_tagger(pretrained, 2 * epochs)
-        score = model.evaluate(*test_sentences, verbose=0, return_dict=True)["span_f1"]
-        print(f"   span F1 on {len(test_sentences[0])} sentences with other names, {KINDS[pretrained]:15s} {score:.2f}")
+        score = model.evaluate(*test_examples, verbose=0, return_dict=True)["span_f1"]
+        print(f"   span F1 on {len(test_examples[0])} sentences with other names, {KINDS[pretrained]:15s} {score:.2f}")
     entities = ", ".join(
         f"{span['text']} ({span['label']})" for span in model.tag(["Anna Kovacs left Porto for Oslo."])[0]
     )

@@ -27,9 +27,9 @@ _VARIABLES = (
 
 
 def env() -> None:
-    """Print what a bug report should contain: versions, backend, processor, threads, presets and settings.
+    """Print versions, backend, processor, threads, presets and settings, for a bug report.
 
-    What cannot be imported is named with its error. On a terminal, the output is a table; in a pipe or a file,
+    If lmzoo cannot be imported, the error is shown. On a terminal, the output is a table; in a pipe or a file,
     tab-separated lines. It contains no tokens or passwords; look through the paths before you publish it.
     """
     parts = {
@@ -45,7 +45,7 @@ def env() -> None:
 
 
 def _read_processor() -> dict[str, str]:
-    """Return the processor's name, its instructions that matter, and the number of cores."""
+    """Return the processor's name, the instructions on which results depend, and the number of cores."""
     text = _CPU_INFO.read_text("utf-8") if _CPU_INFO.exists() else ""
     name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
@@ -59,7 +59,7 @@ def _read_processor() -> dict[str, str]:
 
 
 def _read_versions() -> dict[str, str]:
-    """Return the version of each dependency, and in one line those of the extras that are installed."""
+    """Return the version of each dependency, and in one line the installed packages of the extras."""
     required = {}
     extras = {}
     for requirement in importlib.metadata.requires("lmzoo") or ():
@@ -77,7 +77,7 @@ def _read_versions() -> dict[str, str]:
 
 
 def _load_backend() -> dict[str, str]:
-    """Return the backend with its devices and threads, and the presets; an error if lmzoo cannot be imported."""
+    """Return the backend with its devices and threads, and the presets, or the error if lmzoo cannot be imported."""
     try:
         import lmzoo  # before keras, as in users' code
     except Exception as error:  # an import may fail with anything, and that is what the report is for
@@ -97,7 +97,7 @@ def _load_backend() -> dict[str, str]:
 
 
 def _describe_threads(backend: str) -> str:
-    """Return the number of threads that an operation, and that several operations, may use."""
+    """Describe the number of threads within an operation, and the number of threads for several operations."""
     if backend != "tensorflow":
         return f"chosen by {backend}"
     import tensorflow as tf

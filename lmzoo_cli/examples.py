@@ -1,4 +1,4 @@
-"""Readers of examples for commands: from files and the options that describe them to `x` and `y`."""
+"""Readers that turn files, and the options that describe them, into the examples of a command, `x` and `y`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def open_stream(
     label_type: Callable[[str], object],
     separator: str | None,
 ) -> tuple[ExampleStream, Iterator[Any] | None]:
-    """Open several files as a stream, and return the examples and an iterator over the labels.
+    """Open several files as a stream, and return the examples and an iterator over the labels, or None without labels.
 
     Args:
         source: directory or pattern.
@@ -229,7 +229,7 @@ def _column(name: str) -> int | str:
 
 
 def open_input(data: str) -> Path | NamedBytes:
-    """Return the source of a command's examples: a path, the content of a URL, or that of standard input for "-"."""
+    """Return the source of a command's examples: a path, or the content of a URL or, for "-", of standard input."""
     return NamedBytes(sys.stdin.buffer.read(), "<stdin>") if data == "-" else read_source_file(data)
 
 

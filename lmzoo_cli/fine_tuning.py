@@ -199,7 +199,10 @@ def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTu
 
 
 def class_weights(entries: Sequence[str], counts: Mapping[str, int]) -> dict[str, float]:
-    """Return the weight of each class, by default 1.
+    """Return the weight of each class: the one given in `entries`, or 1.
+
+    The single entry `balanced` weights each class inversely to its number of examples instead; classes without examples
+    are then left out.
 
     Args:
         entries: values of `--class-weight`.

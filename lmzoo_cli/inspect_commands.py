@@ -62,7 +62,7 @@ def report(
 ) -> None:
     """Write an HTML page with a task's scores on labeled examples, its most confident mistakes and its calibration.
 
-    The page has the scores of `lmzoo evaluate`, and breaks them down by the length of texts and the columns of --by.
+    The page shows the scores of `lmzoo evaluate`, and breaks them down by the length of texts and the columns of --by.
     """
     from lmzoo import analysis
     from lmzoo.data.examples import ExampleStream

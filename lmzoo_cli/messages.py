@@ -79,7 +79,7 @@ def _show_notes_and_warnings() -> Iterator[None]:
 
 @contextmanager
 def exit_when_stopped(directory: str | Path | None) -> Iterator[None]:
-    """If SIGINT or SIGTERM stops the block, exit with the signal's code and tell the user how to continue.
+    """Exit with the signal's code if SIGINT or SIGTERM stops the block, and tell the user how to continue.
 
     Args:
         directory: directory of the run's state, or None if the run cannot be continued; typer then handles Ctrl-C.

@@ -51,7 +51,7 @@ def show_status(work: str) -> Iterator[Callable[[], None]]:
 
 
 def shows_progress(output: str | None) -> bool:
-    """Return whether to show a progress bar: not between answers on a terminal."""
+    """Return whether to show a progress bar: not if answers are printed on the terminal, which it would disturb."""
     return bool(output) or not sys.stdout.isatty()
 
 

@@ -180,7 +180,7 @@ def _predict_pending(prediction: Prediction, pending: Sequence[FilePair], scale:
     num_examples = 0
     start_time = time.monotonic()
     status = show_status(f"Starting {scale.workers} workers") if scale.workers else nullcontext(lambda: None)
-    make_predictor = functools.partial(_start, prediction)
+    make_predictor = functools.partial(_load_predictor, prediction)
     with status as cancel_status, progress_bar("Predicting", len(pending), "files") as advance:
         for pair, (count, messages) in run_jobs(pending, make_predictor, scale.workers, scale.ray, accelerated=True):
             cancel_status()
@@ -191,7 +191,7 @@ def _predict_pending(prediction: Prediction, pending: Sequence[FilePair], scale:
     return num_examples
 
 
-def _start(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]]:
+def _load_predictor(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]]:
     """Load the model, and return a function that predicts for one file of examples."""
     kind, task = load_task(prediction.model, prediction.windows)
 
@@ -226,7 +226,7 @@ def absolute_model(model: str) -> str:
 
 
 def holds_examples(name: str, format: str | None) -> bool:
-    """Return whether a file is not hidden and, by its suffix unless a format is set, holds examples."""
+    """Return whether a file holds examples: it is not hidden and, unless a format is set, has a suffix of examples."""
     is_hidden = PurePath(name).name.startswith((".", "_"))
     return not is_hidden and (format is not None or get_suffix(name) in _SUFFIXES)
 
@@ -249,7 +249,7 @@ def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> lis
 
 
 def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], directory: str, overwrite: bool) -> None:
-    """Check that existing answers in a directory are from the same model and options, and record these in a file.
+    """Check that existing answers in a directory are from the same model and options, and record both in a file.
 
     With `overwrite`, existing answers are removed.
     """

@@ -31,7 +31,7 @@ class Candidates(NamedTuple):
 
 
 def load_embedder(source: str, windows: Mapping[str, Any]) -> TextEmbedder:
-    """Load an embedder; a preset without an embedder's head gets a new one, which has no weights.
+    """Load an embedder; a preset without an embedder's head gets a new head, which has no weights.
 
     Args:
         source: path of a file, or preset.

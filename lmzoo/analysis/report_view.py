@@ -75,12 +75,12 @@ def _section(name: str, titles: list[str], rows: list[list[Cell]]) -> str:
     counts = [cell for row in rows for cell in row[1:] if isinstance(cell, int)] if name == "confusion" else []
     if not rows:
         return f"<section>\n<h2>{heading}</h2>\n<p>None.</p>\n</section>\n"
-    content = table(name, titles, [_make_cells(row, max(counts, default=0), titles) for row in rows[:_MAX_ROWS]])
+    content = table(name, titles, [_render_cells(row, max(counts, default=0), titles) for row in rows[:_MAX_ROWS]])
     footnote = f"<p>{len(rows) - _MAX_ROWS:,} more rows are not shown.</p>\n" if len(rows) > _MAX_ROWS else ""
     return f"<section>\n<h2>{heading}</h2>\n{chart}{content}{footnote}</section>\n"
 
 
-def _make_cells(row: Sequence[Cell], max_value: int, titles: Sequence[str]) -> str:
+def _render_cells(row: Sequence[Cell], max_value: int, titles: Sequence[str]) -> str:
     """Return the cells of a row as HTML, shaded by their counts from 0 to `max_value` unless `max_value` is 0."""
     parts = []
     for i, cell in enumerate(row):

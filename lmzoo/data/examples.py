@@ -62,12 +62,12 @@ def from_table(
         )
     if isinstance(table, Mapping) and all(column_names(part) is not None for part in table.values()):
         raise TypeError(f"Expected one table, got all of {names!r:.200}: pass one, such as `data[{names[0]!r}]`.")
-    texts: Any = tuple(_make_cells(table, name, "text") for name in text) if isinstance(text, tuple) else None
-    texts = _make_cells(table, text, "text") if texts is None else texts
-    return texts, None if label is None else _make_cells(table, label, "label")
+    texts: Any = tuple(_read_cells(table, name, "text") for name in text) if isinstance(text, tuple) else None
+    texts = _read_cells(table, text, "text") if texts is None else texts
+    return texts, None if label is None else _read_cells(table, label, "label")
 
 
-def _make_cells(table: Any, name: Any, argument: str) -> list[Any]:
+def _read_cells(table: Any, name: Any, argument: str) -> list[Any]:
     """Return the values of a column as a list; messages refer to the column by `argument`.
 
     Raises:

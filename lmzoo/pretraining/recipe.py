@@ -304,9 +304,9 @@ class Recipe:
                 "`words` is for lstm_lm and ffnn_lm that begin with random weights: other families have tokenizers of "
                 "their own, and `init` has that of the preset. Leave it out."
             )
-        allowed = _objectives(self.family_record)
+        allowed = _list_objectives(self.family_record)
         if self.objective not in allowed:
-            supporting = [name for name, family in families().items() if self.objective in _objectives(family)]
+            supporting = [name for name, family in families().items() if self.objective in _list_objectives(family)]
             raise ArgumentError(
                 f"`objective` must be {' or '.join(allowed)} for {self.family}, got {self.objective!r}, which is for "
                 f"{', '.join(supporting)}.",
@@ -429,7 +429,7 @@ def _get_method(family: Family) -> Method:
     )
 
 
-def _objectives(family: Family) -> tuple[str, ...]:
+def _list_objectives(family: Family) -> tuple[str, ...]:
     """Return the objectives that a family supports in pre-training."""
     if family.objective in _SOLE_OBJECTIVES:
         return "auto", str(family.objective)

@@ -28,7 +28,7 @@ from lmzoo.layers.finite import find_not_finite
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.layers.temporary import temporary_attributes
 from lmzoo.serving.allowed_ops import check_ops
-from lmzoo.serving.model_readme import write_readme
+from lmzoo.serving.model_readme import write_labels, write_readme
 from lmzoo.serving.model_versions import list_versions
 from lmzoo.serving.served_model import ServedModel, Signatures
 from lmzoo.serving.warmup import write_warmup
@@ -119,7 +119,7 @@ def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = Tru
 
 
 def _export_atomically(
-    path: str | Path, model: Any, write: Callable[[Any, Path], None], names: str, verbose: bool, int8: bool = False
+    path: str | Path, model: Any, write: Callable[[Any, Path], None], summary: str, verbose: bool, int8: bool = False
 ) -> None:
     """Export a model to `path` atomically; backends other than TensorFlow use a separate process.
 
@@ -127,7 +127,7 @@ def _export_atomically(
         path: file or directory to write.
         model: the model to export.
         write: function that exports a model to a path, on TensorFlow.
-        names: str, description of the inputs and outputs, to print.
+        summary: str, description of the inputs and outputs, to print.
         verbose: bool, whether to print a line about the result.
         int8: bool, whether to quantize the file.
     """
@@ -145,7 +145,7 @@ def _export_atomically(
         with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
             write(model, target)
     if verbose:
-        print(f"Exported {type(model).__name__} to {path}: {names}.")
+        print(f"Exported {type(model).__name__} to {path}: {summary}.")
 
 
 def flatten_outputs(outputs: Features) -> Features:
@@ -182,7 +182,10 @@ def _write_outputs(backbone: keras.Model, target: Path) -> None:
 
 
 def _set_export_options(model: keras.Model, format: str | None) -> contextlib.AbstractContextManager[None]:
-    """Temporarily avoid ops that formats lack: equal words are not encoded once; for LiteRT, no lists in loops."""
+    """Temporarily avoid ops that formats lack.
+
+    A word that is repeated in a batch is encoded each time. For LiteRT, loops are unrolled, without tensor lists.
+    """
     settings = {"dedupe": False, **({"unroll": True, "tensor_lists": False} if format == "litert" else {})}
     return temporary_attributes(
         (layer, name, value) for layer in sublayers(model) for name, value in settings.items() if hasattr(layer, name)
@@ -190,7 +193,7 @@ def _set_export_options(model: keras.Model, format: str | None) -> contextlib.Ab
 
 
 def _write_saved_model(task: ServedModel, target: Path) -> None:
-    """Export a task as a SavedModel with warm-up requests and a README."""
+    """Export a task as a SavedModel with warm-up requests, a README and, if the task has classes, their names."""
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -208,6 +211,8 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
     check_ops(meta_graph.graph_def)
     write_warmup(task, meta_graph, target)
     write_readme(task, meta_graph, target)
+    if task.class_names:
+        write_labels(task.class_names, target)
 
 
 def _write_file(task: ServedModel, file: Path) -> None:
@@ -241,7 +246,7 @@ def _export(model: keras.Model, target: Path, format: str, what: str) -> None:
     """Export a functional model with Keras, and check that the runtime of the format supports its ops.
 
     Raises:
-        ValueError: if it does not; the message calls the model `what`.
+        ValueError: if the runtime lacks an op; the message calls the model `what`.
     """
     model(model.input)  # Keras only exports models that have been called
     # Hide log lines: tf2onnx also tries to export tables of other models, and Keras names its temporary SavedModel.
@@ -326,11 +331,11 @@ def signature(
 
 
 def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
-    """Return the signatures of a task for texts, for pairs and for token features.
+    """Return the signatures of a task for texts, for pairs and for token features, and the module that packs strings.
 
     Args:
         task: the task to export.
-        prompt: str, prefix of each text.
+        prompt: str, prefix of each text; not of the second texts of pairs.
     """
     from lmzoo.text.graphs import graph_packer
     from lmzoo.text.graphs.long_texts import LongTextGraph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,7 @@ _CONTEXTS = (
 
 
 def write_readme(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> None:
-    """Write README.md and, for a task with classes, labels.txt with one class name per line."""
+    """Write README.md, which says how to serve the model and lists the inputs and outputs of its signatures."""
     signatures = {name: s for name, s in sorted(meta_graph.signature_def.items()) if s.inputs}
     request = next(example_requests(task, signatures["serving_default"]))
     example = {name: values[0] for name, values in request.items()}
@@ -66,9 +66,12 @@ def write_readme(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> N
         ),
     )
     (folder / "README.md").write_text(text, "utf-8")
-    if names := task.class_names:
-        # Line breaks in names become spaces.
-        (folder / "labels.txt").write_text("".join(" ".join(n.splitlines()) + "\n" for n in names), "utf-8")
+
+
+def write_labels(names: Sequence[str], folder: Path) -> None:
+    """Write labels.txt, with one class name per line."""
+    # Line breaks in names become spaces.
+    (folder / "labels.txt").write_text("".join(" ".join(n.splitlines()) + "\n" for n in names), "utf-8")
 
 
 def _describe_signature(signature: SignatureDef) -> Iterator[str]:

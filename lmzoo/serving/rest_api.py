@@ -54,8 +54,8 @@ register_url_convertor("version", _VersionConvertor())
 class RestApi(Starlette):
     """An ASGI application that serves the versions of a model over TensorFlow Serving's REST API.
 
-    `/` describes the API, and `/metrics` has request counts for Prometheus. New versions in the directory are loaded
-    while the application runs.
+    `/` describes the API, and `/metrics` reports the number of requests and the durations of predictions to Prometheus.
+    New versions in the directory are loaded while the application runs.
 
     Args:
         folder: path of a directory with the versions, SavedModels in subdirectories named by integers.

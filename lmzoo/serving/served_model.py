@@ -29,11 +29,11 @@ class ServedModel(Protocol):
         input: symbolic inputs by name.
         output: symbolic output.
         weights: variables of the model.
-        windows: maximum number of windows in which it reads a long text, "auto", or None if it truncates long texts.
+        windows: maximum number of windows in which a long text is read, "auto", or None if long texts are truncated.
         stride: number of tokens from one window to the next, or None for the task's default.
         served_outputs: names of the outputs of `serve`.
         output_name: str, name of `output` in files for other runtimes.
-        reads_pairs: bool, whether it takes pairs of texts only, with `segment_ids` among its inputs.
+        reads_pairs: bool, whether the model takes only pairs of texts, with `segment_ids` among its inputs.
     """
 
     served_outputs: ClassVar[tuple[str, ...]]

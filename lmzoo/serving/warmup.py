@@ -35,7 +35,7 @@ def example_requests(task: ServedModel, signature: SignatureDef) -> Iterator[dic
     """Yield example requests for a signature: a short text, a text that will be truncated, and a batch of both.
 
     The graph pads batches to their longest sequence, so the first two requests have the smallest and the largest shape.
-    If the task fills masks, the texts contain one.
+    If the task fills masks, each text contains a mask token.
 
     Yields:
         Arrays of strings by input name, in sorted order.

@@ -36,7 +36,7 @@ class ByteReader:
             content: description of the bytes, for messages.
 
         Raises:
-            ValueError: If the file ends before.
+            ValueError: If the file ends earlier.
         """
         result = bytearray(self._buffer[self._start : self._start + size])
         self._start += len(result)
@@ -56,7 +56,7 @@ class ByteReader:
         """Return the bytes before the next `end`, a single byte, and skip it.
 
         Raises:
-            ValueError: If the file ends before, or the word is implausibly long.
+            ValueError: If the file ends before `end`, or the word is implausibly long.
         """
         while (stop := self._buffer.find(end, self._start)) < 0:
             self._buffer = self._buffer[self._start :]
@@ -82,5 +82,5 @@ class ByteReader:
         return False
 
     def error(self, problem: str) -> ValueError:
-        """Return an error that the file is truncated or damaged; `problem` says where."""
+        """Return the error for a truncated or damaged file; `problem` says what is wrong with it."""
         return ValueError(f"{self._path} is truncated or damaged: {problem}. Download or write it again.")

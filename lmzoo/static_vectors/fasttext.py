@@ -3,8 +3,8 @@
 All numbers are little-endian:
 
     int32     magic number, version
-    int32     hidden_dim, window, epochs, minimum count, negatives, word n-grams, loss, model, K, minimum and maximum
-              length of n-grams, update rate
+    int32     hidden_dim, window, epochs, minimum count, negatives, word n-grams, loss, model, number of buckets, K,
+              minimum and maximum length of n-grams, update rate
     float64   sampling threshold
     int32     number of entries, words and labels
     int64     number of tokens in the training text, number of pruned n-grams (-1 for none)
@@ -54,8 +54,8 @@ class _Header(NamedTuple):
 def read_fasttext(path: str | Path, file: BinaryIO, verbose: bool = True) -> VectorTable:
     """Read a fastText model.
 
-    The vectors of its words are composed from their own vectors and their n-grams'. The n-grams' vectors are mapped
-    into memory if the file is local and not compressed.
+    The vector of a word is composed from its own vector and the vectors of its n-grams. The vectors of n-grams are
+    mapped into memory if the file is local and not compressed.
 
     Args:
         path: path of the file.

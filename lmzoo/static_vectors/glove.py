@@ -30,11 +30,12 @@ _MAX_PAIRS = 1 << 22  # pairs of occurrences counted at once
 class GloveLoss(keras.losses.Loss):
     """GloVe's weighted squared error of the logarithms of co-occurrence counts (Pennington et al., 2014, equation 8).
 
-    Call arguments: `y_true` float (B, 1), counts above 0; `y_pred` float (B, 1), w . v + b + c.
+    Call arguments: `y_true` float (B, 1), the counts of B pairs of words, above 0; `y_pred` float (B, 1), their
+    predicted logarithms: the dot product of the two words' vectors plus the biases of both words.
 
     Args:
-        x_max: positive float, count from which on all pairs have weight 1.
-        alpha: float of at least 0, exponent of the weights of lower counts.
+        x_max: positive float; pairs with at least this count have weight 1.
+        alpha: float of at least 0; pairs with a lower count have the weight `(count / x_max) ** alpha`.
         reduction: how Keras reduces the losses of pairs; by default to their sum.
         name: name of the loss.
 
@@ -74,7 +75,7 @@ def count_pairs(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Count how often pairs of words occur together in a text, up to `window` words apart.
 
-    Two words that are d words apart count 1 / d, in both orders.
+    An occurrence of two words that are d words apart adds 1 / d to their count, in both orders.
 
     Args:
         texts: ids of the words of each text, int (T,); negative for words outside of the vocabulary.
@@ -164,7 +165,7 @@ def train_glove(
 
 
 def _make_model(vocabulary_size: int, hidden_dim: int, seed: int) -> keras.Model:
-    """Return a model from pairs of word ids, int32 (B,) each, to w . v + b + c, float (B, 1)."""
+    """Return a model that maps the ids of two words, int32 (B,) each, to w . v + b + c, float (B, 1)."""
     limit = 0.5 / hidden_dim
     seeds = itertools.count(seed)
 

@@ -222,7 +222,7 @@ class StaticEmbedder:
         return results
 
     def _look_up_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors of words, float32 (n, H), zeros for words without one, and which have one, bool (n,)."""
+        """Return the vectors of words, float32 (n, H), or zeros, and whether each word has a vector, bool (n,)."""
         rows = np.array([-1 if (row := self.row_of(word)) is None else row for word in words], "int64")
         vectors = np.zeros((len(words), self.hidden_dim), "float32")
         has_vector = rows >= 0
@@ -256,7 +256,7 @@ class StaticEmbedder:
         return np.where(norms > 0, norms, 1)
 
     def cosines(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the cosines of vectors of length 1, float32 (n, H), and all words: float32 (n, V)."""
+        """Return the cosines between vectors of length 1, float32 (n, H), and all words: float32 (n, V)."""
         with np.errstate(all="ignore"):  # some BLAS kernels raise flags for lanes that are not part of the result
             return vectors @ self.vectors.T / self._norms
 
@@ -338,7 +338,7 @@ class StaticEmbedder:
 
         Raises:
             OSError: If the file cannot be written.
-            ValueError: If the format is unknown, has no place for a word (one with a space), or needs subwords.
+            ValueError: If the format is unknown, cannot hold a word (such as one with a space), or needs subwords.
         """
         write_vectors(path, self._table(), format, verbose)
 
@@ -346,8 +346,8 @@ class StaticEmbedder:
         """Write the vectors and subwords as a preset, from which tasks can also be loaded.
 
         A task, such as `lmzoo.models.TokenClassifier.from_preset(directory, labels=labels)`, gets a `StaticBackbone`
-        with these vectors. It does not use subwords. Words that are empty, or begin or end with spaces, are left out
-        with a warning.
+        with these vectors. The task does not use subwords. Words that are empty, or begin or end with spaces, are left
+        out with a warning.
 
         Args:
             directory: directory to write. If writing fails, an existing directory is left unchanged.

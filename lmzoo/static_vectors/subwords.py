@@ -46,7 +46,7 @@ class Subwords:
     vectors: np.ndarray
 
     def sum_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sum of the vectors of each word's n-grams, float32 (n, H), and their number, int64 (n,)."""
+        """Return the sum of the vectors of each word's n-grams, float32 (n, H), and the n-gram counts, int64 (n,)."""
         from scipy.sparse import csr_array
 
         num_buckets = len(self.vectors)
@@ -69,7 +69,7 @@ class Subwords:
 def hash_ngrams(
     words: Sequence[str], min_length: int, max_length: int, num_buckets: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Hash the character n-grams of words like fastText.
+    """Hash the character n-grams of words with fastText's hash function.
 
     A word stands between "<" and ">", which alone are not n-grams.
 

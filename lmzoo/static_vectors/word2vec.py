@@ -105,7 +105,7 @@ def read_binary(path: str | Path, file: BinaryIO, verbose: bool = True) -> Vecto
 
 
 def write_text(path: str | Path, table: VectorTable, header: bool = True, verbose: bool = True) -> None:
-    """Write a text file with full precision.
+    """Write a text file of word2vec or GloVe, with full precision.
 
     Args:
         path: file to write; an existing file is replaced once the new file is complete.

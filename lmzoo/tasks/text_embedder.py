@@ -294,7 +294,10 @@ class TextEmbedder(LongTextTask):
         return first, second
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
-        """Encode texts or pairs with the default prompt before each text; see `Task.encode_inputs`."""
+        """Encode texts or pairs with the default prompt before each text, but not before the second texts of pairs.
+
+        See `Task.encode_inputs`.
+        """
         return self._encode_with(x, self.prompt_text())
 
     def _encode_with(self, x: Texts, prompt: str) -> EncodedInputs:
@@ -674,7 +677,8 @@ class TextEmbedder(LongTextTask):
     def signatures(self) -> Signatures:
         """Return the exported model's signatures, which put the default prompt before each text.
 
-        The prompts in `pair_prompts` have signatures of their own, by their names.
+        The second texts of pairs get no prompt. The prompts in `pair_prompts` have signatures of their own, by their
+        names.
         """
         pack, signatures = text_signatures(self, self.prompt_text())
         names = [name for name in check_pair_prompts(self.pair_prompts, self.prompts) or () if name is not None]

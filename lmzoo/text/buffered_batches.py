@@ -17,11 +17,11 @@ Encoded = tuple[np.ndarray, Callable[[np.ndarray, int, np.random.Generator], Ten
 class BufferedBatches(OrderedBatches):
     """Batches as in `LengthBatches`, made from one buffer of examples after another.
 
-    If one buffer holds all examples, the batches are the same.
+    If one buffer holds all examples, the batches are the same as in `LengthBatches`.
 
     Args:
-        read: callable `(epoch, first) -> buffers`, returns an iterator over lists of examples, from the example with
-            the index `first` of an epoch on. Each list except the last of an epoch should fill whole batches.
+        read: callable `(epoch, first) -> buffers` that returns an iterator over lists of examples, starting with the
+            example at index `first` of an epoch. Each list except the last of an epoch should fill whole batches.
         encode: callable that encodes the examples of a buffer as sequences.
         batch_size: int, sequences per batch.
         limit: int, largest padded width.

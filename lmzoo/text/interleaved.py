@@ -16,7 +16,7 @@ def choose_next_part(rates: np.ndarray, done: np.ndarray) -> int:
     Turn j of a part is at the time (j + 0.5) / rate, so that the turns of each part are evenly spaced.
 
     Args:
-        rates: float (K,), relative number of turns of each part.
+        rates: float (K,), relative number of turns of each of the K parts.
         done: int (K,), number of turns that each part has had.
     """
     return int(np.argmin((done + 0.5) / rates))

@@ -63,8 +63,8 @@ def stream(
     Args:
         passes: callable that returns an iterator over the batches of a pass, all of one structure and the same dtypes.
         cardinality: int, number of batches of a pass, or one of `tf.data`'s negative constants.
-        like: callable that returns an iterator over similar batches and yields its first one sooner than `passes`; None
-            for `passes`.
+        like: callable that returns an iterator over similar batches, of which the first is ready sooner than with
+            `passes`; None to use `passes`.
         fixed: bool, whether batches differ only in their number of sequences. If not, no axis has a fixed size.
     """
     import tensorflow as tf

@@ -1,7 +1,7 @@
-"""Texts of any length as windows, each a packed sequence, and the results of windows joined by text.
+"""Encoding of texts of any length in windows, each a packed sequence, and joining of the windows' results by text.
 
-Letters in shape comments: n texts, w windows of all texts, b texts in a batch, W windows of each of them, T positions
-of a window.
+Letters in shape comments: n texts, w windows of all texts, b texts in a batch, W windows of each text in a batch, T
+positions of a window.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class WindowedTexts(Encoded):
         The mean is weighted by the windows' numbers of tokens.
 
         Args:
-            outputs: outputs of the windows.
+            outputs: C outputs of each window.
             pooling: "mean" or "max".
         """
         starts = self.splits[:-1]
@@ -137,7 +137,7 @@ class WindowedTexts(Encoded):
 
 @dataclass(frozen=True)
 class WindowedWords(WindowedTexts):
-    """Texts in windows that were tokenized word by word; each word belongs to the window that gives it most context.
+    """Texts in windows that were tokenized word by word; each token belongs to the window that gives it most context.
 
     Attributes:
         texts: tuple of n strings; a text that was a list of words is joined by spaces.
@@ -224,7 +224,8 @@ def encode_in_windows(
     A window begins `stride` tokens after the beginning of the previous window, or at its end if that is earlier; the
     last window ends with the text. A text that fits into a sequence has one window, the sequence of
     `Preprocessor.encode`. Of a pair, the longer text is split, the second one on ties, and each window holds the whole
-    shorter text. If that takes more than half of the room, it is truncated to half, with one warning per call.
+    shorter text. If the shorter text takes more than half of the room, it is truncated to half, with one warning per
+    call.
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
@@ -233,7 +234,7 @@ def encode_in_windows(
         windows: maximum number of windows of a text; "auto" for no maximum. Longer texts are truncated, with one
             warning per call.
         stride: int, number of tokens from the beginning of a window to the next; None for windows that do not overlap.
-        prompt: str, with which each first text begins; it is repeated in each of their windows.
+        prompt: str, the beginning of each first text, which is repeated in each window of the text.
 
     Raises:
         TypeError: If an entry is not text; the message names its position.

@@ -25,7 +25,7 @@ def find_masks(tokenizer: Tokenizer, encoded: EncodedTexts) -> tuple[np.ndarray,
 
 
 def mask_positions(tokenizer: Tokenizer, encoded: EncodedTexts) -> np.ndarray:
-    """Return the positions of the mask tokens of each sequence: int32 (n, M), padded with 0."""
+    """Return the positions of the mask tokens of each sequence, at most M: int32 (n, M), padded with 0."""
     sequence, position = find_masks(tokenizer, encoded)
     counts = np.bincount(sequence, minlength=len(encoded))
     positions = np.zeros((len(encoded), max(1, counts.max(initial=0))), "int32")

@@ -214,7 +214,7 @@ def _pick_words(
 
 
 def _draw_lengths(is_apart: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw how many words, beginning with each word, to choose together.
+    """Draw the number of words to choose together, for each word that may be the first of them.
 
     Args:
         is_apart: bool (words,), whether a word does not directly follow the previous one, so that they are not chosen

@@ -221,7 +221,7 @@ class EncodedGroups(Encoded):
     """Groups of texts that belong together, such as queries with their answers and with texts that are no answers.
 
     Attributes:
-        columns: tuple of `EncodedTexts`, n sequences each; the texts at one index are a group.
+        columns: tuple of K `EncodedTexts`, n sequences each; the texts at one index are a group.
         ids: int64 (n, K), ids of the texts of each group, the same for equal texts; None if texts with the same tokens
             are equal.
     """

@@ -1,4 +1,4 @@
-"""Single texts and pairs of texts in the forms that users pass."""
+"""Conversion of the inputs that users pass into columns of single texts, of pairs or of larger groups of texts."""
 
 from __future__ import annotations
 

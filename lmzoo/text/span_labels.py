@@ -140,7 +140,7 @@ def transition_table(labels: Sequence[str]) -> np.ndarray:
 
 
 def best_path(scores: np.ndarray, transitions: np.ndarray, at_start: np.ndarray, at_end: np.ndarray) -> np.ndarray:
-    """Return the label sequence, int (W,), with the highest sum of log probabilities (Viterbi, 1967).
+    """Return the label sequence of W words, int (W,), with the highest sum of log probabilities (Viterbi, 1967).
 
     Args:
         scores: float (W, C), log probabilities of the labels of each word.

@@ -77,7 +77,7 @@ class TextPieces:
 
 
 class TokenPieces:
-    """Generated tokens, returned in pieces as they arrive; it has the methods of `TextPieces`."""
+    """Generated tokens, returned in pieces as they arrive, with the methods of `TextPieces`."""
 
     ended = False
 

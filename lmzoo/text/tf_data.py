@@ -1,7 +1,7 @@
-"""Tokenizers and preprocessors inside `tf.data` functions, where texts are symbolic tensors, without values.
+"""Use of tokenizers and preprocessors in `tf.data` functions, where texts are symbolic tensors, without values.
 
-They run in Python there, with the same results. Such a function cannot be saved in a SavedModel: `task.export` writes
-tokenizers as TensorFlow ops.
+They run in Python there, with the same results. A function that calls them cannot be saved in a SavedModel:
+`task.export` writes tokenizers as TensorFlow ops.
 """
 
 from __future__ import annotations

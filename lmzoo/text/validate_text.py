@@ -173,7 +173,7 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
 
 
 def _check_column(texts: object, name: str) -> Iterable[object]:
-    """Convert a batch of texts from a tensor or array to a Python iterable; `name` names it in messages."""
+    """Check that `texts` is a batch of texts, and convert a tensor or array to a list; messages call it `name`."""
     if hasattr(texts, "numpy"):
         texts = texts.numpy()
     if isinstance(texts, np.ndarray):

@@ -87,8 +87,8 @@ def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     return ops.reshape(ops.stack(masked_cosines, axis=1), (-1, num_candidates)), ops.repeat(is_own, 2, axis=0)
 
 
-def _for_each_text(values: Tensor, texts: Tensor) -> Tensor:
-    """Return the values of first and second texts, (2B,), for all texts, (KB,).
+def _spread_over_groups(values: Tensor, texts: Tensor) -> Tensor:
+    """Spread the values of first and second texts, (2B,), over all texts of their groups, (KB,).
 
     In groups of more than two texts, each text gets the mean of the group's two values.
     """
@@ -159,7 +159,7 @@ class MultipleNegativesRanking(keras.losses.Loss):
         losses = ops.softplus(ops.logsumexp(margins, axis=-1))  # (2B,)
         if not self.symmetric:
             losses = ops.repeat(losses[::2], 2)
-        return _for_each_text(losses, y_true)
+        return _spread_over_groups(losses, y_true)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments."""
@@ -204,7 +204,8 @@ def partner_cosines(vectors: Tensor) -> Tensor:
 class PairAccuracy(keras.metrics.Mean):
     """Fraction of texts whose partner has the highest cosine among the opposite texts in the batch.
 
-    Hard negatives are candidates for the first texts. It depends on the batch size: more texts make the task harder.
+    Hard negatives are candidates for the first texts. The accuracy depends on the batch size: more texts make the task
+    harder.
 
     Example:
 
@@ -225,7 +226,7 @@ class PairAccuracy(keras.metrics.Mean):
         texts = ops.convert_to_tensor(y_true)
         cosines, is_partner = _score_candidates(texts, ops.convert_to_tensor(y_pred))
         is_correct = ops.argmax(cosines, axis=-1) == ops.argmax(is_partner, axis=-1)  # (2B,)
-        values = _for_each_text(ops.cast(is_correct, "float32"), texts)  # (KB,)
+        values = _spread_over_groups(ops.cast(is_correct, "float32"), texts)  # (KB,)
         super().update_state(values, sample_weight=sample_weight)
 
 

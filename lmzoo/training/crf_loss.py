@@ -16,8 +16,9 @@ from lmzoo.training.span_metrics import IGNORED
 class CrfLoss(keras.losses.Loss):
     """Negative log-likelihood of label sequences, averaged over words (Lample et al., 2016).
 
-    Call arguments: `y_true` int (B, T), labels of the words, -100 elsewhere; `y_pred` float (B, T, C + 1, C + 1), the
-    scores of `lmzoo.layers.TransitionScores`; weights (B,), or (B, T) with equal weights for all words of a text.
+    Call arguments: `y_true` int (B, T), labels of the words, -100 elsewhere; `y_pred` float (B, T, C + 1, C + 1) for C
+    labels, the scores of `lmzoo.layers.TransitionScores`; weights (B,), or (B, T) with equal weights for all words of a
+    text.
 
     Example:
 

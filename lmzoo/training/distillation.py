@@ -208,13 +208,13 @@ def distill(
     verbose: bool | int | str = "auto",
     **kwargs: Any,
 ) -> keras.callbacks.History:
-    """Train a small task on texts and on a larger task's predictions, without labels or with some.
+    """Train a small task on a larger task's predictions for texts, with or without labels.
 
     The loss is a weighted sum of three terms: the divergence from the teacher's predictions, softened by a temperature
     (Hinton et al., 2015); the task's own loss on labels, for a `MaskedLM` on the masked tokens; and the cosine distance
     between the hidden states of both models at all tokens, as for DistilBERT (Sanh et al., 2019). A `MaskedLM` compares
     predictions for masked tokens, a `TokenClassifier` predictions for all tokens. A `TextEmbedder` has the third term
-    only, for the vectors of texts. The teacher is left unchanged, and has no dropout.
+    only, for the vectors of texts. The teacher is left unchanged, and runs without dropout.
 
     Student and teacher may have different tokenizers, except for a `MaskedLM` and a `TokenClassifier`; hidden states
     are then not compared.
@@ -245,7 +245,7 @@ def distill(
     Raises:
         TypeError: if the models are not tasks of the same class, or of a class that cannot be distilled.
         ValueError: if the labels, or for a `MaskedLM` or a `TokenClassifier` the vocabularies, differ; if vectors with
-            a weight cannot be compared; or if a number is out of range.
+            a weight cannot be compared; if a task reads long texts in windows; or if a number is out of range.
 
     Example:
 
@@ -372,8 +372,8 @@ def _check_tasks(student: Any, teacher: Any, y: Any) -> DistillationSettings:
 
     Raises:
         TypeError: if the student cannot be distilled, or the teacher is a task of another class.
-        ValueError: if their classes differ, if tasks that predict tokens have different vocabularies, or for labels of
-            a task that takes none.
+        ValueError: if their class names or `multi_label` differ, if one of them reads long texts in windows, if tasks
+            that predict tokens have different vocabularies, or for labels of a task that takes none.
     """
     settings: DistillationSettings | None = getattr(student, "distillation", None)
     if settings is None:

@@ -10,7 +10,7 @@ from lmzoo.errors import NotFiniteError
 
 
 class StopOnDivergence(keras.callbacks.Callback):
-    """Callback that raises an error as soon as the loss is NaN or infinite; the `fit` of every task has one.
+    """Callback that raises an error as soon as the loss is NaN or infinite; the `fit` of every task adds one.
 
     The error prevents other callbacks from saving the useless weights. A `keras.callbacks.TerminateOnNaN` among the
     callbacks of `fit` replaces this callback: training then stops without an error.

@@ -76,8 +76,8 @@ class AngleLoss(CosentLoss):
 
     It is the angle objective of AnglE (Li and Li, 2024, https://arxiv.org/abs/2309.12871), in the form of
     sentence-transformers: `CosentLoss` with other similarities. The halves of a vector of length 1 are the real and the
-    imaginary parts of complex numbers, and the similarity is the absolute sum of the real and the imaginary part of
-    their dot product. Where a cosine saturates, near -1 and 1, an angle still has a gradient.
+    imaginary parts of complex numbers, and the similarity is the absolute value of the sum of the real and the
+    imaginary part of their dot product. Where a cosine saturates, near -1 and 1, an angle still has a gradient.
 
     Args:
         temperature: float above 0; 0.05 is `scale=20` in sentence-transformers.
@@ -206,15 +206,16 @@ class TripletAccuracy(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MatryoshkaLoss(keras.losses.Loss):
-    """Sum of a loss over several widths, each a truncation of the same vectors (Kusupati et al., 2022).
+    """Weighted sum of a loss over several truncations of the same vectors (Kusupati et al., 2022).
 
     https://arxiv.org/abs/2205.13147. For each width, the vectors are truncated to their first features and scaled to
-    length 1. Training so lets users truncate vectors, which saves memory and time, at little cost in quality.
+    length 1. Vectors trained with this loss can be truncated to save memory and time, at little cost in quality.
 
     Args:
         loss: `keras.losses.Loss` on embeddings, such as `MultipleNegativesRanking`.
-        widths: ints, the widths. Include the full width, H, to train the whole vectors as well.
-        weights: floats, weights of the widths; by default all 1.
+        widths: ints, numbers of leading features to train. Include the full width, H, to train the whole vectors as
+            well.
+        weights: floats, weight of the loss for each width; by default all 1.
         reduction: str, reduction of `keras.losses.Loss`. The reduction of `loss` is not used.
         name: str, name of the loss.
 
@@ -249,7 +250,7 @@ class MatryoshkaLoss(keras.losses.Loss):
         self.weights = values
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the sum of the losses, of the shape that `loss` returns.
+        """Return the weighted sum of the losses, of the shape that `loss` returns.
 
         Raises:
             ValueError: if the vectors have fewer features than one of the widths.

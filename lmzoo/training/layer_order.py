@@ -10,9 +10,9 @@ import keras
 def layers_of(model: Any) -> list[list[keras.Variable]]:
     """Return the trained variables of each layer of a task, from the embeddings to the head.
 
-    Each hidden state of the backbone has a layer, which computes it from the previous state; in an encoder-decoder, the
-    encoder's layers come first. Layers that share all their weights count as one. The last entry holds the head and all
-    parts that no hidden state depends on, such as a pooler.
+    There is a layer for each hidden state of the backbone: the variables that compute it from the previous state. In an
+    encoder-decoder, the encoder's layers come first. Layers that share all their weights count as one. The last entry
+    holds the head and all parts that no hidden state depends on, such as a pooler.
 
     Args:
         model: a task, or another model with a `backbone`.

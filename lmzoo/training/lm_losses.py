@@ -14,7 +14,8 @@ from lmzoo.common.tensor_types import Tensor
 class UnrolledLoss(keras.losses.Loss):
     """Negative log-likelihood of a sequence of words, summed over steps and averaged over both directions.
 
-    This is the mean loss per word, multiplied by the number of steps; bilm-tf trained ELMo with its gradient.
+    This is the mean loss per word, multiplied by the number of steps. Its gradient is the one that bilm-tf trained ELMo
+    with.
 
     Call arguments: `y_true` (B, T, 2), unused; `y_pred` float (B, T, 2), log-probabilities of the words, 0 at padding.
     """

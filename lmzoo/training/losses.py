@@ -15,7 +15,7 @@ from lmzoo.common.tensor_types import Tensor
 class SmoothedCrossEntropy(keras.losses.Loss):
     """Cross-entropy of logits with label smoothing (Szegedy et al., 2016).
 
-    Labels are int (...), logits float (..., C). Unlike Keras' own loss, this one does not create label
+    Labels are int (...), logits float (..., C) for C classes. Unlike Keras' own loss, this one does not create label
     tensors with the shape of the logits.
 
     Args:

@@ -75,7 +75,7 @@ class MicroF1(keras.metrics.F1Score):
     Keras' own metric takes probabilities. This one takes logits; a label counts as predicted if its probability is at
     least one half.
 
-    `update_state` takes labels (B, C), 0 or 1, logits float (B, C) and weights (B,).
+    `update_state` takes labels (B, C) for C classes, 0 or 1, logits float (B, C) and weights (B,).
 
     Example:
 
@@ -85,7 +85,7 @@ class MicroF1(keras.metrics.F1Score):
 
     metric = MicroF1()
     metric.update_state(np.array([[1, 0, 1], [0, 0, 0]]), np.array([[2.0, -1.0, -3.0], [-2.0, -1.0, -4.0]]))
-    metric.result()  # 0.67: the one label that was predicted is right, and one of two was found
+    metric.result()  # 0.67: the only predicted label is right, and one of the two true labels is found
     ```
     """
 

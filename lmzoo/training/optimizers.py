@@ -48,7 +48,7 @@ def _check_constants(arguments: Mapping[str, object], **constants: float) -> Non
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class AdamW(keras.optimizers.Optimizer):
-    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019), and a built-in warm-up and decay.
+    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019), and a built-in learning-rate schedule.
 
     The schedule multiplies `learning_rate`, which stays an ordinary variable: callbacks such as `ReduceLROnPlateau` can
     set it, and a second `fit` can start a new schedule without recompiling. On TensorFlow each weight is updated by one
@@ -193,7 +193,7 @@ class AdamW(keras.optimizers.Optimizer):
         """Check that the layers of all variables are known, if they matter.
 
         Raises:
-            ValueError: if one is unknown.
+            ValueError: if the layer of a variable is unknown.
         """
         if self.layer_decay == 1 and not self._layers:
             return

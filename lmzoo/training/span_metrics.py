@@ -1,4 +1,7 @@
-"""Metrics of token labels and of the spans that they mark; positions with the label -100 are ignored."""
+"""Metrics of token labels and of the spans that they mark; positions with the label -100 are ignored.
+
+Letters in shapes: B texts, T positions, C labels.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ class SpanScore(keras.metrics.Metric):
     metric = SpanScore(["O", "B-PER", "I-PER"])
     logits = np.eye(3)[[[0, 1, 2, 0, 1]]]
     metric.update_state(np.array([[0, 1, 2, -100, 0]]), logits)
-    metric.result()  # 0.67: one of two spans is right, and the only one there is was found
+    metric.result()  # 0.67: one of the two predicted spans is right, and the only true span is found
     ```
     """
 
@@ -110,14 +113,14 @@ class SpanScore(keras.metrics.Metric):
             variable.assign_add(ops.sum(ops.cast(flags, variable.dtype)))
 
     def _find_spans(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the starts, the ends and the types of the spans that labels mark.
+        """Return where the spans that labels mark start and end, and the start and type of each position's span.
 
         Args:
             ids: int32 (B, T), indices of labels.
 
         Returns:
-            For each position, (B, T): whether a span starts, and whether one ends, bool; the start of the latest span,
-            -1 before the first one, and the type of the position's label, int32.
+            For each position, (B, T): whether a span starts there, and whether one ends there, bool; the start of the
+            latest span, -1 before the first span, and the type of the position's label, int32.
         """
         table = self._table
         previous_ids = ops.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=len(table.outside) - 1)  # (B, T)

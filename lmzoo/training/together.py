@@ -59,7 +59,7 @@ def fit_together(
         optimizer: a Keras optimizer for all weights. By default `AdamW` as in `fit`, with the lowest learning rate that
             the tasks recommend.
         callbacks: Keras callbacks. `ResumableCheckpoint` makes the run resumable: call `fit_together` again with the
-            same tasks and data. Their `model` is a model of all tasks, which cannot be saved except for its weights.
+            same tasks and data. The `model` of a callback is a model of all tasks; only its weights can be saved.
         seed: int, seed for shuffling and masking.
         verbose: verbosity, as in `keras.Model.fit`.
 
@@ -117,7 +117,7 @@ def fit_together(
 
 
 def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """Return the tasks by name.
+    """Check the entries of `tasks`, and return the tasks by name.
 
     Raises:
         TypeError: if an entry is not a task with its examples.
@@ -145,7 +145,7 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
 
 
 def _check_validation(data: Any, models: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the validation data by the name of its task.
+    """Check the validation data, and return it by the name of its task.
 
     Raises:
         TypeError: if an entry is not a tuple.
@@ -180,7 +180,10 @@ def _add_name(name: str, make_batch: MakeBatch) -> MakeBatch:
 
 
 class _JointModel(keras.Model):
-    """Tasks with one backbone, trained on batches of one task each; features, labels and outputs are dicts by name."""
+    """Model of several tasks with one backbone; features, labels and outputs are dicts with the names of tasks.
+
+    Each training batch is for one task.
+    """
 
     def __init__(self, tasks: Mapping[str, Any]) -> None:
         super().__init__(name="tasks")
@@ -200,12 +203,12 @@ class _JointModel(keras.Model):
 
     @property
     def non_trainable_variables(self) -> list[keras.Variable]:
-        """All other variables."""
+        """The variables that no task trains."""
         trained = {id(variable) for variable in self.trainable_variables}
         return [variable for variable in self.variables if id(variable) not in trained]
 
     def compile_together(self, optimizer: Any) -> None:
-        """Compile the model as its tasks are compiled."""
+        """Compile the model with the settings of its tasks, by default with `AdamW` and the lowest learning rate."""
         tasks = self.tasks.values()
         if optimizer is None:
             optimizer = AdamW(min(task.recipe.learning_rate for task in tasks), global_clipnorm=1.0)
@@ -267,7 +270,7 @@ def _run_epochs(
 ) -> None:
     """Run the epochs of a training run, with callbacks as in `keras.Model.fit`.
 
-    `fit` itself would need batches of one structure, since TensorFlow's datasets have no other.
+    `fit` itself needs batches that all have the same structure, as in TensorFlow's datasets.
     """
     callbacks = keras.callbacks.CallbackList(
         run.callbacks, add_progbar=verbose != 0, model=model, verbose=verbose, epochs=epochs, steps=steps

@@ -116,7 +116,7 @@ def inner_optimizer(optimizer: Any) -> Any:
 
 
 def _unfreeze_layers(model: Any) -> None:
-    """End the freezing of layers by a callback of an earlier `fit` that was interrupted."""
+    """Unfreeze layers that a callback of an earlier, interrupted `fit` left frozen."""
     optimizer = inner_optimizer(model.optimizer)
     if isinstance(optimizer, AdamW) and optimizer.freezes_layers:
         optimizer.set_layers(layers_of(model))

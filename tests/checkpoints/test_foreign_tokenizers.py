@@ -74,7 +74,16 @@ def write_as_version_4(directory: Path) -> None:
 
 
 def write_bert(directory: Path, published: bytes, write: Callable[[Path], None]) -> tuple[Any, Any]:
-    """Write a BERT with XLM-RoBERTa's tokenizer, as multilingual-e5-small; return both as transformers loads them."""
+    """Write a checkpoint of a BERT that has XLM-RoBERTa's tokenizer, like multilingual-e5-small.
+
+    Args:
+        directory: Directory of the checkpoint.
+        published: XLM-RoBERTa's SentencePiece model.
+        write: Function that writes the tokenizer's other files to the directory, in one of the published forms.
+
+    Returns:
+        The model and the tokenizer of transformers.
+    """
     tokens = XlmRobertaTokenizer(convert_to_fairseq_ids(published)).vocabulary_size
     model = peer("bert", "ForSequenceClassification", directory, vocab_size=tokens + 7)
     (directory / MODEL_FILE).write_bytes(published)

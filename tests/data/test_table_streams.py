@@ -54,15 +54,15 @@ def test_all_formats_in_one_stream(files, tmp_path):
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_skipped_rows_equal_rows_that_are_read(files, counted):
+def test_rows_after_a_skip_equal_those_of_a_full_read(files, counted):
     stream = TableStream(files, types={"label": int})
     if counted:
         stream.count_rows()
     rows = list(stream)
     for n in range(25):
-        skipped = stream.skip(n)
-        assert [(row, row.where) for row in skipped] == [(row, row.where) for row in rows[n:]]
-        assert skipped.count_rows() == max(0, 23 - n)
+        remaining = stream.skip(n)
+        assert [(row, row.where) for row in remaining] == [(row, row.where) for row in rows[n:]]
+        assert remaining.count_rows() == max(0, 23 - n)
     assert list(stream.skip(3).skip(9)) == rows[12:]
 
 

@@ -164,7 +164,7 @@ def test_elmo_has_no_attention_scores(backbones):
 
 
 @contextlib.contextmanager
-def values_unread(monkeypatch):
+def forbid_reading_values(monkeypatch):
     """Fail if the values of a tensor are read."""
     with monkeypatch.context() as patch:
         patch.setattr(keras.ops, "convert_to_numpy", lambda x: pytest.fail("read the values of a tensor"))
@@ -178,7 +178,7 @@ def test_no_value_is_read_while_a_graph_is_made(backbones, name, monkeypatch):
     key = next(iter(backbone.input))
     features = {input_name: keras.ops.convert_to_tensor(values) for input_name, values in features_of(name).items()}
     compiled = compile_(lambda inputs: backbone(inputs)["pooled_output"])
-    with values_unread(monkeypatch):
+    with forbid_reading_values(monkeypatch):
         pooled = compiled(features)
         backbone({key: keras.Input(x.shape[1:], dtype="int32") for key, x in backbone.input.items()})
     np.testing.assert_allclose(pooled, backbone(features)["pooled_output"], atol=1e-5)

@@ -247,7 +247,7 @@ def compiled(layer):
 
 
 def run_with_cache(call, cache, x, mask, sizes):
-    """Return the outputs of `call` for all positions, read in parts of the given sizes, and the cache."""
+    """Call a layer on parts of `x` of the given sizes, and return its outputs for all positions and the last cache."""
     outputs, index, room = [], 0, cache[0].shape[2]
     mask = keras.ops.convert_to_tensor(np.pad(mask, [(0, 0), (0, room - T)]))
     for size in sizes:

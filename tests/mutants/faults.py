@@ -718,8 +718,8 @@ FAULTS = (
     Fault(
         "the columns of a pair are mixed up",
         "data/readers/tables.py",
-        "x = firsts if pair is None else (firsts, table.texts(pair))",
-        "x = firsts if pair is None else (table.texts(pair), firsts)",
+        "x = texts if pair is None else (texts, table.texts(pair))",
+        "x = texts if pair is None else (table.texts(pair), texts)",
     ),
     Fault(
         "blank lines of CoNLL's files end no sentence",

@@ -31,9 +31,10 @@ def list_files(folder: Path) -> dict[str, Path]:
 
 @pytest.mark.slow  # `check_task_export` also runs without lmzoo
 def test_warm_up_requests_run_without_lmzoo(artifacts: list[Path], bare: BareProcess) -> None:
-    texts = [("serving_default", rows) for rows in (1, 1, 4)]
-    pairs = [("pair", rows) for rows in (1, 1, 4)]
-    assert [bare.warm_up(path) for path in artifacts] == [pairs + texts, pairs + texts, texts]
+    text_requests = [("serving_default", rows) for rows in (1, 1, 4)]
+    pair_requests = [("pair", rows) for rows in (1, 1, 4)]
+    all_requests = pair_requests + text_requests
+    assert [bare.warm_up(path) for path in artifacts] == [all_requests, all_requests, text_requests]
 
 
 def test_warm_up_requests_are_short_and_long(reviews: Exported, fill: Exported, api: RestApi) -> None:

@@ -300,6 +300,6 @@ def test_static_masks_depend_on_the_sequence_alone(tiny):
     equal_sequences = encoded.select([0, 0])
     assert len({tuple(row) for row in make_masked_batch(task, equal_sequences, np.arange(2), 16, 3)[0].tolist()}) == 1
     assert len({tuple(row) for row in positions.tolist()}) > 3
-    dynamic = tiny.masked_lm(masking={"probability": 0.4})
-    first, second = (make_masked_batch(dynamic, encoded, rows, 16, seed)[0] for seed in (3, 5))
+    dynamic_task = tiny.masked_lm(masking={"probability": 0.4})
+    first, second = (make_masked_batch(dynamic_task, encoded, rows, 16, seed)[0] for seed in (3, 5))
     assert (first != second).any()

@@ -371,13 +371,13 @@ def test_every_family_answers_with_parts_of_the_text(family):
     encoded = task.encode_inputs((questions, contexts))
     assert len(encoded) > 20
     ranked_answers = task.answer(questions, contexts, top_k=20)
-    word_answers = 0
+    num_word_answers = 0
     for context, answers in zip(contexts, ranked_answers, strict=True):
         assert (answers[0]["text"] == "") == (context.strip() == "")
         for answer in answers:
             assert answer["text"] == context[answer["start"] : answer["end"]] == answer["text"].strip()
-            word_answers += answer["text"] in words
-    assert word_answers > 3
+            num_word_answers += answer["text"] in words
+    assert num_word_answers > 3
     # A window may end inside an emoji. The answer's text has the whole emoji, which possibly fits no window.
     golds = [
         [a | {"answer_start": a["start"]} for a in answers if a["text"] and fits_a_window(encoded, example, a)]

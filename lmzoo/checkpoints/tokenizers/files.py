@@ -178,28 +178,30 @@ def write_tokenizer(
         if (file := directory / VOCABULARY_FILE).is_file():  # a `CharacterTokenizer` writes none
             file.replace(directory / "vocab.txt")
         return
-    format = get_format(type(tokenizer))
-    format.write_vocabulary(tokenizer, directory)
+    tokenizer_format = get_format(type(tokenizer))
+    tokenizer_format.write_vocabulary(tokenizer, directory)
     config = tokenizer.get_config()
-    tokens = {attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in format.tokens.items()}
+    tokens = {
+        attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in tokenizer_format.tokens.items()
+    }
     settings = {
         "tokenizer_class": peer_class or next((cls.name for cls in find_tokenizer_classes(tokenizer)), _ANY_CLASS),
         "model_max_length": sequence_length,
         **{attribute: token for attribute, token in tokens.items() if token is not None},
-        **{key: config.get(argument, default) for key, (argument, default) in format.settings.items()},
-        **{key: values[0] for key, values in format.allowed.items() if values[0] is not None},
-        **format.extra_settings,
+        **{key: config.get(argument, default) for key, (argument, default) in tokenizer_format.settings.items()},
+        **{key: values[0] for key, values in tokenizer_format.allowed.items() if values[0] is not None},
+        **tokenizer_format.extra_settings,
     }
     special_tokens = [token.content for token in tokenizer.added_tokens if token.special]
     if additional_tokens := [token for token in special_tokens if token not in tokens.values()]:
         settings["additional_special_tokens"] = additional_tokens
-    pipeline = format.pipeline(tokenizer)
+    pipeline = tokenizer_format.pipeline(tokenizer)
     if packing is not None and pipeline is not None:
         settings["tokenizer_class"] = _ANY_CLASS
     else:
         packing = _packing_to_state(tokenizer, settings["tokenizer_class"])
     if packing is not None and pipeline is not None:
-        pipeline.post_processor = format.processor(packing, tokenizer)
+        pipeline.post_processor = tokenizer_format.processor(packing, tokenizer)
     write_json(directory, SETTINGS_FILE, settings)
     if pipeline is not None:
         pipeline.save(str(directory / PIPELINE_FILE))
@@ -262,25 +264,25 @@ def _read_transformers_tokenizer(
     files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObject | None
 ) -> _Stored:
     tokenizer_class = find_class(files, family_class, pipeline)
-    format = get_format(tokenizer_class.tokenizer)
+    tokenizer_format = get_format(tokenizer_class.tokenizer)
     file, vocabulary = _find_vocabulary(files.directory, tokenizer_class, family_class, pipeline)
     if (
         family_class.tokenizer is tokenizer_class.tokenizer
         and family_class.special_tokens != tokenizer_class.special_tokens
     ):
-        tokens = _read_lists(format, file, vocabulary)["tokens"]
+        tokens = _read_lists(tokenizer_format, file, vocabulary)["tokens"]
         if family_class.can_be(tokens) and not tokenizer_class.can_be(tokens):
             tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=family_class.special_tokens)
-    settings = {**tokenizer_class.special_tokens, **read_settings(files, format, pipeline)}
-    if oddities := format.oddities(file, vocabulary):
+    settings = {**tokenizer_class.special_tokens, **read_settings(files, tokenizer_format, pipeline)}
+    if oddities := tokenizer_format.oddities(file, vocabulary):
         warnings.warn(f"{file}: {'; '.join(oddities)}.", stacklevel=2)
     with add_file_to_errors(file):
-        tokenizer = format.tokenizer(**vocabulary, **settings)
+        tokenizer = tokenizer_format.tokenizer(**vocabulary, **settings)
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
             settings["lowercase"] = _guess_lowercase(files, file, tokenizer)
-            tokenizer = format.tokenizer(**vocabulary, **settings)
+            tokenizer = tokenizer_format.tokenizer(**vocabulary, **settings)
         if token_arguments := read_tokens(files, tokenizer, pipeline):
-            tokenizer = format.tokenizer(**vocabulary, **{**settings, **token_arguments})
+            tokenizer = tokenizer_format.tokenizer(**vocabulary, **{**settings, **token_arguments})
     return _Stored(tokenizer, file, tokenizer_class, pipeline)
 
 
@@ -301,44 +303,46 @@ def _find_vocabulary(
     Raises:
         PresetError: If there is no vocabulary, or a file is damaged.
     """
-    format = get_format(peer.tokenizer)
-    files = format.find_files(directory)
+    tokenizer_format = get_format(peer.tokenizer)
+    files = tokenizer_format.find_files(directory)
     if not files and pipeline is None:
         alternatives = [
             get_format(alternative) for alternative in (get_format(family_class.tokenizer).alternative,) if alternative
         ]
-        expected = [format, *(alternatives if peer.tokenizer is family_class.tokenizer else [])]
+        expected = [tokenizer_format, *(alternatives if peer.tokenizer is family_class.tokenizer else [])]
         raise MissingTokenizerError(
-            _describe_missing_files(directory, [names for format in expected for names in format.files])
+            _describe_missing_files(
+                directory, [names for expected_format in expected for names in expected_format.files]
+            )
         )
     sources: list[tuple[Path, Arguments]] = []
     if pipeline is not None:
         file = directory / PIPELINE_FILE
-        tokenizer_class: Any = format.tokenizer
+        tokenizer_class: Any = tokenizer_format.tokenizer
         special_tokens = tokenizer_class(**peer.special_tokens).special_tokens
         with add_file_to_errors(file):
-            sources.append((file, format.read_pipeline_vocabulary(pipeline, special_tokens)))
+            sources.append((file, tokenizer_format.read_pipeline_vocabulary(pipeline, special_tokens)))
     if files:
         with add_file_to_errors(files[0]):
-            sources.append((files[0], format.read_vocabulary_files(files)))
-    file, vocabulary = sources[-1 if format.file_counts else 0]
+            sources.append((files[0], tokenizer_format.read_vocabulary_files(files)))
+    file, vocabulary = sources[-1 if tokenizer_format.file_counts else 0]
     if len(sources) == 2:
-        _warn_about_differences(format, sources, file)
+        _warn_about_differences(tokenizer_format, sources, file)
     return file, vocabulary
 
 
 def _warn_about_differences(
-    format: TokenizerFormat[Any], sources: Sequence[tuple[Path, Arguments]], used_file: Path
+    tokenizer_format: TokenizerFormat[Any], sources: Sequence[tuple[Path, Arguments]], used_file: Path
 ) -> None:
     """Warn if two files in a directory hold different vocabularies.
 
     Args:
-        format: Format of the tokenizer.
+        tokenizer_format: Format of the tokenizer.
         sources: Paths and vocabularies of the two files.
         used_file: Path of the file that lmzoo reads.
     """
     (pipeline_file, first_lists), (vocabulary_file, second_lists) = (
-        (path, _read_lists(format, path, vocabulary)) for path, vocabulary in sources
+        (path, _read_lists(tokenizer_format, path, vocabulary)) for path, vocabulary in sources
     )
     for name, values in first_lists.items():
         pairs = enumerate(itertools.zip_longest(values, second_lists[name]))
@@ -353,9 +357,9 @@ def _warn_about_differences(
             return
 
 
-def _read_lists(format: TokenizerFormat[Any], file: Path, vocabulary: Arguments) -> dict[str, list[str]]:
+def _read_lists(tokenizer_format: TokenizerFormat[Any], file: Path, vocabulary: Arguments) -> dict[str, list[str]]:
     with add_file_to_errors(file):
-        return format.lists(vocabulary)
+        return tokenizer_format.lists(vocabulary)
 
 
 def _describe_missing_files(directory: Path, file_sets: list[tuple[str, ...]]) -> str:

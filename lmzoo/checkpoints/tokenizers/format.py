@@ -204,7 +204,7 @@ def make_template(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
 
 
 def packed_items(packing: Packing) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Return the template of a packing for one text, "$A", and for a pair, "$A" and "$B", as (token, segment) pairs."""
+    """Return the templates of a packing for one text, "$A", and for two, "$A" and "$B": lists of (token, segment)."""
     second_segment = int(packing.segments)
     start_item = (packing.start, 0)
     last_item = (packing.last, LAST_SEGMENT)

@@ -158,7 +158,7 @@ class ShardWriter:
     def shards_of(
         self, texts: Iterable[list[str]], read: Callable[[], int], digest: Any, first: int = 0
     ) -> Iterator[Shard]:
-        """Write documents and yield each file when it is complete.
+        """Write documents to files, and yield the record of each file when it is complete.
 
         Args:
             texts: iterable of documents as lists of valid sentences.
@@ -208,7 +208,7 @@ class ShardWriter:
             yield self._close(read, digest)
 
     def _close(self, read: int, digest: str) -> Shard:
-        """Write the current shard: bounds of documents, bounds of sentences, then the tokens."""
+        """Write the current shard (boundaries of documents, then of sentences, then tokens), and return its record."""
         name = f"shard-{self.prefix}{self.number:05}.bin"
         sentence_splits = _join_splits([part.sentence_splits for part in self.parts])
         document_splits = _join_splits([part.document_splits for part in self.parts])

@@ -118,7 +118,7 @@ def _read_record_texts(items: Iterable[Any], field: str) -> Iterator[Any]:
 
 
 def _documents(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
-    """Split documents, each a string or a list of lines, into sentences."""
+    """Split documents, each a string or a list of lines, into sentences, or into lines if `split` is False."""
     reader = DocumentReader(texts)
     num_documents = 0
     for cleaned in reader:

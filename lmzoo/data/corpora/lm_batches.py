@@ -90,7 +90,7 @@ class DocumentStreams(OrderedBatches):
         seed: tuple of ints, seed of the order.
 
     Raises:
-        TypeError: If the documents can be iterated over only once; in a pass, if `sentences_of` raises it.
+        TypeError: If the documents can be iterated over only once; in a pass, if a document is not a list of sentences.
         ValueError: In a pass, if there are no words.
 
     Example: see `lmzoo.models.BidirectionalLM`.
@@ -133,7 +133,7 @@ class DocumentStreams(OrderedBatches):
         """Read the documents once to set `length` and `num_words`, which includes the ends of sentences.
 
         Raises:
-            TypeError: If `sentences_of` raises it.
+            TypeError: If a document is not a list of sentences; the message names its position.
             ValueError: If there are no words, or too few for one batch.
         """
         check_documents(self.documents)

@@ -199,7 +199,10 @@ def prepare_corpus(
 
 
 def _sign(preparation: Preparation, part: _Part) -> list[str]:
-    """Write the positions, digests and signatures of a file's accepted documents, and return the warnings."""
+    """Write the positions, digests and signatures of a file's accepted documents, and return the warnings.
+
+    The numbers of documents that the filter drops are also written.
+    """
     with collect_warnings() as messages:
         document_filter, documents = preparation.documents_in(part.file)
         positions = []
@@ -221,7 +224,7 @@ def _sign(preparation: Preparation, part: _Part) -> list[str]:
 
 
 def _write(preparation: Preparation, tokenizer: Tokenizer, part: _Part) -> list[str]:
-    """Write the files of the corpus for one file of documents, and return the warnings."""
+    """Write the files of the corpus for one file of documents, and a record of them, and return the warnings."""
     with collect_warnings() as messages:
         document_filter, documents = preparation.documents_in(part.file)
         if preparation.duplicates != "keep":
@@ -295,7 +298,7 @@ def _choose(preparation: Preparation, parts: Sequence[_Part]) -> Counter[str]:
 
 
 def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[str, int] | None:
-    """Record the arguments of a new corpus, or check them and return the counts if the corpus is complete.
+    """Record the arguments and tokenizer of a new corpus, or check the arguments and return the counts if complete.
 
     Raises:
         ValueError: If the directory holds a corpus of other files or arguments.

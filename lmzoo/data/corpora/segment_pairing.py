@@ -62,15 +62,15 @@ def segment_pairs(
     smaller number of tokens, drawn uniformly; each document has one target per pass.
 
     * `"nsp"`, next-sentence prediction (Devlin et al., 2019): half of the second segments are replaced by consecutive
-      sentences of another document, from a random one on. The replaced sentences are used next. These pairs
+      sentences of another document, beginning with a random sentence. The replaced sentences are used next. These pairs
       have label 1, all other pairs 0.
     * `"sop"`, sentence-order prediction (Lan et al., 2020): half of the pairs are swapped. These pairs have label 1,
       all other pairs 0.
 
     A single sentence cannot be split: with either objective it gets a random second segment and label 1. If a pair is
     too long, tokens are removed one by one from the longer segment (the second on ties), from its front or back at
-    random. If the document drawn for the second segment is the same one, it is drawn again, up to ten times; a single
-    document is paired with itself.
+    random. If the document drawn for the second segment is the document of the first, another is drawn, up to ten
+    times; a single document is paired with itself.
 
     Sentences without tokens and documents without sentences are omitted. One warning counts these documents, and
     those with a single sentence. Memory holds about 40 bytes per pair, in addition to the documents and sequences if

@@ -79,9 +79,9 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
 def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
     """Pack running text into full sequences for language models that predict the next token.
 
-    Each document becomes `start`, its tokens, and `end`, if the tokenizer has such tokens. They are joined and split
-    into sequences of one more token than the model reads. Each sequence begins with the last token of the previous one,
-    so that each token except the very first is predicted once. The last sequence may be shorter.
+    Each document becomes `start`, its tokens, and `end`, if the tokenizer has such tokens. The documents are joined and
+    split into sequences of one more token than the model reads. Each sequence begins with the last token of the
+    previous one, so that each token except the very first is predicted once. The last sequence may be shorter.
 
     Args:
         documents: iterable of strings or lists of sentences, which are joined by spaces; or a `TokenCorpus`, whose
@@ -247,13 +247,13 @@ def pack_sentences(
     def blocks() -> _Blocks:
         remainder: list[tuple[np.ndarray, np.ndarray]] = []
         for part in _parts(documents, preprocessor):
-            stream, units, document_splits = _divide_into_units(part, room, end, across_documents)
+            stream, lengths, document_splits = _divide_into_units(part, room, end, across_documents)
             if across_documents:
-                stream, units = (np.concatenate(pair) for pair in zip(*remainder, (stream, units), strict=True))
-            first_units, unit_starts = _fill(units, room, None if across_documents else document_splits)
+                stream, lengths = (np.concatenate(pair) for pair in zip(*remainder, (stream, lengths), strict=True))
+            first_units, unit_starts = _assign_units(lengths, room, None if across_documents else document_splits)
             if across_documents:  # the last sequence may continue
                 last_unit = first_units[-2:][0]
-                remainder = [(stream[unit_starts[last_unit] :], units[last_unit:])]
+                remainder = [(stream[unit_starts[last_unit] :], lengths[last_unit:])]
                 first_units = first_units[:-1] or first_units
             yield _extract_sequences(stream, unit_starts[first_units], start, last)
         for stream, _ in remainder:
@@ -285,14 +285,22 @@ def _divide_into_units(
     return np.insert(part.token_ids, end_positions, end), unit_lengths, make_splits(num_units)[document_splits]
 
 
-def _fill(units: np.ndarray, room: int, document_splits: np.ndarray | None) -> tuple[list[int], np.ndarray]:
-    """Fill sequences with units in order.
+def _assign_units(
+    unit_lengths: np.ndarray, room: int, document_splits: np.ndarray | None
+) -> tuple[list[int], np.ndarray]:
+    """Assign units to sequences in order, to each sequence as many as fit.
+
+    Args:
+        unit_lengths: int (u,), number of tokens of each unit, at most `room`.
+        room: int, maximum number of tokens of a sequence.
+        document_splits: int, boundaries of documents among the units, where new sequences begin; None for sequences
+            that continue across documents.
 
     Returns:
         The index of each sequence's first unit, followed by the number of units; and the start of each unit in the
         stream, followed by the length of the stream, int64 (u + 1,).
     """
-    unit_starts = make_splits(units)  # (u + 1,)
+    unit_starts = make_splits(unit_lengths)  # (u + 1,)
     next_units = np.searchsorted(unit_starts, unit_starts[:-1] + room, side="right") - 1  # (u,)
     if document_splits is not None:
         next_units = np.minimum(next_units, np.repeat(document_splits[1:], np.diff(document_splits)))

@@ -19,10 +19,10 @@ from lmzoo.text import Tokenizer
 
 
 class TokenCorpus:
-    """Memory-mapped corpus of tokenized documents, in a directory that `write_corpus` wrote.
+    """Memory-mapped corpus of tokenized documents, in a directory that `write_corpus` or `prepare_corpus` wrote.
 
-    `pack_documents`, `pack_sentences` and `segment_pairs` accept it in place of documents. They store their sequences
-    in an unnamed file, which is removed with the sequences.
+    `segment_pairs` and the packing functions, such as `pack_sentences`, accept it in place of documents. They store
+    their sequences in an unnamed file, which is removed with the sequences.
 
     Each file is compared with its checksums on first use, so that damage raises an error instead of changing the text.
     This reads the file once more, at a few GB per second.

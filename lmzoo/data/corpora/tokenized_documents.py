@@ -37,7 +37,7 @@ class TokenizedDocuments:
         return len(self.document_splits) - 1
 
     def sentences(self, document: int) -> np.ndarray:
-        """Return the starts of a document's sentences in `token_ids`, and the end of the last: int64 (s + 1,)."""
+        """Return the starts of a document's m sentences in `token_ids`, and the end of the last: int64 (m + 1,)."""
         return self.sentence_splits[self.document_splits[document] : self.document_splits[document + 1] + 1]
 
     def without_empty(self) -> TokenizedDocuments:
@@ -106,11 +106,11 @@ class DocumentReader:
             yield cleaned
 
     def report(self, num_used: int, empty: str = "held no tokens") -> None:
-        """Issue one warning about omitted documents, and one about documents with invalid UTF-8.
+        """Warn of omitted documents and of invalid UTF-8, if there were any.
 
         Args:
             num_used: int, number of documents that were not omitted.
-            empty: str, reason for omitting the rest, in the past tense.
+            empty: str, reason for omitting the others: the words after "documents" in the warning, in the past tense.
         """
         if num_used < self.count:
             warn(f"{self.count - num_used} of {self.count} documents {empty} and were left out.")

@@ -278,7 +278,7 @@ def train_character_pairs(
 
 
 def _learn_merges(learner: Any, trainer: Any, texts: Iterator[str]) -> tuple[list[str], list[list[str]]]:
-    """Train a `tokenizers` model, and return its tokens in the order of their ids, and its merges."""
+    """Train a `tokenizers` model, and return both its tokens, in the order of their ids, and its merges."""
     learner.train_from_iterator(texts, trainer)
     return in_order(learner.get_vocab()), json.loads(learner.to_str())["model"]["merges"]
 
@@ -308,8 +308,8 @@ def train_sentencepiece(
         **special: special tokens that differ from the class's defaults, see `lmzoo.text.SpecialTokens`.
 
     Returns:
-        The tokenizer. Special tokens come first; ALBERT's have its ids, `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]`
-        are 0 to 4. The tokens `( ) " - . – £ €` follow.
+        The tokenizer. Special tokens come first. By default they are ALBERT's, with the same ids: `<pad>`, `<unk>`,
+        `[CLS]`, `[SEP]` and `[MASK]` are 0 to 4. The tokens `( ) " - . – £ €` follow.
 
     Raises:
         ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and characters.

@@ -91,7 +91,7 @@ def read_roles(path: Source, marker: str = "*", encoding: str = "utf-8") -> tupl
 
 
 def _sentences(text: str) -> Iterator[list[_Line]]:
-    """Yield the lines of each sentence, split into cells; blank lines and lines that begin with "#" are between."""
+    """Yield the lines of each sentence, split into cells; blank lines and lines that begin with "#" separate them."""
     rows: list[_Line] = []
     for number, line in read_numbered_lines(text.split("\n")):
         cells = line.split()
@@ -109,7 +109,7 @@ def _check_columns(name: str, rows: Sequence[_Line]) -> None:
     """Check that all lines of a sentence have the same number of columns, and enough of them.
 
     Raises:
-        ValueError: If they have not.
+        ValueError: If they do not; the message names the line.
     """
     width = len(rows[0][1])
     for number, cells in rows:

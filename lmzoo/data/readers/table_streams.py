@@ -172,7 +172,7 @@ class TableStream:
         self._epoch = epoch
 
     def count_rows(self, verbose: bool = True) -> int:
-        """Return the number of rows of all files, after reading text files once; JSON is not decoded.
+        """Return the number of rows of the table, after reading text files once; JSON is not decoded.
 
         Args:
             verbose: bool, whether to show progress.

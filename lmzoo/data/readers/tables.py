@@ -69,7 +69,7 @@ def read_table(
             None if each text has one label.
 
     Returns:
-        `x, y` for `fit`: `x` a list of texts, or `(firsts, seconds)`; `y` a list of labels, with `separator`
+        `x, y` for `fit`: `x` a list of texts, or `(texts, second texts)`; `y` a list of labels, with `separator`
         a list of lists of labels, or None.
 
     Raises:
@@ -88,8 +88,8 @@ def read_table(
     ```
     """
     table = open_table(path, header, format, encoding)
-    firsts = table.texts(text)
-    x = firsts if pair is None else (firsts, table.texts(pair))
+    texts = table.texts(text)
+    x = texts if pair is None else (texts, table.texts(pair))
     return x, None if label is None else table.labels(label, label_type, labels, separator)
 
 
@@ -186,7 +186,11 @@ class Table:
             ValueError: If the column does not exist, or a label is missing or not allowed; the message names the line.
         """
         cells = self.column(column)
-        if isinstance(column, int) and self.names is not None and _is_label(self.names[column], cells, label_type):
+        if (
+            isinstance(column, int)
+            and self.names is not None
+            and _looks_like_label(self.names[column], cells, label_type)
+        ):
             raise ArgumentError(
                 f"{self.path}: the first line should name the columns, but holds a label, {self.names[column]!r}. If "
                 "it is an example, say so (`header`).",
@@ -223,8 +227,8 @@ def _convert_cell_to_json(cell: Any) -> str:
     return json.dumps(cell, default=str)  # Parquet has more types than JSON, such as dates and bytes
 
 
-def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any]) -> bool:
-    """Return whether the name of a column is one of its labels, or a number if its labels are numbers."""
+def _looks_like_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any]) -> bool:
+    """Return whether the name of a column is one of its labels or, if they are not strings, can be converted to one."""
     if label_type is str:
         return name in cells
     try:

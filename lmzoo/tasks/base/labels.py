@@ -59,7 +59,7 @@ def check_listed(y: Any) -> None:
 
 
 def as_labels(y: Labels, expected: str) -> np.ndarray:
-    """Convert labels to an array of any shape.
+    """Convert labels to an array, without checking its shape or values.
 
     Args:
         y: n labels.

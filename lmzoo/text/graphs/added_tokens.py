@@ -167,7 +167,7 @@ class CutTextsGraph(tf.Module):
         return parts if self._normalized is None else self._cut_normalized(self._normalized, parts)
 
     def _cut_normalized(self, find: _FindTokens, parts: _Parts) -> _Parts:
-        """Split parts of texts at tokens in their normalized forms, as the library does."""
+        """Split parts of texts at tokens in their normalized forms, with the results of `tokenizers`."""
         codes, source = self.normalize(parts.codes)
         inner = self._cut(codes, tf.gather(parts.origins, source), find(codes))
         # After the last of a part's own parts comes the token after the part.

@@ -1,4 +1,4 @@
-"""Byte-level BPE as TensorFlow ops."""
+"""Byte-level BPE tokenization in TensorFlow ops."""
 
 from __future__ import annotations
 

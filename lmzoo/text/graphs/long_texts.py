@@ -1,6 +1,7 @@
-"""Texts of any length in windows as TensorFlow ops, with the same results as `lmzoo.text.long_texts`.
+"""Encoding of texts of any length in windows, in TensorFlow ops, with the same results as `lmzoo.text.long_texts`.
 
-Letters in shape comments: n texts, w windows of all texts, t positions, m words, N tokens of all texts.
+Letters in shape comments: n texts, w windows of all texts, t positions, m words, N tokens of all texts, C tokens of all
+windows, W characters of a word.
 """
 
 from __future__ import annotations
@@ -157,16 +158,16 @@ class LongWordsGraph(WordPackerGraph):
 
 
 def _slices(rows: tf.RaggedTensor, row: tf.Tensor, begin: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
-    """Return `count` values from `begin` on of each of the rows with the indices `row`, all int64 (w,)."""
+    """Return `count` values, starting at index `begin`, of each row with an index in `row`; all are int64 (w,)."""
     start = tf.gather(rows.row_starts(), row) + begin
     return tf.gather(rows.values, tf.ragged.range(start, start + count))
 
 
 def pool_windows(outputs: tf.Tensor, text: tf.Tensor, length: tf.Tensor, pooling: str) -> tf.Tensor:
-    """Return the mean or maximum over the windows of each text, (n, C); see `WindowedTexts.pool`.
+    """Return the mean or maximum over the windows of each text, (n, k); see `WindowedTexts.pool`.
 
     Args:
-        outputs: float (w, C), outputs of the windows.
+        outputs: float (w, k), outputs of the windows.
         text: int64 (w,), index of the text of each window, rising.
         length: int64 (w,), number of tokens of each window.
         pooling: "mean" or "max".

@@ -22,7 +22,7 @@ _FIRST_PAIR_CODE = EDGE + 1  # first of the numbers that represent pairs of char
 
 
 class PrecompiledRulesGraph(tf.Module):
-    """The rules of a SentencePiece model as TensorFlow ops, applied as by `PrecompiledRules`.
+    """The rules of a SentencePiece model as TensorFlow ops, with the results of `PrecompiledRules`.
 
     Args:
         rules: `PrecompiledRules` of the model.
@@ -51,7 +51,7 @@ class PrecompiledRulesGraph(tf.Module):
             part: int (c,), index of the text of each character, rising.
 
         Returns:
-            The same of the results.
+            The characters after replacement, with their offsets and the indices of their texts, in the same form.
         """
         begins = self._begins(codes, part)  # (c,)
         cluster = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # (c,)

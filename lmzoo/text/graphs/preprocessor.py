@@ -118,7 +118,10 @@ class PackerGraph(PackingGraph):
     """Preprocessing of texts or pairs as TensorFlow ops, for `graph_packer`."""
 
     def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None, prompt: str = "") -> dict[str, tf.Tensor]:
-        """Return the features of texts, or of texts and pairs, each `tf.string` (n,), after a prompt."""
+        """Return the features of texts with a prompt before each, or of texts and pairs, each `tf.string` (n,).
+
+        The prompt is not put before the second texts of pairs.
+        """
         texts = tf.strings.join([prompt, texts]) if prompt else texts
         return self.pack(self._tokenize(texts), None if pairs is None else self._tokenize(pairs))
 
@@ -199,5 +202,5 @@ class WordPackerGraph(PackingGraph):
 
 
 def head(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first `lengths`, int (n,), values of every row."""
+    """Return the first values of each row; `lengths`, int (n,), are their numbers."""
     return tf.gather(rows.values, tf.ragged.range(rows.row_starts(), rows.row_starts() + lengths))

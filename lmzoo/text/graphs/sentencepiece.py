@@ -1,4 +1,4 @@
-"""SentencePiece as TensorFlow ops."""
+"""SentencePiece tokenization in TensorFlow ops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SEPARATORS = range(0x1C, 0x20)  # whitespace to Python, and to ALBERT's cleanin
 
 
 class SentencePieceGraph(CutTextsGraph):
-    """SentencePiece as TensorFlow ops, for `graph_tokenizer`."""
+    """SentencePiece tokenization in TensorFlow ops, for `graph_tokenizer`."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         super().__init__(tokenizer, normalize_token=tokenizer.normalizer.normalize_str)

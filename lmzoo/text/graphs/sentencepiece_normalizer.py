@@ -69,8 +69,8 @@ class NormalizedTexts(NamedTuple):
 class SentencePieceNormalizer(tf.Module):
     """The normalization of a SentencePiece model.
 
-    A model that splits texts at every byte does it, since offsets of longer tokens do not tell at which part of an
-    expanded letter a token ends.
+    The texts are normalized by another model, which splits them at every byte: the offsets of longer tokens do not tell
+    at which part of an expanded letter a token ends.
 
     Args:
         model: bytes of the SentencePiece model.

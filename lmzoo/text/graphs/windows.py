@@ -1,4 +1,4 @@
-"""Windows over long contexts as TensorFlow ops, with the same results as `lmzoo.text.windows`."""
+"""Splitting of long contexts into windows in TensorFlow ops, with the same results as `lmzoo.text.windows`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,12 @@ class WindowGraph(PackingGraph):
 
 
 def max_context(token: tf.RaggedTensor, size: tf.Tensor) -> tf.RaggedTensor:
-    """Return, for each token of each window, whether this window gives it the most context: bool (w, None)."""
+    """Return, for each token of each window, whether this window gives it the most context: bool (w, None).
+
+    Args:
+        token: int64 (w, None), indices of the tokens of each window among all tokens.
+        size: int64 (), number of all tokens.
+    """
     window = token.value_rowids()  # (C,)
     count = tf.gather(token.row_lengths(), window)
     left_context = token.values - tf.gather(token.values, tf.gather(token.row_starts(), window))

@@ -1,4 +1,4 @@
-"""WordPiece as TensorFlow ops."""
+"""WordPiece tokenization in TensorFlow ops."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CleanWordsGraph(CutTextsGraph):
 
 
 class WordPieceGraph(CleanWordsGraph):
-    """WordPiece as TensorFlow ops, for `graph_tokenizer`."""
+    """WordPiece tokenization in TensorFlow ops, for `graph_tokenizer`."""
 
     def __init__(self, tokenizer: WordPieceTokenizer) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""XLM-RoBERTa's SentencePiece as TensorFlow ops."""
+"""XLM-RoBERTa's SentencePiece tokenization in TensorFlow ops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmzoo.text.tokenizers.xlmr_sentencepiece import XlmRobertaTokenizer
 
 
 class XlmRobertaGraph(SentencePieceGraph):
-    """XLM-RoBERTa's SentencePiece as TensorFlow ops, for `graph_tokenizer`."""
+    """XLM-RoBERTa's SentencePiece tokenization in TensorFlow ops, for `graph_tokenizer`."""
 
     def __init__(self, tokenizer: XlmRobertaTokenizer) -> None:
         super().__init__(tokenizer)

@@ -110,7 +110,7 @@ class TextPart(NamedTuple):
         start: int, offset of the first character.
         end: int, offset after the last character.
         text: str, the part, normalized if the splitter normalizes texts.
-        offsets: list of the start and end of the origin of each character in `text`; empty if it was not asked for.
+        offsets: list of the start and end of the origin of each character in `text`; empty if not requested.
     """
 
     id: int | None

@@ -29,13 +29,14 @@ class CharacterPairTokenizer(MergesTokenizer):
     unknown token.
 
     Args:
-        vocabulary: dict from tokens to ids, or tokens in order of their ids; None to read them with `load_assets`.
+        vocabulary: dict from tokens to ids, or tokens in order of their ids, "" for an id without a token; None to read
+            them with `load_assets`.
         merges: pairs of tokens to merge, highest priority first: "a b" or ("a", "b").
         **special: special tokens that differ from GPT's, which has only `<unk>`; see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: If the vocabulary lacks a special token, repeats a token or omits an id, or if a merge is malformed
-            or names a token that the vocabulary lacks.
+        ValueError: If the vocabulary lacks a special token or repeats a token, or if a merge is malformed or names a
+            token that the vocabulary lacks.
 
     Example:
 

@@ -388,8 +388,8 @@ def _make_aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
     """Return normalizers that apply a model's rules and keep offsets correct.
 
     If a rule removes a character, `tokenizers` gets offsets wrong at the beginning of a text, and after a character
-    that a rule replaces by several. Control characters that the rules remove are therefore replaced by another control
-    character first, and removed by a normalizer of its own at the end. Grapheme clusters have the same boundaries.
+    that a rule replaces by several. Control characters that the rules remove are therefore first replaced by a
+    placeholder, which a separate normalizer removes at the end. Grapheme clusters have the same boundaries.
     """
     from tokenizers import Regex, normalizers
 

@@ -251,7 +251,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return special_token(token)
 
     def add_tokens(self, tokens: Sequence[str | AddedToken], special_tokens: bool = False) -> int:
-        """Add tokens, as transformers' `add_tokens` does, or change how existing tokens are matched in texts.
+        """Add tokens, like `add_tokens` of transformers, or change how existing tokens are matched in texts.
 
         New tokens get the ids after the vocabulary. If a model has no embeddings for them, create them with
         `Backbone.resize_token_embeddings`.

@@ -160,10 +160,10 @@ def test_packing_equals_the_python_path_in_ops_that_servers_know(
     first, second = ([" ".join(rng.choices("abcé.", k=rng.randrange(7))) for _ in range(211)] for _ in range(2))
     module = packing_module(preprocessor)
     batches = [(first, second), (first[:1], second[:1]), (["", "a"], ["", ""]), (["", ""], ["", ""]), ([], [])]
-    for texts, pairs in batches:
+    for texts, second_texts in batches:
         check_packer(module.packer, preprocessor, texts)
-        check_packer(module.packer, preprocessor, texts, pairs)
-        check_packer(module.pair, preprocessor, texts, pairs)
+        check_packer(module.packer, preprocessor, texts, second_texts)
+        check_packer(module.pair, preprocessor, texts, second_texts)
     definition = module.pair.get_concrete_function().graph.as_graph_def()
     check_ops(definition)
     assert not list_ops(definition) & {"VarHandleOp", "LookupTableInsertV2"}
