@@ -265,8 +265,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     def masked_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
         """Return the vectors from which a head predicts the tokens at masked positions.
 
-        They are those of `vectors_at`, unless the backbone has a decoder for masked tokens. Arguments and result are
-        those of `vectors_at`.
+        By default, they are the result of `vectors_at`; a backbone with a decoder for masked tokens computes others.
+        The arguments are the same as for `vectors_at`.
         """
         outputs = self(inputs) if outputs is None else outputs
         return self(inputs, positions=positions, outputs=outputs, masked=True)
@@ -277,7 +277,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @property
     def mask_decoder_variables(self) -> list[keras.Variable]:
-        """The variables that only the prediction of masked tokens uses; see `masked_vectors_at`."""
+        """The variables that are used only to predict masked tokens; see `masked_vectors_at`."""
         return []
 
     def make_masked_lm_head(self, activation: str, layer_norm_epsilon: float, **settings: Any) -> MaskedLMHead:
@@ -303,7 +303,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return tied_logits(self.embeddings.token_embedding, vectors, bias)
 
     def set_compiled_by_xla(self, compiled: bool) -> None:
-        """Set character encoders to encode each distinct word once, or every word if XLA compiles the model."""
+        """Tell character encoders whether XLA compiles the model; if not, they encode each distinct word only once."""
         for layer in sublayers(self):
             if hasattr(layer, "dedupe"):
                 layer.dedupe = not compiled

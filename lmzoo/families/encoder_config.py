@@ -16,9 +16,9 @@ _DEPTHS = ("num_layers", "num_inner_repetitions")
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """Base configuration of Transformers: it defines defaults, checks values, and is stored by `get_config`.
+    """Base configuration of Transformers, which defines defaults, checks values, and is stored by `get_config`.
 
-    `BertBackbone` documents the fields. A model has at most `MOST_LAYERS` layers.
+    The fields are documented in `BertBackbone`. A model has at most `MAX_LAYERS` layers.
     """
 
     # Row of the position table for the first token. If it is not 0, padding gets the row before it.
@@ -96,7 +96,7 @@ class DecoderConfig(EncoderConfig):
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Check that the named fields are positive integers, and that numbers of layers are at most `MOST_LAYERS`."""
+    """Check that the named fields are positive integers, and that numbers of layers are at most `MAX_LAYERS`."""
     for name in names:
         value = getattr(config, name)
         require(is_integer(value, 1), name, "a positive integer", value)

@@ -39,17 +39,17 @@ class KerasHubBackboneNames(AdvisesOnNames):
 
     @property
     def token_embedding(self) -> keras.layers.Layer:
-        """Layer of token embeddings, `embeddings.token_embedding`."""
+        """The layer of token embeddings, `embeddings.token_embedding`."""
         return self.embeddings.token_embedding
 
     @property
     def position_embedding(self) -> keras.layers.Layer:
-        """Layer of learned position embeddings, `embeddings.position_embedding`."""
+        """The layer of learned position embeddings, `embeddings.position_embedding`."""
         if self.embeddings.position_embedding is None:
             raise AttributeError  # Python then calls `__getattr__`, which raises an error with a message
         return self.embeddings.position_embedding
 
     @property
     def transformer_layers(self) -> list[keras.layers.Layer]:
-        """Transformer blocks, first to last, `blocks`."""
+        """The Transformer blocks from first to last, `blocks`."""
         return self.blocks

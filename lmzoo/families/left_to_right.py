@@ -21,7 +21,7 @@ from lmzoo.training import FineTuningRecipe
 
 @dataclass(frozen=True, kw_only=True)
 class LeftToRightConfig:
-    """Base configuration of left-to-right language models: it defines defaults and checks values."""
+    """Base configuration of left-to-right language models, which defines defaults and checks values."""
 
     vocabulary_size: int
     hidden_dim: int
@@ -62,12 +62,12 @@ class LeftToRightBackbone(Backbone):
 
     @classmethod
     def embedding_options(cls, config: Any) -> dict[str, Any]:
-        """Return further arguments of `lmzoo.layers.TransformerEmbedding`."""
+        """Return the family's further arguments for `lmzoo.layers.TransformerEmbedding`."""
         return {}
 
     @classmethod
     def make_dropout(cls, config: Any, rate: float, **arguments: Any) -> Dropout:
-        """Return a dropout layer with the given rate; `arguments` are those of all layers."""
+        """Return a dropout layer with the given rate; `arguments` are `dtype` and `name`."""
         return Dropout(rate, **arguments)
 
     @classmethod

@@ -23,7 +23,7 @@ _RANK = "lora/rank"
 
 
 class LoraModel(NamedInputsModel):
-    """Model whose layers can have low-rank updates (LoRA).
+    """Functional model to whose layers low-rank updates (LoRA) can be added.
 
     Attributes:
         lora_rank: int, rank of the updates, or None without LoRA.
@@ -145,7 +145,7 @@ class LoraModel(NamedInputsModel):
 
 
 def freeze_others(model: keras.Model, targets: Sequence[keras.layers.Layer]) -> None:
-    """Freeze all layers of a model except `targets`."""
+    """Freeze all weights of a model except the weights of the layers `targets`."""
     for layer in sublayers(model):
         children = [*sublayers(layer)]
         if layer in targets:

@@ -24,6 +24,7 @@ def copy_weights(model: keras.Model, resized: keras.Model, seed: int) -> None:
 
 
 def _resize(weight: keras.Variable, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Return the values of a weight, truncated or extended to `shape` along its token axis; see `copy_weights`."""
     values = keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))
     axis = next(axis for axis, size in enumerate(shape) if size != values.shape[axis])
     values = np.moveaxis(values, axis, 0)  # (V, ...)

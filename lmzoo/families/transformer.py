@@ -21,7 +21,9 @@ from lmzoo.layers.rows import at_positions
 
 
 class TransformerBackbone(Backbone):
-    """Base class of Transformers: embeddings, blocks, optional pooler (Vaswani et al., 2017; Devlin et al., 2019).
+    """Base class of Transformer encoders and decoders (Vaswani et al., 2017; Devlin et al., 2019).
+
+    The model consists of embeddings, blocks and, in some families, a pooler.
 
     A family sets `config_class` and overrides these class attributes where it differs from BERT:
 
@@ -81,7 +83,7 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """Return the layers by attribute name."""
+        """Return the model's layers by attribute name."""
         layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype)}
         indices = range(config.num_layers)
         layers["blocks"] = [

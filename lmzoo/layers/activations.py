@@ -20,7 +20,7 @@ def _gelu_erf(x: Tensor) -> Tensor:
 
 
 def _gelu_and_slope(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Return GELU in TensorFlow ops and its gradient function, which reads memory less often than autodiff's."""
+    """Return GELU of `x` in TensorFlow ops, and a gradient function that reads memory less often than autodiff."""
     import tensorflow as tf
 
     twice_cdf = tf.math.erf(x * 0.5**0.5) + 1.0  # of the standard normal distribution
@@ -49,7 +49,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def get_activation(name: str) -> Callable[[Tensor], Tensor]:
-    """Return the activation function with this name; it maps a float tensor to one of the same shape.
+    """Return the activation function with this name, which maps a float tensor to a tensor of the same shape.
 
     Names: `"gelu"` (exact, by erf), `"gelu_tanh"` (the tanh approximation; Hendrycks & Gimpel, 2016), `"relu"`,
     `"swish"` (also called SiLU; Ramachandran et al., 2017), `"tanh"`.

@@ -14,7 +14,7 @@ class AdaptedLayer(keras.layers.Layer):
     """Layer that LoRA can adapt (Hu et al., 2021).
 
     Keras saves the sum of a layer's weights and its low-rank updates. With int8 weights, the sum would be rounded
-    again and the saved layer would compute something else. Such a layer therefore saves and loads both separately.
+    again, which changes the layer's outputs. A layer with int8 weights therefore saves and loads both separately.
 
     Attributes:
         keeps_updates: bool, whether a quantized layer saves its updates next to its weights.
@@ -24,7 +24,7 @@ class AdaptedLayer(keras.layers.Layer):
     lora_enabled: bool
 
     def quantize(self, mode: str | None = None, type_check: bool = True, **kwargs: Any) -> None:
-        """Quantize the weights; unlike in `keras.layers.Layer.quantize`, the layer may be a subclass of Keras' own."""
+        """Quantize the weights, without Keras' check that the layer's class is Keras' own; `type_check` is ignored."""
         super().quantize(mode, type_check=False, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:

@@ -22,7 +22,7 @@ _PAD_CHARACTER = 261  # ELMo's padding after a word; it must not affect the hash
 
 
 def hash_words(ids: Tensor, multiplier: int = _FNV_PRIME) -> Tensor:
-    """Return a hash of each word, int32 (B, T), from its character ids (B, T, W), whatever its padding."""
+    """Return a hash of each word, int32 (B, T), from its character ids (B, T, W); padding does not affect it."""
     # Powers modulo 2^32, one for each column of a word; products wrap around as in C.
     powers = [pow(multiplier, i, 1 << 32) for i in range(1, 1 + (ids.shape[2] or _MAX_WORD_LENGTH))]
     powers = ops.convert_to_tensor(np.array(powers, "uint32").view("int32"))[: ops.shape(ids)[2]]  # (W,)
@@ -68,16 +68,17 @@ class HashedWordEmbedding(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LSTMPair(ConfiguredLayer):
-    """LSTMs that read in both directions; their states start anew in each segment, and stay the same at padding.
+    """LSTMs that read in both directions; their states start from zeros in each segment, and do not change at padding.
 
-    Its weights have the names that they have in Keras' `Bidirectional`. That layer copies an LSTM when it is built;
-    while a model is loaded, Keras may take the LSTM for an earlier one at the same address, and return that one's copy.
+    The weights are named as in Keras' `Bidirectional`, which is not used because it copies an LSTM when it is built:
+    while a model is loaded, Keras may mistake the LSTM for an earlier one at the same memory address, and return the
+    copy of the earlier one.
 
     Args:
         units: int, U, width of each direction.
 
     Call arguments: `x` float (B, T, D), `is_token` bool (B, T), `segment_ids` int (B, T) or None. Returns the states
-    after each token, those of the first direction before those of the second, float (B, T, 2U).
+    after each token, the forward before the backward states, float (B, T, 2U).
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -148,8 +149,8 @@ class BiLSTMEncoder(ConfiguredLayer):
         dropout: float, dropout rate of the LSTMs' input and output in training.
 
     Call arguments: `sequence` float (B, T, H); `ids` int32 (B, T) or (B, T, W), or None without word vectors of the
-    task's own; `padding_mask` (B, T); `segment_ids` int (B, T), or None. A run of tokens with the same segment id is
-    read separately, as if the others were absent. Returns float (B, T, 2U), zeros at padding.
+    task's own; `padding_mask` (B, T); `segment_ids` int (B, T), or None. Each run of tokens with the same segment id is
+    read as a separate sequence. Returns float (B, T, 2U), zeros at padding.
     """
 
     def __init__(

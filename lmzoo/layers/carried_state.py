@@ -18,8 +18,8 @@ OUTSIDE_TRAINING = "memory_outside_training"
 class CarriesState(ConfiguredLayer):
     """Base class of layers that continue each sequence where it stopped in the previous batch.
 
-    Variables hold the state after each sequence, one set for training and one for everything else. They are not weights
-    and are not saved. Gradients stop at the beginning of a batch.
+    The state after each sequence is held in variables, one set for training and one for evaluation and prediction,
+    which are not weights and are not saved. Gradients stop at the beginning of a batch.
 
     Subclasses take the call argument `goes_on`, int32 (B,): 1 for a sequence that continues the previous batch's
     sequence in the same row, 0 for a sequence that starts from zeros.
@@ -45,10 +45,10 @@ class CarriesState(ConfiguredLayer):
 
         Args:
             count: int, number of sequences.
-            training: bool, whether to allocate the state for training or for everything else.
+            training: bool, whether to allocate the state for training, rather than for evaluation and prediction.
 
         Returns:
-            Whether new variables were created. Functions that were compiled before do not use them.
+            Whether new variables were created, which earlier compiled functions do not use.
         """
         memory = self._memories[bool(training)]
         if count <= memory.count:
@@ -130,7 +130,7 @@ class StreamedBackbone(CarriesState):
 
 
 class _Memory:
-    """Variables that hold the state of all sequences; as attributes of the layer itself, Keras would save them."""
+    """Variables that hold the state of all sequences, in a separate object so that Keras does not save them."""
 
     count = 0
     state: Tensors = None
@@ -141,4 +141,5 @@ class _Memory:
 
 
 def _zeros_like(spec: keras.KerasTensor, name: str) -> keras.Variable:
+    """Return a variable of zeros with the shape and dtype of `spec`, which is not trained."""
     return keras.Variable("zeros", shape=spec.shape, dtype=spec.dtype, trainable=False, autocast=False, name=name)

@@ -30,6 +30,7 @@ def make_first_row_zero(initializer: keras.initializers.Initializer) -> Callable
 
 
 def _make_scaled_normal(fan_in: int) -> keras.initializers.Initializer:
+    """Return a normal initializer with variance 1 / `fan_in`."""
     return keras.initializers.RandomNormal(stddev=fan_in**-0.5)
 
 
@@ -157,6 +158,7 @@ class CharacterEncoder(ConfiguredLayer):
         return tf.gather(self._encode(words), index)  # (N, P)
 
     def _encode(self, words: Tensor) -> Tensor:
+        """Return the vectors of words, (N, P), from their padded character ids."""
         characters = ops.take(ops.cast(self.embedding, self.compute_dtype), words, axis=0)  # (N, W, E)
         activation = get_activation(self.activation)
         features = []

@@ -21,7 +21,10 @@ class ConfiguredLayer(keras.layers.Layer):
     """
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments, with layers and dataclasses serialized; warn of LoRA that is left out."""
+        """Return the constructor arguments, with layers and dataclasses serialized.
+
+        Low-rank updates are left out, with a warning, except in quantized layers.
+        """
         if any(getattr(layer, "lora_enabled", False) and not is_quantized(layer) for layer in sublayers(self)):
             warnings.warn(
                 "Keras copies layers without LoRA: a clone has no updates, and a saved model has them added to its "
@@ -47,6 +50,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 def _serialize(value: Any) -> Any:
+    """Convert an attribute to a form that Keras can save: a dropout layer to its rate, dataclasses to dicts."""
     if isinstance(value, Dropout):
         return value.rate
     if isinstance(value, keras.layers.Layer):
@@ -57,6 +61,7 @@ def _serialize(value: Any) -> Any:
 
 
 def _deserialize(value: Any) -> Any:
+    """Restore the layers in a constructor argument that `_serialize` returned."""
     if isinstance(value, list):
         return [_deserialize(item) for item in value]
     is_object = isinstance(value, dict) and "class_name" in value
@@ -64,7 +69,7 @@ def _deserialize(value: Any) -> Any:
 
 
 def constructor_arguments(cls: type) -> list[str]:
-    """Return the names of a class's constructor arguments, including any passed to its lmzoo bases by `**kwargs`."""
+    """Return the names of a class's constructor arguments, including those that `**kwargs` passes to lmzoo bases."""
     names: list[str] = []
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] == "keras":

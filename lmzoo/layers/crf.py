@@ -149,7 +149,7 @@ def _forward(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _time_major(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `scores` (T, B, S, S) and `words` (T, B, 1), time first, with the state "no word" forbidden."""
+    """Transpose `scores` to (T, B, S, S) and `words` to (T, B, 1), and forbid the state "no word" in all steps."""
     num_states = scores.shape[-1]
     steps = ops.where(np.arange(num_states) == num_states - 1, _FORBIDDEN, scores)  # (B, T, S, S)
     return ops.transpose(steps, (1, 0, 2, 3)), ops.transpose(words)[:, :, None]
@@ -167,7 +167,7 @@ def _end_scores(scores: Tensor) -> Tensor:
 
 
 def _unmask(scores: Tensor) -> Tensor:
-    """Return transition scores as if all transitions were allowed."""
+    """Remove the penalty for forbidden transitions from scores."""
     return ops.where(scores < _FORBIDDEN / 2, scores - _FORBIDDEN, scores)
 
 

@@ -14,14 +14,14 @@ from lmzoo.layers.transformer_block import TransformerBlock
 class DisentangledBlock(TransformerBlock):
     """Transformer block with disentangled attention (He et al., 2020).
 
-    It is a `TransformerBlock` with `norm="post"` and `DisentangledAttention`, and has the call arguments and results of
-    `DisentangledAttention`.
+    It is a `TransformerBlock` with `norm="post"` and `DisentangledAttention` as its attention layer. The call arguments
+    and the shapes of results are the same as for `DisentangledAttention`.
 
     Example: see `DisentangledAttention`.
     """
 
     def make_attention(self, dropout: float) -> DisentangledAttention:
-        """Return the block's attention layer."""
+        """Return a new attention layer for the block."""
         sizes = self.num_heads, self.hidden_dim
         return DisentangledAttention(*sizes, dropout, self.initializer_range, dtype=self.dtype_policy, name="attention")
 

@@ -54,7 +54,7 @@ class TransformerEmbedding(ConfiguredLayer):
         first_position: int, row of the position table for the first token. If it is not 0, padding gets the row before
             it and only real tokens are counted (RoBERTa: 2, since fairseq numbers positions from its padding id).
         normalize: bool, whether LayerNorm is applied to the sum (not in GPT: Radford et al., 2018).
-        sinusoidal: bool, whether positions have fixed sinusoidal vectors instead of a learned table; see `sinusoids`.
+        sinusoidal: bool, whether positions have fixed vectors, see `make_sinusoids`, instead of a learned table.
         scale: float, factor by which token embeddings are multiplied.
         position_table: bool, whether there is a learned position table (not in models with rotary positions).
         use_bias: bool, whether LayerNorm has a bias.
@@ -116,6 +116,7 @@ class TransformerEmbedding(ConfiguredLayer):
         self.word_dropout = WordDropout(word_dropout, vocabulary_size, dtype=policy, name="word_dropout")
 
     def _table(self, kind: type[keras.layers.Embedding], rows: int, name: str) -> keras.layers.Embedding:
+        """Return an embedding layer of class `kind` with `rows` vectors."""
         initializer = TruncatedNormal(stddev=self.initializer_range)
         return kind(rows, self.hidden_dim, embeddings_initializer=initializer, dtype=self.dtype_policy, name=name)
 
@@ -169,6 +170,7 @@ class TransformerEmbedding(ConfiguredLayer):
         return self.dropout(x, training=training)
 
     def _positions(self, length: int | Tensor, padding_mask: Tensor | None, index: int | Tensor | None) -> Tensor:
+        """Return the rows of the position table, int (T,), or (B, T) if `first_position` is not 0; see `call`."""
         if index is not None:
             return ops.arange(length, dtype="int32") + index + self.first_position  # (T,)
         if not self.first_position:

@@ -63,5 +63,5 @@ def encoder_names(kinds: Sequence[Returns]) -> list[str]:
 
 
 def find_encoder(name: str) -> tuple[Returns, type[keras.layers.Layer]]:
-    """Return the kind of output of the encoder `name`, and its class."""
+    """Return the kind of output and the class of the encoder `name`."""
     return _ENCODERS[name]

@@ -56,4 +56,5 @@ class ReportsNotFinite(keras.Model):
 
     @property
     def _reported(self) -> list[keras.Variable]:
+        """The weights of the model, without the weights of nested models that report their own."""
         return [w for layer in self.layers if not isinstance(layer, ReportsNotFinite) for w in layer.weights]

@@ -43,7 +43,7 @@ class OutputBias(ConfiguredLayer):
 
 
 class TransformingHead(ConfiguredLayer):
-    """Base class of heads that may transform vectors by dense (H, H), activation and LayerNorm before a linear layer.
+    """Base class of heads with an optional transform before a linear layer: dense (H, H), activation, LayerNorm.
 
     Args:
         initializer_range: float, standard deviation of the truncated normal initializer.
@@ -148,12 +148,12 @@ class ClassificationHead(TransformingHead):
 class MaskedLMHead(ConfiguredLayer):
     """Masked-LM head: dense, activation, LayerNorm, product with the token embeddings, bias (Devlin et al., 2019).
 
-    Without `transform`, only the product and the bias (Yang et al., 2019). Without `tie_embeddings`, the product is
-    with a kernel of the head's own.
+    Without `transform`, there are only the product and the bias (Yang et al., 2019). Without `tie_embeddings`, vectors
+    are multiplied by a kernel of the head instead of the token embeddings.
 
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` with V rows of width E, shared with the backbone; None to
-            leave the product to `tied_logits`, or if `tie_embeddings` is False.
+            leave the product to `compute_tied_logits`, or if `tie_embeddings` is False.
         activation: str, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
@@ -164,8 +164,8 @@ class MaskedLMHead(ConfiguredLayer):
             `output_projection` (E, V) in their place.
 
     Call argument: `vectors` float (B, M, H), hidden states at the masked positions. Returns float32 logits (B, M, V).
-    With `tie_embeddings` but no `token_embedding`, returns arguments of `tied_logits`: the transformed vectors, float
-    (B, M, E), and the bias (V,).
+    With `tie_embeddings` but no `token_embedding`, returns arguments of `compute_tied_logits`: the transformed vectors,
+    float (B, M, E), and the bias (V,).
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class MaskedLMHead(ConfiguredLayer):
         self.output_bias = self.add_weight(shape=(count,), initializer="zeros", autocast=False, name="output_bias")
 
     def call(self, vectors: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the logits or, if a table is tied that the head does not have, the arguments of `tied_logits`."""
+        """Return the logits or, for tied embeddings that the head lacks, the arguments of `compute_tied_logits`."""
         x = vectors
         if self.transform:
             x = as_rows(x)  # (B·M, H)
@@ -227,7 +227,7 @@ class MaskedLMHead(ConfiguredLayer):
         return (x, bias) if self.token_embedding is None else tied_logits(self.token_embedding, x, bias)
 
     def compute_output_spec(self, vectors: Tensor) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        """Return the spec of float32 logits or of the arguments of `tied_logits`; see `call`."""
+        """Return the spec of float32 logits or of the arguments of `compute_tied_logits`; see `call`."""
         count, width = self.table_shape
         if self.token_embedding is not None or not self.tie_embeddings:
             return keras.KerasTensor((*vectors.shape[:-1], count), "float32")
@@ -331,7 +331,7 @@ class SpanBoundaries(TransformingHead):
         self.layer_norm.build((None, width))
 
     def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
-        """Compute the vectors."""
+        """Compute the vectors of the tokens at `positions`, (B, M, H)."""
         previous = ops.pad(positions[:, :-1], ((0, 0), (1, 0)), constant_values=-1)  # (B, M)
         span = ops.cumsum(ops.cast(positions != previous + 1, "int32"), axis=1)  # (B, M)
         is_same_span = ops.expand_dims(span, 2) == ops.expand_dims(span, 1)  # (B, M, M)

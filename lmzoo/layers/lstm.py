@@ -92,7 +92,7 @@ class BidirectionalLSTM(ConfiguredLayer):
         return results[:2], results[2:]
 
     def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
-        """Return the specs of the outputs, in the compute dtype, and of the memories, in `memory_dtype`."""
+        """Return the specs of the outputs, in the compute dtype, and of the memories, in `get_memory_dtype`."""
         memory = (*forward.shape[:2], self.memory_dim)
         outputs = tuple(keras.KerasTensor(forward.shape, self.compute_dtype) for _ in DIRECTIONS)
         return outputs, tuple(keras.KerasTensor(memory, memory_dtype(self.compute_dtype)) for _ in DIRECTIONS)
@@ -118,7 +118,7 @@ def lstm_recurrence(
         count: int, number of LSTMs.
         cell_clip: float, bound on the memory's absolute values, or None for no bound.
         projection_clip: float, bound on the projected output's absolute values, or None for no bound.
-        tensor_lists: bool, see `scan`.
+        tensor_lists: bool; see `scan`.
     """
 
     def run(*arguments: Tensor) -> tuple[Tensors, Tensors]:
@@ -166,7 +166,15 @@ def _compute_recurrence_gradient(
     cell_clip: float | None,
     projection_clip: float | None,
 ) -> list[list[Tensor]]:
-    """Return the gradients of each LSTM's arguments, given the upstream gradients of the outputs only."""
+    """Return the gradients of each LSTM's arguments, given the upstream gradients of the outputs.
+
+    Args:
+        streams: the arguments of each LSTM; see `make_lstm_recurrence`.
+        results: the outputs, memories and gates of each LSTM after every step.
+        upstream: the gradients of the outputs of each LSTM.
+        cell_clip: float, bound on the memory's absolute values, or None.
+        projection_clip: float, bound on the projected output's absolute values, or None.
+    """
     previous = []  # memory (T, B, D) and output (T, B, P) before each step
     for (_, _, memory, output, *_), (outputs, memories, _) in zip(streams, results, strict=True):
         previous.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])

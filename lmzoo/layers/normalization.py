@@ -52,6 +52,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     def _normalize(
         self, x: Tensor, gamma: Tensor, beta: Tensor | None = None
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
+        """Return the normalized `x` in TensorFlow ops, and the function that computes the gradients."""
         import tensorflow as tf
 
         def mean(values: Tensor) -> Tensor:

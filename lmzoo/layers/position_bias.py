@@ -117,7 +117,10 @@ class RelativePositionBias(ConfiguredLayer):
         return self._compute_buckets_at(ops.minimum(distances, 2 * length - distances), is_after)
 
     def _compute_buckets_at(self, distances: Tensor, is_after: Tensor) -> Tensor:
-        """Return the buckets of keys at `distances`, int (...), where `is_after`, bool (...), after the query."""
+        """Return the buckets, int (...), of keys at `distances` from the query, int (...).
+
+        `is_after`, bool (...), is True for keys after the query.
+        """
         is_reached = distances[..., None] >= ops.convert_to_tensor(self._compute_bounds(), "int32")  # (..., bounds)
         buckets = ops.sum(ops.cast(is_reached, "int32"), axis=-1)  # (...)
         after = 0 if self.causal else buckets + self.num_buckets // 2

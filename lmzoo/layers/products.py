@@ -56,7 +56,7 @@ def is_aliased(kernel: Tensor) -> bool:
 
 
 def lengthen_rows(kernel: Tensor) -> Tensor:
-    """Return a copy of a kernel with extra columns of zeros, which is faster in many products if it `is_aliased`."""
+    """Return a copy of a kernel with extra columns of zeros, which speeds up many products of an aliased kernel."""
     return ops.pad(kernel, ((0, 0), (0, _PADDING)))
 
 
@@ -100,7 +100,7 @@ def _has_instructions() -> bool:
 
 
 def _transpose(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
-    """Return `x` transposed, with zeros below or to the right, which keep XLA from fusing it into the product."""
+    """Return `x` transposed, with rows or columns of zeros, which keep XLA from fusing the transpose into a product."""
     import jax.numpy as jnp
 
     return jnp.pad(jnp.transpose(x), ((0, rows), (0, columns)))
@@ -108,7 +108,7 @@ def _transpose(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
 
 @functools.cache
 def _make_bfloat16_product() -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a function for the product of two bfloat16 matrices in the form for which XLA has kernels (YNNPACK's)."""
+    """Return a function that multiplies bfloat16 matrices in the form for which XLA uses YNNPACK's kernels."""
     import jax
     import jax.numpy as jnp
 

@@ -117,6 +117,8 @@ class RecurrentLayer(ConfiguredLayer):
 
 
 def _run_rnn(z: Tensor, kernel: Tensor, start: Tensor, *, tensor_lists: bool) -> Tensor:
+    """Return the outputs of a simple RNN, (T, B, H), given the inputs' part of the gate, `z`; see `_run_gru`."""
+
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         h = ops.tanh(z + ops.matmul(h, kernel))  # (B, H)
         return h, h
@@ -125,6 +127,16 @@ def _run_rnn(z: Tensor, kernel: Tensor, start: Tensor, *, tensor_lists: bool) ->
 
 
 def _run_gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor, *, tensor_lists: bool) -> Tensor:
+    """Return the outputs of a GRU, (T, B, H).
+
+    Args:
+        z: float (T, B, G * H), the inputs' part of the gates.
+        kernel: float (H, G * H), the recurrent kernel.
+        candidate_bias: float (H,), bias of the candidate's recurrent part.
+        start: float (B, H), the initial output.
+        tensor_lists: bool; see `scan`.
+    """
+
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         (r, u, n), (h_r, h_u, h_n) = (ops.split(x, 3, axis=1) for x in (z, ops.matmul(h, kernel)))  # (B, H)
         r, u = ops.sigmoid(r + h_r), ops.sigmoid(u + h_u)

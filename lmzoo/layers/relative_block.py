@@ -17,16 +17,16 @@ from lmzoo.layers.transformer_block import TransformerBlock
 class RelativeBlock(TransformerBlock):
     """Transformer block with relative attention (Yang et al., 2019).
 
-    It is a `TransformerBlock` with `norm="post"`, with `RelativeAttention`, and with additional dropout after the
-    activation. It has the call arguments and results of `RelativeAttention`: with `queries`, both streams pass through
-    the same weights.
+    It is a `TransformerBlock` with `norm="post"`, with `RelativeAttention` as its attention layer, and with additional
+    dropout after the activation. The call arguments and the shapes of results are the same as for `RelativeAttention`.
+    With `queries`, both streams pass through the same weights.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **{"hidden_dropout": True, **options})
 
     def make_attention(self, dropout: float) -> RelativeAttention:
-        """Return the block's attention layer."""
+        """Return a new attention layer for the block."""
         sizes = self.num_heads, self.hidden_dim
         return RelativeAttention(*sizes, dropout, self.initializer_range, dtype=self.dtype_policy, name="attention")
 

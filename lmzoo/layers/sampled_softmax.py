@@ -68,7 +68,7 @@ def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Te
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SampledSoftmax(ConfiguredLayer):
-    """Layer for the log-probabilities of target words under a softmax, sampled in training.
+    """Layer that computes the log-probabilities of target words; in training, the softmax is over a sample of words.
 
     The whole batch shares a sample. The log-probability that a word is in the sample is subtracted from its logit, and
     a sampled word does not compete with itself where it is the target (Jean et al., 2015,
@@ -147,6 +147,7 @@ class SampledSoftmax(ConfiguredLayer):
         return target_logits - ops.logsumexp(ops.concatenate([target_logits[:, None], logits], axis=1), axis=1)
 
     def _logits(self, vectors: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+        """Return the logits of the words in the rows of `kernel` for vectors (N, P), in float32."""
         logits = ops.matmul(vectors, ops.transpose(ops.cast(kernel, vectors.dtype)))
         return ops.cast(logits, "float32") + ops.cast(bias, "float32")
 

@@ -93,6 +93,7 @@ class ScalarMix(ConfiguredLayer):
         return ops.cast(mixed, self.compute_dtype)
 
     def _normalize(self, layer: Tensor, padding_mask: Tensor) -> Tensor:
+        """Normalize a layer by the mean and variance over all features of the real positions in the batch."""
         real = ops.expand_dims(ops.cast(padding_mask, layer.dtype), 2)  # (B, T, 1)
         count = ops.maximum(ops.sum(real), 1) * layer.shape[-1]
         mean = ops.sum(layer * real) / count

@@ -80,10 +80,12 @@ def _map(function: Callable[..., Tensors], *structures: Tensors) -> Tensors:
 
 
 def _leaves(structure: Tensors) -> list[Tensor]:
+    """Return the tensors of a structure as a list, without None."""
     return [leaf for leaf in keras.tree.flatten(structure) if leaf is not None]
 
 
 def _python_scan(f: Step, carry: Tensors, xs: Tensors, length: int, reverse: bool) -> tuple[Tensors, Tensors]:
+    """Scan by a loop in Python."""
     ys: list[Any] = [None] * length
     for i in reversed(range(length)) if reverse else range(length):
         carry, ys[i] = f(carry, _map(lambda x, i=i: x[i], xs))
@@ -91,7 +93,7 @@ def _python_scan(f: Step, carry: Tensors, xs: Tensors, length: int, reverse: boo
 
 
 def _tf_step(f: Step) -> Step:
-    """Return a step with the results of `f` as tensors, and the same static shapes of the carry in every step."""
+    """Return a step that calls `f`, converts its results to tensors, and keeps the static shapes of the carry."""
     import tensorflow as tf
 
     def step(carry: Tensors, x: Tensor) -> tuple[Tensors, Tensors]:
@@ -103,6 +105,7 @@ def _tf_step(f: Step) -> Step:
 
 
 def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse: bool) -> tuple[Tensors, Tensors]:
+    """Scan by a TensorFlow loop that reads from and writes to lists of tensors."""
     import tensorflow as tf
 
     step = _tf_step(f)
@@ -131,6 +134,7 @@ def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse:
 def _tf_scan_without_lists(
     f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse: bool
 ) -> tuple[Tensors, Tensors]:
+    """Scan by a TensorFlow loop that appends each step's results to tensors; see `tensor_lists` of `scan`."""
     import tensorflow as tf
 
     step = _tf_step(f)

@@ -45,7 +45,7 @@ def get_quantization(index: int, layer: keras.layers.Layer) -> dict[str, Any]:
     """Return the quantization of a layer, and the rank of its low-rank updates, as JSON types.
 
     Args:
-        index: int, number of the layer among the layers nested in another one.
+        index: int, index of the layer among the layers that are nested in its outermost layer.
         layer: quantized layer.
     """
     rank = layer.lora_rank if getattr(layer, "lora_enabled", False) else None
@@ -53,7 +53,7 @@ def get_quantization(index: int, layer: keras.layers.Layer) -> dict[str, Any]:
 
 
 def restore_quantized(layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
-    """Quantize a layer that is not built yet, and give it low-rank updates, as stored by `get_quantization`."""
+    """Set a layer that is not built yet to have quantized weights and low-rank updates as in `get_quantization`."""
     layer.dtype_policy = keras.dtype_policies.deserialize(state["dtype"])
     if state["lora_rank"]:
         layer.lora_rank = layer.lora_alpha = state["lora_rank"]  # read when the layer is built

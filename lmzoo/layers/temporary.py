@@ -9,7 +9,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def temporary_attributes(values: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Temporarily set attributes of objects, then restore the old values, or None for new attributes.
+    """Set attributes of objects in the block, then restore the old values; attributes that were missing become None.
 
     Args:
         values: triples of an object, the name of an attribute, and its temporary value.

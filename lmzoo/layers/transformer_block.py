@@ -134,10 +134,11 @@ class TransformerBlock(ConfiguredLayer):
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def make_attention(self, dropout: float) -> keras.layers.Layer:
-        """Return the block's attention layer."""
+        """Return a new attention layer for the block."""
         return self._apply_self_attention(dropout, self.mask, "attention")
 
     def _apply_self_attention(self, dropout: float, mask: str, name: str) -> SelfAttention:
+        """Return an attention layer with the block's sizes and settings."""
         return SelfAttention(
             self.num_heads,
             self.hidden_dim,
@@ -251,6 +252,7 @@ class TransformerBlock(ConfiguredLayer):
     def _attend_to_source(
         self, x: Tensor, source: Tensor | Cache | None, mask: Tensor | None, training: bool
     ) -> Tensor:
+        """Return the output of the attention from `x`, (B, S, H), to the source, which may be keys and values."""
         assert self.source_attention is not None
         if source is None or mask is None:
             raise ValueError("A block that reads a source needs `source` and `source_mask`.")

@@ -44,20 +44,20 @@ class StaticWordFeatures(ConfiguredLayer):
             self.hashes = self.add_weight(shape=(self.count, 2), dtype="int32", name="hashes", **arguments)
 
     def assign_ids(self, ids: np.ndarray, vectors: np.ndarray) -> None:
-        """Set the vectors, float (n, E), of the tokens with these ids, int (n,)."""
+        """Set the vectors, float (n, E), of the tokens with the ids `ids`, int (n,); all other tokens get zeros."""
         table = np.zeros((self.count, self.embedding_dim), "float32")
         table[ids] = vectors
         self.vectors.assign(table)
 
     def assign_words(self, characters: np.ndarray, vectors: np.ndarray) -> None:
-        """Set the vectors, float (N - 1, E), of the words with these character ids, int (N - 1, W)."""
+        """Set the words that have vectors, by their character ids, int (N - 1, W), and their vectors (N - 1, E)."""
         hashes = np.stack([ops.convert_to_numpy(hash_words(characters[None], m))[0] for m in _MULTIPLIERS], axis=1)
         order = np.argsort(hashes[:, 0], kind="stable")  # of equal hashes, the first word is found
         self.hashes.assign(np.concatenate([np.zeros((1, 2), "int32"), hashes[order]]))
         self.vectors.assign(np.concatenate([np.zeros((1, self.embedding_dim), "float32"), vectors[order]]))
 
     def call(self, sequence: Tensor, ids: Tensor) -> Tensor:
-        """Return the backbone's vectors, followed by the words' own."""
+        """Concatenate the backbone's vectors with the static vectors of the words."""
         if len(ids.shape) == 3:
             first, second = (hash_words(ids, multiplier) for multiplier in _MULTIPLIERS)  # (B, T)
             vocabulary_hashes = ops.convert_to_tensor(self.hashes)  # (N, 2)

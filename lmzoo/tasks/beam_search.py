@@ -22,17 +22,16 @@ _NEVER = -1e9  # score of a beam that must not be chosen
 class BeamSampler:
     """Beam search with a length penalty, equivalent to transformers' beam search with `early_stopping=False`.
 
+    It has the interface of KerasHub's samplers. In addition, `stop_token_ids` may be a tensor, int (S,), and there is
+    an argument `limits`.
+
     `keras_hub.samplers.BeamSampler` differs in three ways. It has no length penalty. It keeps a text that has ended
-    among its beams, where the text continues and displaces other beams. And at positions inside a prompt, where the
-    tokens are given, it still adds the scores of its own choices, so that results depend on the lengths of the other
-    prompts.
+    among its beams, where the text continues and displaces other beams. And inside a prompt, it adds the scores of the
+    tokens that it would have chosen, so that results depend on the lengths of the other prompts.
 
     Args:
         num_beams: int, number of texts that are continued at the same time.
         length_penalty: float; the log-probability of a text is divided by its number of tokens to this power.
-
-    The interface is that of KerasHub's samplers. In addition, `stop_token_ids` may be a tensor, int (S,), and there is
-    an argument `limits`.
 
     Raises:
         ValueError: for `num_beams` below 1, or a `length_penalty` that is not a number.

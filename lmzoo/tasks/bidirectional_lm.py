@@ -249,6 +249,7 @@ class BidirectionalLM(Task):
     def _make_test_streams(
         self, documents: Iterable[Document], batch_size: int, steps: int, verbose: bool
     ) -> DocumentStreams:
+        """Return streams that read every sentence once, in sequences of `steps` words, and allocate their states."""
         self.check_takes_text()
         streams = DocumentStreams(documents, self._make_stream_batch, batch_size, steps, once=True)
         streams.count(verbose)
@@ -256,6 +257,7 @@ class BidirectionalLM(Task):
         return streams
 
     def _make_room(self, batch_size: int, training: bool) -> None:
+        """Allocate the states of `batch_size` streams, and drop compiled functions that use states of another size."""
         if self.streams.make_room(batch_size, training):
             if training:
                 self.train_function = None
@@ -279,16 +281,17 @@ class BidirectionalLM(Task):
         return self._make_input_features([encoded.documents[index] for index in indices], width, goes_on=False)
 
     def _make_stream_batch(self, steps: list[list[Step]], width: int, goes_on: bool) -> Batch:
+        """Return the features and targets of sequences of streams; see `_make_input_features`."""
         features = self._make_input_features(steps, width, goes_on)
         return features, features["targets"]
 
     def _make_input_features(self, steps: list[list[Step]], width: int, goes_on: bool) -> FeatureArrays:
-        """Return the model's inputs for sequences, padded to a length of t.
+        """Return the model's inputs for b sequences, padded to t steps.
 
         Args:
             steps: for each sequence, its steps; a step holds an (input word, next word) pair for each direction.
-            width: int, padded length t.
-            goes_on: bool, whether sequences continue the sequences of the previous batch.
+            width: int, t.
+            goes_on: whether the sequences continue the sequences of the previous batch.
 
         Returns:
             `character_ids` int32 (b, t, 2, W), with W trimmed to roughly the longest word, or `token_ids` (b, t, 2);

@@ -84,7 +84,7 @@ class CausalLM(Task):
             prompt, as in KerasHub's GPT-2. By default it replaces only an empty prompt. Settable.
         name: name of the model.
         tie_embeddings: bool, whether logits are products with the token embeddings. If False, the head has a kernel
-            (H, V) in their place, as transformers' models with `tie_word_embeddings=False`.
+            (H, V) in their place, as in transformers' models with `tie_word_embeddings=False`.
 
     Raises:
         ValueError: for a backbone that is not causal, or has no state to carry; for a `max_new_tokens` that leaves no
@@ -217,7 +217,7 @@ class CausalLM(Task):
         return _project(self.output_projection, vectors)
 
     def _make_symbolic_logits(self, inputs: Features, vectors: Tensor) -> Tensor:
-        """Return the logits (B, M, V) of hidden states (B, M, H) in a model that is built from these inputs."""
+        """Build the logits (B, M, V) of hidden states (B, M, H) in a model with the symbolic inputs `inputs`."""
         if self.output_projection is None:
             return self.backbone(inputs, vectors=vectors)
         return _project(self.output_projection, vectors)
@@ -280,6 +280,7 @@ class CausalLM(Task):
     def _make_stream_batch(
         self, examples: Examples, steps: int, indices: np.ndarray, width: int, rng: np.random.Generator
     ) -> Batch:
+        """Return the batch of `make_batch` with `goes_on`, 0 for the first of the `steps` sequences of each stream."""
         batch = self.make_batch(examples, indices, width, rng)
         batch[0]["goes_on"] = (indices % steps > 0).astype("int32")  # (b,)
         return batch
@@ -467,7 +468,7 @@ class CausalLM(Task):
         """Return the log-likelihood of each choice after each prompt, and its number of tokens, both (n, C).
 
         Args:
-            prompts: prompts by their names in messages.
+            prompts: dict from the names of the prompts in messages to the prompts.
             choices: the choices.
             separator: string between a prompt and its choice.
             batch_size: int, sequences per batch.
@@ -501,7 +502,7 @@ class CausalLM(Task):
 
     @property
     def prompt_preprocessor(self) -> Preprocessor:
-        """The preprocessor of prompts, which adds the start token if `add_start_token` is set."""
+        """The preprocessor for prompts, which puts the start token first if `add_start_token` is set."""
         preprocessor = self.text_preprocessor
         if preprocessor.packing.start or not self.add_start_token:
             return preprocessor
@@ -550,8 +551,8 @@ class CausalLM(Task):
                 array (n, T), or a dict of `token_ids` and `padding_mask` (n, T).
             max_new_tokens: int, maximum number of tokens to add to each prompt; the model's `max_new_tokens` by
                 default, or fewer if the model has no room for them.
-            sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", with the default settings of
-                `keras_hub.samplers`, except that "beam" is `lmzoo.tasks.beam_search.BeamSampler`; or a sampler of
+            sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive" for a sampler of `keras_hub.samplers`
+                (for "beam", `lmzoo.tasks.beam_search.BeamSampler`) with its default settings; or a sampler of
                 `keras_hub.samplers` with your own settings.
             temperature: float, divisor of the logits; values below 1 make likely tokens even more likely.
             stop: a string or a token id, or several. A text ends before the first occurrence of any of them, and at the
@@ -681,5 +682,5 @@ class CausalLM(Task):
 
 
 def _project(projection: Dense, vectors: Tensor) -> Tensor:
-    """Return the logits of a head with a kernel of its own, float32 (B, T, V), from hidden states (B, T, H)."""
+    """Apply the kernel of an untied head to hidden states (B, T, H), and return the logits, float32 (B, T, V)."""
     return ops.cast(projection(vectors), "float32")

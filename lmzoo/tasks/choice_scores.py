@@ -1,4 +1,4 @@
-"""Log-likelihoods of choices after prompts, by which a language model classifies texts."""
+"""Log-likelihoods of choices that continue a prompt, with which a causal language model classifies texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ChoiceRow:
 
     Attributes:
         token_ids: ids of the prompt and of a choice without its last token, which is only a target.
-        positions: for each target, the position before it.
+        positions: for each target, the position from which it is predicted, just before it.
         targets: ids of the tokens to predict.
         choices: for each target, the index of its choice.
     """
@@ -45,7 +45,7 @@ class ChoiceRow:
 
 
 def check_choices(choices: Iterable[Text]) -> list[str]:
-    """Return the choices as a list of strings.
+    """Check that there are at least two different choices, and return them as a list of strings.
 
     Raises:
         TypeError: for a choice that is not a string; the message names its position.
@@ -63,7 +63,7 @@ def check_choices(choices: Iterable[Text]) -> list[str]:
 
 
 def join(prompt: str, choice: str, separator: str) -> str:
-    """Return the prompt and then the choice, with `separator` between them if there is no whitespace yet."""
+    """Append the choice to the prompt, with `separator` in between unless there is whitespace already."""
     has_space = prompt[-1:].isspace() or choice[:1].isspace()
     return prompt + choice if has_space else prompt + separator + choice
 
@@ -111,10 +111,10 @@ def encode_choices(
     start_ids: Sequence[int],
     max_length: int,
 ) -> list[ChoiceRow]:
-    """Return the rows to read for a prompt, in which all tokens of the choices are predicted.
+    """Return the rows from which a model predicts all tokens of the choices after a prompt.
 
-    Prompt and choice are tokenized as one text. A token with characters of both belongs to the choice. The number of
-    prompt tokens is the same for all choices, the smallest, so that the likelihoods can be compared.
+    Prompt and choice are tokenized as one text. A token with characters of both belongs to the choice. If the number of
+    prompt tokens depends on the choice, the smallest is used for all, so that their likelihoods can be compared.
 
     Args:
         preprocessor: preprocessor of prompts.
@@ -155,10 +155,10 @@ def encode_choices(
 
 
 def _merge_rows(sequences: Sequence[list[int]], first: int) -> list[ChoiceRow]:
-    """Return rows that predict the tokens of each sequence from index `first` on.
+    """Return rows from which the tokens of each sequence are predicted, beginning with the token at index `first`.
 
-    A sequence needs no row of its own if another row begins with all its tokens but the last. All choices of a single
-    token share one row.
+    Two sequences share a row if all tokens of one but its last are the beginning of the other. All choices of a single
+    token therefore share one row.
     """
     rows: list[ChoiceRow] = []
     for choice in sorted(range(len(sequences)), key=lambda i: len(sequences[i]), reverse=True):
@@ -178,10 +178,10 @@ def _merge_rows(sequences: Sequence[list[int]], first: int) -> list[ChoiceRow]:
 
 
 def choice_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
-    """Build a model that computes log-probabilities of tokens at any positions, float32 (B, M).
+    """Build a model that computes the log-probabilities of chosen target tokens, float32 (B, M).
 
-    Its inputs are the backbone's, `positions` int32 (B, M), and `targets` int32 (B, M), the ids of the tokens after
-    these positions. Logits are computed only there, since logits of all tokens would take the most memory.
+    Its inputs are the backbone's; `targets` int32 (B, M), ids of the targets; and `positions` int32 (B, M), one less
+    than the targets' positions. Logits are computed only there, since logits at all positions would take much memory.
 
     Args:
         backbone: a causal backbone.
@@ -206,7 +206,7 @@ def score_choices(
     """Return the log-likelihood of each choice after each prompt, and its number of tokens, both float64 (n, C).
 
     Args:
-        model: the `choice_model`.
+        model: the `make_choice_model`.
         task: task whose preprocessor pads the rows.
         rows_by_prompt: rows of each of n prompts.
         num_choices: int, number of choices, C.

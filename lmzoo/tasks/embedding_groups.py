@@ -48,6 +48,7 @@ def check_groups(columns: Sequence[Sequence[Any]], objective: str) -> None:
 
 
 def _check_negatives(columns: list[list[Any]]) -> None:
+    """Check that no negative is also a text that its group's first text should match; see `check_groups`."""
     firsts, seconds, *negatives = columns
     if not negatives:
         return
@@ -69,7 +70,7 @@ def _check_negatives(columns: list[list[Any]]) -> None:
 
 
 def text_ids(columns: Sequence[Sequence[Any]]) -> np.ndarray:
-    """Return an id for each text, the same for equal texts: int64 (n, K) for K columns of n texts."""
+    """Assign a number to each different text in K columns of n texts, and return the numbers, int64 (n, K)."""
     ids: dict[Any, int] = {}
     return np.array([[ids.setdefault(_as_key(text), len(ids)) for text in column] for column in columns], "int64").T
 

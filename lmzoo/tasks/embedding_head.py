@@ -47,7 +47,7 @@ _SETTINGS: dict[str, dict[str, object]] = {
 
 
 def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]:
-    """Check the `pooling` of a task, and return its modes as a list.
+    """Check that a task on the backbone can use `pooling`, and return its modes as a list.
 
     Raises:
         ValueError: for an unknown or repeated mode, or "cls" for a family without a special first token (ELMo).
@@ -91,7 +91,7 @@ def pool_sequence(sequence: Tensor, mask: Tensor, modes: Sequence[str], dtype: k
     Args:
         sequence: vectors of tokens, symbolic, float (B, T, H).
         mask: 1 for tokens, 0 for padding, symbolic, (B, T).
-        modes: poolings, as returned by `pooling_modes`.
+        modes: poolings, as returned by `check_pooling`.
         dtype: dtype policy.
     """
     pooled = []
@@ -108,7 +108,7 @@ def check_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[dic
     """Check the `projection` of a task, and return its layers with all their settings.
 
     Raises:
-        ValueError: for a layer that is unknown or has an invalid setting; the message names the first.
+        ValueError: for a layer that is unknown or has an invalid setting; the message names the first such layer.
     """
     layers = () if projection is None else projection
     if not isinstance(layers, Sequence) or isinstance(layers, str) or len(layers) > _MAX_LAYERS:
@@ -117,6 +117,7 @@ def check_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[dic
 
 
 def _check_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Check a layer of a projection, called `name` in messages, and return it with defaults for missing settings."""
     kind = layer.get("kind") if isinstance(layer, Mapping) else None
     if not isinstance(kind, str) or kind not in _SETTINGS:
         allowed = ", ".join(f'"{kind}"' for kind in _SETTINGS)

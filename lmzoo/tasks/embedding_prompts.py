@@ -37,10 +37,13 @@ def check_prompts(prompts: Mapping[str, str] | None, default_prompt: str | None)
 def check_pair_prompts(
     pair_prompts: Sequence[str | None] | None, prompts: Mapping[str, str]
 ) -> list[str | None] | None:
-    """Check the names of the prompts for first and for other texts of pairs, and return them as a list, or None.
+    """Check the names of the two prompts of pairs, for first texts and for the others, and return them as a list.
+
+    None stays None.
 
     Raises:
-        ValueError: if they are not two names in `prompts`, each of which may be None.
+        ValueError: if they are not two names in `prompts`, or None in place of a name; for the name of an exported
+            signature.
     """
     if pair_prompts is None:
         return None

@@ -52,7 +52,7 @@ _KERAS_HUB_PAIRS = {"encoder_text", "decoder_text"}  # names of sources and targ
 
 
 class Encoder(Protocol):
-    """A protocol for the attributes of a task that are needed to make batches; see `lmzoo.models.Task`."""
+    """Protocol with the attributes of a task that are needed to make batches; see `lmzoo.models.Task`."""
 
     preprocessor: Preprocessor | None
     backbone: Any
@@ -176,6 +176,7 @@ class StreamedExamples(TaskInputs):
         return batches, None, None
 
     def _check(self, task: Encoder) -> None:
+        """Check that labels come from the stream, and that it has labels if the task needs them."""
         task_name = type(task).__name__
         if self.y is not None:
             raise ValueError("The labels of a stream are in a column: pass its name as `label` to `lmzoo.data.stream`.")
@@ -214,7 +215,7 @@ class StreamedExamples(TaskInputs):
 
 
 class TextDataset(TaskInputs):
-    """A `tf.data.Dataset` of strings, or of tuples that begin with strings, which keeps its order and its batches."""
+    """A `tf.data.Dataset` of strings, or of tuples that begin with strings, whose order and batches are not changed."""
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         def encode(x: Texts, y: Labels | None, weight: Weights | None) -> tuple[np.ndarray, Callable[..., Batch]]:
@@ -387,6 +388,8 @@ def read_inputs(x: Any, y: Any = None, sample_weight: Any = None) -> TaskInputs:
 
 def read_validation_data(data: Any, needs_labels: bool) -> TaskInputs:
     """Wrap the `validation_data` of `fit`: `(x, y)`, `(x, y, sample_weight)`, or `x` alone.
+
+    With `needs_labels`, a list is read like a tuple; otherwise it is `x`.
 
     Raises:
         ValueError: for a tuple that does not have one to three entries.
@@ -637,7 +640,10 @@ def _check_token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
 
 
 def _check_dataset_weights(x: Any) -> Any:
-    """Make a `tf.data.Dataset` of token features check its weights, and return anything else unchanged."""
+    """Add a check of the weights to a `tf.data.Dataset` of token features, and return anything else unchanged.
+
+    The check runs during iteration and raises an error for weights that are negative, infinite or NaN.
+    """
     _check_components(x)
     if not (hasattr(x, "enumerate") and isinstance(x.element_spec, tuple) and len(x.element_spec) == 3):
         return x

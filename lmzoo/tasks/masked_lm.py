@@ -54,7 +54,7 @@ class MaskedLM(MaskedTokensTask):
         layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
         name: name of the model.
         tie_embeddings: bool, whether logits are products with the token embeddings. If False, the head has a kernel of
-            its own in their place, as transformers' models with `tie_word_embeddings=False`.
+            its own in their place, as in transformers' models with `tie_word_embeddings=False`.
 
     Example:
 
@@ -135,10 +135,11 @@ class MaskedLM(MaskedTokensTask):
     ) -> list[list[MaskAnswer] | list[list[MaskAnswer]]]:
         """Return the most probable tokens at each mask.
 
-        With `whole_words`, parts of words are left out. With WordPiece, these are the tokens that continue a word. With
-        byte-level BPE and SentencePiece, they are the tokens that do not begin with a space, if the mask follows a
-        space. If the mask does not follow a space (after a bracket or, for BPE, at the beginning of a text), tokens do
-        not show whether they are whole words, and all of them are candidates. Punctuation marks count as words.
+        With `whole_words`, tokens that are parts of words are left out. With WordPiece, these are the tokens that
+        continue a word. With byte-level BPE and SentencePiece, if the mask follows a space, they are the tokens that do
+        not begin with a space. If the mask does not follow a space (after a bracket or, for BPE, at the beginning of a
+        text), tokens do not show whether they are whole words, and all of them are candidates. Punctuation marks count
+        as words.
 
         Args:
             texts: a list of strings (or pairs), each with at least one mask token.
@@ -181,7 +182,7 @@ class MaskedLM(MaskedTokensTask):
     answers = fill
 
     def _find_whole_words(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return two bool arrays (V,): whether each token is a whole word after a space, and after anything else."""
+        """Return two bool arrays (V,): whether each token is a whole word if it follows a space, and otherwise."""
         tokenizer = self.text_preprocessor.tokenizer
         token_texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
         # The replacement character marks tokens that are only some of a character's bytes.

@@ -59,7 +59,7 @@ class MultipleChoice(TextVectorTask):
         encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
         word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
+            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
@@ -139,10 +139,10 @@ class MultipleChoice(TextVectorTask):
         return x if isinstance(x, EncodedChoices) else encode_choices(self.text_preprocessor, *split_choices(x))
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Encode examples, labels and weights, and check that each label is the index of one of the choices.
+        """Encode examples, labels and weights, and check that each label is the index of one of its example's choices.
 
         Raises:
-            ValueError: for a label that is too high for its example's number of choices; see `Task.encode_examples`.
+            ValueError: for a label that is at least its example's number of choices; see also `Task.encode_examples`.
         """
         examples = super().encode_examples(x, y, sample_weight)
         labels = examples.labels
@@ -209,8 +209,8 @@ class MultipleChoice(TextVectorTask):
             top_k: int, number of choices to return for each example.
 
         Returns:
-            For each example, `{"index": int, "choice": str, "score": float}`: the index of the choice, the choice
-            itself, and its softmax probability among the example's choices. With `top_k` above 1, a list of such dicts,
+            For each example, `{"index": int, "choice": str, "score": float}`: the index, the text and the softmax
+            probability of the best choice among the example's choices. With `top_k` above 1, a list of such dicts,
             best first.
 
         Raises:

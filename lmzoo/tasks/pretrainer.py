@@ -79,7 +79,7 @@ class Pretrainer(MaskedTokensTask):
         layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
         name: name of the model.
         generator_width: int, width of the hidden states of the generator for `"rtd"`; by default a quarter of the
-            backbone's, or for DeBERTa-v3 the same, the only one.
+            backbone's. For DeBERTa-v3, it must be the backbone's width, which is the default.
         tie_embeddings: bool, whether logits are products with the token embeddings; see `MaskedLM`. The objectives
             `"rtd"` and `"sbo"` need True.
 
@@ -215,7 +215,7 @@ class Pretrainer(MaskedTokensTask):
         return y, y_pred, sample_weight
 
     def merge_weights(self) -> None:
-        """Add what the generator of `"rtd"` has learned to the backbone's embeddings, if these are disentangled."""
+        """Merge the disentangled embeddings of `"rtd"`: add changes of the generator's table to the backbone's."""
         if self.objective == "rtd":
             self.get_layer("replaced_tokens").merge_embeddings()
 
@@ -301,6 +301,7 @@ class Pretrainer(MaskedTokensTask):
 
 
 def _check_objective(backbone: Backbone, objective: str | None) -> None:
+    """Check that the backbone has the parts that the objective needs; see `Pretrainer`."""
     require(objective in _OBJECTIVES, "objective", '"nsp", "sop", "plm", "rtd", "sbo" or None', objective)
     name = type(backbone).__name__
     has_query_stream = hasattr(backbone, "query_stream")

@@ -62,7 +62,7 @@ def check_reads_text(task: Any) -> None:
 
 
 def check_prompt_ids(name: str, ids: Sequence[Sequence[int]], size: int, longest: int) -> None:
-    """Check that prompts of token ids have 1 to `longest` ids, each in 0 to `size` - 1.
+    """Check that prompts of token ids have 1 to `max_length` ids, each from 0 to `vocabulary_size` - 1.
 
     Raises:
         ValueError: for the first invalid prompt; the message begins with `name` and the position.
@@ -74,7 +74,7 @@ def check_prompt_ids(name: str, ids: Sequence[Sequence[int]], size: int, longest
 
 
 def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
-    """Return the token ids and the strings that end a text.
+    """Split the argument `stop` of `generate` into the token ids and the strings that end a text.
 
     Args:
         stop: a string or a token id, several of them, or None.
@@ -89,7 +89,7 @@ def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
 
 
 def check_room(ids: list[list[int]], new: int, most: int) -> None:
-    """Check that a model with `most` positions has room for each prompt and `new` more tokens.
+    """Check that a model with `max_length` positions has room for each prompt and `new_tokens` more tokens.
 
     Raises:
         ValueError: for a prompt that leaves too little room; the message names the first.

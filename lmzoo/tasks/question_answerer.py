@@ -71,7 +71,7 @@ class QuestionAnswerer(Task):
     spaces instead, and searches for the answer in them. Where that fails, for example for tokens that are unknown or
     lost their accents, it returns the whole words around the answer, and it always puts one space between words. Its
     candidates and scores are the same (see `rank_answers`), but if no candidate remains for a model that must answer,
-    it returns "empty", whereas this class takes the best pair of all tokens.
+    it returns "empty", whereas this class takes the best pair among all tokens.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -89,7 +89,7 @@ class QuestionAnswerer(Task):
         encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
         word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
+            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
 
     Raises:
         ValueError: for a setting that is not a positive integer, a threshold that is not a number, or an unknown

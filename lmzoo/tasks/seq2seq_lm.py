@@ -61,7 +61,7 @@ class Seq2SeqLM(Task):
 
     With `span_corruption`, T5's pre-training objective (Raffel et al., 2020), they take documents instead, each a
     string or a list of sentences. `lmzoo.data.corpora.pack_running_text` joins the documents and splits them into
-    sequences. Every batch drops other spans of their tokens, and the model learns to write these spans.
+    sequences. Each time a sequence is read, different spans of its tokens are dropped, which the model learns to write.
 
     Args:
         backbone: `lmzoo.models.Backbone` of a family that reads a source, such as `MarianBackbone`.
@@ -200,7 +200,7 @@ class Seq2SeqLM(Task):
 
     @property
     def longest_sequence(self) -> int:
-        """The maximum number of tokens in a sequence, with span corruption of text before it is corrupted."""
+        """The maximum number of tokens in a sequence; with span corruption, before its spans are dropped."""
         length = super().longest_sequence
         return length if self.span_corruption is None else self.span_corruption.text_length(length)
 
@@ -548,7 +548,8 @@ class Seq2SeqLM(Task):
 
         Args:
             lengths: int array or tensor (B,), number of tokens in each source.
-            new: int, maximum for all targets; the model's `max_new_tokens` by default.
+            new: int, maximum for all targets; the model's `max_new_tokens` by default. If both are None, the maximum
+                depends on the length of the source.
         """
         new = self.max_new_tokens if new is None else new
         limit = self.backbone.config.max_sequence_length - 1

@@ -16,7 +16,7 @@ from lmzoo.text import EncodedTexts
 
 
 def scoring_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
-    """Build a model from a backbone's inputs to the log-probability of each token, float32 (B, T).
+    """Build a model with a backbone's inputs that computes the log-probability of each token, float32 (B, T).
 
     Each token is predicted from all tokens before it. The log-probability of the first token is set to 0.
 
@@ -50,7 +50,7 @@ def score_sequences(
     at least half a window before it, except in the first window.
 
     Args:
-        model: the `scoring_model`.
+        model: the `make_scoring_model`.
         task: task whose preprocessor pads the windows.
         sequences: token ids of each sequence.
         length: int, maximum number of tokens that the model reads at once.

@@ -56,13 +56,13 @@ class TextClassifier(LongTextTask, TextVectorTask):
         encoder_dim: int, width of each direction of the encoder.
         multi_label: whether a text may have any number of classes instead of exactly one.
         name: name of the model.
-        windows: maximum number of windows in which a long text is read, in training too; `"auto"` for as many as it
+        windows: maximum number of windows in which a long text is read, also in training; `"auto"` for as many as it
             needs. By default, long texts are truncated. Settable.
         stride: int, number of tokens from one window to the next; by default, windows do not overlap. Settable.
         window_pooling: `"mean"`, the mean of the windows' logits, weighted by their numbers of tokens; or `"max"`, each
             class's highest logit in any window, for classes that one passage of a text decides.
         word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
+            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
 
     Raises:
         ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `pooling` or

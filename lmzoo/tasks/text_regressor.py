@@ -48,7 +48,7 @@ class TextRegressor(TextVectorTask):
             Transformers cross-encoder specify its activation.
         name: name of the model.
         word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
+            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
 
     Raises:
         ValueError: for an unknown `pooling`, `encoder` or `output_activation`.
@@ -155,7 +155,7 @@ class TextRegressor(TextVectorTask):
         """Return texts in the order of their scores with a query, best first (Nogueira and Cho, 2019).
 
         The model reads each text together with the query, as a pair, so this takes far longer than comparing vectors.
-        Rank what a `TextEmbedder` has found.
+        Use it to reorder the best results of a `TextEmbedder`.
 
         Args:
             query: str, the first text of each pair.
@@ -203,9 +203,11 @@ class TextRegressor(TextVectorTask):
 
 
 def _read_first_labels(inputs: TaskInputs, batches: Any) -> Any:
-    """Return the labels, or None without labels; of a stream or a dataset, return only the first labels.
+    """Return the labels of `inputs`, for a stream or a dataset only the first ones; None if there are no labels.
 
-    `batches` are the batches made from `inputs`.
+    Args:
+        inputs: the inputs of the task.
+        batches: the batches made from `inputs`.
     """
     if inputs.y is not None:
         return inputs.y

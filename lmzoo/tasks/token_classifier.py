@@ -91,7 +91,7 @@ class TokenClassifier(LongTextTask):
             Settable.
         stride: int, number of tokens from one window to the next; by default half a window. Settable.
         word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not words of it get zeros.
+            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
 
     Raises:
         ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `encoder`. With
@@ -258,7 +258,7 @@ class TokenClassifier(LongTextTask):
         return super().encode_class_weight(class_weight)
 
     def _check_token_labels(self, encoded: EncodedInputs, y: Any) -> np.ndarray | None:
-        """Check and return the token labels of encoded texts, or return None if `y` holds labels of words."""
+        """Check the labels of an encoded text's tokens, and return them by text; None if `y` holds labels of words."""
         counts = encoded.token_counts
         invalid = [i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != counts[i]]
         flat_labels = None if invalid else np.concatenate([np.zeros(0, "int64"), *y])
@@ -406,7 +406,14 @@ class TokenClassifier(LongTextTask):
     def _predict_labels_at(
         self, columns: Sequence[np.ndarray], encoded: EncodedInputs, batch_size: int, constrained: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the class numbers, int (U,), and probabilities, float (U,), of each text's tokens at `columns`."""
+        """Yield the classes predicted at some positions of each text, int (U,), and their probabilities, float (U,).
+
+        Args:
+            columns: for each text, the U positions of tokens to label.
+            encoded: the encoded texts.
+            batch_size: int, sequences per batch.
+            constrained: whether to choose the most probable well-formed sequence of labels; see `tag`.
+        """
         max_count = int(encoded.counts.max(initial=1)) if isinstance(encoded, WindowedTexts) else 1
         for indices in group_items(range(len(encoded)), max(1, _WINDOWS_PER_PREDICTION // max_count)):
             outputs = self.predict(encoded.select(np.array(indices)), batch_size, verbose=0)
@@ -423,7 +430,10 @@ class TokenClassifier(LongTextTask):
                 yield classes, np.exp(scores[np.arange(len(classes)), classes])
 
     def _places(self, encoded: EncodedInputs, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
-        """Yield the character ranges and the token positions of each text's words or tokens, except truncated ones."""
+        """Yield the character ranges and the token positions of each text's words, or with `tokens` of its tokens.
+
+        Truncated words and tokens are left out.
+        """
         for i, (begin, end) in enumerate(pairwise(encoded.word_splits)):
             columns = encoded.first[begin:end]  # (W,)
             words = [word for word, column in zip(encoded.words[i], columns, strict=True) if column >= 0]

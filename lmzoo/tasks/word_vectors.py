@@ -100,7 +100,10 @@ class LayerMix(NamedTuple):
         return cls(tuple(int(layer) % count for layer in selected), np.array(weights, "float32"))
 
     def of(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the weighted sum over layers, (w, H), of float32 (w, K, H); without weights, return `vectors`."""
+        """Return the weighted sum of vectors over layers, (w, H), from float32 (w, K, H).
+
+        Without weights, the vectors are returned unchanged.
+        """
         return vectors if self.weights is None else np.tensordot(vectors, self.weights, axes=(1, 0))
 
 
@@ -111,7 +114,7 @@ class LayerModels:
 
     Args:
         backbone: `lmzoo.models.Backbone`.
-        **compiled: arguments of `keras.Model.compile`.
+        **compile_settings: arguments of `keras.Model.compile`.
     """
 
     def __init__(self, backbone: Backbone, **compiled: Any) -> None:
@@ -135,7 +138,7 @@ def embed_words(
 
     Args:
         task: task whose preprocessor encodes the texts.
-        models: models of the layers of the task's backbone.
+        models: models that compute the layers of the task's backbone.
         texts: strings or lists of words.
         layers: layers to take vectors from; see `lmzoo.models.TextEmbedder.embed`.
         batch_size: int, texts per batch.

@@ -1,4 +1,4 @@
-"""Weights of words: reading users' weights, applying class weights, and batching."""
+"""Weights of words: reading sample weights, applying class weights, and batching."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from lmzoo.training.span_metrics import IGNORED
 
 
 def read_weights(sample_weight: Any) -> tuple[np.ndarray | None, list[Any] | None]:
-    """Return `(text_weights, word_weights)`, at least one of them None.
+    """Read a `sample_weight` as weights of texts or as weights of words.
 
-    Text weights are float (n,), word weights n lists or arrays, one for each text.
+    Args:
+        sample_weight: n numbers, one for each text; n lists or arrays, one number for each word; or None.
+
+    Returns:
+        `(text_weights, word_weights)`, float (n,) and a list of n lists or arrays, at least one of them None.
 
     Raises:
         TypeError: if text weights are not numbers.
@@ -35,7 +39,7 @@ def read_weights(sample_weight: Any) -> tuple[np.ndarray | None, list[Any] | Non
 
 
 def join_weights(rows: Sequence[Any], counts: Sequence[int], unit: str) -> np.ndarray:
-    """Check the weights of words or tokens, and concatenate those of all texts, float32 (sum of `counts`,).
+    """Check the weights of words or tokens, and return the weights of all texts as one array, float32.
 
     Args:
         rows: n lists or arrays, the weights of each text's words or tokens.
@@ -61,7 +65,7 @@ def join_weights(rows: Sequence[Any], counts: Sequence[int], unit: str) -> np.nd
 
 
 def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Examples:
-    """Return the examples with their weights multiplied by class weights, one weight per token.
+    """Multiply the weights of examples by class weights, and return the examples with one weight per token.
 
     Args:
         examples: examples whose labels are int (T,) for each text, -100 for tokens that do not count.

@@ -106,6 +106,7 @@ class SharedBlocks(ConfiguredLayer):
         return states
 
     def _loop(self, group: list[TransformerBlock], x: Tensor, padding_mask: Tensor, training: bool) -> list[Tensor]:
+        """Apply a group `repetitions` times in a compiled loop, and return the output of every block each time."""
         # A loop needs stateless calls, so the dropout seeds are part of the carry.
         trainable = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
         seeds = [[v.value for v in block.non_trainable_variables] for block in group]
@@ -142,9 +143,9 @@ class SharedBlocks(ConfiguredLayer):
 
 
 def lengthen_kernels(block: TransformerBlock, weights: list[Tensor]) -> dict[keras.layers.Dense, Tensor]:
-    """Return copies of a block's kernels that speed up repeated products, by layer (TensorFlow only).
+    """Copy kernels of a block into a form that speeds up repeated products, and return the copies by layer.
 
-    Only trainable kernels of layers without LoRA and quantization are copied.
+    Only trainable kernels of layers without LoRA and quantization are copied, and only on TensorFlow.
 
     Args:
         block: Transformer block.

@@ -24,7 +24,7 @@ _DECODER_STEPS = 2  # how often the enhanced mask decoder applies the last block
 
 @dataclass(frozen=True, kw_only=True)
 class DebertaV3Config(EncoderConfig):
-    """The arguments of `DebertaV3Backbone`: those of `EncoderConfig`, and the scale of distances.
+    """Configuration of `DebertaV3Backbone`: an `EncoderConfig` with the scale of relative distances.
 
     Example: see `DebertaV3Backbone`.
     """
@@ -48,7 +48,7 @@ class DebertaV3Config(EncoderConfig):
 
     @property
     def max_distance(self) -> int:
-        """Distance at which the logarithmic scale ends."""
+        """The distance at which the logarithmic scale ends."""
         longest = self.max_relative_positions
         return int(self.max_sequence_length if longest == -1 else longest)
 
@@ -61,33 +61,33 @@ class DebertaV3Backbone(TransformerBackbone):
     `segment_ids`.
 
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `[CLS]`, and `hidden_states`, a
-    tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output.
+    tuple of num_layers + 1 tensors (B, T, H), starting with the embedding output.
 
     Args:
         vocabulary_size: number of token ids, V.
         num_layers: number of blocks, L.
-        num_heads: attention heads of a block; divides `hidden_dim`.
+        num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
         dropout: rate in [0, 1) for embeddings, vectors of distances, residual branches and attention probabilities.
         max_sequence_length: longest sequence that tasks create, in tokens. The layers accept any length.
         num_segments: rows of the segment table; 0 for no table, as in the published models.
-        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer, at least 0.
-        bucket_size: rows of the table of distances in each direction. Distances of up to half of it have a row of their
-            own, longer ones share rows on a logarithmic scale.
-        max_relative_positions: where this scale ends; -1 for `max_sequence_length`.
+        bucket_size: number of rows of the table of distances in each direction. Each distance of up to half of
+            `bucket_size` has its own row; longer distances share rows on a logarithmic scale.
+        max_relative_positions: distance at which this scale ends; -1 for `max_sequence_length`.
         enhanced_mask_decoder: whether masked tokens are also predicted from absolute positions (He et al., 2020,
-            section 3.2). A table of `max_sequence_length` positions is added, which nothing else reads.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+            section 3.2). This adds a table of `max_sequence_length` positions, which is not used for anything else.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
-        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+        remat: whether training recomputes the blocks in the backward pass to save memory; see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
 
     Example:
 
@@ -131,7 +131,7 @@ class DebertaV3Backbone(TransformerBackbone):
     def make_embeddings(
         cls, config: EncoderConfig, dtype: keras.DTypePolicy, width: int | None = None
     ) -> TransformerEmbedding:
-        """Return the embedding layer, which has no positions."""
+        """Return the embedding layer, which adds no position embeddings."""
         return build_embeddings(
             config,
             dtype,
@@ -144,7 +144,7 @@ class DebertaV3Backbone(TransformerBackbone):
     def make_block(
         cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str, **options: Any
     ) -> DisentangledBlock:
-        """Return a block."""
+        """Return a Transformer block with disentangled attention."""
         return DisentangledBlock(*config.block_arguments, dtype=dtype, name=name, **options)
 
     @classmethod
@@ -171,7 +171,7 @@ class DebertaV3Backbone(TransformerBackbone):
 
     @property
     def mask_decoder_variables(self) -> list[keras.Variable]:
-        """The table of absolute positions, if there is one."""
+        """The table of absolute positions, if the backbone has an enhanced mask decoder."""
         return [] if self.absolute_positions is None else self.absolute_positions.variables
 
     def compute_masked_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:

@@ -1,7 +1,7 @@
-"""DeBERTa-v3's checkpoints: the names of its weights in the code of Hugging Face and KerasHub.
+"""Layouts of DeBERTa-v3 checkpoints from Hugging Face and KerasHub.
 
-Models of version 2 share the classes of transformers. They are read if they compute the same: those with a convolution,
-or with projections of their own for distances, are refused.
+In transformers, DeBERTa-v2 has the same classes. Its models can be loaded if they compute the same as version 3: models
+with a convolution, or with separate projections for distances, are refused.
 """
 
 from lmzoo.checkpoints.engine import Row, torch_modules

@@ -116,7 +116,7 @@ GOOGLE = GoogleLayout(
 
 
 def _add_zero_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Return a pooler of zeros, since KerasHub's model has a pooler and published models do not."""
+    """Return no further settings, and the weights of a pooler of zeros, which only KerasHub's model has."""
     width = config.hidden_dim
     prefix = "layers/dense/vars" if config.embedding_dim == width else "layers/dense_1/vars"
     return {}, {f"{prefix}/0": np.zeros((width, width), "float32"), f"{prefix}/1": np.zeros(width, "float32")}

@@ -27,6 +27,7 @@ _TRAINING = (
 
 
 def _lstms() -> Table:
+    """Return the mapping from the weights of the LSTMs to tensors in bilm-tf's files."""
     table = {}
     for d, direction in enumerate(("forward", "backward")):
         cell = f"RNN_{d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"
@@ -36,6 +37,7 @@ def _lstms() -> Table:
 
 
 def _highways() -> Table:
+    """Return the mapping from the weights of the highway layers to tensors in bilm-tf's files."""
     return {
         f"bilm/encoder/highway_{{h}}/{gate}/{weight}": Row(f"CNN_high_{{h}}/{tensor}_{gate}")
         for gate in ("carry", "transform")

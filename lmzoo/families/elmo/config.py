@@ -14,7 +14,7 @@ FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 @dataclass(frozen=True, kw_only=True)
 class ElmoConfig:
-    """Configuration of `ElmoBackbone`: it defines defaults and checks values.
+    """Configuration of `ElmoBackbone`, which defines defaults and checks values.
 
     The released models share the defaults. The "original" model has `lstm_dim=4096,
     projection_dim=512, num_highway=2`.
@@ -63,6 +63,7 @@ class ElmoConfig:
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
 
     def _check_filters(self) -> None:
+        """Convert `filters` to tuples, and check them and `max_characters`."""
         try:
             filters = tuple((width, count) for width, count in self.filters)
         except (TypeError, ValueError):

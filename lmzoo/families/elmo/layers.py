@@ -1,4 +1,4 @@
-"""ELMo's language model: a word encoder and two stacks of LSTMs that read in opposite directions.
+"""ELMo's language model: a word encoder and two run_stacks of LSTMs that read in opposite directions.
 
 Letters in shape comments: B sequences, T positions (sentence markers included), W characters per word, P width
 of a word vector, D width of an LSTM's memory.
@@ -23,7 +23,7 @@ from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterToke
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BiLM(ConfiguredLayer):
-    """Bidirectional language model without softmax: a word encoder, then `num_layers` LSTMs in each direction.
+    """Bidirectional language model without its softmax: a word encoder, then `num_layers` LSTMs in each direction.
 
     Args:
         config: an `ElmoConfig`, or its fields as a dict.

@@ -79,11 +79,11 @@ class LstmLmBackbone(LeftToRightBackbone):
         num_layers: number of layers, L.
         cell: `"lstm"`, `"gru"` or `"rnn"`; see `lmzoo.layers.RecurrentLayer`.
         word_dropout: rate in [0, 1) at which rows of the table of token embeddings are dropped, so that all occurrences
-            of a token in a batch are zero. The paper's 0.1.
-        input_dropout: rate in [0, 1) at the embeddings; None for `dropout`. The paper's 0.4.
-        hidden_dropout: rate in [0, 1) between layers; None for `dropout`. The paper's 0.25, with a `dropout` of 0.4.
+            of a token in a batch are zero. AWD-LSTM uses 0.1.
+        input_dropout: rate in [0, 1) at the embeddings; None for `dropout`. AWD-LSTM uses 0.4.
+        hidden_dropout: rate in [0, 1) between layers; None for `dropout`. AWD-LSTM uses 0.25, with a `dropout` of 0.4.
         weight_dropout: rate in [0, 1) at which elements of the recurrent kernels are dropped (DropConnect), the same in
-            all steps. The paper's 0.5.
+            all steps. AWD-LSTM uses 0.5.
         locked_dropout: whether the masks of `dropout`, `input_dropout` and `hidden_dropout` are the same in all steps
             of a sequence.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.

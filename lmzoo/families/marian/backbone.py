@@ -86,8 +86,8 @@ def make_embeddings(config: MarianEncoderConfig, dtype: keras.DTypePolicy) -> Tr
 class MarianEncoderBackbone(TransformerBackbone):
     """Encoder of a Marian translation model, whose vectors are features of other tasks, as in CoVe.
 
-    CoVe (McCann et al., 2017, https://arxiv.org/abs/1708.00107) takes the encoder of a translation model with LSTMs.
-    `MarianBackbone.make_encoder` returns the encoder of a Marian.
+    CoVe (McCann et al., 2017, https://arxiv.org/abs/1708.00107) uses the encoder of a translation model with LSTMs.
+    `MarianBackbone.make_encoder` returns the encoder of a trained model.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
 

@@ -56,10 +56,12 @@ def _as_version_4(stored: JsonObject, file: Path | str) -> JsonObject:
 
 
 def _read_window(stored: JsonObject, file: Path | str) -> JsonObject:
-    """Return the window of local attention from `sliding_window`, which is half of it, or nothing without that key.
+    """Return `local_attention`, the width of the window, computed from `sliding_window`, which is half of it.
+
+    The result is empty if there is no `sliding_window`.
 
     Raises:
-        PresetError: If both names are there and disagree.
+        PresetError: If `sliding_window` is not half of a stored `local_attention`.
     """
     half = stored.get("sliding_window")
     if half is None:
@@ -71,10 +73,10 @@ def _read_window(stored: JsonObject, file: Path | str) -> JsonObject:
 
 
 def _read_pattern(stored: JsonObject, file: Path | str) -> Any:
-    """Return the interval between the blocks that attend to all positions.
+    """Return the interval between blocks that attend to all positions.
 
     Raises:
-        PresetError: If `layer_types` has no such interval.
+        PresetError: If the blocks that attend to all positions in `layer_types` are not at equal intervals.
     """
     stored_interval = stored.get(_EVERY, 3)
     types = stored.get("layer_types")
@@ -114,11 +116,19 @@ def _read_wavelength(stored: JsonObject, file: Path | str, kind: str) -> Any:
 
 
 def _parts(layer: str, tensor: str, names: tuple[str, ...], transform: Transform) -> dict[str, Row]:
-    """Return the mapping rows for kernels that are stored together in one tensor of a block."""
+    """Return the rows of the mapping for kernels that are stored together in one tensor of a block.
+
+    Args:
+        layer: prefix of the layers' names in a block, such as "attention/".
+        tensor: name of the tensor.
+        names: names of the layers, in the order of their kernels in the tensor.
+        transform: conversion between the stored kernels and lmzoo's.
+    """
     return {f"block_{{i}}/{layer}{name}/kernel": Row(tensor, transform, part) for part, name in enumerate(names)}
 
 
 def _head(layer: str) -> dict[str, str]:
+    """Return transformers' names for the parts of the head called `layer`, by lmzoo's names."""
     return {f"{layer}/{ours}": theirs for ours, theirs in _HEAD.items()}
 
 

@@ -45,9 +45,9 @@ class StaticConfig:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class StaticBackbone(Backbone):
-    """Static word vectors, such as those of word2vec, GloVe and fastText: each word has one vector.
+    """Static word vectors, such as word2vec, GloVe or fastText vectors: each word has one vector.
 
-    The presets of `lmzoo.models.StaticEmbedder` are loaded with their vectors. With
+    `from_preset` loads the vectors of `lmzoo.models.StaticEmbedder` presets. With
     `backbone.token_embedding.trainable = False`, a task trains only its head.
 
     Inputs, a dict: `token_ids`, int32 (B, T), 0 at padding, which is on the right.
@@ -115,7 +115,7 @@ class StaticBackbone(Backbone):
 
     @property
     def token_embedding(self) -> keras.layers.Layer:
-        """Layer of word vectors."""
+        """The layer with the table of word vectors."""
         return self.word_embedding
 
     def padding_mask(self, inputs: Features) -> Tensor:

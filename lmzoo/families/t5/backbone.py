@@ -68,7 +68,7 @@ class T5EncoderConfig(EncoderConfig):
 
     @property
     def initializer_factor(self) -> float:
-        """Standard deviation of the token embeddings, from which the deviations of all kernels follow."""
+        """The standard deviation of the token embeddings, to which the deviations of the kernels are proportional."""
         return float(self.initializer_range * self.hidden_dim**0.5)
 
 
@@ -132,9 +132,9 @@ def make_bias(config: T5EncoderConfig, dtype: keras.DTypePolicy, name: str, caus
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class T5EncoderBackbone(TransformerBackbone):
-    """Encoder of T5: relative position biases, RMSNorm before the sublayers, and no biases.
+    """Encoder of T5, with relative position biases, RMSNorm before the sublayers, and layers without biases.
 
-    `T5Backbone.make_encoder` returns the encoder of a T5.
+    `T5Backbone.make_encoder` returns the encoder of a trained model.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
 
@@ -212,9 +212,9 @@ class T5EncoderBackbone(TransformerBackbone):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class T5Backbone(EncoderDecoderBackbone):
-    """T5, an encoder-decoder Transformer that writes a text from a text with a task's prefix.
+    """T5, an encoder-decoder Transformer that generates a text from a text, which begins with a prefix for the task.
 
-    Arguments cover T5 (https://arxiv.org/abs/1910.10683), T5 1.1 (`gated=True`, `activation="gelu_tanh"`,
+    The arguments cover T5 (https://arxiv.org/abs/1910.10683), T5 1.1 (`gated=True`, `activation="gelu_tanh"`,
     `tie_embeddings=False`) and Flan-T5 (https://arxiv.org/abs/2210.11416), which is a fine-tuned T5 1.1.
 
     Inputs, a dict of int32: `token_ids` and `padding_mask` (B, T), the source (1 at real tokens, which are on the

@@ -37,7 +37,7 @@ _ALIASES = {r"^transformer\.(?=(shared|encoder|decoder)\.)": ""}
 
 
 def _complete(stored: JsonObject, file: Path | str) -> JsonObject:
-    """Add keys that follow from others: those of `feed_forward_proj`, and those with defaults that are no constants."""
+    """Add the keys that transformers derives from `feed_forward_proj`, and keys whose defaults depend on other keys."""
     name = stored.get("feed_forward_proj", "relu")
     require_value(isinstance(name, str), file, "feed_forward_proj", "a name, such as 'relu' or 'gated-gelu'", name)
     is_gated = name.startswith("gated-")
@@ -53,7 +53,10 @@ def _complete(stored: JsonObject, file: Path | str) -> JsonObject:
 
 
 def _tied(stored: JsonObject) -> dict[str, str]:
-    """Return the omitted copy of the embeddings: transformers 5 ties the kernel of the logits also in T5 1.1."""
+    """Return the kernel of the logits, by the embeddings' name, if transformers 5 has omitted it as a copy of them.
+
+    Since version 5, transformers also ties it in T5 1.1 models.
+    """
     return {"lm_head.weight": _TABLE} if stored.get("scale_decoder_outputs") is False else {}
 
 
@@ -67,6 +70,7 @@ def _write_feed_forward(stored: dict[str, object]) -> dict[str, object]:
 
 
 def _config_table(rewritten: dict[str, str], **table: Any) -> ConfigTable:
+    """Return the table of `config.json`; `rewritten` and `table` are the parts that differ between the layouts."""
     return own_config_table(
         _CONFIG,
         aliases={"head_dim": "d_kv"},
@@ -80,14 +84,14 @@ def _config_table(rewritten: dict[str, str], **table: Any) -> ConfigTable:
 
 
 def _stack(module: str, block: str, bias: str, norm: str, reads_source: bool = False) -> Table:
-    """Return the rows of an encoder or decoder.
+    """Return the rows of the mapping for an encoder or decoder.
 
     Args:
-        module: Name of the stack in PyTorch.
-        block: Template of the blocks' paths, such as "block_{i}".
-        bias: Path of the position bias.
-        norm: Path of the final norm.
-        reads_source: Whether blocks attend to a source.
+        module: name of the stack in PyTorch.
+        block: template of the blocks' paths, such as "block_{i}".
+        bias: path of the position bias.
+        norm: path of the final norm.
+        reads_source: whether blocks attend to a source.
     """
     stored_block = f"{module}.block.{block[-3:]}"
     feed_forward = f"layer.{2 if reads_source else 1}"
@@ -117,12 +121,12 @@ _KERAS_ATTENTION = {"query": "query", "key": "key", "value": "value", "output_de
 
 
 def _make_keras_stack(group: int, block: str, bias: str) -> Table:
-    """Return the rows of KerasHub's encoder or decoder.
+    """Return the rows of the mapping for KerasHub's encoder or decoder.
 
     Args:
         group: 0 for the encoder, 1 for the decoder.
-        block: Template of the blocks' paths, such as "encoder_block_{i}".
-        bias: Path of the position bias.
+        block: template of the blocks' paths, such as "encoder_block_{i}".
+        bias: path of the position bias.
     """
     layers = {
         "attention_layer_norm": "self_attention_layer_norm",

@@ -240,6 +240,10 @@ class XlnetBackbone(TransformerBackbone):
 def _make_outputs(
     layers: Any, inputs: Features, hidden_states: tuple[Tensor, ...], training: bool | None = None
 ) -> Features:
+    """Return the backbone's outputs, given the hidden states of the content stream.
+
+    `layers` is an object with the layers as attributes, such as the backbone.
+    """
     sequence = layers.output_dropout(hidden_states[-1], training=training)
     lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
     pooled = layers.last_token(sequence, ops.maximum(lengths - 1, 0))[:, 0]  # (B, H)

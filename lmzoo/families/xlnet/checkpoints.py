@@ -51,7 +51,10 @@ _SUMMARY = torch_modules({"classifier/dense": "sequence_summary.summary", "class
 
 
 def _add_zero_query_vector(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Return zeros for the query stream's initial vector, which transformers also has in models without the head."""
+    """Return no further settings, and zeros for the query stream's initial vector.
+
+    In transformers, models without the head of pre-training also have this vector.
+    """
     return {}, {_QUERY_VECTOR: np.zeros((1, 1, config.hidden_dim), "float32")}
 
 

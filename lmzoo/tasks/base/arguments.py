@@ -28,7 +28,7 @@ _REQUIRED = ("epochs", "initial_epoch", "seed", "validation_freq")
 def check_arguments(**arguments: object) -> None:
     """Check counts, callbacks and the validation split among a method's arguments.
 
-    Other arguments are ignored. None is accepted for arguments with a default.
+    Other arguments are ignored. None is accepted, except for `epochs`, `initial_epoch`, `seed` and `validation_freq`.
 
     Raises:
         TypeError: for callbacks that are not Keras callbacks.
@@ -69,7 +69,7 @@ class KnownArguments:
     """Mixin whose constructor rejects unknown arguments with advice.
 
     Attributes:
-        instead_of: dict from argument names used by other libraries to advice, a sentence.
+        instead_of: dict from argument names of other libraries to a sentence of advice.
     """
 
     instead_of: ClassVar[Mapping[str, str]] = {"compile": "A task is compiled with its defaults: call `compile` later."}

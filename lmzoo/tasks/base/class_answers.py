@@ -18,7 +18,7 @@ class ClassAnswer(TypedDict):
 def rank_classes(
     probabilities: np.ndarray, names: Sequence[str], max_count: int | None = None
 ) -> list[list[ClassAnswer]]:
-    """Return the classes of each example, the most probable first.
+    """Return the classes of each example with their probabilities, the most probable first.
 
     Args:
         probabilities: float (n, C).

@@ -1,4 +1,4 @@
-"""Advice for KerasHub's names of arguments and attributes of tasks."""
+"""Advice on what replaces KerasHub's attributes and `compile` arguments of tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WEIGHTS = "`save_to_preset` and `from_preset` write and read a task with its he
 
 
 class KerasHubTaskNames(AdvisesOnNames):
-    """Mixin that says what to use instead of KerasHub's methods of tasks."""
+    """Mixin whose errors advise what to use instead of the attributes and methods of KerasHub's tasks."""
 
     names_instead: ClassVar[Mapping[str, str]] = {
         "backbone_cls": "`type(task.backbone)` is the class of the backbone",
@@ -39,7 +39,7 @@ class KerasHubTaskNames(AdvisesOnNames):
 
 
 def check_compile_arguments(names: Iterable[str]) -> None:
-    """Check the names of further arguments of `compile`.
+    """Check that all `names` are arguments of `keras.Model.compile`, and advise on KerasHub's arguments.
 
     Raises:
         TypeError: for an argument that `keras.Model.compile` does not take.

@@ -77,6 +77,7 @@ def as_labels(y: Labels, expected: str) -> np.ndarray:
 
 
 def _is_listed(values: Any) -> bool:
+    """Return whether `values` is an ordered collection, such as a list or an array."""
     is_unordered = isinstance(values, (str, bytes, Mapping, Set))
     return not is_unordered and hasattr(values, "__len__") and getattr(values, "ndim", 1) != 0
 
@@ -201,6 +202,7 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
 
 
 def _check_indicators(array: np.ndarray, num_classes: int) -> np.ndarray:
+    """Check that an array (n, C) holds only zeros and ones, and return it as float32."""
     if array.shape[1] != num_classes:
         raise ValueError(f"Expected 0s and 1s of shape (n, {num_classes}), got labels of shape {array.shape}.")
     for row, column in np.argwhere((array != 0) & (array != 1))[:1]:
@@ -227,12 +229,13 @@ def encode_numbers(y: Labels) -> np.ndarray:
 
 
 def exact_numbers(y: Labels) -> np.ndarray:
-    """Check that labels are finite in float32, as `fit` needs, and return them unrounded as float64 (n,)."""
+    """Check that labels are finite in float32, as `fit` requires, but return them as float64 (n,), without rounding."""
     encode_numbers(y)
     return squeeze_labels(y, "one number for each text").astype("float64")
 
 
 def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
+    """Return the numbers of classes given by name, int32 (n,); see `encode_classes`."""
     names = [n.decode(errors="replace") if isinstance(n, bytes) else n for n in array.tolist()]
     are_strings = [isinstance(name, str) for name in names]
     if not any(are_strings):

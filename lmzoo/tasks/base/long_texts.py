@@ -26,7 +26,8 @@ class LongTextTask(Task):
     """Base class of tasks that can read a long text in several windows and join their outputs.
 
     With `windows`, the features of a batch of texts have an axis of windows, (B, W, T). `call` computes the outputs of
-    all windows, and joins those of each text: outputs per text are pooled, and outputs per token are laid side by side.
+    all windows, and joins the outputs of each text: outputs per text are pooled, and outputs per token are
+    concatenated.
     In `predict`, windows of all texts are batched by length instead.
 
     A subclass has the constructor arguments `windows` and `stride`, which are attributes. It may define
@@ -37,7 +38,7 @@ class LongTextTask(Task):
 
     @property
     def input_spec(self) -> Any:
-        """The shapes of inputs that Keras checks; None with `windows`, since inputs may have an axis of windows."""
+        """The specs with which Keras checks inputs; None with `windows`, since inputs may have an axis of windows."""
         return None if self.windows is not None else super().input_spec
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
@@ -79,7 +80,10 @@ class LongTextTask(Task):
         return self.finish_pooled(self._pool(ops.cast(outputs, "float32"), padding_mask))
 
     def _pool(self, outputs: Tensor, padding_mask: Tensor) -> Tensor:
-        """Return the mean or maximum over windows, float32 (B, C), of `outputs` (B, W, C), as `WindowedTexts.pool`."""
+        """Pool `outputs` (B, W, C) over the windows of each text, and return float32 (B, C).
+
+        The result is the maximum, or the mean weighted by the windows' numbers of tokens, as in `WindowedTexts.pool`.
+        """
         lengths = ops.sum(ops.cast(padding_mask, "float32"), axis=2)  # (B, W)
         # A text without tokens has one empty window.
         lengths = ops.maximum(lengths, ops.cast(ops.arange(ops.shape(lengths)[1]) == 0, "float32"))
@@ -89,7 +93,7 @@ class LongTextTask(Task):
         return ops.sum(outputs * ops.expand_dims(shares, 2), axis=1)
 
     def finish_pooled(self, outputs: Tensor) -> Tensor:
-        """Return the outputs of texts, (B, C), from pooled outputs of windows; by default they are the same."""
+        """Return the outputs of texts, (B, C), given the pooled outputs of their windows, by default unchanged."""
         return outputs
 
     def predict_encoded(self, encoded: EncodedInputs, batch_size: int, **kwargs: Any) -> Tensors:
@@ -102,7 +106,7 @@ class LongTextTask(Task):
         return ops.convert_to_numpy(self.finish_pooled(pooled))
 
     def named_answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the exported model's answers as named tensors from its outputs, in TensorFlow ops."""
+        """Convert the model's outputs to the exported model's answers, a dict of tensors, in TensorFlow ops."""
         raise NotImplementedError(f"{type(self).__name__} must define `named_answers`.")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -26,7 +26,7 @@ _FEW_BATCHES = 4
 
 
 class Predictor(Encoder, Protocol):
-    """A protocol for the attributes of a task that are needed for prediction; see `lmzoo.models.Task`."""
+    """Protocol with the attributes of a task that prediction needs; see `lmzoo.models.Task`."""
 
     output: Any
     per_token: bool
@@ -38,7 +38,17 @@ class Predictor(Encoder, Protocol):
 
 
 def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwargs: Any) -> Tensors:
-    """Return the model's outputs for a task's inputs, in the order of the examples."""
+    """Return the model's outputs for a task's inputs, in the order of the examples.
+
+    Args:
+        task: the task, which is the model.
+        inputs: texts in memory, a dataset of texts, or token features.
+        batch_size: int, examples per batch; 32 if None.
+        **kwargs: further arguments of `keras.Model.predict`.
+
+    Raises:
+        TypeError: for a stream of examples.
+    """
     actual_batch_size = batch_size or BATCH_SIZE
     if isinstance(inputs, StreamedExamples):
         raise TypeError("A stream is for `fit` and `evaluate`: predict parts of its texts, such as lists of 1,000.")
@@ -122,7 +132,7 @@ def predict_encoded(
 
 
 def _choose_buckets(task: Predictor, lengths: np.ndarray, batch_size: int) -> list[int]:
-    """Return padded widths for prediction: some of a fixed list, so that repeated calls use the same ones."""
+    """Return the padded lengths for prediction, chosen from a fixed list so that repeated calls use the same ones."""
     limit = max(task.text_preprocessor.sequence_length, int(lengths.max()))
     buckets = ladder_buckets(limit)
     if not task.jit_compile:  # one graph computes all widths
@@ -138,7 +148,7 @@ def _predict_batches(
     callbacks: list[keras.callbacks.Callback] | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Predict all batches and join the outputs; a few batches skip the loop of `keras.Model.predict`."""
+    """Predict all batches and concatenate the outputs, without the loop of `keras.Model.predict` for a few batches."""
     several_devices = _uses_several_devices(model)
     if keras.backend.backend() == "tensorflow" and not several_devices:
         _trace_for_all_shapes(model, batches)
@@ -152,7 +162,7 @@ def _predict_batches(
 
 
 def _trace_for_all_shapes(model: SeveralDevicesModel, batches: LengthBatches) -> None:
-    """Trace TensorFlow's prediction function once for batches of any size and width, unless it exists.
+    """Trace TensorFlow's prediction function once for batches of any size and width, unless it exists already.
 
     TensorFlow would trace it for the shape of the first batch, and again for each axis whose size then changes.
     """
@@ -163,7 +173,10 @@ def _trace_for_all_shapes(model: SeveralDevicesModel, batches: LengthBatches) ->
 
 
 def _uses_several_devices(model: SeveralDevicesModel) -> bool:
-    """Return whether devices share the batches of a model; TensorFlow's `predict_on_batch` would repeat the outputs."""
+    """Return whether a model's batches are split over devices, so that `predict_on_batch` must not be used.
+
+    On TensorFlow, it would return the outputs once for each device.
+    """
     if keras.backend.backend() == "tensorflow":
         return bool(model.distribute_strategy.num_replicas_in_sync > 1)
     return keras.distribution.distribution() is not None
@@ -179,9 +192,9 @@ def _predict_tokens(
     callbacks: list[keras.callbacks.Callback] | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Return outputs per token (n, t, ...), by calling `_predict_batches` once for each padded length.
+    """Return outputs per token, (n, t, ...), where t is the largest padded length.
 
-    Keras can only concatenate outputs of the same length.
+    `_predict_batches` is called once for each padded length, since Keras can only concatenate outputs of equal length.
     """
     widths = np.asarray(buckets)[np.searchsorted(buckets, encoded.lengths)]  # (n,)
     indices_by_width = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
@@ -216,7 +229,7 @@ def _make_prediction_batches(
 
 
 def _make_prediction_input(batches: LengthBatches) -> Any:
-    """Return the batches in the form from which Keras predicts fastest."""
+    """Return the batches in the form that Keras reads fastest: in memory for a few sequences on TensorFlow."""
     if keras.backend.backend() == "tensorflow" and len(batches.lengths) <= _MAX_IN_MEMORY:
         return in_memory(batches)
     return keras_input(batches)

@@ -16,7 +16,7 @@ from lmzoo.text.preprocessor import check_is_preprocessor
 
 
 def takes_zero_segments(backbone: Backbone, preprocessor: Preprocessor | None) -> bool:
-    """Return whether the backbone takes segment ids that are always 0, since its texts have no segments.
+    """Return whether the backbone takes segment ids that must all be 0, because its family uses no segments.
 
     A model may take segment ids even if its family does not use segments, such as a RoBERTa with `num_segments=2`.
     """
@@ -26,10 +26,10 @@ def takes_zero_segments(backbone: Backbone, preprocessor: Preprocessor | None) -
 
 
 def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor, reads_pairs: bool = False) -> Preprocessor:
-    """Return the preprocessor, or an adapted copy, after checking that its output fits the backbone.
+    """Return the preprocessor, or a copy with other segment ids, after checking that its output fits the backbone.
 
-    If the backbone takes segment ids that are always 0, the result is a copy of the preprocessor that makes them. With
-    `reads_pairs`, it is a copy that makes the segment ids of pairs; the task then passes zeros to such a backbone.
+    If the backbone takes segment ids that are always 0, the copy makes these zeros. With `reads_pairs`, it makes the
+    segment ids of pairs, and the task itself passes zeros to such a backbone.
 
     Raises:
         TypeError: see `check_preprocessor`.

@@ -1,4 +1,4 @@
-"""Optional tables of `Task.report` and `lmzoo evaluate`: errors, slices and learning curves."""
+"""Parts of `Task.report` and `lmzoo evaluate`: losses per token, and tables of errors, slices and learning curves."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def measure_batches(task: Any, batches: Any, verbose: bool | int | str = "auto")
 
 
 def perplexity_report(loss: float) -> Report:
-    """Return a report with the perplexity, the exponential of `loss`, the mean cross-entropy of tokens."""
+    """Return a report with the perplexity of a model whose mean cross-entropy per token is `loss`."""
     return Report({"perplexity": math.exp(loss)})
 
 
@@ -71,8 +71,8 @@ def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]]
     """Check the arguments for the optional tables of a report, before the task is evaluated.
 
     Raises:
-        TypeError: if errors are to be shown for encoded examples, which have no texts; for a column that is not a list.
-        ValueError: see `add_error_tables`; also for a column named "length" together with `errors`.
+        TypeError: for `errors` with encoded examples, which hold no texts to show; for a column that is not a list.
+        ValueError: see `add_optional_tables`; also for a column named "length" together with `errors`.
     """
     if errors and isinstance(x, Encoded):
         raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")

@@ -92,7 +92,7 @@ _NO_OPTIMIZER = "This model was loaded without its optimizer. Call `compile` bef
 
 
 class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, ReportsNotFinite):
-    """Base class of tasks: a backbone, a head and a preprocessor in one Functional model.
+    """Base class of tasks: Functional models of a backbone and a head, with a preprocessor for text.
 
     `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list
     of 2-tuples), a `tf.data.Dataset` of strings, or dicts of token features. `fit` and `evaluate` also take a
@@ -393,8 +393,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Create the optimizer's state if it does not exist yet.
 
         Raises:
-            ValueError: if the model was loaded without its optimizer; if other weights are trainable than at the last
-                call. On TensorFlow, compiled steps would go on to train the former ones.
+            ValueError: if the model was loaded without its optimizer; if the set of trainable weights has changed since
+                the last call, since TensorFlow's compiled steps would continue to train the earlier set.
         """
         if self.optimizer is None:
             raise ValueError(_NO_OPTIMIZER)
@@ -669,7 +669,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         return history
 
     def merge_weights(self) -> None:
-        """Merge weights that a task keeps apart while it is trained; by default, there are none."""
+        """Merge weights that the task stores separately during training; by default, do nothing."""
 
     def _split_class_weights(
         self, class_weight: Any, inputs: TaskInputs, callbacks: Sequence[keras.callbacks.Callback]
@@ -1123,20 +1123,21 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         Args:
             directory: path of the preset. If writing fails, an existing preset is left unchanged.
             overwrite: whether an existing directory may be replaced.
-            weights_dtype: "float32", the weights as they are; "float16", half as many bytes; or "int8", a quarter: each
-                row of a matrix in 255 steps. Models loaded from the preset have the same dtype in each case, can be
-                trained, and are as fast. Evaluate what rounding to "int8" costs.
+            weights_dtype: dtype of the stored weights: "float32", unchanged; "float16", for half the size; or "int8",
+                for a quarter, where each row of a matrix is rounded to 255 levels. The dtype and speed of a loaded
+                model do not depend on this, and it can be trained. Evaluate a model that was rounded to "int8".
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
             TypeError: if there is an unknown argument.
-            ValueError: if `weights_dtype` is not one of these.
+            ValueError: if `weights_dtype` is none of the three.
         """
         refuse_arguments("save_to_preset", unknown, SAVE_TO_PRESET)
         self._warn_about_merged_lora()
         save_preset(self, directory, overwrite, self.preprocessor, weights_dtype=weights_dtype)
 
     def _warn_about_merged_lora(self) -> None:
+        """Warn if the file to be saved will hold the sums of weights and low-rank updates instead of the updates."""
         adapted_layers = [layer for layer in sublayers(self.backbone) if getattr(layer, "lora_enabled", False)]
         if not all(map(stores_updates, adapted_layers)):
             warnings.warn(

@@ -1,4 +1,4 @@
-"""Settings and layers that compute the input vectors of a head, one per token or one per text."""
+"""Settings of the layers between a backbone and a head, which compute one vector per token or per text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lmzoo.text import Preprocessor
 
 
 def head_options(backbone: Backbone, of_tokens: bool = False) -> dict[str, Any]:
-    """Return the family's arguments for a head on the backbone; see `lmzoo.layers.ClassificationHead`.
+    """Return the constructor arguments that the backbone's family sets for `lmzoo.layers.ClassificationHead`.
 
     Args:
         backbone: the backbone.
@@ -70,7 +70,7 @@ class TokenVectors:
 
     @property
     def returns(self) -> Returns | None:
-        """What the encoder returns, or None for the backbone alone."""
+        """The kind of output of the encoder, such as "tokens", or None for the backbone alone."""
         return None if self.encoder is None else find_encoder(self.encoder)[0]
 
     @property
@@ -125,7 +125,7 @@ class TokenVectors:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerLogits(TokenVectors):
-    """Settings for the logits of answers: those of `TokenVectors`."""
+    """Settings for the start and end logits of answers, the same as for `TokenVectors`."""
 
     encoder_kinds: ClassVar[tuple[Returns, ...]] = ("tokens", "answers")
 
@@ -146,8 +146,9 @@ class TextVector(TokenVectors):
 
     Attributes:
         pooling: `"first"`, the backbone's `pooled_output`; `"mean"`, the mean over the tokens without padding; or a
-            list of poolings, see `lmzoo.models.TextEmbedder`, whose vectors are concatenated. With an encoder of
-            tokens, `"first"` is also the mean of its outputs; an encoder of pairs returns the vector itself.
+            list of poolings, see `lmzoo.models.TextEmbedder`, whose vectors are concatenated. With an encoder that
+            returns a vector for each token, `"first"` also means their mean. An encoder of pairs returns one vector
+            for each pair, which is not pooled.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
@@ -174,9 +175,9 @@ class TextVector(TokenVectors):
         return self.pooling == "first" and not self.encoder
 
     def of(self, backbone: Backbone, inputs: Features, features: Features) -> Tensor:
-        """Build text vectors, float (B, H), or (B, D) with an encoder; see `sequence`.
+        """Build text vectors, float (B, H), or (B, D) with an encoder whose outputs have width D.
 
-        A list of poolings multiplies their width by its length.
+        With a list of poolings, the width is multiplied by their number. See `sequence` for the arguments.
         """
         if self.uses_pooler:
             return features["pooled_output"]  # (B, H)
@@ -190,7 +191,7 @@ class TextVector(TokenVectors):
         return pooler(self.sequence(backbone, inputs, features), backbone.padding_mask(inputs))
 
     def head(self, backbone: Backbone, outputs: int, bias_trainable: bool = True) -> ClassificationHead:
-        """Build a classification head with `outputs` logits: the family's, or a linear layer on a vector of a pair."""
+        """Build a head with `outputs` logits: a linear layer for an encoder of pairs, otherwise the family's head."""
         options = {} if self.returns == "pairs" else head_options(backbone)
         settings = {**options, "bias_trainable": bias_trainable}
         return ClassificationHead(

@@ -17,13 +17,13 @@ from lmzoo.text.tokenizers.tokenizer import Token
 
 @dataclass(frozen=True)
 class WordFeatures:
-    """Static vectors of the words that are single tokens of a tokenizer.
+    """Static word vectors for the tokens of a tokenizer that are whole words.
 
     Attributes:
-        count: int, N, rows of the layer's table.
-        embedding_dim: int, E.
+        count: int, number of rows of the layer's table.
+        embedding_dim: int, width of the vectors, E.
         tokens: the tokens with a vector, ids or words; None if the vectors come from a file of weights.
-        vectors: float32 (n, E), the vectors of `tokens`.
+        vectors: float32 (n, E), the vectors of the n `tokens`, or None.
         tokenizer: the tokenizer, or None.
     """
 
@@ -69,11 +69,20 @@ class WordFeatures:
         return cls(count, vectors.shape[1], tuple(rows), vectors, tokenizer)
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of the table, from which `of` builds an empty one for weights from a file."""
+        """Return the sizes of the table, with which `of` builds a table for weights from a file."""
         return {"count": self.count, "embedding_dim": self.embedding_dim}
 
     def join(self, sequence: Tensor, ids: Tensor, dtype: keras.DTypePolicy) -> Tensor:
-        """Build the joined vectors, float (B, T, H + E), of a backbone's vectors (B, T, H) and its ids."""
+        """Concatenate the backbone's vectors with the word vectors of their tokens.
+
+        Args:
+            sequence: the backbone's vectors, symbolic, float (B, T, H).
+            ids: the backbone's `token_ids` (B, T) or `character_ids` (B, T, W), symbolic.
+            dtype: dtype policy.
+
+        Returns:
+            Symbolic vectors, float (B, T, H + E).
+        """
         layer = StaticWordFeatures(self.count, self.embedding_dim, dtype=dtype, name="word_features")
         joined = layer(sequence, ids)
         if self.tokens is not None and self.vectors is not None and self.tokenizer is not None:
@@ -84,7 +93,7 @@ class WordFeatures:
 
 
 def _find_token_rows(words: list[str], tokenizer: Tokenizer) -> dict[Token, int]:
-    """Return the row of the vector of each token that is a word; of several words with one token, the first counts.
+    """Return, for each token that is a word, the row of the word's vector; the first if several words share the token.
 
     If no word has an uppercase letter, capitalized and uppercase words are looked up in lowercase.
     """

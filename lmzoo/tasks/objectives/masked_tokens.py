@@ -1,4 +1,4 @@
-"""Base class of tasks that predict masked tokens, with the inputs, the head and the masking of training examples."""
+"""Base class of tasks that predict masked tokens, which has their inputs and head and masks training examples."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class MaskedTokensTask(Task):
 
 
 def _compute_logits(backbone: Backbone, head: MaskedLMHead, vectors: Tensor) -> Tensor:
-    """Return the logits of a head for vectors (B, M, H), float32 (B, M, V)."""
+    """Apply a head, tied to the backbone's token embeddings or not, to vectors (B, M, H); logits float32 (B, M, V)."""
     if not head.tie_embeddings:
         return head(vectors)
     vectors, bias = head(vectors)  # (B, M, E), (V,)
@@ -226,4 +226,5 @@ def _compute_logits(backbone: Backbone, head: MaskedLMHead, vectors: Tensor) -> 
 
 
 def _make_rng_from_ids(ids: np.ndarray) -> np.random.Generator:
+    """Return a random generator that is seeded by a hash of token ids."""
     return np.random.default_rng(zlib.crc32(np.ascontiguousarray(ids, "<i4").tobytes()))

@@ -1,4 +1,4 @@
-"""A layer for the query stream of permutation language modeling."""
+"""The layer with the query stream of permutation language modeling."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lmzoo.layers.initializers import TruncatedNormal
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class QueryStream(ConfiguredLayer):
-    """A layer for a backbone's query stream, whose queries start from one learned vector (Yang et al., 2019).
+    """A layer that runs a backbone's query stream, whose queries start as one learned vector (Yang et al., 2019).
 
-    It is separate from the backbone, since Keras can use a layer in a graph only if its number of outputs is always the
-    same.
+    The query stream is not an output of the backbone, since Keras requires a layer in a graph to return the same number
+    of outputs in every call.
 
     Args:
         backbone: a backbone with `query_stream`, such as `lmzoo.models.XlnetBackbone`.

@@ -22,7 +22,7 @@ def shallow_config(config: EncoderConfig, width: int | None = None) -> EncoderCo
     """Return the configuration of a generator as wide as the backbone, with half of its blocks (He et al., 2021).
 
     Raises:
-        ValueError: for another `width`.
+        ValueError: for a `width` that is neither None nor the backbone's.
     """
     allowed = width in (None, config.hidden_dim)
     require(allowed, "generator_width", f"{config.hidden_dim}, the width of the embeddings", width)
@@ -30,12 +30,14 @@ def shallow_config(config: EncoderConfig, width: int | None = None) -> EncoderCo
 
 
 def narrow_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
-    """Return the configuration of a narrower generator, for embeddings of a separate width (Clark et al., 2020).
+    """Return the configuration of a generator that is narrower than the backbone (Clark et al., 2020).
+
+    Both can share their embeddings, whose width is a separate setting.
 
     Args:
         config: configuration of the backbone.
-        width: int, width of the generator's hidden states; a quarter of the backbone's by default. Heads and
-            feed-forward layers shrink with it.
+        width: int, width of the generator's hidden states; a quarter of the backbone's by default. The number of heads
+            and the width of feed-forward layers are reduced by the same factor.
 
     Raises:
         ValueError: for a `width` that is not a positive integer, or not a multiple of the number of heads.
@@ -55,11 +57,11 @@ class Generator(ConfiguredLayer):
     """A small model that predicts masked tokens, with a backbone's embeddings or with embeddings of its own.
 
     Args:
-        backbone: a backbone with `generator_embeddings`. If they are "shared", the generator has no others; if they are
-            "disentangled", it begins with copies of the tokens' vectors.
+        backbone: a backbone with `generator_embeddings`. If this is "shared", the generator uses the backbone's
+            embeddings; if it is "disentangled", the generator has its own, which begin as copies.
         activation: str, activation of the head.
         layer_norm_epsilon: float, epsilon of the head's LayerNorm.
-        width: int, width of the hidden states; see `narrow_config` and `shallow_config`.
+        width: int, width of the hidden states; see `make_narrow_config` and `make_shallow_config`.
 
     Call arguments: `inputs`, the backbone's inputs, and `positions` int (B, M). Returns float32 logits (B, M, V).
     """
@@ -102,6 +104,7 @@ class Generator(ConfiguredLayer):
         return tied_logits(self.embeddings.token_embedding, vectors, bias)
 
     def _hidden_states(self, inputs: Features) -> list[Tensor]:
+        """Return all hidden states of the generator, (B, T, width)."""
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         return type(self.backbone).compute_hidden_states(self._get_parts_by_name(), inputs, mask)
 
@@ -111,6 +114,7 @@ class Generator(ConfiguredLayer):
         return self.parts.get("embeddings", self.backbone.embeddings)
 
     def _get_parts_by_name(self) -> dict[str, Any]:
+        """Return the generator's layers by name, including embeddings that it shares with the backbone."""
         return {**self.parts, "embeddings": self.embeddings}
 
     def compute_output_spec(self, inputs: Features, positions: Tensor) -> keras.KerasTensor:
@@ -137,7 +141,7 @@ class ReplacedTokens(ConfiguredLayer):
 
     With disentangled embeddings (He et al., 2021, section 3.2.3), the discriminator's token table is the generator's
     table plus a difference, each trained by its own loss only. The backbone's table holds the sum at the last call of
-    `merge_embeddings`; what the generator has learned since then is added to the vectors.
+    `merge_embeddings`; later changes of the generator's table are added to the vectors in each step.
 
     Args:
         generator: `Generator` whose backbone is the discriminator (Clark et al., 2020).
@@ -191,7 +195,10 @@ class ReplacedTokens(ConfiguredLayer):
         return type(self.backbone).compute_hidden_states(layers, inputs, mask)[-1]
 
     def merge_embeddings(self) -> None:
-        """Add what the generator has learned to the backbone's table of tokens, if the embeddings are disentangled."""
+        """Add the changes of the generator's token embeddings since the last call to the backbone's embeddings.
+
+        Shared embeddings need no merging.
+        """
         if self.merged_table is not None:
             learned = self.generator.embeddings.token_embedding.embeddings
             table = self.backbone.embeddings.token_embedding.embeddings
