@@ -66,7 +66,7 @@ def report(
     """
     from lmzoo import analysis
     from lmzoo.data.examples import ExampleStream
-    from lmzoo.tasks.base.reports import add_error_tables, check_additions
+    from lmzoo.tasks.base.reports import add_optional_tables, check_optional_tables
     from lmzoo_cli.examples import read_columns
     from lmzoo_cli.model_loading import load_task
     from lmzoo_cli.task_scores import score
@@ -77,8 +77,8 @@ def report(
     if isinstance(x, ExampleStream):
         raise ValueError(f"A report is on the examples of one file, not of a directory or a pattern: {data}.")
     values_by_column = read_columns(data, columns, by or [])
-    check_additions(x, True, values_by_column)
-    scores = add_error_tables(score(kind, task, x, y, batch_size), x, True, values_by_column)
+    check_optional_tables(x, True, values_by_column)
+    scores = add_optional_tables(score(kind, task, x, y, batch_size), x, True, values_by_column)
     analysis.write_report(output, scores, f"{Path(model).name} on {data.name}")
     typer.echo(f"Wrote {output}.")
 

@@ -12,7 +12,7 @@ from benchmarks.evidence.claim import Claim, Comparison, Setting
 from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SCALE, SST2, VOCABULARY, Training, train
 from benchmarks.quality import DATASETS, some
 from lmzoo.families.electra import ElectraConfig
-from lmzoo.tasks.objectives.replaced_tokens import narrow_config
+from lmzoo.tasks.objectives.replaced_tokens import make_narrow_config
 from lmzoo.text import Masking
 
 RATES = (5e-4, 1e-3, 2e-3)
@@ -28,7 +28,7 @@ def flops_of_token(config: ElectraConfig, replaced: bool) -> float:
     fraction = Masking().slots(LENGTH) / LENGTH
     if not replaced:
         return 6 * (_encoder(config) + fraction * _fill(config))
-    generator, detection = narrow_config(config), config.hidden_dim**2 + config.hidden_dim
+    generator, detection = make_narrow_config(config), config.hidden_dim**2 + config.hidden_dim
     return 6 * (_encoder(generator) + fraction * _fill(generator) + _encoder(config) + detection)
 
 

@@ -13,7 +13,7 @@ from lmzoo.common.tensor_types import Tensors
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tasks.base.prediction import expected_retracing
+from lmzoo.tasks.base.prediction import suppress_retracing_warnings
 from lmzoo.tasks.base.preprocessor_checks import fit_preprocessor
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
@@ -142,7 +142,7 @@ class Reader:
         for begin in range(0, len(order), batch_size):
             indices = order[begin : begin + batch_size]
             width = int(widths[np.searchsorted(widths, encoded.lengths[indices].max())])
-            with expected_retracing():
+            with suppress_retracing_warnings():
                 features = self.preprocessor.features(encoded, indices, width)
                 outputs = model.predict_on_batch(self.backbone.select_inputs(features))
             for row, i in enumerate(indices.tolist()):

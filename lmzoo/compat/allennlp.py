@@ -14,7 +14,7 @@ from keras import ops
 from lmzoo.checkpoints.bilm import load_bilm
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Shape, Tensor
-from lmzoo.families.input_checks import check_like, get_concrete_values
+from lmzoo.families.input_checks import check_structure, get_concrete_values
 from lmzoo.layers import Dropout, ScalarMix
 from lmzoo.models import ElmoBackbone
 from lmzoo.text import batch_to_ids
@@ -154,7 +154,7 @@ class Elmo(keras.layers.Layer):
 
     def _make_word_features(self, cache: np.ndarray, inputs: Tensor, word_inputs: Tensor) -> Features:
         """Return the backbone's inputs: word vectors from the cache, or from characters for words that it lacks."""
-        check_like("inputs", inputs, keras.KerasTensor((*word_inputs.shape, None), "int32"))
+        check_structure("inputs", inputs, keras.KerasTensor((*word_inputs.shape, None), "int32"))
         ids = ops.reshape(ops.cast(word_inputs, "int32"), (-1, ops.shape(word_inputs)[-1]))  # (B, T)
         characters = ops.reshape(ops.cast(inputs, "int32"), (-1, ops.shape(inputs)[-1]))  # (B T, 50)
         is_cached = (ids >= 0) & (ids < len(cache))  # (B, T)

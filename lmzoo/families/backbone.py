@@ -20,8 +20,8 @@ from lmzoo.families.lora import LoraModel
 from lmzoo.families.resizing import copy_weights
 from lmzoo.layers.adapted import stores_updates
 from lmzoo.layers.finite import ReportsNotFinite
-from lmzoo.layers.heads import MaskedLMHead, tied_logits
-from lmzoo.layers.rows import at_positions
+from lmzoo.layers.heads import MaskedLMHead, compute_tied_logits
+from lmzoo.layers.rows import gather_positions
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.presets.catalog import PresetInfo, PresetsOfClass, list_presets
 from lmzoo.presets.keras_preset import save_preset
@@ -260,7 +260,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
         """Return the vectors at `positions`, int (B, M), selected from the model's outputs: float (B, M, H)."""
-        return at_positions(outputs["sequence_output"], positions)
+        return gather_positions(outputs["sequence_output"], positions)
 
     def masked_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
         """Return the vectors from which a head predicts the tokens at masked positions.
@@ -300,7 +300,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             vectors: float (..., E).
             bias: float (V,), added to the logits, or None.
         """
-        return tied_logits(self.embeddings.token_embedding, vectors, bias)
+        return compute_tied_logits(self.embeddings.token_embedding, vectors, bias)
 
     def set_compiled_by_xla(self, compiled: bool) -> None:
         """Tell character encoders whether XLA compiles the model; if not, they encode each distinct word only once."""

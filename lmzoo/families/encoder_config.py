@@ -10,8 +10,8 @@ from lmzoo.common.arguments import is_integer, is_number, require, require_share
 from lmzoo.errors import ArgumentError
 from lmzoo.layers.activations import get_activation
 
-MOST_LAYERS = 1000  # far more than the deepest published models have
-_DEPTHS = ("num_layers", "num_inner_repetitions")
+MAX_LAYERS = 1000  # far more than the deepest published models have
+_LAYER_COUNTS = ("num_layers", "num_inner_repetitions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ def require_positive(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         require(is_integer(value, 1), name, "a positive integer", value)
-        require(name not in _DEPTHS or value <= MOST_LAYERS, name, f"at most {MOST_LAYERS:,}", value)
+        require(name not in _LAYER_COUNTS or value <= MAX_LAYERS, name, f"at most {MAX_LAYERS:,}", value)
 
 
 def require_multiple(config: object, name: str, divisor: str) -> None:

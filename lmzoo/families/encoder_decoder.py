@@ -12,7 +12,7 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
-from lmzoo.families.transformer import position_bias
+from lmzoo.families.transformer import compute_position_bias
 from lmzoo.layers import Dropout, GatherPositions, RelativePositionBias
 from lmzoo.layers.attention import Cache
 
@@ -100,7 +100,7 @@ class EncoderDecoderBackbone(Backbone):
         outputs = self(inputs)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         target_mask = ops.cast(inputs["decoder_padding_mask"], "bool")  # (B, S)
-        bias = position_bias(self.decoder_bias, outputs["sequence_output"])
+        bias = compute_position_bias(self.decoder_bias, outputs["sequence_output"])
         scores = []
         for block, hidden in zip(self.decoder_blocks, outputs["hidden_states"], strict=False):
             queries = block.attend_to_itself(hidden, target_mask, bias)  # (B, S, H)
@@ -197,7 +197,7 @@ def compute_states(
         dropout: layer that follows `norm`, or None.
         **arguments: further call arguments of the blocks.
     """
-    bias = position_bias(bias_layer, x)
+    bias = compute_position_bias(bias_layer, x)
     states = [x]
     for block in blocks:
         states.append(block(states[-1], mask, bias=bias, **arguments))

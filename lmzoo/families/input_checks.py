@@ -51,7 +51,7 @@ def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
         )
 
 
-def check_like(name: str, value: Tensors, spec: Tensors) -> None:
+def check_structure(name: str, value: Tensors, spec: Tensors) -> None:
     """Check that nested tensors have the structure and shapes of `spec`, nested dicts and tuples of `KerasTensor`.
 
     Raises:
@@ -59,13 +59,13 @@ def check_like(name: str, value: Tensors, spec: Tensors) -> None:
     """
     try:
         keras.tree.assert_same_structure(keras.tree.lists_to_tuples(value), spec)
-        pairs = zip(keras.tree.flatten(_shapes(value)), keras.tree.flatten(_shapes(spec)), strict=True)
+        pairs = zip(keras.tree.flatten(_get_shapes(value)), keras.tree.flatten(_get_shapes(spec)), strict=True)
         matches = all(None in pair or pair[0] == pair[1] for pair in pairs)
     except (TypeError, ValueError):
         matches = False
     if not matches:
-        raise ValueError(f"`{name}` must have the shapes {_shapes(spec)}, got {_shapes(value)}.")
+        raise ValueError(f"`{name}` must have the shapes {_get_shapes(spec)}, got {_get_shapes(value)}.")
 
 
-def _shapes(tensors: Tensors) -> Tensors:
+def _get_shapes(tensors: Tensors) -> Tensors:
     return keras.tree.map_structure(lambda x: tuple(getattr(x, "shape", ())), tensors)

@@ -134,7 +134,7 @@ class LoraModel(NamedInputsModel):
         """Freeze the model and add low-rank updates to the layers `targets`."""
         self.trainable = True
         self.lora_rank = rank
-        freeze_others(self, targets)
+        freeze_except(self, targets)
         for layer in targets:
             base_weights = layer.trainable_weights
             layer.enable_lora(rank)
@@ -144,7 +144,7 @@ class LoraModel(NamedInputsModel):
                 weight.trainable = False
 
 
-def freeze_others(model: keras.Model, targets: Sequence[keras.layers.Layer]) -> None:
+def freeze_except(model: keras.Model, targets: Sequence[keras.layers.Layer]) -> None:
     """Freeze all weights of a model except the weights of the layers `targets`."""
     for layer in sublayers(model):
         children = [*sublayers(layer)]

@@ -29,5 +29,5 @@ def _resize(weight: keras.Variable, shape: tuple[int, ...], rng: np.random.Gener
     axis = next(axis for axis, size in enumerate(shape) if size != values.shape[axis])
     values = np.moveaxis(values, axis, 0)  # (V, ...)
     num_new = max(shape[axis] - len(values), 0)
-    drawn = rng.normal(values.mean(axis=0), values.std(axis=0), (num_new, *values.shape[1:]))
-    return np.moveaxis(np.concatenate([values[: shape[axis]], drawn]), 0, axis)
+    new_rows = rng.normal(values.mean(axis=0), values.std(axis=0), (num_new, *values.shape[1:]))
+    return np.moveaxis(np.concatenate([values[: shape[axis]], new_rows]), 0, axis)

@@ -13,11 +13,11 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.families.embeddings import build_embeddings
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.layers import Dense, FirstTokenPooler, GatherPositions, LayerNorm, TransformerBlock, TransformerEmbedding
-from lmzoo.layers.adapted import normal_dense
+from lmzoo.layers.adapted import make_normal_dense
 from lmzoo.layers.attention import Cache
 from lmzoo.layers.heads import MaskedLMHead
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.layers.rows import at_positions
+from lmzoo.layers.rows import gather_positions
 
 
 class TransformerBackbone(Backbone):
@@ -105,7 +105,7 @@ class TransformerBackbone(Backbone):
     @classmethod
     def compute_states(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
         """Apply the blocks to the first hidden states, (B, T, H), and return the hidden states after each block."""
-        bias = position_bias(layers.get("position_bias"), x)
+        bias = compute_position_bias(layers.get("position_bias"), x)
         states = []
         for block in layers["blocks"]:
             x = block(x, mask, bias=bias)
@@ -121,7 +121,7 @@ class TransformerBackbone(Backbone):
             return gather(states[-1], last)[:, 0]
         # The last block is applied again, only to the first position: compiled code leaves out the outputs that a task
         # does not use, such as the last block's output at all positions.
-        bias = position_bias(layers.get("position_bias"), states[-2])
+        bias = compute_position_bias(layers.get("position_bias"), states[-2])
         bias = None if bias is None else bias[:, :, :1]  # (1, N, 1, T)
         pooled = layers["blocks"][-1](states[-2], mask, states[-2][:, :1], bias=bias)  # (B, 1, H)
         pooled = layers["final_norm"](pooled) if "final_norm" in layers else pooled
@@ -132,7 +132,7 @@ class TransformerBackbone(Backbone):
         cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor, positions: Tensor
     ) -> Tensor:
         """Return the vectors that predict the tokens at masked `positions`, (B, M, H), from all hidden states."""
-        return at_positions(states[-1], positions)
+        return gather_positions(states[-1], positions)
 
     @classmethod
     def make_embeddings(
@@ -154,7 +154,7 @@ class TransformerBackbone(Backbone):
     @classmethod
     def make_embedding_projection(cls, config: EncoderConfig, dtype: keras.DTypePolicy) -> Dense:
         """Return the layer that projects narrower embeddings to H."""
-        return normal_dense(config.hidden_dim, config.initializer_range, dtype=dtype, name="embedding_projection")
+        return make_normal_dense(config.hidden_dim, config.initializer_range, dtype=dtype, name="embedding_projection")
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str, **options: Any) -> TransformerBlock:
@@ -207,7 +207,7 @@ class TransformerBackbone(Backbone):
         """
         hidden_states = self(inputs)["hidden_states"]
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        bias = position_bias(self.position_bias, hidden_states[0])
+        bias = compute_position_bias(self.position_bias, hidden_states[0])
         return [
             block.attention_scores(hidden, mask, bias)
             for block, hidden in zip(self.blocks, hidden_states, strict=False)
@@ -260,13 +260,15 @@ class TransformerBackbone(Backbone):
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
         block_inputs = outputs["hidden_states"][-2]  # (B, T, H)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        bias = position_bias(self.position_bias, block_inputs, positions)
-        queries = at_positions(block_inputs, positions)  # (B, M, H)
+        bias = compute_position_bias(self.position_bias, block_inputs, positions)
+        queries = gather_positions(block_inputs, positions)  # (B, M, H)
         vectors = self.blocks[-1](block_inputs, mask, queries, positions=positions, bias=bias)  # (B, M, H)
         return self.final_norm(vectors) if self.norm == "pre" else vectors
 
 
-def position_bias(layer: keras.layers.Layer | None, x: Tensor, positions: Tensor | None = None) -> Tensor | None:
+def compute_position_bias(
+    layer: keras.layers.Layer | None, x: Tensor, positions: Tensor | None = None
+) -> Tensor | None:
     """Return the position bias for the attention scores of `x`, (B, T, H), or None without a `layer`.
 
     The bias is float (1, N, T, T) or, for queries at chosen `positions`, int (B, M), float (B, N, M, T).

@@ -15,11 +15,11 @@ def _gelu_erf(x: Tensor) -> Tensor:
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.custom_gradient(_gelu_and_slope)(tf.convert_to_tensor(x))
+        return tf.custom_gradient(_gelu_and_gradient)(tf.convert_to_tensor(x))
     return keras.ops.gelu(x, approximate=False)
 
 
-def _gelu_and_slope(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def _gelu_and_gradient(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Return GELU of `x` in TensorFlow ops, and a gradient function that reads memory less often than autodiff."""
     import tensorflow as tf
 

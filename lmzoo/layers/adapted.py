@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.layers.temporary import temporary_attributes
+from lmzoo.layers.temporary import set_temporary_attributes
 
 
 class AdaptedLayer(keras.layers.Layer):
@@ -32,7 +32,7 @@ class AdaptedLayer(keras.layers.Layer):
         if not stores_updates(self):
             super().save_own_variables(store)
             return
-        with temporary_attributes([(self, "lora_enabled", False)]):
+        with set_temporary_attributes([(self, "lora_enabled", False)]):
             super().save_own_variables(store)
         for update in get_updates(self):
             store[update.name] = update
@@ -62,7 +62,7 @@ class Dense(AdaptedLayer, keras.layers.Dense):
     """`keras.layers.Dense` that saves its LoRA updates separately if it is quantized; see `AdaptedLayer`."""
 
 
-def normal_dense(units: int, initializer_range: float, **arguments: Any) -> Dense:
+def make_normal_dense(units: int, initializer_range: float, **arguments: Any) -> Dense:
     """Return a `Dense` layer with a truncated normal initializer of standard deviation `initializer_range`."""
     return Dense(units, kernel_initializer=TruncatedNormal(stddev=initializer_range), **arguments)
 

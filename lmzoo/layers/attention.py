@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
-from lmzoo.layers.adapted import normal_dense
+from lmzoo.layers.adapted import make_normal_dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.local_attention import attention_in_blocks, prefers_blocks
@@ -25,9 +25,9 @@ from lmzoo.layers.position_cache import write_positions
 from lmzoo.layers.products import apply_dense, is_plain, matmul
 from lmzoo.layers.rotary import rotate
 from lmzoo.layers.rows import as_rows
-from lmzoo.layers.temporary import temporary_attributes
+from lmzoo.layers.temporary import set_temporary_attributes
 
-WIDEST_JOINED = 1024  # widest projection whose kernels are joined into one
+MAX_JOINED_WIDTH = 1024  # widest projection whose kernels are joined into one
 _PROJECTIONS = ("query", "key", "value")
 
 # Keys and values of a sequence's positions: two float (B, N, T, D).
@@ -39,14 +39,15 @@ class JoinedKernels:
     """Kernels and biases that were joined for an export; see `join_projections`.
 
     Attributes:
-        by_layers: by layers that are computed together, their joined kernel and, if they have biases, joined bias.
+        by_layers: dict from the layers that are computed together to their joined kernel and, if they have biases,
+            their joined bias.
     """
 
     by_layers: dict[tuple[keras.layers.Dense, ...], list[Tensor]]
 
 
-def _is_fused(query: Tensor, key: Tensor) -> bool:
-    """Return whether JAX's fused cuDNN attention applies to queries (B, N, S, D) and keys (B, N, T, D)."""
+def _uses_fused_kernel(query: Tensor, key: Tensor) -> bool:
+    """Return whether JAX computes attention of queries (B, N, S, D) to keys (B, N, T, D) by a fused cuDNN kernel."""
     if keras.backend.backend() != "jax" or query.dtype not in ("bfloat16", "float16"):
         return False
     import jax
@@ -82,18 +83,18 @@ def attention_by_length(
     right_padded = jnp.all(padding_mask == (jnp.arange(padding_mask.shape[1]) < lengths[:, None]))
     right_padded &= jnp.all(lengths > 0)  # kernels may return NaN for a sequence without keys
 
-    def by_length(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    def attend_by_length(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))  # (B, T, N, D)
         x = jax.nn.dot_product_attention(
             q, k, v, scale=scale, is_causal=causal, key_value_seq_lengths=lengths, implementation=implementation
         )
         return jnp.swapaxes(x, 1, 2)
 
-    def by_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    def attend_by_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         return attention_probabilities(q, k, mask, jnp.arange(q.shape[2]) if causal else None, scale=scale) @ v
 
     # Even the branch that is not taken allocates what its gradient needs, so the probabilities are recomputed instead.
-    return jax.lax.cond(right_padded, by_length, jax.checkpoint(by_mask), query, key, value, padding_mask)
+    return jax.lax.cond(right_padded, attend_by_length, jax.checkpoint(attend_by_mask), query, key, value, padding_mask)
 
 
 def attention_probabilities(
@@ -245,7 +246,7 @@ class SelfAttention(ConfiguredLayer):
         self.reach = None if window is None else window // 2
         self.scale = scale
         self.query, self.key, self.value, self.output_dense = (
-            normal_dense(units, initializer_range, use_bias=use_bias, dtype=self.dtype_policy, name=name)
+            make_normal_dense(units, initializer_range, use_bias=use_bias, dtype=self.dtype_policy, name=name)
             for name, units in (*((name, self.heads_width) for name in _PROJECTIONS), ("output_dense", hidden_dim))
         )
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
@@ -253,7 +254,7 @@ class SelfAttention(ConfiguredLayer):
 
     @property
     def heads_width(self) -> int:
-        """Joined width of all heads, N·D."""
+        """The total width of all heads, N·D."""
         return self.num_heads * self.head_width
 
     def build(self, input_shape: Shape) -> None:
@@ -262,7 +263,7 @@ class SelfAttention(ConfiguredLayer):
             dense.build(input_shape)
         self.output_dense.build((*input_shape[:-1], self.heads_width))
 
-    def _heads(self, x: Tensor, *layers: keras.layers.Dense, join: bool = True) -> list[Tensor]:
+    def _project_to_heads(self, x: Tensor, *layers: keras.layers.Dense, join: bool = True) -> list[Tensor]:
         """Return the outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D).
 
         With `join`, the kernels are copied into one. For one token at a time, copying takes longer than the products.
@@ -273,7 +274,7 @@ class SelfAttention(ConfiguredLayer):
         if joined_weights:
             projected = matmul(rows, joined_weights[0])  # (B·T, layers·H)
             projected = projected + joined_weights[1] if self.use_bias else projected
-        elif not join or self.heads_width > WIDEST_JOINED or not all(map(is_plain, layers)):
+        elif not join or self.heads_width > MAX_JOINED_WIDTH or not all(map(is_plain, layers)):
             shape = (*ops.shape(x)[:2], *head_shape)
             return [self._transpose(ops.reshape(apply_dense(layer, rows), shape), (0, 2, 1, 3)) for layer in layers]
         elif isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
@@ -292,7 +293,7 @@ class SelfAttention(ConfiguredLayer):
         return ops.unstack(outputs, len(layers), axis=0)
 
     def _transpose(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
-        """Transpose `x`; in exported graphs as integers, since oneDNN takes 0.1 ms for the smallest float array."""
+        """Transpose `x`; in exported graphs as integers, since oneDNN takes 0.1 ms even for the smallest floats."""
         if self.joined_kernels is None:
             return ops.transpose(x, axes)
         import tensorflow as tf
@@ -321,7 +322,9 @@ class SelfAttention(ConfiguredLayer):
             self._check_cache(inputs, cache, index)
         if self.mask == "causal" and queries is not None:
             raise ValueError("Causal attention takes no `queries`: it would not know which positions follow them.")
-        positions = self._positions_of(inputs if queries is None else queries, positions, index)  # (S,) or (B, S)
+        positions = self._get_query_positions(
+            inputs if queries is None else queries, positions, index
+        )  # (S,) or (B, S)
         query, key, value = self._project(inputs, queries, positions, join=cache is None)
         if cache is not None:
             assert index is not None  # `_check_cache` raises an error
@@ -334,7 +337,9 @@ class SelfAttention(ConfiguredLayer):
             context = attention_in_blocks(
                 query, key, value, padding_mask, block_reach, lambda x: self.dropout(x, training=training)
             )
-        elif cache is None and self.reach is None and bias is None and not has_dropout and _is_fused(query, key):
+        elif (
+            cache is None and self.reach is None and bias is None and not has_dropout and _uses_fused_kernel(query, key)
+        ):
             context = attention_by_length(query, key, value, padding_mask, self.mask == "causal", "cudnn", self.scale)
         else:
             probabilities = self._compute_visible_probabilities(
@@ -345,7 +350,9 @@ class SelfAttention(ConfiguredLayer):
         output = self._join_and_project_heads(context, ops.shape(inputs if queries is None else queries))  # (B, S, H)
         return output if cache is None else (output, cache)
 
-    def _positions_of(self, queries: Tensor, positions: Tensor | None, index: int | Tensor | None) -> Tensor | None:
+    def _get_query_positions(
+        self, queries: Tensor, positions: Tensor | None, index: int | Tensor | None
+    ) -> Tensor | None:
         """Return the positions of the queries, int (S,) or (B, S), or None if attention does not depend on them."""
         if self.mask != "causal" and self.rotary_wavelength is None and self.reach is None:
             return None
@@ -359,14 +366,17 @@ class SelfAttention(ConfiguredLayer):
     ) -> list[Tensor]:
         """Return queries (B, N, S, D), keys and values (B, N, T, D), with rotary positions in queries and keys."""
         if queries is None:
-            query, key, value = self._heads(inputs, self.query, self.key, self.value, join=join)
+            query, key, value = self._project_to_heads(inputs, self.query, self.key, self.value, join=join)
         else:
-            (query,) = self._heads(queries, self.query)  # (B, N, S, D)
-            key, value = self._heads(inputs, self.key, self.value)  # (B, N, T, D)
+            (query,) = self._project_to_heads(queries, self.query)  # (B, N, S, D)
+            key, value = self._project_to_heads(inputs, self.key, self.value)  # (B, N, T, D)
         return [*self._rotate(query, key, positions, queries is None), value]
 
     def _rotate(self, query: Tensor, key: Tensor, positions: Tensor | None, same: bool) -> tuple[Tensor, Tensor]:
-        """Apply rotary positions, if the layer has them; with `same`, queries and keys are both at `positions`."""
+        """Apply rotary positions, if the layer has them, to queries at `positions` and to keys.
+
+        With `same`, the keys are also at `positions`; otherwise they are at all positions of the inputs.
+        """
         if self.rotary_wavelength is None or positions is None:
             return query, key
         key_positions = positions if same else ops.arange(ops.shape(key)[2])  # (T,)
@@ -387,23 +397,26 @@ class SelfAttention(ConfiguredLayer):
 
     def keys_and_values(self, inputs: Tensor) -> Cache:
         """Return the keys and values of `inputs`, float (B, T, H), for `attend`: two float (B, N, T, D)."""
-        key, value = self._heads(inputs, self.key, self.value)
+        key, value = self._project_to_heads(inputs, self.key, self.value)
         return key, value
 
-    def attend(self, queries: Tensor, held: Cache, padding_mask: Tensor) -> Tensor:
+    def attend(self, queries: Tensor, keys_and_values: Cache, padding_mask: Tensor) -> Tensor:
         """Return the output of `call` for `queries` without dropout, (B, S, H), given keys and values of the inputs.
 
         Args:
             queries: float (B, S, H).
-            held: keys and values of the inputs, returned by `keys_and_values`.
+            keys_and_values: keys and values of the inputs, returned by the method of this name.
             padding_mask: bool (B, T), True at the inputs' real tokens.
         """
-        (query,) = self._heads(queries, self.query)  # (B, N, S, D)
-        probabilities = attention_probabilities(query, held[0], padding_mask, scale=self.scale)  # (B, N, S, T)
-        context = ops.matmul(probabilities, held[1])  # (B, N, S, D)
+        (query,) = self._project_to_heads(queries, self.query)  # (B, N, S, D)
+        probabilities = attention_probabilities(
+            query, keys_and_values[0], padding_mask, scale=self.scale
+        )  # (B, N, S, T)
+        context = ops.matmul(probabilities, keys_and_values[1])  # (B, N, S, D)
         return self._join_and_project_heads(context, ops.shape(queries))
 
     def _check_cache(self, inputs: Tensor, cache: Cache, index: int | Tensor | None) -> None:
+        """Check that attention is causal, and that the cache has room for the inputs from `index` on."""
         if self.mask != "causal" or index is None:
             raise ValueError("`cache` is for causal attention, and needs `index`, the position of the first input.")
         num_new, room = inputs.shape[1], cache[0].shape[2]
@@ -426,10 +439,10 @@ class SelfAttention(ConfiguredLayer):
     ) -> Tensor:
         """Return the attention probabilities of `call` without dropout, (B, N, T, T) or with `queries` (B, N, S, T)."""
         if queries is None:
-            query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
+            query, key = self._project_to_heads(inputs, self.query, self.key)  # (B, N, T, D)
         else:
-            (query,), (key,) = self._heads(queries, self.query), self._heads(inputs, self.key)
-        positions = self._positions_of(inputs if queries is None else queries, positions, None)  # (S,) or (B, S)
+            (query,), (key,) = self._project_to_heads(queries, self.query), self._project_to_heads(inputs, self.key)
+        positions = self._get_query_positions(inputs if queries is None else queries, positions, None)  # (S,) or (B, S)
         query, key = self._rotate(query, key, positions, queries is None)
         return self._compute_visible_probabilities(query, key, padding_mask, positions, bias)
 
@@ -455,11 +468,12 @@ def join_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
         The copies, `tf.Variable`s, which must live as long as the functions.
     """
     attributes = [(layer, "joined_kernels", _join_kernels(layer)) for layer in layers]
-    with temporary_attributes(attributes):
+    with set_temporary_attributes(attributes):
         yield [copy for _, _, kernels in attributes for pair in kernels.by_layers.values() for copy in pair]
 
 
 def _join_kernels(layer: SelfAttention) -> JoinedKernels:
+    """Copy the kernels and biases of projections that are computed together into joined variables."""
     import tensorflow as tf
 
     by_layers = {}

@@ -55,10 +55,10 @@ class CarriesState(ConfiguredLayer):
             return False
         memory.count = count
         name = "memory" if training else OUTSIDE_TRAINING
-        memory.state = keras.tree.map_structure(lambda spec: _zeros_like(spec, name), self.state_spec(count))
+        memory.state = keras.tree.map_structure(lambda spec: _make_zero_variable(spec, name), self.state_spec(count))
         return True
 
-    def state_before(self, goes_on: Tensor, training: bool) -> Tensors:
+    def make_initial_state(self, goes_on: Tensor, training: bool) -> Tensors:
         """Return each sequence's initial state, tensors (B, H), or None before `make_room`."""
         memory = self._memories[bool(training)]
         if memory.state is None:
@@ -73,7 +73,7 @@ class CarriesState(ConfiguredLayer):
 
         return keras.tree.map_structure(initial_state, memory.state)
 
-    def keep_state(self, after: Tensors, batch: int | Tensor, training: bool) -> None:
+    def store_state(self, after: Tensors, batch: int | Tensor, training: bool) -> None:
         """Store `after`, the state at the end of a batch of `batch` sequences, for the next batch."""
         memory = self._memories[bool(training)]
         for variable, new in zip(memory.variables, keras.tree.flatten(after) if memory.variables else (), strict=True):
@@ -114,9 +114,9 @@ class StreamedBackbone(CarriesState):
         if vectors is not None:
             return self.backbone.token_logits(vectors)
         inputs: Features = {"token_ids": token_ids, "padding_mask": padding_mask}
-        initial_state = self.state_before(goes_on, training)
+        initial_state = self.make_initial_state(goes_on, training)
         outputs, final_state = self.backbone.call_with_state(inputs, initial_state, training=training)
-        self.keep_state(final_state, ops.shape(token_ids)[0], training)
+        self.store_state(final_state, ops.shape(token_ids)[0], training)
         return outputs["sequence_output"]
 
     def compute_output_spec(
@@ -140,6 +140,6 @@ class _Memory:
         return [] if self.state is None else keras.tree.flatten(self.state)
 
 
-def _zeros_like(spec: keras.KerasTensor, name: str) -> keras.Variable:
+def _make_zero_variable(spec: keras.KerasTensor, name: str) -> keras.Variable:
     """Return a variable of zeros with the shape and dtype of `spec`, which is not trained."""
     return keras.Variable("zeros", shape=spec.shape, dtype=spec.dtype, trainable=False, autocast=False, name=name)

@@ -20,7 +20,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import get_width
 
 
-def make_first_row_zero(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:
+def make_initializer_with_zero_row(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:
     """Return an initializer for tables (V, E): zeros in the first row, for padding, and `initializer` in the rest."""
 
     def initialize(shape: tuple[int, ...], dtype: str) -> Tensor:
@@ -124,7 +124,7 @@ class CharacterEncoder(ConfiguredLayer):
         """Create the embedding table, the filters, and the weights of the highway layers and the projection."""
         self.embedding = self.add_weight(
             shape=(self.num_characters, self.embedding_dim),
-            initializer=make_first_row_zero(keras.initializers.RandomUniform(-1.0, 1.0)),
+            initializer=make_initializer_with_zero_row(keras.initializers.RandomUniform(-1.0, 1.0)),
             name="embedding",
         )
         self.kernels = []

@@ -31,7 +31,7 @@ class ConfiguredLayer(keras.layers.Layer):
                 "weights. `task.copy_with()` copies a task with its updates added.",
                 stacklevel=2,
             )
-        arguments = {name: _serialize(getattr(self, name)) for name in constructor_arguments(type(self))}
+        arguments = {name: _serialize(getattr(self, name)) for name in list_constructor_arguments(type(self))}
         quantized = [
             get_quantization(index, layer) for index, layer in enumerate(sublayers(self)) if is_quantized(layer)
         ]
@@ -68,7 +68,7 @@ def _deserialize(value: Any) -> Any:
     return keras.saving.deserialize_keras_object(value) if is_object else value
 
 
-def constructor_arguments(cls: type) -> list[str]:
+def list_constructor_arguments(cls: type) -> list[str]:
     """Return the names of a class's constructor arguments, including those that `**kwargs` passes to lmzoo bases."""
     names: list[str] = []
     for base in cls.__mro__:

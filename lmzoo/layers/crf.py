@@ -81,31 +81,31 @@ def negative_log_likelihood(scores: Tensor, labels: Tensor, words: Tensor) -> Te
     labels = ops.where(words, ops.cast(labels, "int32"), 0)  # (B, T)
     previous_labels = ops.take_along_axis(labels, ops.maximum(previous_word, 0), axis=1)  # (B, T)
     previous_labels = ops.where(previous_word < 0, no_word, previous_labels)
-    step_scores = _take(_take(scores, previous_labels), labels)  # (B, T)
+    step_scores = _take_states(_take_states(scores, previous_labels), labels)  # (B, T)
     last = ops.max(ops.where(words, positions, -1), axis=1, keepdims=True)  # (B, 1), position of the last word
     last_label = ops.where(last < 0, no_word, ops.take_along_axis(labels, ops.maximum(last, 0), axis=1))  # (B, 1)
-    end_score = ops.take_along_axis(_end_scores(scores), last_label, axis=1)[:, 0]  # (B,)
+    end_score = ops.take_along_axis(_get_end_scores(scores), last_label, axis=1)[:, 0]  # (B,)
     label_scores = ops.sum(ops.where(words, _unmask(step_scores), 0.0), axis=1) + _unmask(end_score)  # (B,)
-    last_alpha, _ = _forward(scores, words)
-    return ops.logsumexp(last_alpha + _end_scores(scores), axis=1) - label_scores
+    last_alpha, _ = _compute_forward_variables(scores, words)
+    return ops.logsumexp(last_alpha + _get_end_scores(scores), axis=1) - label_scores
 
 
-def label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
+def compute_label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
     """Return the marginal probability of each word's labels, float32 (B, T, C), 0 at tokens that are not words."""
-    last_alpha, alphas = _forward(scores, words)  # (B, S), (T, B, S)
-    steps, is_word = _time_major(scores, words)
+    last_alpha, alphas = _compute_forward_variables(scores, words)  # (B, S), (T, B, S)
+    steps, is_word = _to_time_major(scores, words)
 
     def step(beta: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         scores, word = x  # (B, S, S), (B, 1)
         return ops.where(word, ops.logsumexp(scores + beta[:, None, :], axis=2), beta), beta
 
-    betas = scan(step, _end_scores(scores), (steps, is_word), reverse=True)[1]  # (T, B, S)
-    log_partition = ops.logsumexp(last_alpha + _end_scores(scores), axis=1)[:, None]  # (B, 1)
+    betas = scan(step, _get_end_scores(scores), (steps, is_word), reverse=True)[1]  # (T, B, S)
+    log_partition = ops.logsumexp(last_alpha + _get_end_scores(scores), axis=1)[:, None]  # (B, 1)
     probabilities = ops.exp(ops.minimum(alphas + betas - log_partition, 0.0))[:, :, :-1]  # (T, B, C)
     return ops.where(words[:, :, None], ops.transpose(probabilities, (1, 0, 2)), 0.0)
 
 
-def best_labels(scores: Tensor, words: Tensor) -> Tensor:
+def find_best_labels(scores: Tensor, words: Tensor) -> Tensor:
     """Return each text's most probable label sequence (Viterbi, 1967), int32 (B, T), C at tokens that are not words."""
     no_word = scores.shape[-1] - 1
 
@@ -115,29 +115,29 @@ def best_labels(scores: Tensor, words: Tensor) -> Tensor:
         origin = ops.cast(ops.argmax(path_scores, axis=1), "int32")  # (B, S)
         return ops.where(word, ops.max(path_scores, axis=1), best), origin
 
-    steps, is_word = _time_major(scores, words)
-    best, origins = scan(step, _start_scores(scores), (steps, is_word))  # (B, S), (T, B, S)
-    last_label = ops.cast(ops.argmax(best + _end_scores(scores), axis=1), "int32")  # (B,)
+    steps, is_word = _to_time_major(scores, words)
+    best, origins = scan(step, _make_start_scores(scores), (steps, is_word))  # (B, S), (T, B, S)
+    last_label = ops.cast(ops.argmax(best + _get_end_scores(scores), axis=1), "int32")  # (B,)
 
-    def back(label: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def step_back(label: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         origin, word = x  # (B, S), (B, 1)
         word = word[:, 0]  # (B,)
         previous_label = ops.take_along_axis(origin, label[:, None], axis=1)[:, 0]  # (B,)
         return ops.where(word, previous_label, label), ops.where(word, label, no_word)
 
-    return ops.transpose(scan(back, last_label, (origins, is_word), reverse=True)[1])
+    return ops.transpose(scan(step_back, last_label, (origins, is_word), reverse=True)[1])
 
 
 def decode(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
     """Return each text's most probable labels, int32 (B, T), and their marginal probabilities, float32 (B, T)."""
     scores = ops.convert_to_tensor(scores)
     words = ops.convert_to_tensor(words)
-    labels = best_labels(scores, words)  # (B, T)
-    probabilities = ops.pad(label_probabilities(scores, words), ((0, 0), (0, 0), (0, 1)))  # (B, T, S)
+    labels = find_best_labels(scores, words)  # (B, T)
+    probabilities = ops.pad(compute_label_probabilities(scores, words), ((0, 0), (0, 0), (0, 1)))  # (B, T, S)
     return labels, ops.take_along_axis(probabilities, labels[:, :, None], axis=2)[:, :, 0]
 
 
-def _forward(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+def _compute_forward_variables(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
     """Return the forward variables in log space: after the last token (B, S), and after each token (T, B, S)."""
 
     def step(alpha: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -145,23 +145,23 @@ def _forward(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
         alpha = ops.where(word, ops.logsumexp(alpha[:, :, None] + scores, axis=1), alpha)  # (B, S)
         return alpha, alpha
 
-    return scan(step, _start_scores(scores), _time_major(scores, words))
+    return scan(step, _make_start_scores(scores), _to_time_major(scores, words))
 
 
-def _time_major(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+def _to_time_major(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
     """Transpose `scores` to (T, B, S, S) and `words` to (T, B, 1), and forbid the state "no word" in all steps."""
     num_states = scores.shape[-1]
     steps = ops.where(np.arange(num_states) == num_states - 1, _FORBIDDEN, scores)  # (B, T, S, S)
     return ops.transpose(steps, (1, 0, 2, 3)), ops.transpose(words)[:, :, None]
 
 
-def _start_scores(scores: Tensor) -> Tensor:
+def _make_start_scores(scores: Tensor) -> Tensor:
     """Return the initial state scores, float32 (B, S): 0 for "no word", and all labels forbidden."""
     count = scores.shape[-1]
     return ops.zeros_like(scores[:, 0, 0]) + np.where(np.arange(count) == count - 1, 0, _FORBIDDEN).astype("float32")
 
 
-def _end_scores(scores: Tensor) -> Tensor:
+def _get_end_scores(scores: Tensor) -> Tensor:
     """Return the score of ending a text after each state, float32 (B, S)."""
     return scores[:, 0, :, -1]
 
@@ -171,7 +171,7 @@ def _unmask(scores: Tensor) -> Tensor:
     return ops.where(scores < _FORBIDDEN / 2, scores - _FORBIDDEN, scores)
 
 
-def _take(x: Tensor, indices: Tensor) -> Tensor:
+def _take_states(x: Tensor, indices: Tensor) -> Tensor:
     """Select along the third axis of `x` (B, T, S, ...) by `indices`, int (B, T), and return (B, T, ...)."""
     indices = ops.reshape(indices, (*ops.shape(indices), *[1] * (len(x.shape) - 2)))
     return ops.squeeze(ops.take_along_axis(x, indices, axis=2), axis=2)

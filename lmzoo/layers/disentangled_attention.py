@@ -21,7 +21,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.mask_values import MASKED
 from lmzoo.layers.normalization import LayerNorm
-from lmzoo.layers.relative_attention import at_keys
+from lmzoo.layers.relative_attention import gather_at_keys
 
 _TERMS = 3  # number of terms in a score
 _MAX_DISTANCE = 1 << 16  # no sequence is longer; keeps the array small for odd configurations
@@ -178,7 +178,7 @@ class DisentangledAttention(SelfAttention):
         initializer_range: float = 0.02,
         **kwargs: Any,
     ) -> None:
-        # Without `mask`, since only padding is ever hidden.
+        # There is no argument `mask`, since only padding is ever hidden.
         super().__init__(num_heads, hidden_dim, dropout, initializer_range, **kwargs)
 
     def call(  # type: ignore[override]
@@ -198,16 +198,16 @@ class DisentangledAttention(SelfAttention):
         if queries is not None and positions is None:
             raise ValueError("`queries` need `positions`, where they stand among the inputs.")
         if queries is None:
-            query, key, value = self._heads(inputs, self.query, self.key, self.value)  # (B, N, T, D)
+            query, key, value = self._project_to_heads(inputs, self.query, self.key, self.value)  # (B, N, T, D)
         else:
-            (query,) = self._heads(queries, self.query)  # (B, N, S, D)
-            key, value = self._heads(inputs, self.key, self.value)  # (B, N, T, D)
+            (query,) = self._project_to_heads(queries, self.query)  # (B, N, S, D)
+            key, value = self._project_to_heads(inputs, self.key, self.value)  # (B, N, T, D)
         distances = self.dropout(distances, training=training)  # (R, H)
-        probabilities = self._probabilities(query, key, padding_mask, distances, positions)  # (B, N, S, T)
+        probabilities = self._compute_probabilities(query, key, padding_mask, distances, positions)  # (B, N, S, T)
         context = ops.matmul(self.dropout(probabilities, training=training), value)  # (B, N, S, D)
         return self._join_and_project_heads(context, ops.shape(inputs if queries is None else queries))  # (B, S, H)
 
-    def _probabilities(
+    def _compute_probabilities(
         self, query: Tensor, key: Tensor, padding_mask: Tensor, distances: Tensor, positions: Tensor | None
     ) -> Tensor:
         """Return the attention probabilities, (B, N, S, T), of queries (B, N, S, D) over keys (B, N, T, D)."""
@@ -221,8 +221,8 @@ class DisentangledAttention(SelfAttention):
         key_scores = ops.matmul(key * ops.cast(scale, key.dtype), ops.flip(distance_queries, axis=3))  # (B, N, T, R)
         length = ops.shape(key)[2]
         if positions is None:
-            query_scores = at_keys(query_scores, length)  # (B, N, T, T)
-            key_scores = at_keys(key_scores, length)  # (B, N, T, T)
+            query_scores = gather_at_keys(query_scores, length)  # (B, N, T, T)
+            key_scores = gather_at_keys(key_scores, length)  # (B, N, T, T)
         else:
             offsets = ops.expand_dims(positions, 2) - ops.arange(length, dtype=positions.dtype)  # (B, S, T)
             query_scores = ops.take_along_axis(query_scores, (length - offsets)[:, None], axis=3)  # (B, N, S, T)
@@ -235,7 +235,7 @@ class DisentangledAttention(SelfAttention):
 
     def _project_distances(self, distances: Tensor, layer: keras.layers.Dense, key: Tensor) -> Tensor:
         """Project the distance vectors with `layer`, and return them split into heads, (B, N, D, R)."""
-        (projected,) = self._heads(distances[None], layer, join=False)  # (1, N, R, D)
+        (projected,) = self._project_to_heads(distances[None], layer, join=False)  # (1, N, R, D)
         projected = ops.swapaxes(projected, 2, 3)  # (1, N, D, R)
         # Repeated explicitly, since the gradient of TensorFlow's broadcasting product may crash.
         return ops.broadcast_to(projected, (ops.shape(key)[0], *ops.shape(projected)[1:]))
@@ -244,8 +244,8 @@ class DisentangledAttention(SelfAttention):
         self, inputs: Tensor, padding_mask: Tensor, distances: Tensor
     ) -> Tensor:
         """Return the attention probabilities of `call` without dropout, (B, N, T, T)."""
-        query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
-        return self._probabilities(query, key, padding_mask, distances, None)
+        query, key = self._project_to_heads(inputs, self.query, self.key)  # (B, N, T, D)
+        return self._compute_probabilities(query, key, padding_mask, distances, None)
 
     def compute_output_spec(  # type: ignore[override]
         self,

@@ -16,7 +16,7 @@ from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
 
 
-def sinusoids(count: int, width: int) -> np.ndarray:
+def make_sinusoids(count: int, width: int) -> np.ndarray:
     """Return sinusoidal position embeddings, float64 (count, width) (Vaswani et al., 2017, section 3.5).
 
     All sines come before all cosines, as in Marian.
@@ -101,12 +101,14 @@ class TransformerEmbedding(ConfiguredLayer):
         self.use_bias = use_bias
         self.locked_dropout = locked_dropout
         # Reversible, since language-model heads project back through the same table.
-        self.token_embedding = self._table(ReversibleEmbedding, vocabulary_size, "token_embedding")
+        self.token_embedding = self._make_table(ReversibleEmbedding, vocabulary_size, "token_embedding")
         self.position_embedding = None
         if max_sequence_length and position_table and not sinusoidal:
             rows = max_sequence_length + first_position
-            self.position_embedding = self._table(Embedding, rows, "position_embedding")
-        self.segment_embedding = self._table(Embedding, num_segments, "segment_embedding") if num_segments else None
+            self.position_embedding = self._make_table(Embedding, rows, "position_embedding")
+        self.segment_embedding = (
+            self._make_table(Embedding, num_segments, "segment_embedding") if num_segments else None
+        )
         self.layer_norm = None
         if normalize:
             norm = LayerNorm(epsilon=layer_norm_epsilon, center=use_bias, dtype=self.dtype_policy, name="layer_norm")
@@ -115,7 +117,7 @@ class TransformerEmbedding(ConfiguredLayer):
         self.dropout = (LockedDropout if locked_dropout else Dropout)(dropout, dtype=policy, name="dropout")
         self.word_dropout = WordDropout(word_dropout, vocabulary_size, dtype=policy, name="word_dropout")
 
-    def _table(self, kind: type[keras.layers.Embedding], rows: int, name: str) -> keras.layers.Embedding:
+    def _make_table(self, kind: type[keras.layers.Embedding], rows: int, name: str) -> keras.layers.Embedding:
         """Return an embedding layer of class `kind` with `rows` vectors."""
         initializer = TruncatedNormal(stddev=self.initializer_range)
         return kind(rows, self.hidden_dim, embeddings_initializer=initializer, dtype=self.dtype_policy, name=name)
@@ -158,10 +160,12 @@ class TransformerEmbedding(ConfiguredLayer):
         if self.scale != 1:
             x = x * ops.cast(self.scale, x.dtype)
         if self.sinusoidal and self.max_sequence_length:
-            table = ops.cast(sinusoids(self.max_sequence_length, self.hidden_dim).astype("float32"), x.dtype)
-            x = x + ops.take(table, self._positions(length, padding_mask, index), axis=0)  # + (T, H)
+            table = ops.cast(make_sinusoids(self.max_sequence_length, self.hidden_dim).astype("float32"), x.dtype)
+            x = x + ops.take(table, self._compute_positions(length, padding_mask, index), axis=0)  # + (T, H)
         if self.position_embedding is not None:
-            x = x + self.position_embedding(self._positions(length, padding_mask, index))  # + (T, H) or (B, T, H)
+            x = x + self.position_embedding(
+                self._compute_positions(length, padding_mask, index)
+            )  # + (T, H) or (B, T, H)
         if self.segment_embedding is not None:
             segments = ops.zeros((1,), "int32") if self.num_segments == 1 else segment_ids
             x = x + self.segment_embedding(segments)  # + (1, H) or (B, T, H)
@@ -169,7 +173,9 @@ class TransformerEmbedding(ConfiguredLayer):
             x = self.layer_norm(x)
         return self.dropout(x, training=training)
 
-    def _positions(self, length: int | Tensor, padding_mask: Tensor | None, index: int | Tensor | None) -> Tensor:
+    def _compute_positions(
+        self, length: int | Tensor, padding_mask: Tensor | None, index: int | Tensor | None
+    ) -> Tensor:
         """Return the rows of the position table, int (T,), or (B, T) if `first_position` is not 0; see `call`."""
         if index is not None:
             return ops.arange(length, dtype="int32") + index + self.first_position  # (T,)

@@ -57,7 +57,7 @@ def register_encoder(name: str, returns: Returns) -> Callable[[Layer], Layer]:
     return register
 
 
-def encoder_names(kinds: Sequence[Returns]) -> list[str]:
+def list_encoders(kinds: Sequence[Returns]) -> list[str]:
     """Return the names of the encoders that return one of `kinds`."""
     return [name for name, (returns, _) in _ENCODERS.items() if returns in kinds]
 

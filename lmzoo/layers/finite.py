@@ -39,7 +39,7 @@ class ReportsNotFinite(keras.Model):
 
     def save_own_variables(self, store: Any) -> None:
         """Warn about NaN and infinite weights before Keras saves the model's weights."""
-        warn_about_not_finite(f"The {type(self).__name__} that is saved", find_not_finite(self._reported))
+        warn_about_not_finite(f"The {type(self).__name__} that is saved", find_not_finite(self._reported_weights))
         super().save_own_variables(store)
 
     def load_own_variables(self, store: Any) -> None:
@@ -52,9 +52,9 @@ class ReportsNotFinite(keras.Model):
         """Hook that checks the loaded weights: Keras reads all attributes of a model after it has loaded the layers."""
         if self._loading:
             self._loading = False
-            warn_about_not_finite(f"The {type(self).__name__} that was loaded", find_not_finite(self._reported))
+            warn_about_not_finite(f"The {type(self).__name__} that was loaded", find_not_finite(self._reported_weights))
 
     @property
-    def _reported(self) -> list[keras.Variable]:
+    def _reported_weights(self) -> list[keras.Variable]:
         """The weights of the model, without the weights of nested models that report their own."""
         return [w for layer in self.layers if not isinstance(layer, ReportsNotFinite) for w in layer.weights]

@@ -9,12 +9,12 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.activations import get_activation
-from lmzoo.layers.adapted import Dense, normal_dense
+from lmzoo.layers.adapted import Dense, make_normal_dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
-from lmzoo.layers.rows import as_rows, at_positions, get_width
+from lmzoo.layers.rows import as_rows, gather_positions, get_width
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -71,7 +71,9 @@ class TransformingHead(ConfiguredLayer):
         if not self.activation:
             return
         width, policy = get_width(input_shape), self.dtype_policy
-        self.dense = normal_dense(width, self.initializer_range, use_bias=self.use_bias, dtype=policy, name="dense")
+        self.dense = make_normal_dense(
+            width, self.initializer_range, use_bias=self.use_bias, dtype=policy, name="dense"
+        )
         self.dense.build(input_shape)
         if self.layer_norm_epsilon is not None:
             epsilon = self.layer_norm_epsilon
@@ -123,7 +125,7 @@ class ClassificationHead(TransformingHead):
         self.num_classes = num_classes
         self.input_dropout = input_dropout
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
-        self.logits = normal_dense(num_classes, initializer_range, dtype=self.dtype_policy, name="logits")
+        self.logits = make_normal_dense(num_classes, initializer_range, dtype=self.dtype_policy, name="logits")
 
     def build(self, input_shape: Shape) -> None:
         """Create the dense layers."""
@@ -196,10 +198,10 @@ class MaskedLMHead(ConfiguredLayer):
         width, policy = self.table_shape[1], self.dtype_policy
         if not tie_embeddings:
             settings = {"use_bias": False, "dtype": policy, "name": "output_projection"}
-            self.output_projection = normal_dense(self.table_shape[0], initializer_range, **settings)
+            self.output_projection = make_normal_dense(self.table_shape[0], initializer_range, **settings)
         if not transform:
             return
-        self.dense = normal_dense(width, initializer_range, use_bias=use_bias, dtype=policy, name="dense")
+        self.dense = make_normal_dense(width, initializer_range, use_bias=use_bias, dtype=policy, name="dense")
         self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, center=use_bias, dtype=policy, name="layer_norm")
 
     def build(self, input_shape: Shape) -> None:
@@ -224,7 +226,7 @@ class MaskedLMHead(ConfiguredLayer):
         if not self.tie_embeddings:
             logits = ops.cast(self.output_projection(as_rows(x)), "float32") + ops.cast(bias, "float32")  # (B·M, V)
             return ops.reshape(logits, (*ops.shape(vectors)[:-1], self.table_shape[0]))  # (B, M, V)
-        return (x, bias) if self.token_embedding is None else tied_logits(self.token_embedding, x, bias)
+        return (x, bias) if self.token_embedding is None else compute_tied_logits(self.token_embedding, x, bias)
 
     def compute_output_spec(self, vectors: Tensor) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
         """Return the spec of float32 logits or of the arguments of `compute_tied_logits`; see `call`."""
@@ -235,7 +237,7 @@ class MaskedLMHead(ConfiguredLayer):
         return transformed, keras.KerasTensor((count,), self.variable_dtype)
 
 
-def tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: Tensor | None = None) -> Tensor:
+def compute_tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return token logits, float32 (..., V): the product of vectors and token embeddings, plus a bias.
 
     Args:
@@ -324,7 +326,9 @@ class SpanBoundaries(TransformingHead):
         shape = (self.max_span_length, width)
         self.offset_embeddings = self.add_weight(shape=shape, initializer=initializer, name="offset_embeddings")
         policy = self.dtype_policy
-        self.dense = normal_dense(width, self.initializer_range, use_bias=self.use_bias, dtype=policy, name="dense")
+        self.dense = make_normal_dense(
+            width, self.initializer_range, use_bias=self.use_bias, dtype=policy, name="dense"
+        )
         self.dense.build((None, 3 * width))
         epsilon = self.layer_norm_epsilon
         self.layer_norm = LayerNorm(epsilon=epsilon, center=self.use_bias, dtype=policy, name="layer_norm")
@@ -333,15 +337,15 @@ class SpanBoundaries(TransformingHead):
     def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
         """Compute the vectors of the tokens at `positions`, (B, M, H)."""
         previous = ops.pad(positions[:, :-1], ((0, 0), (1, 0)), constant_values=-1)  # (B, M)
-        span = ops.cumsum(ops.cast(positions != previous + 1, "int32"), axis=1)  # (B, M)
-        is_same_span = ops.expand_dims(span, 2) == ops.expand_dims(span, 1)  # (B, M, M)
+        span_numbers = ops.cumsum(ops.cast(positions != previous + 1, "int32"), axis=1)  # (B, M)
+        is_same_span = ops.expand_dims(span_numbers, 2) == ops.expand_dims(span_numbers, 1)  # (B, M, M)
         other_positions = ops.expand_dims(positions, 1)  # (B, 1, M)
-        own = ops.expand_dims(positions, 2)  # (B, M, 1)
-        count_before = ops.sum(ops.cast(is_same_span & (other_positions < own), "int32"), axis=2)  # (B, M)
-        count_after = ops.sum(ops.cast(is_same_span & (other_positions > own), "int32"), axis=2)  # (B, M)
+        own_positions = ops.expand_dims(positions, 2)  # (B, M, 1)
+        count_before = ops.sum(ops.cast(is_same_span & (other_positions < own_positions), "int32"), axis=2)  # (B, M)
+        count_after = ops.sum(ops.cast(is_same_span & (other_positions > own_positions), "int32"), axis=2)  # (B, M)
         last_position = ops.shape(sequence)[1] - 1
-        before = at_positions(sequence, ops.maximum(positions - count_before - 1, 0))  # (B, M, H)
-        after = at_positions(sequence, ops.minimum(positions + count_after + 1, last_position))  # (B, M, H)
+        before = gather_positions(sequence, ops.maximum(positions - count_before - 1, 0))  # (B, M, H)
+        after = gather_positions(sequence, ops.minimum(positions + count_after + 1, last_position))  # (B, M, H)
         offsets = ops.minimum(count_before, self.max_span_length - 1)  # (B, M)
         embedded = ops.take(ops.convert_to_tensor(self.offset_embeddings), offsets, axis=0)  # (B, M, H)
         joined = as_rows(ops.concatenate([before, after, embedded], axis=-1))  # (B·M, 3·H)
@@ -376,7 +380,7 @@ class SpanHead(TransformingHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(initializer_range, activation, use_bias, layer_norm_epsilon, **kwargs)
-        self.logits = normal_dense(2, initializer_range, dtype=self.dtype_policy, name="logits")
+        self.logits = make_normal_dense(2, initializer_range, dtype=self.dtype_policy, name="logits")
 
     def build(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
         """Create the weights of the dense layers and LayerNorm."""

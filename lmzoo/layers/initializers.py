@@ -13,7 +13,7 @@ import numpy as np
 
 from lmzoo.common.tensor_types import Shape, Tensor
 
-_skipped = ContextVar("skipped", default=False)
+_skips_values = ContextVar("skipped", default=False)
 
 
 @contextmanager
@@ -22,11 +22,11 @@ def skip_initial_values() -> Iterator[None]:
 
     Drawing millions of values takes longer than loading the values that replace them.
     """
-    token = _skipped.set(True)
+    token = _skips_values.set(True)
     try:
         yield
     finally:
-        _skipped.reset(token)
+        _skips_values.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -40,7 +40,7 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
         """Return a tensor of random values, or of arbitrary values inside `skip_initial_values`."""
-        if _skipped.get():
+        if _skips_values.get():
             return _make_uninitialized(shape, dtype)
         if keras.backend.backend() != "jax" or not isinstance(self.seed, int):
             return super().__call__(shape, dtype)
@@ -64,7 +64,7 @@ class Orthogonal(keras.initializers.Orthogonal):
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
         """Return a tensor of random values, or of arbitrary values inside `skip_initial_values`."""
-        if _skipped.get():
+        if _skips_values.get():
             return _make_uninitialized(shape, dtype)
         dtype = keras.backend.standardize_dtype(dtype)
         wide_dtype = "float32" if dtype in ("float16", "bfloat16") else dtype

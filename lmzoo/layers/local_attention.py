@@ -18,8 +18,9 @@ from lmzoo.layers.mask_values import MASKED, OUT_OF_SIGHT
 def prefers_blocks(length: int | Tensor, reach: int) -> bool:
     """Return whether `attention_in_blocks` is expected to be faster than masking all pairs of positions.
 
-    With up to three blocks, most pairs are in sight. TensorFlow graphs in which the length is a tensor use blocks at
-    any length. Blocks are never longer than the sequence, so short sequences take at most three times the scores.
+    In sequences of up to three blocks, most pairs of positions see each other anyway. TensorFlow graphs in which the
+    length is a tensor use blocks at any length. Blocks are never longer than the sequence, so that at most three times
+    as many scores are computed for short sequences.
     """
     return not isinstance(length, int) or length > 3 * reach
 
@@ -54,7 +55,7 @@ def attention_in_blocks(
     keys = _join_neighbors(_split_blocks(_pad(key, size, size + num_extra), count + 2, size))  # (B, N, K, 3C, D)
     values = _join_neighbors(_split_blocks(_pad(value, size, size + num_extra), count + 2, size))  # (B, N, K, 3C, D)
     scores = ops.cast(ops.matmul(queries, ops.swapaxes(keys, 3, 4)), "float32")  # (B, N, K, C, 3C)
-    probabilities = ops.softmax(scores + _mask_bias(padding_mask, count, size, num_extra, reach))
+    probabilities = ops.softmax(scores + _make_mask_bias(padding_mask, count, size, num_extra, reach))
     context = ops.matmul(dropout(ops.cast(probabilities, query.dtype)), values)  # (B, N, K, C, D)
     shape = ops.shape(query)
     context = ops.reshape(context, (*shape[:2], count * size, shape[3]))
@@ -91,11 +92,21 @@ def _join_neighbors(blocks: Tensor, axis: int = 2) -> Tensor:
     return ops.concatenate(parts, axis=axis + 1)
 
 
-def _mask_bias(mask: Tensor, count: int | Tensor, size: int | Tensor, end: int | Tensor, reach: int) -> Tensor:
-    """Return the bias that hides keys, float32 (B, 1, K, C, 3C), the broadcast sum of two smaller biases."""
+def _make_mask_bias(
+    mask: Tensor, count: int | Tensor, size: int | Tensor, num_extra: int | Tensor, reach: int
+) -> Tensor:
+    """Return the bias that hides keys, float32 (B, 1, K, C, 3C), the broadcast sum of two smaller biases.
+
+    Args:
+        mask: bool (B, T), True at real tokens.
+        count: number of blocks, K.
+        size: length of a block, C.
+        num_extra: number of positions that fill the last block.
+        reach: how far from its position a query sees in both directions.
+    """
     batch = ops.shape(mask)[0]
     key_bias = ops.cast(ops.where(mask, 0.0, MASKED), "float32")  # (B, T)
-    outside = [ops.full((batch, width), OUT_OF_SIGHT, "float32") for width in (size, size + end)]
+    outside = [ops.full((batch, width), OUT_OF_SIGHT, "float32") for width in (size, size + num_extra)]
     key_bias = ops.concatenate([outside[0], key_bias, outside[1]], axis=1)  # (B, (K + 2)·C)
     key_bias = _join_neighbors(ops.reshape(key_bias, (batch, count + 2, size)), axis=1)  # (B, K, 3C)
     distance = ops.arange(3 * size) - size - ops.expand_dims(ops.arange(size), 1)  # (C, 3C)

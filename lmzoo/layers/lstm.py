@@ -87,7 +87,7 @@ class BidirectionalLSTM(ConfiguredLayer):
             gates = matmul(as_rows(inputs), input_kernel) + bias  # (T * B, 4D)
             gates = ops.reshape(gates, (*ops.shape(inputs)[:2], 4 * self.memory_dim))  # (T, B, 4D)
             arguments += [gates, output_kernel, memory, output, *projection]
-        run = lstm_recurrence(len(DIRECTIONS), self.cell_clip, self.projection_clip, self.tensor_lists)
+        run = make_lstm_recurrence(len(DIRECTIONS), self.cell_clip, self.projection_clip, self.tensor_lists)
         results = tuple(run(*arguments))
         return results[:2], results[2:]
 
@@ -95,15 +95,15 @@ class BidirectionalLSTM(ConfiguredLayer):
         """Return the specs of the outputs, in the compute dtype, and of the memories, in `get_memory_dtype`."""
         memory = (*forward.shape[:2], self.memory_dim)
         outputs = tuple(keras.KerasTensor(forward.shape, self.compute_dtype) for _ in DIRECTIONS)
-        return outputs, tuple(keras.KerasTensor(memory, memory_dtype(self.compute_dtype)) for _ in DIRECTIONS)
+        return outputs, tuple(keras.KerasTensor(memory, get_memory_dtype(self.compute_dtype)) for _ in DIRECTIONS)
 
 
-def memory_dtype(compute_dtype: str) -> str:
+def get_memory_dtype(compute_dtype: str) -> str:
     """Return the dtype of an LSTM's memory: float32 for 16-bit compute dtypes, since rounding errors accumulate."""
     return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype
 
 
-def lstm_recurrence(
+def make_lstm_recurrence(
     count: int, cell_clip: float | None = None, projection_clip: float | None = None, tensor_lists: bool = True
 ) -> Callable[..., tuple[Tensors, Tensors]]:
     """Return a function that runs `count` independent LSTMs over time in one loop.
@@ -217,9 +217,9 @@ def _compute_recurrence_gradient(
     gradients = []
     for k, (_, _, _, _, *projection) in enumerate(streams):
         d_gates, d_outputs = d_steps[k]
-        gradients.append([d_gates, _outer(previous[k][1], d_gates), *d_initial[k]])
+        gradients.append([d_gates, _sum_outer_products(previous[k][1], d_gates), *d_initial[k]])
         if projection:
-            gradients[-1].append(_outer(ops.cast(hidden[k], d_outputs.dtype), d_outputs))
+            gradients[-1].append(_sum_outer_products(ops.cast(hidden[k], d_outputs.dtype), d_outputs))
     return gradients
 
 
@@ -232,6 +232,6 @@ def _unclip(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
     return gradient if limit is None else ops.where(ops.abs(clipped) < limit, gradient, 0)
 
 
-def _outer(a: Tensor, b: Tensor) -> Tensor:
+def _sum_outer_products(a: Tensor, b: Tensor) -> Tensor:
     """Return the sum over T and B of the outer products of `a` (T, B, m) and `b` (T, B, n), a matrix (m, n)."""
     return matmul_transposed(as_rows(a), as_rows(b))

@@ -12,7 +12,7 @@ from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import get_width
 
-_LEAST_LENGTH = 1e-6  # shorter vectors are divided by this
+_MIN_LENGTH = 1e-6  # shorter vectors are divided by this
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -121,4 +121,4 @@ def unit_vectors(x: Tensor) -> Tensor:
     """
     x = ops.cast(x, "float32")
     squared_lengths = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)
-    return x * ops.rsqrt(ops.maximum(squared_lengths, _LEAST_LENGTH**2))
+    return x * ops.rsqrt(ops.maximum(squared_lengths, _MIN_LENGTH**2))

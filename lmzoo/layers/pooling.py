@@ -9,9 +9,9 @@ import ml_dtypes
 from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
-from lmzoo.layers.adapted import normal_dense
+from lmzoo.layers.adapted import make_normal_dense
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.rows import at_positions
+from lmzoo.layers.rows import gather_positions
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -30,7 +30,7 @@ class FirstTokenPooler(ConfiguredLayer):
         self.hidden_dim = hidden_dim
         self.initializer_range = initializer_range
         arguments = {"activation": "tanh", "dtype": self.dtype_policy, "name": "dense"}
-        self.dense = normal_dense(hidden_dim, initializer_range, **arguments)
+        self.dense = make_normal_dense(hidden_dim, initializer_range, **arguments)
 
     def build(self, input_shape: Shape) -> None:
         """Create the weights of the dense layer."""
@@ -134,7 +134,7 @@ class GatherPositions(ConfiguredLayer):
 
     def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
         """Return the vectors at `positions`."""
-        return at_positions(sequence, positions)
+        return gather_positions(sequence, positions)
 
     def compute_output_shape(self, sequence_shape: Shape, positions_shape: Shape) -> Shape:
         """Return the output shape (B, M, H)."""

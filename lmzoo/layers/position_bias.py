@@ -82,7 +82,7 @@ class RelativePositionBias(ConfiguredLayer):
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         """Return the bias for every pair of query and key."""
         length = ops.shape(inputs)[1]
-        by_distance = ops.transpose(ops.take(self.embeddings, self._buckets(length), axis=0))  # (N, 2T)
+        by_distance = ops.transpose(ops.take(self.embeddings, self._compute_cyclic_buckets(length), axis=0))  # (N, 2T)
         # `by_distance` has a period of 2T numbers, and row q of the bias starts q numbers further left. Cutting the
         # repeated numbers into rows of 2T - 1 gives these shifts. The gradient of this is a sum; the gradient of a
         # lookup for each pair would be a scatter.
@@ -110,7 +110,7 @@ class RelativePositionBias(ConfiguredLayer):
         bias = ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)  # (S, T, N)
         return ops.expand_dims(ops.transpose(bias, (2, 0, 1)), 0)
 
-    def _buckets(self, length: int | Tensor) -> Tensor:
+    def _compute_cyclic_buckets(self, length: int | Tensor) -> Tensor:
         """Return the buckets of the distances 0, 1, ..., T - 1, T, 1 - T, ..., -1 from a query to a key: int (2T,)."""
         distances = ops.arange(2 * length, dtype="int32")  # (2T,)
         is_after = ops.logical_and(distances > 0, distances < length)  # (2T,)

@@ -10,7 +10,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Tensor
 
 
-def make_positions(cache: Tensor, index: int | Tensor, count: int | Tensor) -> Tensor:
+def read_positions(cache: Tensor, index: int | Tensor, count: int | Tensor) -> Tensor:
     """Return the entries of a cache (B, T, H) at `count` consecutive positions, starting at `index`."""
     return ops.slice(cache, (0, index, 0), (ops.shape(cache)[0], count, cache.shape[2]))
 

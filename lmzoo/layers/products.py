@@ -30,7 +30,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
     """Return `aᵀ @ b` for matrices (k, n) and (k, m), using a CPU's bfloat16 instructions where JAX can."""
     if _is_faster_in_bfloat16(a, b.dtype):
-        return _make_bfloat16_product()(_transpose(a, rows=_PADDING), b)[: a.shape[1]]
+        return _make_bfloat16_product()(_transpose_with_zeros(a, rows=_PADDING), b)[: a.shape[1]]
     return ops.matmul(ops.transpose(a), b)
 
 
@@ -87,11 +87,11 @@ def _is_faster_in_bfloat16(a: Tensor, dtype: Any) -> bool:
         return False
     import jax
 
-    return jax.default_backend() == "cpu" and keras.distribution.distribution() is None and _has_instructions()
+    return jax.default_backend() == "cpu" and keras.distribution.distribution() is None and _has_bfloat16_instructions()
 
 
 @functools.cache
-def _has_instructions() -> bool:
+def _has_bfloat16_instructions() -> bool:
     """Return whether the processor has bfloat16 instructions; False if unknown."""
     try:
         return bool(_BFLOAT16_FLAGS & set(Path("/proc/cpuinfo").read_text("utf-8").split()))
@@ -99,7 +99,7 @@ def _has_instructions() -> bool:
         return False
 
 
-def _transpose(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
+def _transpose_with_zeros(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
     """Return `x` transposed, with rows or columns of zeros, which keep XLA from fusing the transpose into a product."""
     import jax.numpy as jnp
 
@@ -120,8 +120,8 @@ def _make_bfloat16_product() -> Callable[[Tensor, Tensor], Tensor]:
 
     def backward(operands: tuple[Tensor, Tensor], upstream: Tensor) -> tuple[Tensor, Tensor]:
         a, b = operands
-        da = product(upstream, _transpose(b, columns=_PADDING))[:, : b.shape[0]]
-        return da, product(_transpose(a, rows=_PADDING), upstream)[: a.shape[1]]
+        da = product(upstream, _transpose_with_zeros(b, columns=_PADDING))[:, : b.shape[0]]
+        return da, product(_transpose_with_zeros(a, rows=_PADDING), upstream)[: a.shape[1]]
 
     with_gradient = jax.custom_vjp(product)
     with_gradient.defvjp(forward, backward)

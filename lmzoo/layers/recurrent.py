@@ -15,7 +15,7 @@ from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import Orthogonal
-from lmzoo.layers.lstm import lstm_recurrence, memory_dtype
+from lmzoo.layers.lstm import get_memory_dtype, make_lstm_recurrence
 from lmzoo.layers.products import matmul
 from lmzoo.layers.rows import as_rows, get_width
 from lmzoo.layers.scan import scan
@@ -80,7 +80,7 @@ class RecurrentLayer(ConfiguredLayer):
 
     def state_spec(self, *shape: int | None) -> tuple[keras.KerasTensor, ...]:
         """Return the specs of a state with leading axes `shape`: (B,) for one state, (B, T) for every step's state."""
-        dtypes = [memory_dtype(self.compute_dtype)] * (self.cell == "lstm") + [self.compute_dtype]
+        dtypes = [get_memory_dtype(self.compute_dtype)] * (self.cell == "lstm") + [self.compute_dtype]
         return tuple(keras.KerasTensor((*shape, self.hidden_dim), dtype) for dtype in dtypes)
 
     def call(self, inputs: Tensor, state: Tensors = None, training: bool = False) -> Tensors:
@@ -100,7 +100,7 @@ class RecurrentLayer(ConfiguredLayer):
         z = ops.reshape(z, (steps, batch, bias.shape[0]))  # (T, B, G * H)
         states: Tensors
         if self.cell == "lstm":
-            outputs, memories = lstm_recurrence(1, tensor_lists=self.tensor_lists)(z, recurrent, *state)
+            outputs, memories = make_lstm_recurrence(1, tensor_lists=self.tensor_lists)(z, recurrent, *state)
             states = memories, outputs
         elif self.cell == "gru":
             candidate_bias = ops.cast(self.candidate_bias, self.compute_dtype)

@@ -112,13 +112,13 @@ class RelativeAttention(ConfiguredLayer):
         self.num_heads, self.hidden_dim, self.initializer_range = num_heads, hidden_dim, initializer_range
         head_shape = num_heads, hidden_dim // num_heads
         self.query, self.key, self.value = (
-            self._dense("bth,hnd->btnd", (None, *head_shape), name) for name in ("query", "key", "value")
+            self._make_dense("bth,hnd->btnd", (None, *head_shape), name) for name in ("query", "key", "value")
         )
-        self.distance = self._dense("rh,hnd->rnd", head_shape, "distance")
-        self.output_dense = self._dense("btnd,hnd->bth", (None, hidden_dim), "output_dense")
+        self.distance = self._make_dense("rh,hnd->rnd", head_shape, "distance")
+        self.output_dense = self._make_dense("btnd,hnd->bth", (None, hidden_dim), "output_dense")
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
-    def _dense(self, equation: str, shape: tuple[int | None, ...], name: str) -> keras.layers.EinsumDense:
+    def _make_dense(self, equation: str, shape: tuple[int | None, ...], name: str) -> keras.layers.EinsumDense:
         initializer = TruncatedNormal(stddev=self.initializer_range)
         return EinsumDense(equation, shape, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
 
@@ -129,12 +129,12 @@ class RelativeAttention(ConfiguredLayer):
             dense.build((None, None, self.hidden_dim))
         self.distance.build((None, self.hidden_dim))
         self.output_dense.build((None, None, *head_shape))
-        self.content_bias = self._weight("content_bias", head_shape)
-        self.distance_bias = self._weight("distance_bias", head_shape)
-        self.segment_bias = self._weight("segment_bias", head_shape)
-        self.segments = self._weight("segments", (2, *head_shape))
+        self.content_bias = self._add_normal_weight("content_bias", head_shape)
+        self.distance_bias = self._add_normal_weight("distance_bias", head_shape)
+        self.segment_bias = self._add_normal_weight("segment_bias", head_shape)
+        self.segments = self._add_normal_weight("segments", (2, *head_shape))
 
-    def _weight(self, name: str, shape: tuple[int, ...]) -> keras.Variable:
+    def _add_normal_weight(self, name: str, shape: tuple[int, ...]) -> keras.Variable:
         return self.add_weight(shape=shape, initializer=TruncatedNormal(stddev=self.initializer_range), name=name)
 
     def call(
@@ -161,7 +161,7 @@ class RelativeAttention(ConfiguredLayer):
         distances = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
 
         def attend(x: Tensor, mask: Tensor, apart: Tensor, positions: Tensor | None) -> Tensor:
-            probabilities = self._probabilities(x, keys, distances, mask, apart, positions)  # (B, N, S, K)
+            probabilities = self._compute_probabilities(x, keys, distances, mask, apart, positions)  # (B, N, S, K)
             context = ops.matmul(self.dropout(probabilities, training=training), values)  # (B, N, S, D)
             sees_any = ops.any(mask, axis=-1, keepdims=True)[:, None]  # (B, 1, S, 1)
             context = ops.where(sees_any, context, ops.zeros_like(context))
@@ -174,7 +174,7 @@ class RelativeAttention(ConfiguredLayer):
             raise ValueError("`queries` need `query_mask` and `query_apart`.")
         return contents, attend(queries, query_mask, query_apart, positions)
 
-    def _probabilities(
+    def _compute_probabilities(
         self,
         x: Tensor,
         keys: Tensor,
@@ -187,18 +187,18 @@ class RelativeAttention(ConfiguredLayer):
         scale = (self.hidden_dim // self.num_heads) ** -0.5
         query = self.query(x) * ops.cast(scale, x.dtype)  # (B, S, N, D)
 
-        def biased(bias: Tensor) -> Tensor:
+        def add_bias(bias: Tensor) -> Tensor:
             return ops.transpose(query + bias * ops.cast(scale, bias.dtype), (0, 2, 1, 3))  # (B, N, S, D)
 
-        def for_all(x: Tensor) -> Tensor:
+        def repeat_for_batch(x: Tensor) -> Tensor:
             # (N, D, n) -> (B, N, D, n), since the gradient of TensorFlow's broadcasting product may crash.
             return ops.broadcast_to(x, (ops.shape(keys)[0], *ops.shape(x)))
 
-        by_content = ops.matmul(biased(self.content_bias), keys)  # (B, N, S, K)
-        by_distance = ops.matmul(biased(self.distance_bias), for_all(distances))  # (B, N, S, R)
-        by_distance = at_keys(by_distance, ops.shape(keys)[3], positions)  # (B, N, S, K)
-        segments = for_all(ops.transpose(self.segments, (1, 2, 0)))  # (B, N, D, 2)
-        by_segment = ops.matmul(biased(self.segment_bias), segments)  # (B, N, S, 2)
+        by_content = ops.matmul(add_bias(self.content_bias), keys)  # (B, N, S, K)
+        by_distance = ops.matmul(add_bias(self.distance_bias), repeat_for_batch(distances))  # (B, N, S, R)
+        by_distance = gather_at_keys(by_distance, ops.shape(keys)[3], positions)  # (B, N, S, K)
+        segments = repeat_for_batch(ops.transpose(self.segments, (1, 2, 0)))  # (B, N, D, 2)
+        by_segment = ops.matmul(add_bias(self.segment_bias), segments)  # (B, N, S, 2)
         by_segment = ops.where(apart[:, None], by_segment[..., 1:], by_segment[..., :1])  # (B, N, S, K)
         scores = ops.cast(by_content + by_distance + by_segment, "float32")
         scores = scores + ops.cast(ops.where(mask, 0.0, MASKED), "float32")[:, None]
@@ -208,7 +208,7 @@ class RelativeAttention(ConfiguredLayer):
         """Return the attention probabilities of the inputs in `call` without dropout, (B, N, T, T)."""
         keys = ops.transpose(self.key(inputs), (0, 2, 3, 1))  # (B, N, D, T)
         distances = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
-        return self._probabilities(inputs, keys, distances, mask, apart)
+        return self._compute_probabilities(inputs, keys, distances, mask, apart)
 
     def compute_output_spec(
         self, inputs: Tensor, *args: Any, queries: Tensor | None = None, **kwargs: Any
@@ -219,7 +219,7 @@ class RelativeAttention(ConfiguredLayer):
         return specs if len(specs) == 2 else specs[0]
 
 
-def at_keys(by_distance: Tensor, keys: int | Tensor, positions: Tensor | None = None) -> Tensor:
+def gather_at_keys(by_distance: Tensor, keys: int | Tensor, positions: Tensor | None = None) -> Tensor:
     """Return the scores of all keys, (B, N, S, K), given the scores of all distances, (B, N, S, R).
 
     The queries are at all positions, or at `positions`, int (B, S).

@@ -11,7 +11,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Tensor
 
 
-def rotation_rates(width: int, wavelength: float) -> np.ndarray:
+def compute_rotation_rates(width: int, wavelength: float) -> np.ndarray:
     """Return the angle between adjacent positions for each pair of entries, float32 (width / 2,).
 
     Exponents, powers and quotients are each rounded to float32, as in PyTorch. At position 8,000 the last bit of a rate
@@ -35,7 +35,7 @@ def rotate(x: Tensor, positions: Tensor, wavelength: float) -> Tensor:
     """
     width = x.shape[-1]
     wide_dtype = "float64" if x.dtype == "float64" else "float32"
-    rates = ops.cast(rotation_rates(width, wavelength), wide_dtype)  # (D/2,)
+    rates = ops.cast(compute_rotation_rates(width, wavelength), wide_dtype)  # (D/2,)
     angles = ops.expand_dims(ops.cast(positions, wide_dtype), -1) * rates  # (T, D/2) or (B, T, D/2)
     if len(angles.shape) == 3:
         angles = ops.expand_dims(angles, 1)  # (B, 1, T, D/2)

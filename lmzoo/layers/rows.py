@@ -16,7 +16,7 @@ def as_rows(x: Tensor) -> Tensor:
     return ops.reshape(x, (-1, x.shape[-1]))
 
 
-def at_positions(x: Tensor, positions: Tensor) -> Tensor:
+def gather_positions(x: Tensor, positions: Tensor) -> Tensor:
     """Return the entries (B, M, ...) of `x` (B, T, ...) at `positions`, int (B, M), at least 0.
 
     On TensorFlow, `keras.ops.take_along_axis` uses a separate index for each number. This function copies whole rows,

@@ -19,7 +19,7 @@ from lmzoo.layers.rows import as_rows, get_width
 _EXCLUDED = -1e9  # a logit whose probability is 0 in float32
 
 
-def log_uniform(ranks: Tensor, vocabulary_size: int) -> Tensor:
+def log_uniform_probabilities(ranks: Tensor, vocabulary_size: int) -> Tensor:
     """Return the log-uniform probability of words by frequency rank, float32 (n,).
 
     It is ln((r + 2) / (r + 1)) / ln(V + 1) for rank r, about a word's relative frequency by Zipf's law. The
@@ -49,13 +49,13 @@ def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, 
     Returns:
         The ranks of the words, int32 (S,), in the order of arrival, and t, float32.
     """
-    probabilities = log_uniform(ops.arange(vocabulary_size), vocabulary_size)  # (V,)
+    probabilities = log_uniform_probabilities(ops.arange(vocabulary_size), vocabulary_size)  # (V,)
     uniform = keras.random.uniform((vocabulary_size,), seed=seed)
     negative_times, ranks = ops.top_k(ops.log1p(-uniform) / probabilities, count + 1)
     return ops.cast(ranks[:-1], "int32"), -negative_times[-1]
 
 
-def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Tensor:
+def log_inclusion_probabilities(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Tensor:
     """Return the log-probability that words are in a sample, float32 (n,).
 
     Args:
@@ -63,7 +63,7 @@ def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Te
         vocabulary_size: int, V.
         time: float32 (), time t returned by `draw_words`.
     """
-    return ops.log(-ops.expm1(-log_uniform(ranks, vocabulary_size) * time))
+    return ops.log(-ops.expm1(-log_uniform_probabilities(ranks, vocabulary_size) * time))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -123,7 +123,7 @@ class SampledSoftmax(ConfiguredLayer):
             sample, time = draw_words(self.vocabulary_size, self.num_sampled, self.seed_generator)
             results = self.among(x, ids, sample, time)
         else:
-            logits = self._logits(x, self.kernel, self.bias)  # (N, V)
+            logits = self._compute_logits(x, self.kernel, self.bias)  # (N, V)
             target_logits = ops.take_along_axis(logits, ids[:, None], axis=1)[:, 0]
             results = target_logits - ops.logsumexp(logits, axis=1)
         return ops.reshape(ops.where(targets >= 0, results, 0.0), shape)
@@ -137,16 +137,18 @@ class SampledSoftmax(ConfiguredLayer):
             sample: int (S,), ranks of words returned by `draw_words`.
             time: float32 (), time returned by `draw_words`.
         """
-        counts = [log_expected_counts(ranks, self.vocabulary_size, time) for ranks in (targets, sample)]  # (N,), (S,)
+        corrections = [
+            log_inclusion_probabilities(ranks, self.vocabulary_size, time) for ranks in (targets, sample)
+        ]  # (N,), (S,)
         kernel = ops.cast(ops.take(self.kernel, targets, axis=0), vectors.dtype)  # (N, P)
-        target_logits = ops.cast(ops.sum(vectors * kernel, axis=1), "float32") - counts[0]
+        target_logits = ops.cast(ops.sum(vectors * kernel, axis=1), "float32") - corrections[0]
         target_logits = target_logits + ops.cast(ops.take(self.bias, targets), "float32")  # (N,)
         kernel, bias = (ops.take(weight, sample, axis=0) for weight in (self.kernel, self.bias))
-        logits = self._logits(vectors, kernel, bias) - counts[1]  # (N, S)
+        logits = self._compute_logits(vectors, kernel, bias) - corrections[1]  # (N, S)
         logits = ops.where(targets[:, None] == sample, _EXCLUDED, logits)
         return target_logits - ops.logsumexp(ops.concatenate([target_logits[:, None], logits], axis=1), axis=1)
 
-    def _logits(self, vectors: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+    def _compute_logits(self, vectors: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
         """Return the logits of the words in the rows of `kernel` for vectors (N, P), in float32."""
         logits = ops.matmul(vectors, ops.transpose(ops.cast(kernel, vectors.dtype)))
         return ops.cast(logits, "float32") + ops.cast(bias, "float32")

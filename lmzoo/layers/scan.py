@@ -60,18 +60,18 @@ def scan(
         import jax
 
         # Outside of `jit`, `jax.lax.scan` would compile at every call.
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in _leaves((init, xs))):
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in _list_leaves((init, xs))):
             return jax.lax.scan(f, init, xs, length=length, reverse=reverse)
     if length is None:
-        length = ops.shape(_leaves(xs)[0])[0]
+        length = ops.shape(_list_leaves(xs)[0])[0]
     if backend == "tensorflow":
         import tensorflow as tf
 
         # A single step, such as reading one generated token, needs no loop.
         if not tf.executing_eagerly() and not (isinstance(length, int) and length == 1):
-            run = _tf_scan if tensor_lists else _tf_scan_without_lists
+            run = _scan_in_tensorflow if tensor_lists else _scan_in_tensorflow_without_lists
             return run(f, init, xs, length, reverse)
-    return _python_scan(f, init, xs, int(length), reverse)
+    return _scan_in_python(f, init, xs, int(length), reverse)
 
 
 def _map(function: Callable[..., Tensors], *structures: Tensors) -> Tensors:
@@ -79,12 +79,12 @@ def _map(function: Callable[..., Tensors], *structures: Tensors) -> Tensors:
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *structures)
 
 
-def _leaves(structure: Tensors) -> list[Tensor]:
+def _list_leaves(structure: Tensors) -> list[Tensor]:
     """Return the tensors of a structure as a list, without None."""
     return [leaf for leaf in keras.tree.flatten(structure) if leaf is not None]
 
 
-def _python_scan(f: Step, carry: Tensors, xs: Tensors, length: int, reverse: bool) -> tuple[Tensors, Tensors]:
+def _scan_in_python(f: Step, carry: Tensors, xs: Tensors, length: int, reverse: bool) -> tuple[Tensors, Tensors]:
     """Scan by a loop in Python."""
     ys: list[Any] = [None] * length
     for i in reversed(range(length)) if reverse else range(length):
@@ -92,7 +92,7 @@ def _python_scan(f: Step, carry: Tensors, xs: Tensors, length: int, reverse: boo
     return carry, _map(lambda *y: ops.stack(y), *ys)
 
 
-def _tf_step(f: Step) -> Step:
+def _make_tensorflow_step(f: Step) -> Step:
     """Return a step that calls `f`, converts its results to tensors, and keeps the static shapes of the carry."""
     import tensorflow as tf
 
@@ -104,16 +104,18 @@ def _tf_step(f: Step) -> Step:
     return step
 
 
-def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse: bool) -> tuple[Tensors, Tensors]:
+def _scan_in_tensorflow(
+    f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse: bool
+) -> tuple[Tensors, Tensors]:
     """Scan by a TensorFlow loop that reads from and writes to lists of tensors."""
     import tensorflow as tf
 
-    step = _tf_step(f)
+    step = _make_tensorflow_step(f)
     # `step` is traced once more for the specs of its results, which must be allocated before the loop.
     x_spec = _map(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), xs)
     carry_spec = _map(lambda c: tf.TensorSpec(c.shape, c.dtype), init)
     specs = tf.function(step, autograph=False).get_concrete_function(carry_spec, x_spec).structured_outputs[1]
-    results = [tf.TensorArray(y.dtype, length, element_shape=y.shape) for y in _leaves(specs)]
+    results = [tf.TensorArray(y.dtype, length, element_shape=y.shape) for y in _list_leaves(specs)]
     # Inputs are read from a TensorArray, since the gradient of x[i] would be as large as x in every step.
     inputs = _map(lambda x: tf.TensorArray(x.dtype, length, element_shape=x.shape[1:]).unstack(x), xs)
 
@@ -121,7 +123,7 @@ def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse:
         index = length - 1 - i if reverse else i
         carry, y = step(carry, _map(lambda array: array.read(index), inputs))
         # Results are written in the order of the steps, since tf2onnx ignores the index.
-        return i + 1, carry, [array.write(i, value) for array, value in zip(results, _leaves(y), strict=True)]
+        return i + 1, carry, [array.write(i, value) for array, value in zip(results, _list_leaves(y), strict=True)]
 
     _, carry, results = tf.while_loop(
         lambda i, *_: i < length, body, (tf.constant(0), init, results), maximum_iterations=length
@@ -131,29 +133,29 @@ def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse:
     return carry, _map(lambda _: next(leaves), specs)
 
 
-def _tf_scan_without_lists(
+def _scan_in_tensorflow_without_lists(
     f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse: bool
 ) -> tuple[Tensors, Tensors]:
     """Scan by a TensorFlow loop that appends each step's results to tensors; see `tensor_lists` of `scan`."""
     import tensorflow as tf
 
-    step = _tf_step(f)
+    step = _make_tensorflow_step(f)
 
-    def slices(i: int | Tensor) -> Tensors:
+    def take_slices(i: int | Tensor) -> Tensors:
         return _map(lambda x: tf.gather(x, length - 1 - i if reverse else i), xs)
 
     def append(results: Tensor, value: Tensor) -> Tensor:
         return tf.concat([value[None], results] if reverse else [results, value[None]], axis=0)
 
     def body(i: Tensor, carry: Tensors, results: list[Tensor]) -> tuple[Tensor, Tensors, list[Tensor]]:
-        carry, y = step(carry, slices(i))
-        return i + 1, carry, [append(*pair) for pair in zip(results, _leaves(y), strict=True)]
+        carry, y = step(carry, take_slices(i))
+        return i + 1, carry, [append(*pair) for pair in zip(results, _list_leaves(y), strict=True)]
 
     # The first step is outside of the loop, since only its results have the shapes that lists would be made with.
-    carry, first_y = step(init, slices(0))
-    results = [value[None] for value in _leaves(first_y)]  # (1, ...)
+    carry, first_y = step(init, take_slices(0))
+    results = [value[None] for value in _list_leaves(first_y)]  # (1, ...)
     carry_shapes = _map(lambda c: c.shape, carry)
-    result_shapes = [tf.TensorShape([None, *value.shape]) for value in _leaves(first_y)]
+    result_shapes = [tf.TensorShape([None, *value.shape]) for value in _list_leaves(first_y)]
     _, carry, results = tf.while_loop(
         lambda i, *_: i < length,
         body,

@@ -21,7 +21,7 @@ class LanguageModel(Protocol):
 
     encoder: Callable[[Tensor], Tensor]
 
-    def stacks(
+    def run_stacks(
         self, forward: Tensor, backward: Tensor, lengths: Tensor | None, state: Tensors, training: bool
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
         """Run the LSTMs of both directions, and return each layer's outputs and the final state."""
@@ -59,9 +59,9 @@ class StreamedBiLM(CarriesState):
         batch, steps = ops.shape(ids)[:2]
         words = self.bilm.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[3:])))
         words = ops.transpose(ops.reshape(words, (batch, steps, 2, words.shape[-1])), (2, 1, 0, 3))  # (2, T, B, P)
-        state = self.state_before(goes_on, training)
-        outputs, state = self.bilm.stacks(words[0], words[1], None, state, training)
-        self.keep_state(state, batch, training)
+        state = self.make_initial_state(goes_on, training)
+        outputs, state = self.bilm.run_stacks(words[0], words[1], None, state, training)
+        self.store_state(state, batch, training)
         return tuple(self.dropout(ops.transpose(x, (1, 0, 2)), training=training) for x in outputs[-1])
 
     def compute_output_spec(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def temporary_attributes(values: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+def set_temporary_attributes(values: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
     """Set attributes of objects in the block, then restore the old values; attributes that were missing become None.
 
     Args:

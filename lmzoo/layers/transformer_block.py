@@ -9,7 +9,7 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.layers.activations import get_activation
-from lmzoo.layers.adapted import Dense, normal_dense
+from lmzoo.layers.adapted import Dense, make_normal_dense
 from lmzoo.layers.attention import Cache, SelfAttention
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
@@ -111,33 +111,31 @@ class TransformerBlock(ConfiguredLayer):
         self.rms_norm = rms_norm
         self.hidden_dropout = hidden_dropout
 
-        def layer_norm(name: str) -> LayerNorm | RMSNorm:
+        def make_norm(name: str) -> LayerNorm | RMSNorm:
             if rms_norm:
                 return RMSNorm(layer_norm_epsilon, dtype=self.dtype_policy, name=name)
             return LayerNorm(epsilon=layer_norm_epsilon, center=use_bias, dtype=self.dtype_policy, name=name)
 
-        def dense(units: int, name: str) -> Dense:
-            return normal_dense(units, initializer_range, use_bias=use_bias, dtype=self.dtype_policy, name=name)
+        def make_dense(units: int, name: str) -> Dense:
+            return make_normal_dense(units, initializer_range, use_bias=use_bias, dtype=self.dtype_policy, name=name)
 
         self.attention_dropout, self.reads_source = attention_dropout, reads_source
         rate = dropout if attention_dropout is None else attention_dropout
         self.attention = self.make_attention(rate)
-        self.attention_layer_norm = layer_norm("attention_layer_norm") if attention_norm else None
-        self.source_attention = (
-            self._apply_self_attention(rate, "padding", "source_attention") if reads_source else None
-        )
-        self.source_layer_norm = layer_norm("source_layer_norm") if reads_source else None
-        self.intermediate_dense = dense(intermediate_dim, "intermediate_dense")
-        self.gate_dense = dense(intermediate_dim, "gate_dense") if gated else None
-        self.output_dense = dense(hidden_dim, "output_dense")
-        self.output_layer_norm = layer_norm("output_layer_norm")
+        self.attention_layer_norm = make_norm("attention_layer_norm") if attention_norm else None
+        self.source_attention = self._make_self_attention(rate, "padding", "source_attention") if reads_source else None
+        self.source_layer_norm = make_norm("source_layer_norm") if reads_source else None
+        self.intermediate_dense = make_dense(intermediate_dim, "intermediate_dense")
+        self.gate_dense = make_dense(intermediate_dim, "gate_dense") if gated else None
+        self.output_dense = make_dense(hidden_dim, "output_dense")
+        self.output_layer_norm = make_norm("output_layer_norm")
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def make_attention(self, dropout: float) -> keras.layers.Layer:
         """Return a new attention layer for the block."""
-        return self._apply_self_attention(dropout, self.mask, "attention")
+        return self._make_self_attention(dropout, self.mask, "attention")
 
-    def _apply_self_attention(self, dropout: float, mask: str, name: str) -> SelfAttention:
+    def _make_self_attention(self, dropout: float, mask: str, name: str) -> SelfAttention:
         """Return an attention layer with the block's sizes and settings."""
         return SelfAttention(
             self.num_heads,

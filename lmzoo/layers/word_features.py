@@ -52,7 +52,7 @@ class StaticWordFeatures(ConfiguredLayer):
     def assign_words(self, characters: np.ndarray, vectors: np.ndarray) -> None:
         """Set the words that have vectors, by their character ids, int (N - 1, W), and their vectors (N - 1, E)."""
         hashes = np.stack([ops.convert_to_numpy(hash_words(characters[None], m))[0] for m in _MULTIPLIERS], axis=1)
-        order = np.argsort(hashes[:, 0], kind="stable")  # of equal hashes, the first word is found
+        order = np.argsort(hashes[:, 0], kind="stable")  # if hashes are equal, the first word is found
         self.hashes.assign(np.concatenate([np.zeros((1, 2), "int32"), hashes[order]]))
         self.vectors.assign(np.concatenate([np.zeros((1, self.embedding_dim), "float32"), vectors[order]]))
 
@@ -61,8 +61,8 @@ class StaticWordFeatures(ConfiguredLayer):
         if len(ids.shape) == 3:
             first, second = (hash_words(ids, multiplier) for multiplier in _MULTIPLIERS)  # (B, T)
             vocabulary_hashes = ops.convert_to_tensor(self.hashes)  # (N, 2)
-            place = ops.searchsorted(vocabulary_hashes[1:, 0], ops.reshape(first, (-1,)))  # (B·T,)
-            rows = ops.minimum(ops.reshape(ops.cast(place, "int32"), ops.shape(first)) + 1, self.count - 1)  # (B, T)
+            indices = ops.searchsorted(vocabulary_hashes[1:, 0], ops.reshape(first, (-1,)))  # (B·T,)
+            rows = ops.minimum(ops.reshape(ops.cast(indices, "int32"), ops.shape(first)) + 1, self.count - 1)  # (B, T)
             is_known = (ops.take(vocabulary_hashes[:, 0], rows) == first) & (
                 ops.take(vocabulary_hashes[:, 1], rows) == second
             )

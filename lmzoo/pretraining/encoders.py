@@ -24,7 +24,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
 from lmzoo.files.urls import copy_folder, exists, is_url, join_path
-from lmzoo.layers.embeddings import sinusoids
+from lmzoo.layers.embeddings import make_sinusoids
 from lmzoo.parallel.processes import main_process_first
 from lmzoo.presets.source import open_source
 from lmzoo.pretraining.interleaved import MixedBatches, join_sequences
@@ -422,7 +422,7 @@ def _build_model(recipe: Recipe, tokenizer: Tokenizer) -> Task:
         # With random position embeddings, a small model behaves like a bag of words for millions of tokens before it
         # learns to attend to neighbors. Sinusoids of the same standard deviation avoid this.
         scale = np.sqrt(2) * backbone.config.initializer_range
-        position_embedding.embeddings.assign(scale * sinusoids(num_positions, width))
+        position_embedding.embeddings.assign(scale * make_sinusoids(num_positions, width))
     objective = None if recipe.objective == "none" else recipe.objective
     preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
     if recipe.method.causal:

@@ -26,7 +26,7 @@ from lmzoo.files.atomic import atomic_directory, atomic_file, check_path
 from lmzoo.layers.attention import SelfAttention, join_projections
 from lmzoo.layers.finite import find_not_finite
 from lmzoo.layers.sublayers import sublayers
-from lmzoo.layers.temporary import temporary_attributes
+from lmzoo.layers.temporary import set_temporary_attributes
 from lmzoo.serving.allowed_ops import check_ops
 from lmzoo.serving.model_readme import write_labels, write_readme
 from lmzoo.serving.model_versions import list_versions
@@ -187,7 +187,7 @@ def _set_export_options(model: keras.Model, format: str | None) -> contextlib.Ab
     A word that is repeated in a batch is encoded each time. For LiteRT, loops are unrolled, without tensor lists.
     """
     settings = {"dedupe": False, **({"unroll": True, "tensor_lists": False} if format == "litert" else {})}
-    return temporary_attributes(
+    return set_temporary_attributes(
         (layer, name, value) for layer in sublayers(model) for name, value in settings.items() if hasattr(layer, name)
     )
 

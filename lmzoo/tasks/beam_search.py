@@ -14,7 +14,7 @@ from keras import ops
 from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.layers.position_cache import write_positions
-from lmzoo.layers.rows import at_positions
+from lmzoo.layers.rows import gather_positions
 
 _NEVER = -1e9  # score of a beam that must not be chosen
 
@@ -88,7 +88,7 @@ class BeamSampler:
         width = ops.shape(prompt)[1]
         mask = ops.zeros_like(prompt, "bool") if mask is None else mask
         stop_token_ids = [-1] if stop_token_ids is None else stop_token_ids
-        stops = ops.cast(ops.convert_to_tensor(stop_token_ids), prompt.dtype)  # (S,)
+        stop_ids = ops.cast(ops.convert_to_tensor(stop_token_ids), prompt.dtype)  # (S,)
         prompt_lengths = ops.sum(ops.cast(mask, "int32"), axis=1)  # (B,)
         limits = ops.full_like(prompt_lengths, width) if limits is None else limits  # (B,)
         index = ops.cast(index, "int32")
@@ -100,7 +100,7 @@ class BeamSampler:
         cache = keras.tree.map_structure(lambda x: ops.repeat(x, num_beams, axis=0), cache)
         ended_scores = ops.full((prompt_count, num_beams), _NEVER)
         has_ended = ops.zeros((prompt_count, num_beams), "bool")
-        open_rows = ops.ones((prompt_count,), "bool")
+        is_open = ops.ones((prompt_count,), "bool")
 
         def body(
             index: Tensor,
@@ -110,32 +110,36 @@ class BeamSampler:
             ended: Tensor,
             ended_scores: Tensor,
             has_ended: Tensor,
-            open_rows: Tensor,
+            is_open: Tensor,
         ) -> tuple[Tensors, ...]:
             logits, _, cache = next(ops.reshape(running, (-1, width)), cache, index)
             vocabulary_size = logits.shape[-1]
             log_probabilities = ops.reshape(ops.log_softmax(logits), (-1, num_beams, vocabulary_size))  # (B, K, V)
             log_probabilities = log_probabilities + ops.expand_dims(scores, 2)
             # At most S candidates of each beam end a text, so among this many candidates at least K do not.
-            candidates_per_row = min(num_beams * (1 + stops.shape[0]), num_beams * vocabulary_size)
+            candidates_per_row = min(num_beams * (1 + stop_ids.shape[0]), num_beams * vocabulary_size)
             candidate_scores, flat_index = ops.top_k(
                 ops.reshape(log_probabilities, (-1, num_beams * vocabulary_size)), candidates_per_row
             )  # (B, C)
             origin = flat_index // vocabulary_size  # (B, C)
             token = ops.cast(flat_index % vocabulary_size, prompt.dtype)  # (B, C)
             at_limit = index + 1 >= limits  # (B,)
-            is_stopping = ops.any(ops.expand_dims(token, -1) == stops, axis=-1) | ops.expand_dims(at_limit, 1)  # (B, C)
+            is_stopping = ops.any(ops.expand_dims(token, -1) == stop_ids, axis=-1) | ops.expand_dims(
+                at_limit, 1
+            )  # (B, C)
 
             # The beams of the next step are the best candidates that continue.
             continuing_scores = candidate_scores + ops.where(is_stopping, _NEVER, 0.0)  # (B, C)
             next_scores, best_indices = ops.top_k(continuing_scores, num_beams)  # (B, K)
-            next_origin = at_positions(origin, best_indices)  # (B, K)
-            next_running = _append_token(running, next_origin, at_positions(token, best_indices), index)  # (B, K, L)
+            next_origin = gather_positions(origin, best_indices)  # (B, K)
+            next_running = _append_token(
+                running, next_origin, gather_positions(token, best_indices), index
+            )  # (B, K, L)
 
             # Candidates that end a text are kept if they are among the best K and their row could still improve.
             token_count = ops.cast(ops.maximum(index + 1 - prompt_lengths, 1), "float32")  # (B,)
             penalty = ops.expand_dims(token_count**self.length_penalty, 1)  # (B, 1)
-            is_new = is_stopping[:, :num_beams] & ops.expand_dims(open_rows, 1)  # (B, K)
+            is_new = is_stopping[:, :num_beams] & ops.expand_dims(is_open, 1)  # (B, K)
             new_scores = candidate_scores[:, :num_beams] / penalty + ops.where(is_new, 0.0, _NEVER)  # (B, K)
             new_texts = _append_token(running, origin[:, :num_beams], token[:, :num_beams], index)  # (B, K, L)
             next_ended, next_ended_scores, next_has_ended = _keep_best(
@@ -149,13 +153,13 @@ class BeamSampler:
             # Rows still inside their prompt keep their state. All their beams are equal, so any order suits the cache.
             in_prompt = ops.take(mask, index, axis=1)  # (B,)
             cache = keras.tree.map_structure(lambda x: _select_beams(x, next_origin), cache)
-            previous = (running, scores, ended, ended_scores, has_ended, open_rows)
-            next_open = open_rows & can_improve & ~at_limit  # (B,)
-            updated = (next_running, next_scores, next_ended, next_ended_scores, next_has_ended, next_open)
-            running, scores, ended, ended_scores, has_ended, open_rows = _keep_rows(in_prompt, previous, updated)
-            return index + 1, running, scores, cache, ended, ended_scores, has_ended, open_rows
+            previous = (running, scores, ended, ended_scores, has_ended, is_open)
+            next_is_open = is_open & can_improve & ~at_limit  # (B,)
+            updated = (next_running, next_scores, next_ended, next_ended_scores, next_has_ended, next_is_open)
+            running, scores, ended, ended_scores, has_ended, is_open = _keep_rows(in_prompt, previous, updated)
+            return index + 1, running, scores, cache, ended, ended_scores, has_ended, is_open
 
-        state = (index, running, scores, cache, running, ended_scores, has_ended, open_rows)
+        state = (index, running, scores, cache, running, ended_scores, has_ended, is_open)
         state = ops.while_loop(
             lambda *state: (state[0] < width) & ops.any(state[-1]), body, state, maximum_iterations=width
         )
@@ -173,7 +177,7 @@ def _keep_best(ended: tuple[Tensor, ...], candidates: tuple[Tensor, ...]) -> tup
     """
     texts, scores, exists = (ops.concatenate(pair, axis=1) for pair in zip(ended, candidates, strict=True))
     best_scores, best_indices = ops.top_k(scores, ended[1].shape[1])  # (B, K)
-    return at_positions(texts, best_indices), best_scores, at_positions(exists, best_indices)
+    return gather_positions(texts, best_indices), best_scores, gather_positions(exists, best_indices)
 
 
 def _keep_rows(is_kept: Tensor, old: tuple[Tensor, ...], updated: tuple[Tensor, ...]) -> list[Tensor]:
@@ -186,7 +190,7 @@ def _keep_rows(is_kept: Tensor, old: tuple[Tensor, ...], updated: tuple[Tensor, 
 
 def _append_token(running: Tensor, origin: Tensor, token: Tensor, index: Tensor) -> Tensor:
     """Return copies of the beams at `origin`, int (B, K), with `token`, int (B, K), at position `index`: (B, K, L)."""
-    return write_positions(at_positions(running, origin), ops.expand_dims(token, 2), index, axis=2)
+    return write_positions(gather_positions(running, origin), ops.expand_dims(token, 2), index, axis=2)
 
 
 def _select_beams(x: Tensor, origin: Tensor) -> Tensor:
@@ -196,4 +200,4 @@ def _select_beams(x: Tensor, origin: Tensor) -> Tensor:
         The rows of `x`, (B·K, ...), at `origin`, int (B, K), which are indices of beams within the same prompt.
     """
     by_prompt = ops.reshape(x, (-1, origin.shape[1], *ops.shape(x)[1:]))  # (B, K, ...)
-    return ops.reshape(at_positions(by_prompt, origin), ops.shape(x))
+    return ops.reshape(gather_positions(by_prompt, origin), ops.shape(x))

@@ -117,7 +117,7 @@ class BidirectionalLM(Task):
             raise ValueError(
                 f"{type(backbone).__name__} has no LSTMs in both directions, which a BidirectionalLM trains."
             )
-        words = _check_vocabulary(vocabulary)
+        word_tokenizer = _check_vocabulary(vocabulary)
         policy = backbone.dtype_policy
         ((input_name, ids),) = backbone.input.items()
         inputs = {
@@ -126,14 +126,14 @@ class BidirectionalLM(Task):
             "goes_on": keras.Input((), dtype="int32", name="goes_on"),
         }
         streams = StreamedBiLM(backbone.bilm, backbone.config.dropout, dtype=policy, name="streams")
-        head = SampledSoftmax(len(words.vocabulary), num_sampled, dtype=policy, name="softmax")
+        head = SampledSoftmax(len(word_tokenizer.vocabulary), num_sampled, dtype=policy, name="softmax")
         vectors = streams(inputs[input_name], inputs["goes_on"])  # (B, T, P) for each direction
         # (B, T) for each direction
         log_probabilities = [head(x, inputs["targets"][:, :, direction]) for direction, x in enumerate(vectors)]
         super().__init__(backbone, preprocessor, inputs, ops.stack(log_probabilities, axis=-1), None, name)
         self.streams = streams
         self.head = head
-        self.vocabulary = words
+        self.vocabulary = word_tokenizer
         self.num_sampled = num_sampled
         self.unroll_steps = unroll_steps
         self.compile()
@@ -333,8 +333,8 @@ def _check_vocabulary(vocabulary: WordTokenizer | Sequence[str] | None) -> WordT
             "A BidirectionalLM needs `vocabulary`, the words that it predicts: "
             "`lmzoo.data.corpora.train_words(documents, vocabulary_size)` learns them."
         )
-    words = vocabulary if isinstance(vocabulary, WordTokenizer) else WordTokenizer(vocabulary)
+    word_tokenizer = vocabulary if isinstance(vocabulary, WordTokenizer) else WordTokenizer(vocabulary)
     special_tokens = WordTokenizer.special_tokens
-    if (first_words := tuple(words.vocabulary[: len(special_tokens)])) != special_tokens:
+    if (first_words := tuple(word_tokenizer.vocabulary[: len(special_tokens)])) != special_tokens:
         raise ValueError(f"`vocabulary` must begin with {', '.join(special_tokens)}, got {', '.join(first_words)}.")
-    return words
+    return word_tokenizer

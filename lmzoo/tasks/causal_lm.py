@@ -19,29 +19,29 @@ from lmzoo.data.corpora.sequences import pack_continuously
 from lmzoo.data.corpora.tokenized_documents import group_items
 from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
-from lmzoo.layers.adapted import Dense, normal_dense
+from lmzoo.layers.adapted import Dense, make_normal_dense
 from lmzoo.layers.carried_state import StreamedBackbone
 from lmzoo.registry.family import Family, get_family
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments, check_top_k
 from lmzoo.tasks.base.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArrays, Labels, Texts, TrainingData, Weights
-from lmzoo.tasks.base.reports import measure_by_token, perplexity_report
+from lmzoo.tasks.base.reports import make_perplexity_report, measure_by_token
 from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.choice_scores import check_choices, choice_model, encode_choices, join_examples, score_choices
+from lmzoo.tasks.choice_scores import check_choices, encode_choices, join_examples, make_choice_model, score_choices
 from lmzoo.tasks.generation import Sampler, check_sampling, get_generator
 from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures, TokenIds, list_ids, list_texts
 from lmzoo.tasks.prompts import (
-    INSTEAD_OF_KERAS_HUBS,
-    SCORE_INSTEAD_OF_KERAS_HUBS,
+    GENERATE_ARGUMENT_ADVICE,
+    SCORE_ARGUMENT_ADVICE,
     check_prompt_ids,
     check_reads_text,
     check_room,
-    prompt_ids,
+    encode_prompts,
     split_stops,
 )
-from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
-from lmzoo.tasks.served_generation import generate_in_ops, generation_signatures, without_end
+from lmzoo.tasks.sequence_scores import make_scoring_model, score_sequences
+from lmzoo.tasks.served_generation import generate_in_ops, make_generation_signatures, mask_end_token
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import stream_steps
 from lmzoo.text.probabilities import softmax
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 BATCH_SIZE = 32
-NEW = 64  # default number of new tokens, if there is room
+DEFAULT_NEW_TOKENS = 64  # if there is room for them
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -162,7 +162,7 @@ class CausalLM(Task):
         else:
             settings = {"use_bias": False, "dtype": backbone.dtype_policy, "name": "output_projection"}
             config = backbone.config
-            projection = normal_dense(config.vocabulary_size, config.initializer_range, **settings)
+            projection = make_normal_dense(config.vocabulary_size, config.initializer_range, **settings)
             logits = _project(projection, backbone(inputs)["sequence_output"])  # (B, T, V)
         super().__init__(backbone, preprocessor, inputs, logits, None, name)
         self.tie_embeddings = tie_embeddings
@@ -171,7 +171,7 @@ class CausalLM(Task):
         if streams:
             self.independent_rows = False
         half_of_positions = backbone.config.max_sequence_length // 2
-        self.max_new_tokens = min(NEW, half_of_positions) if max_new_tokens is None else max_new_tokens
+        self.max_new_tokens = min(DEFAULT_NEW_TOKENS, half_of_positions) if max_new_tokens is None else max_new_tokens
         self.add_start_token = add_start_token
         self._compiled_parts: dict[str, Any] = {}  # filled on first use
         self.compile()
@@ -332,7 +332,7 @@ class CausalLM(Task):
         return measure_by_token(self, x, batch_size, verbose)
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        return perplexity_report(measured["loss"])
+        return make_perplexity_report(measured["loss"])
 
     def score(
         self, texts: Iterable[Text] | None = None, batch_size: int = BATCH_SIZE, **unknown: Any
@@ -355,7 +355,7 @@ class CausalLM(Task):
         Raises:
             TypeError: for an entry that is not a string (the message names its position); for an unknown argument.
         """
-        refuse_arguments("score", unknown, SCORE_INSTEAD_OF_KERAS_HUBS)
+        refuse_arguments("score", unknown, SCORE_ARGUMENT_ADVICE)
         require(texts is not None, "texts", "a list of strings", texts)
         assert texts is not None  # for mypy
         (cleaned,) = clean_columns({"texts": texts})
@@ -451,11 +451,13 @@ class CausalLM(Task):
         names = check_choices(choices)
         context = join_examples(examples, names, separator)
         (cleaned,) = clean_columns({"prompts": prompts})
-        after = " after `examples`" if context else ""
-        texts = {f"`prompts[{i}]`{after}": context + prompt for i, prompt in enumerate(cleaned)}
+        suffix = " after `examples`" if context else ""
+        named_prompts = {f"`prompts[{i}]`{suffix}": context + prompt for i, prompt in enumerate(cleaned)}
         if unconditional_prompt is not None:
-            ((texts["`unconditional_prompt`"],),) = clean_columns({"unconditional_prompt": [unconditional_prompt]})
-        log_likelihoods, token_counts = self._score_choices(texts, names, separator, batch_size)  # (n, C), (n, C)
+            ((named_prompts["`unconditional_prompt`"],),) = clean_columns(
+                {"unconditional_prompt": [unconditional_prompt]}
+            )
+        log_likelihoods, token_counts = self._score_choices(named_prompts, names, separator, batch_size)  # both (n, C)
         scores = log_likelihoods / token_counts if reduction == "mean" else log_likelihoods
         if unconditional_prompt is not None:
             scores = scores[:-1] - scores[-1]
@@ -484,11 +486,13 @@ class CausalLM(Task):
         if "choices" not in self._compiled_parts:
             # A partial for the same reason as in `_compute_log_probabilities`.
             self._compiled_parts["choices"] = partial(
-                score_choices, choice_model(self.backbone, self._make_symbolic_logits)
+                score_choices, make_choice_model(self.backbone, self._make_symbolic_logits)
             )
-        return self._compiled_parts["choices"](self._make_stateless(), rows, len(choices), batch_size)
+        return self._compiled_parts["choices"](self._make_stateless_model(), rows, len(choices), batch_size)
 
-    def _make_stateless(self) -> CausalLM:  # not a property, because Keras would save the model as a part of this one
+    def _make_stateless_model(
+        self,
+    ) -> CausalLM:  # not a property, because Keras would save the model as a part of this one
         """Return a model with the same weights in which each sequence begins with a state of zeros."""
         if not self.carries_state:
             return self
@@ -516,12 +520,12 @@ class CausalLM(Task):
         if "scores" not in self._compiled_parts:
             # The partial hides the scoring model from Keras, which would track it as a part of this model and raise an
             # error once this model is quantized.
-            model = scoring_model(self.backbone, self._make_symbolic_logits)
+            model = make_scoring_model(self.backbone, self._make_symbolic_logits)
             self._compiled_parts["scores"] = partial(score_sequences, model)
         start_ids = self.start_ids
         max_length = self.text_preprocessor.sequence_length
         score = self._compiled_parts["scores"]
-        scores = score(self._make_stateless(), [[*start_ids, *text] for text in ids], max_length, batch_size)
+        scores = score(self._make_stateless_model(), [[*start_ids, *text] for text in ids], max_length, batch_size)
         return [row[len(start_ids) :] for row in scores]
 
     # === Generate ===
@@ -579,7 +583,7 @@ class CausalLM(Task):
         """
         if prompts is None:
             prompts = unknown.pop("inputs", None)
-        refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
+        refuse_arguments("generate", unknown, GENERATE_ARGUMENT_ADVICE)
         require(prompts is not None, "prompts", "texts or token ids", prompts)
         is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1)
         require(is_valid, "max_new_tokens", "a positive integer", max_new_tokens)
@@ -607,7 +611,7 @@ class CausalLM(Task):
         def generate_pieces(sampler: Sampler) -> Iterator[list[Any]]:
             """Yield lists of pieces, strings or lists of ids, one piece for each prompt."""
             for batch in group_items(order, batch_size):
-                texts = {i: make_pieces(ids[i]) for i in batch}
+                text_pieces = {i: make_pieces(ids[i]) for i in batch}
                 batch_limits = np.array([limits[i] for i in batch])
                 room = max(limits)  # the maximum over all batches, so that they share compiled code
                 batch_ids = [ids[i] for i in batch]
@@ -617,16 +621,16 @@ class CausalLM(Task):
                 for step in steps:
                     pieces = [empty] * len(ids)
                     for i, tokens in zip(batch, step, strict=True):
-                        pieces[i] = texts[i].add([token for token in tokens if token not in end_ids])
+                        pieces[i] = text_pieces[i].add([token for token in tokens if token not in end_ids])
                     yield pieces
-                    if all(text.ended for text in texts.values()):
+                    if all(text.ended for text in text_pieces.values()):
                         break
                 pieces = [empty] * len(ids)
-                for i, text in texts.items():
+                for i, text in text_pieces.items():
                     pieces[i] = text.rest()
                 yield pieces
 
-        pieces_by_step = generator.undisturbed(sampler, seed, generate_pieces)
+        pieces_by_step = generator.isolate_random_state(sampler, seed, generate_pieces)
         if stream:
             return (piece for (piece,) in pieces_by_step) if is_single else pieces_by_step
         by_prompt = zip(*pieces_by_step, strict=True) if ids else ()
@@ -647,7 +651,7 @@ class CausalLM(Task):
             return *sequences, True
         prompts, is_single = list_texts(prompts)
         check_reads_text(self)
-        return prompt_ids(self.prompt_preprocessor, prompts, self.start_ids), is_single, False
+        return encode_prompts(self.prompt_preprocessor, prompts, self.start_ids), is_single, False
 
     # === Export ===
 
@@ -665,7 +669,7 @@ class CausalLM(Task):
         """
         return {
             "text": generate_in_ops(
-                self._make_stateless(), without_end(features, self.text_preprocessor), self.max_new_tokens
+                self._make_stateless_model(), mask_end_token(features, self.text_preprocessor), self.max_new_tokens
             )
         }
 
@@ -676,8 +680,8 @@ class CausalLM(Task):
         `temperature`, float32 (n,). Each text equals the result of `generate` on TensorFlow for its prompt alone. A
         prompt that is too long is truncated to its last tokens, and `truncated` is True for it.
         """
-        return generation_signatures(
-            self._make_stateless(), self.prompt_preprocessor, self.max_new_tokens, self.start_ids
+        return make_generation_signatures(
+            self._make_stateless_model(), self.prompt_preprocessor, self.max_new_tokens, self.start_ids
         )
 
 

@@ -62,7 +62,7 @@ def check_choices(choices: Iterable[Text]) -> list[str]:
     return names
 
 
-def join(prompt: str, choice: str, separator: str) -> str:
+def join_choice(prompt: str, choice: str, separator: str) -> str:
     """Append the choice to the prompt, with `separator` in between unless there is whitespace already."""
     has_space = prompt[-1:].isspace() or choice[:1].isspace()
     return prompt + choice if has_space else prompt + separator + choice
@@ -94,7 +94,7 @@ def join_examples(examples: Iterable[tuple[Text, Text]], choices: Sequence[str],
             message = f"`examples[{i}]` has the choice {solution!r:.60}, which is not one of `choices`: correct it."
             raise ArgumentError(message, "examples")
     return "".join(
-        join(prompt, solution, separator) + _BETWEEN_EXAMPLES
+        join_choice(prompt, solution, separator) + _BETWEEN_EXAMPLES
         for prompt, solution in zip(prompts, solutions, strict=True)
     )
 
@@ -129,7 +129,7 @@ def encode_choices(
         ValueError: for a prompt that is too long, an empty prompt without a start token, or choices that have no tokens
             or the same tokens.
     """
-    spans = preprocessor.tokenizer.tokenize_with_offsets([join(prompt, choice, separator) for choice in choices])
+    spans = preprocessor.tokenizer.tokenize_with_offsets([join_choice(prompt, choice, separator) for choice in choices])
     prompt_length = min(sum(span.end <= len(prompt) for span in row) for row in spans)
     prefix = preprocessor.special_ids()[0] or (list(start_ids) if prompt_length == 0 else [])
     first = len(prefix) + prompt_length
@@ -177,7 +177,7 @@ def _merge_rows(sequences: Sequence[list[int]], first: int) -> list[ChoiceRow]:
 # === Scores ===
 
 
-def choice_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
+def make_choice_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
     """Build a model that computes the log-probabilities of chosen target tokens, float32 (B, M).
 
     Its inputs are the backbone's; `targets` int32 (B, M), ids of the targets; and `positions` int32 (B, M), one less

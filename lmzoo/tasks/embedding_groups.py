@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 # Objective -> names of the columns of its groups, for messages. All but "contrastive" take exactly these columns.
-_COLUMNS = {
+_COLUMN_NAMES = {
     "contrastive": ("firsts", "seconds"),
     "triplet": ("anchors", "positives", "negatives"),
     "cosine": ("firsts", "seconds"),
     "cosent": ("firsts", "seconds"),
     "angle": ("firsts", "seconds"),
 }
-OBJECTIVES = tuple(_COLUMNS)
+OBJECTIVES = tuple(_COLUMN_NAMES)
 
 
 def check_groups(columns: Sequence[Sequence[Any]], objective: str) -> None:
@@ -29,7 +29,7 @@ def check_groups(columns: Sequence[Sequence[Any]], objective: str) -> None:
         ValueError: if the number of columns does not fit the objective; if a negative equals the first or the second
             text of its group, or is the second text of another group with the same first text.
     """
-    names = _COLUMNS[objective]
+    names = _COLUMN_NAMES[objective]
     listed = ", ".join(names)
     count = len(columns)
     if count == 1:
@@ -69,7 +69,7 @@ def _check_negatives(columns: list[list[Any]]) -> None:
             )
 
 
-def text_ids(columns: Sequence[Sequence[Any]]) -> np.ndarray:
+def number_texts(columns: Sequence[Sequence[Any]]) -> np.ndarray:
     """Assign a number to each different text in K columns of n texts, and return the numbers, int64 (n, K)."""
     ids: dict[Any, int] = {}
     return np.array([[ids.setdefault(_as_key(text), len(ids)) for text in column] for column in columns], "int64").T

@@ -46,7 +46,7 @@ _SETTINGS: dict[str, dict[str, object]] = {
 }
 
 
-def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]:
+def check_pooling(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]:
     """Check that a task on the backbone can use `pooling`, and return its modes as a list.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 from lmzoo.common.arguments import require
 
 _SIGNATURES = ("serving_default", "pair", "tokens")
-# Names of the prompts of queries and of the texts to search in; the first that a model has is used.
+# Names of a model's prompts for queries and for the texts to search; the first that the model has is used.
 QUERY_PROMPTS = ("query",)
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 

@@ -16,7 +16,7 @@ from lmzoo.common.arguments import is_integer, is_number, near_names, require
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.common.weights_in_place import lock_jax
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tasks.base.prediction import expected_retracing
+from lmzoo.tasks.base.prediction import suppress_retracing_warnings
 from lmzoo.tasks.beam_search import BeamSampler
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ _MAX_COMPILED_LOOPS = 8
 NEVER = -1e9  # the logit of a token that must not be generated
 
 
-def sampler_called(sampler: str | Sampler) -> Sampler:
-    """Create the sampler with a name from KerasHub or, for "beam", from lmzoo; return a sampler object unchanged.
+def get_sampler(sampler: str | Sampler) -> Sampler:
+    """Create a sampler by name, lmzoo's for "beam" and otherwise KerasHub's; return a sampler object unchanged.
 
     Raises:
         TypeError: for anything but a string or a sampler.
@@ -69,10 +69,10 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
     require(
         is_valid, "temperature", "a number from 1e-30 to 1e30", temperature, 'The limit of 0 is `sampler="greedy"`.'
     )
-    sampler_called(sampler)
+    get_sampler(sampler)
 
 
-def prompt_width(length: int, limit: int) -> int:
+def get_prompt_width(length: int, limit: int) -> int:
     """Return the padded length for prompts of up to `length` tokens, one of only four to limit compilation."""
     return next(width for fraction in _WIDTH_FRACTIONS if (width := max(1, round(limit * fraction))) >= length)
 
@@ -93,7 +93,7 @@ class TokenGenerator:
     """A token generator for a causal model, which caches its compiled loops for later calls.
 
     An additional token, with id V, fills sequences that have ended while others in the batch continue. The loop stops
-    early once all sequences have reached it.
+    early once this token is in all sequences.
 
     Args:
         task: task on a causal backbone.
@@ -107,7 +107,7 @@ class TokenGenerator:
         self._compiled_loops: dict[tuple[int, str], tuple[Sampler, Callable[..., np.ndarray]]] = {}
 
     @property
-    def static_shapes(self) -> bool:
+    def compiles_each_shape(self) -> bool:
         """Whether code is compiled for each shape, so that fewer shapes are better than less padding."""
         return keras.backend.backend() != "tensorflow" or bool(self.task.jit_compile)
 
@@ -118,7 +118,7 @@ class TokenGenerator:
         """
         if isinstance(sampler, str):
             if sampler not in self._samplers_by_name:
-                self._samplers_by_name[sampler] = sampler_called(sampler)
+                self._samplers_by_name[sampler] = get_sampler(sampler)
             sampler = self._samplers_by_name[sampler]
         elif seed is None:
             return sampler
@@ -127,22 +127,24 @@ class TokenGenerator:
             variable.assign(ops.convert_to_numpy(state.value))
         return sampler
 
-    def undisturbed(
-        self, sampler: str | Sampler, seed: int | None, pieces_by: Callable[[Sampler], Iterator[_Piece]]
+    def isolate_random_state(
+        self, sampler: str | Sampler, seed: int | None, make_pieces: Callable[[Sampler], Iterator[_Piece]]
     ) -> Iterator[_Piece]:
-        """Yield generated pieces, restoring the sampler's random state if it was used elsewhere in between.
+        """Yield generated pieces, which do not depend on other uses of the sampler between two pieces.
+
+        The sampler's random state after a piece is restored before the next one.
 
         The state of a sampler object that is passed without a seed is not restored.
 
         Args:
             sampler: sampler or its name.
             seed: int, seed of the random numbers, or None.
-            pieces_by: function from a sampler to an iterator over the pieces generated with it.
+            make_pieces: function from a sampler to an iterator over the pieces generated with it.
         """
         seeded_sampler = self.sampler(sampler, seed)
         keeps_own_state = seed is None and not isinstance(sampler, str)
         variables = [] if keeps_own_state else list(getattr(seeded_sampler, "variables", ()))
-        for piece in pieces_by(seeded_sampler):
+        for piece in make_pieces(seeded_sampler):
             values = [ops.convert_to_numpy(variable.value) for variable in variables]
             yield piece
             for variable, value in zip(variables, values, strict=True):
@@ -151,7 +153,7 @@ class TokenGenerator:
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
-        new: int | np.ndarray,
+        max_new_tokens: int | np.ndarray,
         sampler: Sampler,
         stop_ids: Sequence[int],
         temperature: float,
@@ -164,32 +166,33 @@ class TokenGenerator:
 
         Args:
             prompts: token ids of n prompts, at least one id each.
-            new: int or int (n,), maximum number of tokens to add to each prompt.
+            max_new_tokens: int or int (n,), maximum number of tokens to add to each prompt.
             sampler: sampler, as returned by `sampler`.
             stop_ids: ids of the tokens that end a text.
             temperature: float, divisor of the logits.
             stream: whether to yield a few tokens at a time; otherwise all are yielded at once.
             batch_size: int, at least n.
-            room: int, maximum number of new tokens to compile the loop for; the largest of `new` by default.
+            room: int, maximum number of new tokens to compile the loop for; the largest of `max_new_tokens` by
+                default.
             source: dict of the source's `token_ids` and `padding_mask`, int32 (n, T), for a decoder; or None.
         """
         prompt_lengths = [len(prompt) for prompt in prompts]
-        new_counts = np.broadcast_to(new, len(prompts)).tolist()
+        new_counts = np.broadcast_to(max_new_tokens, len(prompts)).tolist()
         limits = [length + count for length, count in zip(prompt_lengths, new_counts, strict=True)]
         start = min(prompt_lengths)
         last_position = max(limits)
         max_length = self.task.backbone.config.max_sequence_length
         row_count = len(prompt_lengths)
         read_width = max(prompt_lengths)
-        if self.static_shapes:
+        if self.compiles_each_shape:
             row_count = min(batch_size, 1 << (row_count - 1).bit_length())
-            read_width = prompt_width(read_width, max_length)
+            read_width = get_prompt_width(read_width, max_length)
         padded_lengths = np.array([*prompt_lengths, *[start] * (row_count - len(prompt_lengths))], "int32")  # (B,)
         width = min(read_width + (room or max(new_counts)), max_length)
         ids = np.zeros((row_count, width), "int32")
         for row, prompt in zip(ids, prompts, strict=False):
             row[: len(prompt)] = prompt
-        run_loop = self._loop(sampler)
+        run_loop = self._get_loop(sampler)
         stops = self._pad_stop_ids(stop_ids)
         end_ids = {*stop_ids, self.vocabulary_size}
         limit = np.array([*limits, *[0] * (row_count - len(prompt_lengths))], "int32")  # (B,)
@@ -227,7 +230,7 @@ class TokenGenerator:
         stops[: len(stop_ids)] = stop_ids
         return stops
 
-    def _loop(self, sampler: Sampler) -> Callable[..., np.ndarray]:
+    def _get_loop(self, sampler: Sampler) -> Callable[..., np.ndarray]:
         """Return the compiled loop for a sampler, compiling it on first use."""
         settings = sampler.get_config() if hasattr(sampler, "get_config") else None
         # Beam samplers with equal settings are interchangeable, but other samplers also have a random state.
@@ -241,6 +244,7 @@ class TokenGenerator:
         return self._compiled_loops[key][1]
 
     def _compile(self, sampler: Sampler) -> Callable[..., np.ndarray]:
+        """Return a function with the arguments of `generate_in_graph`, compiled if the backend compiles."""
         backend = keras.backend.backend()
         if backend == "tensorflow":
             import tensorflow as tf
@@ -251,8 +255,8 @@ class TokenGenerator:
 
             def run(**data: Any) -> np.ndarray:
                 tensors = keras.tree.map_structure(tf.constant, data)
-                if self.static_shapes:
-                    with expected_retracing():
+                if self.compiles_each_shape:
+                    with suppress_retracing_warnings():
                         return compiled(tensors).numpy()
                 # The number of stop ids stays fixed, since it determines how many candidates a beam has.
                 specs = {**keras.tree.map_structure(_make_any_shape_spec, tensors), "stops": tensors["stops"]}
@@ -307,7 +311,7 @@ class TokenGenerator:
         Args:
             sampler: sampler of the tokens.
             prompt: int32 (B, L), padded prompts.
-            read: int32 (B, W), the first `start` or more columns of `prompt`, which are processed in one call.
+            read: int32 (B, W), the first columns of `prompt`, at least `start`, which are processed in one call.
             length: int32 (B,), number of tokens in each prompt.
             limit: int32 (B,), maximum number of tokens of each prompt including its new tokens.
             start: int32 (), the first position at which a token is generated.
@@ -373,7 +377,10 @@ class TokenGenerator:
 
 
 def get_generator(task: Task, vocabulary_size: int, cache: dict[str, Any]) -> TokenGenerator:
-    """Return the task's generator in `cache`, which has compiled loops, or a new one for another vocabulary size."""
+    """Return the task's generator from `cache`, which holds it under "generator", so that its loops are compiled once.
+
+    If there is none, or if it has another vocabulary size, a new generator is put into `cache`.
+    """
     generator = cache.get("generator")
     if generator is None or generator.vocabulary_size != vocabulary_size:
         cache["generator"] = generator = TokenGenerator(task, vocabulary_size)

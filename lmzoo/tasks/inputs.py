@@ -149,28 +149,28 @@ class StreamedExamples(TaskInputs):
         task.check_takes_text()
         self._check(task)
         batch_size = options.batch_size or BATCH_SIZE
-        examples = self.x.shuffled(options.seed[0]) if options.order == "shuffle" else self.x
+        example_stream = self.x.shuffled(options.seed[0]) if options.order == "shuffle" else self.x
         row_count = self._count_rows(task, options) if options.training and options.steps is None else None
         warning = FirstWarning()
 
         def encode(rows: Sequence[Any]) -> tuple[np.ndarray, Callable[..., Batch]]:
-            encoded = self._encode(task, rows, warning)
-            return encoded.encoded.lengths, partial(_make_batch, task, encoded)
+            examples = self._encode(task, rows, warning)
+            return examples.encoded.lengths, partial(_make_batch, task, examples)
 
         def count_batches() -> int:
-            rows = examples.count(options.verbose) if row_count is None else row_count
-            rows = sum(1 for _ in examples.rows()) if rows is None else rows
-            return math.ceil(rows / batch_size)
+            count = example_stream.count(options.verbose) if row_count is None else row_count
+            count = sum(1 for _ in example_stream.rows()) if count is None else count
+            return math.ceil(count / batch_size)
 
         batches = BufferedBatches(
-            partial(examples.buffers, batch_size=batch_size),
+            partial(example_stream.buffers, batch_size=batch_size),
             encode,
             batch_size,
             task.longest_sequence,
             options.order,
             options.seed,
             None if task.splits_examples else count_batches,
-            examples.identity,
+            example_stream.identity,
             bool(task.jit_compile),
         )
         return batches, None, None

@@ -13,7 +13,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import Family
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
-from lmzoo.tasks.base.reports import measure_by_token, perplexity_report
+from lmzoo.tasks.base.reports import make_perplexity_report, measure_by_token
 from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
@@ -168,20 +168,20 @@ class MaskedLM(MaskedTokensTask):
                 problem = f"not every {mask_token}" if count else f"no {mask_token}"
                 length = self.text_preprocessor.sequence_length
                 raise ValueError(f"`texts[{i}]` holds {problem} within the {length} tokens that are read.")
-        whole_word_masks = self._find_whole_words() if whole_words else None
+        whole_word_masks = self._find_whole_word_masks() if whole_words else None
         chunk_size = max(1, _MAX_MASKS // mask_counts.max(initial=1))
         for start in range(0, len(encoded), chunk_size):
             chunk = slice(start, start + chunk_size)
             logits = self.predict(encoded[chunk], batch_size, verbose=0)  # (n, M, V)
             results += [
-                self._candidates(segments, log_softmax(row[:count]), top_k, whole_word_masks)
+                self._rank_candidates(segments, log_softmax(row[:count]), top_k, whole_word_masks)
                 for segments, row, count in zip(examples[chunk], logits, mask_counts[chunk], strict=True)
             ]
         return results
 
     answers = fill
 
-    def _find_whole_words(self) -> tuple[np.ndarray, np.ndarray]:
+    def _find_whole_word_masks(self) -> tuple[np.ndarray, np.ndarray]:
         """Return two bool arrays (V,): whether each token is a whole word if it follows a space, and otherwise."""
         tokenizer = self.text_preprocessor.tokenizer
         token_texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
@@ -193,7 +193,7 @@ class MaskedLM(MaskedTokensTask):
             return is_word & begins_with_space, is_word
         return (is_word & tokenizer.word_starts(),) * 2
 
-    def _candidates(
+    def _rank_candidates(
         self,
         segments: tuple[str, ...],
         log_probabilities: np.ndarray,
@@ -222,10 +222,10 @@ class MaskedLM(MaskedTokensTask):
                 filling = tokenizer.text_of(token)
                 # A space at the start of the token replaces the space before the mask, and is dropped at the beginning
                 # of the text.
-                left_text = before_mask.rstrip(" ") if filling.startswith(" ") else before_mask
+                text_before = before_mask.rstrip(" ") if filling.startswith(" ") else before_mask
                 filling = filling if before_mask else filling.lstrip(" ")
                 candidates.append(
-                    {"token": token, "score": float(np.exp(row[token_id])), "text": left_text + filling + after_mask}
+                    {"token": token, "score": float(np.exp(row[token_id])), "text": text_before + filling + after_mask}
                 )
             results.append(candidates)
         return results[0] if len(results) == 1 else [*results]
@@ -234,7 +234,7 @@ class MaskedLM(MaskedTokensTask):
         return measure_by_token(self, x, batch_size, verbose)
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        return perplexity_report(measured["loss"])
+        return make_perplexity_report(measured["loss"])
 
     served_outputs = ("token", "score")
 

@@ -147,9 +147,9 @@ class MultipleChoice(TextVectorTask):
         examples = super().encode_examples(x, y, sample_weight)
         labels = examples.labels
         counts = examples.encoded.counts
-        out_of_range = labels >= counts
-        if out_of_range.any():
-            i = int(out_of_range.argmax())
+        is_out_of_range = labels >= counts
+        if is_out_of_range.any():
+            i = int(is_out_of_range.argmax())
             raise ValueError(
                 f"Label {labels[i]} at position {i} is outside [0, {counts[i]}): that example has {counts[i]} choices."
             )
@@ -173,8 +173,8 @@ class MultipleChoice(TextVectorTask):
                         f"Label {label!r:.60} at position {position} is not an integer: a label is the index of the "
                         "right choice, from 0."
                     )
-        out_of_range = (array < 0) | (array > np.iinfo("int32").max)
-        refuse_first(out_of_range, array, "is not the index of a choice: choices count from 0.")
+        is_out_of_range = (array < 0) | (array > np.iinfo("int32").max)
+        refuse_first(is_out_of_range, array, "is not the index of a choice: choices count from 0.")
         return array.astype("int32")
 
     def features(self, encoded: EncodedChoices, indices: np.ndarray, width: int) -> FeatureArrays:
@@ -225,7 +225,7 @@ class MultipleChoice(TextVectorTask):
             scores = softmax(row[: len(texts)])
             best_indices = np.argsort(-row[: len(texts)], kind="stable")[:top_k].tolist()
             ranked.append([{"index": i, "choice": texts[i], "score": float(scores[i])} for i in best_indices])
-        return [choices[0] for choices in ranked] if top_k == 1 else ranked
+        return [answers[0] for answers in ranked] if top_k == 1 else ranked
 
     answers = choose
 
@@ -270,11 +270,13 @@ class MultipleChoice(TextVectorTask):
             remaining_choices = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)
             is_choice = (remaining_choices > 0) | (tf.range(shape[1]) == 0)  # (n, C), False for padding
 
-            def by_choice(values: tf.Tensor) -> tf.Tensor:
+            def arrange_by_choice(values: tf.Tensor) -> tf.Tensor:
                 mask = tf.reshape(is_choice, [-1] + [1] * (values.shape.rank - 1))
                 return tf.reshape(tf.where(mask, values, 0), tf.concat([shape, tf.shape(values)[1:]], axis=0))
 
-            answers = self.serve({name: by_choice(values) for name, values in features.items()})  # (n, C, t[, W])
+            answers = self.serve(
+                {name: arrange_by_choice(values) for name, values in features.items()}
+            )  # (n, C, t[, W])
             choice = tf.gather(choices, answers["index"], batch_dims=1)
             return {"choice": choice, **answers, "truncated": tf.reduce_any(truncated & is_choice, axis=1)}
 

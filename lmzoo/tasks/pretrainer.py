@@ -129,7 +129,7 @@ class Pretrainer(MaskedTokensTask):
         if objective == "sbo" and masking is None:
             masking = get_family(backbone).masking.with_spans()
 
-        def outputs(logits: Tensor, features: Features) -> Features:
+        def make_outputs(logits: Tensor, features: Features) -> Features:
             if objective == "rtd":
                 return features
             if objective == "sbo":
@@ -148,10 +148,10 @@ class Pretrainer(MaskedTokensTask):
 
         head_settings = (masking, activation, layer_norm_epsilon)
         super().__init__(
-            backbone, preprocessor, *head_settings, outputs, name, objective, generator_width, tie_embeddings
+            backbone, preprocessor, *head_settings, make_outputs, name, objective, generator_width, tie_embeddings
         )
         self.generator_width = generator_width
-        # Without an objective on pairs, the head's weights are those of a masked language model.
+        # Without another objective, the head has the same weights as the head of a `MaskedLM`.
         self.head_kind = {None: "masked_lm", "rtd": "replaced_tokens", "sbo": "span_boundaries"}.get(
             objective, self.head_kind
         )

@@ -11,24 +11,24 @@ from lmzoo.text import Preprocessor
 from lmzoo.text.validate_text import Text, clean_columns
 
 # Argument of KerasHub's `generate` -> advice on lmzoo's `generate`.
-INSTEAD_OF_KERAS_HUBS = {
+GENERATE_ARGUMENT_ADVICE = {
     "max_length": "Pass `max_new_tokens`: the number of new tokens, not counting the prompt.",
     "stop_token_ids": "Pass `stop`: strings or token ids before which a text ends, or None to ignore the end token.",
     "strip_prompt": "The result is always the new text alone: add it to the prompt for the whole text.",
 }
 
 # Argument of KerasHub's `score` -> advice on lmzoo's `score`.
-_SCORE_TEXTS = "Pass the texts first: `score` tokenizes them."
-SCORE_INSTEAD_OF_KERAS_HUBS = {
+_PASS_TEXTS_ADVICE = "Pass the texts first: `score` tokenizes them."
+SCORE_ARGUMENT_ADVICE = {
     "layer_intercept_fn": 'For vectors of all layers call the backbone: `backbone(features)["hidden_states"]`.',
-    "padding_mask": _SCORE_TEXTS,
+    "padding_mask": _PASS_TEXTS_ADVICE,
     "scoring_mode": "The result is always log-probabilities. For logits call the task: `task(features)`.",
     "target_ids": "The targets are the tokens of the texts.",
-    "token_ids": _SCORE_TEXTS,
+    "token_ids": _PASS_TEXTS_ADVICE,
 }
 
 
-def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:
+def encode_prompts(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:
     """Return the token ids of each prompt; an empty prompt becomes `start_ids`.
 
     Raises:
@@ -61,16 +61,21 @@ def check_reads_text(task: Any) -> None:
     task.check_takes_text()
 
 
-def check_prompt_ids(name: str, ids: Sequence[Sequence[int]], size: int, longest: int) -> None:
+def check_prompt_ids(name: str, ids: Sequence[Sequence[int]], vocabulary_size: int, max_length: int) -> None:
     """Check that prompts of token ids have 1 to `max_length` ids, each from 0 to `vocabulary_size` - 1.
 
     Raises:
         ValueError: for the first invalid prompt; the message begins with `name` and the position.
     """
     for i, prompt in enumerate(ids):
-        require(1 <= len(prompt) <= longest, f"{name}[{i}]", f"a list of 1 to {longest} token ids", prompt)
+        require(1 <= len(prompt) <= max_length, f"{name}[{i}]", f"a list of 1 to {max_length} token ids", prompt)
         for position, id in enumerate(prompt):
-            require(is_integer(id, 0, size - 1), f"{name}[{i}][{position}]", f"a token id from 0 to {size - 1}", id)
+            require(
+                is_integer(id, 0, vocabulary_size - 1),
+                f"{name}[{i}][{position}]",
+                f"a token id from 0 to {vocabulary_size - 1}",
+                id,
+            )
 
 
 def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
@@ -88,18 +93,18 @@ def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
     return ids, stop_strings(None if stop is None else [entry for entry in stops if not is_integer(entry, 0, size - 1)])
 
 
-def check_room(ids: list[list[int]], new: int, most: int) -> None:
+def check_room(ids: list[list[int]], new_tokens: int, max_length: int) -> None:
     """Check that a model with `max_length` positions has room for each prompt and `new_tokens` more tokens.
 
     Raises:
         ValueError: for a prompt that leaves too little room; the message names the first.
     """
     for i, count in enumerate(map(len, ids)):
-        if count + new > most:
-            room = most - count
+        if count + new_tokens > max_length:
+            room = max_length - count
             advice = f"`max_new_tokens` may be at most {room}" if room > 0 else "Shorten the prompt"
             raise ArgumentError(
-                f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new}` is more than the {most} "
-                f"tokens that the model takes. {advice}.",
+                f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new_tokens}` is more than the "
+                f"{max_length} tokens that the model takes. {advice}.",
                 "max_new_tokens",
             )

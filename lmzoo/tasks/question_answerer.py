@@ -23,7 +23,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
-from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights, example_weights
+from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights, as_example_weights
 from lmzoo.tasks.base.labels import as_labels
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import AnswerLogits
@@ -211,7 +211,7 @@ class QuestionAnswerer(Task):
                 example); for labels that are missing or too few.
         """
         encoded = self.encode_inputs(x)
-        weights = example_weights(sample_weight)
+        weights = as_example_weights(sample_weight)
         if isinstance(x, Encoded) and isinstance(y, np.ndarray) and y.ndim == 2:
             self.check_counts(len(encoded), y, weights)
             return Examples(encoded, self.encode_labels(y), weights)
@@ -286,7 +286,9 @@ class QuestionAnswerer(Task):
         """
         check_top_k(top_k)
         encoded = self.encode_inputs(x if contexts is None else (x, contexts))
-        ranked, no_answer_scores = self._rank(encoded, batch_size, must_answer=self.null_score_threshold is None)
+        ranked, no_answer_scores = self._rank_answers(
+            encoded, batch_size, must_answer=self.null_score_threshold is None
+        )
         results: list[list[TextAnswer]] = []
         for i, (context, answers) in enumerate(zip(encoded.contexts, ranked, strict=True)):
             if self.null_score_threshold is not None:
@@ -304,7 +306,7 @@ class QuestionAnswerer(Task):
 
     answers = answer
 
-    def _rank(
+    def _rank_answers(
         self, encoded: EncodedWindows, batch_size: int, must_answer: bool
     ) -> tuple[list[list[Answer]], np.ndarray]:
         """Return the n-best list of each example, and the examples' null scores, the scores of "no answer".
@@ -343,7 +345,7 @@ class QuestionAnswerer(Task):
         self.check_counts(len(encoded.contexts), golds, None)
         if len({bool(answers) for answers in golds}) < 2:
             raise ValueError("A threshold needs examples with an answer and examples without one.")
-        ranked, no_answer_scores = self._rank(encoded, batch_size, must_answer=False)
+        ranked, no_answer_scores = self._rank_answers(encoded, batch_size, must_answer=False)
         best_scores = np.array([answers[0].score if answers else -np.inf for answers in ranked])
         texts = [
             context[answers[0].start : answers[0].end] if answers else ""
@@ -362,9 +364,9 @@ class QuestionAnswerer(Task):
         scores = {name: score for name, score in squad_metrics(answers, y).items() if not name.endswith("total")}
         predicted = [answer["text"] for answer in answers]
         actual = [gold[0].text if gold else "" for gold in golds]
-        error = [1 - answer_score(text, gold, exact_match) for text, gold in zip(predicted, golds, strict=True)]
+        errors = [1 - answer_score(text, gold, exact_match) for text, gold in zip(predicted, golds, strict=True)]
         judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
-        return Report(scores, judged=replace(judged, error=np.array(error, "float64")))
+        return Report(scores, judged=replace(judged, error=np.array(errors, "float64")))
 
     served_outputs = ("answer", "start", "end", "score")
 

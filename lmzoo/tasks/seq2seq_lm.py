@@ -26,7 +26,7 @@ from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling, get_generator
 from lmzoo.tasks.inputs import TokenIds, are_pairs, list_ids, list_target_ids, list_texts
-from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_prompt_ids, check_reads_text, split_stops
+from lmzoo.tasks.prompts import GENERATE_ARGUMENT_ADVICE, check_prompt_ids, check_reads_text, split_stops
 from lmzoo.text import EncodedTexts, Preprocessor, SpanCorruption
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.packing import EncodedPairs
@@ -232,10 +232,10 @@ class Seq2SeqLM(Task):
             sample_weight,
             lambda x, by: pack_running_text(x, Preprocessor(by.tokenizer, by.packing, self.longest_sequence)),
         )
-        self._check_spans(examples.encoded.lengths, self.span_corruption)
+        self._check_corruptible(examples.encoded.lengths, self.span_corruption)
         return examples
 
-    def _check_spans(self, lengths: np.ndarray, corruption: SpanCorruption) -> None:
+    def _check_corruptible(self, lengths: np.ndarray, corruption: SpanCorruption) -> None:
         """Check that sequences can be corrupted.
 
         Args:
@@ -403,7 +403,7 @@ class Seq2SeqLM(Task):
             ValueError: before the first step, for a text that is too long for the model, a language that it cannot
                 translate to, and numbers out of range.
         """
-        refuse_arguments("translate", unknown, INSTEAD_OF_KERAS_HUBS)
+        refuse_arguments("translate", unknown, GENERATE_ARGUMENT_ADVICE)
         beam_count = self.num_beams if num_beams is None else num_beams
         penalty = self.length_penalty if length_penalty is None else length_penalty
         sampler = BeamSampler(beam_count, penalty)
@@ -457,7 +457,7 @@ class Seq2SeqLM(Task):
         """
         if texts is None:
             texts = unknown.pop("inputs", None)
-        refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
+        refuse_arguments("generate", unknown, GENERATE_ARGUMENT_ADVICE)
         require(texts is not None, "texts", "texts or token ids", texts)
         max_target_length = self.backbone.config.max_sequence_length - 1
         is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1, max_target_length)
@@ -483,7 +483,7 @@ class Seq2SeqLM(Task):
         pad_id = 0 if tokenizer is None else tokenizer.pad_id
         for batch in group_items(np.argsort(lengths, kind="stable").tolist(), batch_size):
             width = int(lengths[batch].max())
-            if generator.static_shapes:
+            if generator.compiles_each_shape:
                 width = next(bucket for bucket in ladder_buckets(max_target_length + 1) if bucket >= width)
             prompts = [starts[i] for i in batch]
             room = max_target_length + 1 - np.array([len(prompt) for prompt in prompts])
@@ -551,9 +551,13 @@ class Seq2SeqLM(Task):
             new: int, maximum for all targets; the model's `max_new_tokens` by default. If both are None, the maximum
                 depends on the length of the source.
         """
-        new = self.max_new_tokens if new is None else new
+        uniform_count = self.max_new_tokens if new is None else new
         limit = self.backbone.config.max_sequence_length - 1
-        counts = lengths * 0 + new if new is not None else _MAX_TARGET_RATIO * lengths + _EXTRA_TARGET_TOKENS
+        counts = (
+            lengths * 0 + uniform_count
+            if uniform_count is not None
+            else _MAX_TARGET_RATIO * lengths + _EXTRA_TARGET_TOKENS
+        )
         return np.minimum(counts, limit) if isinstance(lengths, np.ndarray) else ops.minimum(counts, limit)
 
     forces_end = True  # a target that reaches the maximum length ends with the end token

@@ -15,7 +15,7 @@ from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts
 
 
-def scoring_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
+def make_scoring_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
     """Build a model with a backbone's inputs that computes the log-probability of each token, float32 (B, T).
 
     Each token is predicted from all tokens before it. The log-probability of the first token is set to 0.

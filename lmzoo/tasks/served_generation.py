@@ -14,7 +14,7 @@ import keras
 from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
-from lmzoo.tasks.generation import Sampler, TokenGenerator, sampler_called
+from lmzoo.tasks.generation import Sampler, TokenGenerator, get_sampler
 from lmzoo.text import Preprocessor
 
 if TYPE_CHECKING:
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 SAMPLERS = ("random", "top_k", "top_p")
 
 
-def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, start_ids: list[int]) -> Signatures:
+def make_generation_signatures(
+    task: Task, preprocessor: Preprocessor, max_new_tokens: int, start_ids: list[int]
+) -> Signatures:
     """Return the signatures of an exported model that continues texts.
 
     Args:
         task: task on a causal backbone.
         preprocessor: preprocessor of prompts.
-        new: int, maximum number of tokens to add to each prompt.
+        max_new_tokens: int, maximum number of tokens to add to each prompt.
         start_ids: token ids that stand for an empty prompt; an empty list if the family has no start token.
     """
     import tensorflow as tf
@@ -44,12 +46,12 @@ def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, star
     def serve(prompts: tf.Tensor, **sampling: Any) -> dict[str, tf.Tensor]:
         features = pack(prompts)
         truncated = features.pop("truncated")
-        return {"text": generate_in_ops(task, features, new, **sampling), "truncated": truncated}
+        return {"text": generate_in_ops(task, features, max_new_tokens, **sampling), "truncated": truncated}
 
-    def sampling_function(name: str) -> Callable[..., dict[str, tf.Tensor]]:
-        sampler = sampler_called(name)  # outside of the graph, since it creates variables, even though they are unused
+    def make_sampling_function(name: str) -> Callable[..., dict[str, tf.Tensor]]:
+        sampler = get_sampler(name)  # outside of the graph, since it creates variables, even though they are unused
 
-        def from_strings(text: tf.Tensor, seed: tf.Tensor, temperature: tf.Tensor) -> dict[str, tf.Tensor]:
+        def generate_from_strings(text: tf.Tensor, seed: tf.Tensor, temperature: tf.Tensor) -> dict[str, tf.Tensor]:
             checks = [
                 tf.debugging.assert_positive(temperature, "`temperature` must be positive"),
                 tf.debugging.assert_non_negative(seed, "`seed` must not be negative"),
@@ -57,18 +59,18 @@ def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, star
             with tf.control_dependencies(checks):
                 return serve(tf.identity(text), sampler=sampler, seed=seed, temperature=temperature)
 
-        return from_strings
+        return generate_from_strings
 
     number_specs = [tf.TensorSpec([None], tf.int64, "seed"), tf.TensorSpec([None], tf.float32, "temperature")]
     return pack, {
         "serving_default": signature(lambda text: serve(text), strings("text")),
-        **{name: signature(sampling_function(name), [*strings("text"), *number_specs]) for name in SAMPLERS},
+        **{name: signature(make_sampling_function(name), [*strings("text"), *number_specs]) for name in SAMPLERS},
         "tokens": tokens_signature(task),
     }
 
 
-def without_end(features: dict[str, tf.Tensor], preprocessor: Preprocessor) -> dict[str, tf.Tensor]:
-    """Return features in which the end token appended by the preprocessor is masked as padding, int32 (B, T)."""
+def mask_end_token(features: dict[str, tf.Tensor], preprocessor: Preprocessor) -> dict[str, tf.Tensor]:
+    """Mask the end token that the preprocessor appended to each text as padding, in features int32 (B, T)."""
     import tensorflow as tf
 
     ids = features["token_ids"]
@@ -86,7 +88,7 @@ def without_end(features: dict[str, tf.Tensor], preprocessor: Preprocessor) -> d
 def generate_in_ops(
     task: Task,
     features: dict[str, tf.Tensor],
-    new: int,
+    max_new_tokens: int,
     sampler: Sampler = "greedy",
     seed: tf.Tensor | None = None,
     temperature: tf.Tensor | None = None,
@@ -96,7 +98,7 @@ def generate_in_ops(
     Args:
         task: task on a causal backbone.
         features: dict of the prompts' `token_ids` and `padding_mask`, int32 (B, T).
-        new: int, maximum number of tokens to add to each prompt.
+        max_new_tokens: int, maximum number of tokens to add to each prompt.
         sampler: a sampler of KerasHub or its name.
         seed: int64 (B,), a seed for each text; None for samplers without random numbers.
         temperature: float32 (B,), divisor of the logits; 1 by default.
@@ -115,22 +117,24 @@ def generate_in_ops(
     ids = features["token_ids"]  # (B, T)
     prompt_lengths = tf.reduce_sum(features["padding_mask"], axis=1)  # (B,)
     max_prompt_length = tf.reduce_max(tf.concat([prompt_lengths, [1]], axis=0))
-    message = f"A prompt may have {max_length} tokens, so that {new} more fit into the model."
+    message = f"A prompt may have {max_length} tokens, so that {max_new_tokens} more fit into the model."
     with tf.control_dependencies([tf.debugging.assert_less_equal(max_prompt_length, max_length, message)]):
         first_new = tf.maximum(prompt_lengths, 1)  # an empty prompt has no token to continue, and stays empty
     tokens = TokenGenerator(task, vocabulary_size).generate_in_graph(
         _ServedSampler(sampler, seed, first_new),
-        prompt=tf.pad(ids, [[0, 0], [0, new]]),
+        prompt=tf.pad(ids, [[0, 0], [0, max_new_tokens]]),
         read=ids,
         length=first_new,
-        limit=tf.where(prompt_lengths > 0, prompt_lengths + new, first_new),
+        limit=tf.where(prompt_lengths > 0, prompt_lengths + max_new_tokens, first_new),
         start=tf.reduce_min(tf.concat([first_new, max_prompt_length[None]], axis=0)),
-        end=max_prompt_length + new,
+        end=max_prompt_length + max_new_tokens,
         stops=tf.constant([vocabulary_size if end_token is None else tokenizer.token_to_id(end_token)]),
         temperature=tf.constant(1.0) if temperature is None else temperature[:, None],
     )  # (B, L)
     positions = tf.range(tf.shape(tokens)[1])  # (L,)
-    in_continuation = (positions >= first_new[:, None]) & (positions < prompt_lengths[:, None] + new)  # (B, L)
+    in_continuation = (positions >= first_new[:, None]) & (
+        positions < prompt_lengths[:, None] + max_new_tokens
+    )  # (B, L)
     is_end = (
         (tokens == vocabulary_size)
         if end_token is None
@@ -166,13 +170,13 @@ class _ServedSampler:
     Args:
         sampler: sampler of KerasHub or its name.
         seed: int64 (B,), a seed for each text, or None.
-        first: int32 (B,), position of each text's first new token.
+        first_new: int32 (B,), position of each text's first new token.
     """
 
-    def __init__(self, sampler: Sampler, seed: tf.Tensor | None, first: tf.Tensor) -> None:
-        self.sampler: Sampler = sampler_called(sampler)
+    def __init__(self, sampler: Sampler, seed: tf.Tensor | None, first_new: tf.Tensor) -> None:
+        self.sampler: Sampler = get_sampler(sampler)
         self.seed = seed
-        self.first = first
+        self.first_new = first_new
         self.row_seed = _RowSeed()
         if seed is not None:
             self.sampler.seed_generator = self.row_seed
@@ -192,7 +196,7 @@ class _ServedSampler:
 
         positions = tf.range(tf.shape(prompt)[1])  # (L,)
 
-        def unfinished(index: tf.Tensor, prompt: tf.Tensor, cache: Tensors) -> tf.Tensor:
+        def is_unfinished(index: tf.Tensor, prompt: tf.Tensor, cache: Tensors) -> tf.Tensor:
             ended = (prompt == stop_token_ids[0]) & ~mask  # (B, L)
             return (index < tf.shape(prompt)[1]) & ~tf.reduce_all(tf.reduce_any(ended, axis=1))
 
@@ -204,7 +208,7 @@ class _ServedSampler:
             prompt = tf.where((positions == index) & ~mask, tokens[:, None], prompt)
             return index + 1, prompt, cache
 
-        return tf.while_loop(unfinished, body, (index, prompt, cache))[1]
+        return tf.while_loop(is_unfinished, body, (index, prompt, cache))[1]
 
     def _choose_next_tokens(self, probabilities: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
         """Return the next token of each text, int (B,), from probabilities (B, V + 1)."""
@@ -212,7 +216,7 @@ class _ServedSampler:
 
         if self.seed is None:
             return self.sampler.get_next_token(probabilities)
-        new_token_index = tf.maximum(index - self.first, 0)  # (B,)
+        new_token_index = tf.maximum(index - self.first_new, 0)  # (B,)
         seeds = tf.stack([tf.cast(self.seed, tf.uint32), tf.cast(new_token_index, tf.uint32)], axis=1)  # (B, 2)
 
         def sample_row(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

@@ -32,10 +32,10 @@ from lmzoo.tasks.base.examples import (
     Weights,
     as_array,
 )
-from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
+from lmzoo.tasks.base.labels import encode_exact_numbers, encode_numbers, refuse_first
 from lmzoo.tasks.base.long_texts import LongTextTask
-from lmzoo.tasks.embedding_groups import OBJECTIVES, check_groups, text_ids
-from lmzoo.tasks.embedding_head import check_projection, pool, pooling_modes, project
+from lmzoo.tasks.embedding_groups import OBJECTIVES, check_groups, number_texts
+from lmzoo.tasks.embedding_head import check_pooling, check_projection, pool, project
 from lmzoo.tasks.embedding_prompts import (
     DOCUMENT_PROMPTS,
     QUERY_PROMPTS,
@@ -118,8 +118,8 @@ class TextEmbedder(LongTextTask):
             the whole vectors (`lmzoo.training.MatryoshkaLoss`). By default, only whole vectors are trained.
         mini_batch_size: int, maximum number of texts that are encoded at a time in training. Large batches then take
             the memory of small ones, and a third more time: vectors are computed twice, once for the loss and once for
-            the gradients, which are those of the whole batch (gradient caching, Gao et al., 2021). By default, the
-            texts of a batch are encoded together.
+            the gradients, which are the same as for the whole batch (gradient caching, Gao et al., 2021). By default,
+            the texts of a batch are encoded together.
         windows: maximum number of windows in which a long text is read; `"auto"` for as many as it needs. The vector of
             the text is the mean of their vectors, weighted by their numbers of tokens, and with `normalize` scaled to
             unit length. Each window begins with the prompt. By default, long texts are truncated. Settable.
@@ -180,11 +180,11 @@ class TextEmbedder(LongTextTask):
         stride: int | None = None,
     ) -> None:
         check_windows(windows, stride)
-        modes = pooling_modes(backbone, pooling)
+        modes = check_pooling(backbone, pooling)
         layers = check_projection(projection)
         prompt_texts = check_prompts(prompts, default_prompt)
         check_similarity(similarity)
-        side_prompts = check_pair_prompts(pair_prompts, prompt_texts)
+        pair_prompt_names = check_pair_prompts(pair_prompts, prompt_texts)
         allowed = ", ".join(f'"{name}"' for name in OBJECTIVES)
         require(objective in OBJECTIVES, "objective", f"one of {allowed}", objective)
         require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
@@ -208,7 +208,7 @@ class TextEmbedder(LongTextTask):
         self.prompts: dict[str, str] = prompt_texts
         self.default_prompt: str | None = default_prompt
         self.similarity: str = similarity
-        self.pair_prompts: list[str | None] | None = side_prompts
+        self.pair_prompts: list[str | None] | None = pair_prompt_names
         self.mini_batch_size: int | None = mini_batch_size
         self.windows = windows
         self.stride = stride
@@ -226,12 +226,13 @@ class TextEmbedder(LongTextTask):
 
     def default_loss(self) -> keras.losses.Loss:
         """Return the loss for the task's objective, summed over `matryoshka_widths` and the full width."""
-        loss = self._compute_vector_loss()
+        loss = self._make_vector_loss()
         if self.matryoshka_widths is None:
             return loss
         return MatryoshkaLoss(loss, sorted({*self.matryoshka_widths, self.output.shape[-1]}, reverse=True))
 
-    def _compute_vector_loss(self) -> keras.losses.Loss:
+    def _make_vector_loss(self) -> keras.losses.Loss:
+        """Return the loss of the task's objective on vectors of one width."""
         match self.objective:
             case "cosine":
                 return PairCosineError()
@@ -285,8 +286,8 @@ class TextEmbedder(LongTextTask):
         name = self.default_prompt if prompt_name is None else prompt_name
         return "" if name is None else check_prompts(self.prompts, name)[name]
 
-    def _pair_prompt_texts(self) -> tuple[str, str]:
-        """Return the prompts of first and of other texts."""
+    def _get_pair_prompts(self) -> tuple[str, str]:
+        """Return the prompt for the first texts of pairs, and the prompt for the other texts."""
         names = check_pair_prompts(self.pair_prompts, self.prompts)
         if names is None:
             return self.prompt_text(), self.prompt_text()
@@ -294,13 +295,14 @@ class TextEmbedder(LongTextTask):
         return first, second
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
-        """Encode texts or pairs with the default prompt before each text, but not before the second texts of pairs.
+        """Encode texts or pairs with the default prompt before each single text and each first text of a pair.
 
         See `Task.encode_inputs`.
         """
-        return self._encode_with(x, self.prompt_text())
+        return self._encode_with_prompt(x, self.prompt_text())
 
-    def _encode_with(self, x: Texts, prompt: str) -> EncodedInputs:
+    def _encode_with_prompt(self, x: Texts, prompt: str) -> EncodedInputs:
+        """Encode texts or pairs with `prompt` before each single or first text; see `encode_inputs`."""
         if prompt and not isinstance(x, Encoded):
             self.check_takes_text()
             firsts, *seconds = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
@@ -309,7 +311,7 @@ class TextEmbedder(LongTextTask):
         return self.encode_texts(x, prompt)
 
     def finish_pooled(self, outputs: Tensor) -> Tensor:
-        """Return the vectors of texts, (B, H), from the means of their windows, with `normalize` of unit length."""
+        """Return the vectors of texts, (B, H), given the means of their windows; scale them if `normalize` is set."""
         return unit_vectors(outputs) if self.normalize else outputs
 
     def forget_compiled(self) -> None:
@@ -347,18 +349,19 @@ class TextEmbedder(LongTextTask):
         return self._add_labels(x if isinstance(x, EncodedGroups) else self._encode_groups(x), y, sample_weight)
 
     def _encode_groups(self, x: Texts) -> EncodedGroups:
+        """Encode groups of texts column by column, with the prompts for first and other texts."""
         columns = clean_groups(x, self.text_preprocessor.tokenizer.takes_words)
         check_groups(columns, self.objective)
-        first_prompt, other_prompt = self._pair_prompt_texts()
+        first_prompt, other_prompt = self._get_pair_prompts()
         firsts, *other_columns = columns
         count = len(firsts)
         warning = FirstWarning()
         with warning.only():
-            first_column = self._encode_with(firsts, first_prompt)
+            first_column = self._encode_with_prompt(firsts, first_prompt)
         with warning.only():
-            other_texts = self._encode_with([text for column in other_columns for text in column], other_prompt)
+            other_texts = self._encode_with_prompt([text for column in other_columns for text in column], other_prompt)
         # Different prompts make equal texts differ in their tokens.
-        ids = text_ids(columns) if first_prompt != other_prompt else None
+        ids = number_texts(columns) if first_prompt != other_prompt else None
         return EncodedGroups(
             (first_column, *(other_texts[k * count : (k + 1) * count] for k in range(len(other_columns)))), ids
         )
@@ -378,10 +381,11 @@ class TextEmbedder(LongTextTask):
         return array
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return features, labels and, if there are any, weights (Kb,), with a sequence for each text of b groups.
+        """Return features, targets and, if there are any, weights for b groups of K texts, each text a sequence.
 
-        Labels (2b,) hold the label of each pair twice. Without labels, `y` holds ids that are the same for equal texts:
-        (2b,) for pairs, or for larger groups (Kb, K), the ids of the whole group for each text.
+        Weights (Kb,) and labels (2b,) are repeated for each text of a group. Without labels, the targets are ids that
+        are the same for equal texts: for pairs (2b,), and for larger groups (Kb, K), where each text has the ids of all
+        texts in its group.
         """
         groups, labels, weights = examples
         size = len(groups.columns)
@@ -400,7 +404,7 @@ class TextEmbedder(LongTextTask):
 
     @staticmethod
     def _get_ids_in_batch(groups: EncodedGroups, features: FeatureArrays, indices: np.ndarray) -> np.ndarray:
-        """Return an id for each text of a batch, the same for equal texts: int32 (Kb,)."""
+        """Assign a number to each different text of b groups of K texts, and return the numbers, int32 (Kb,)."""
         keys: list[Any]
         if groups.ids is None:
             tokens = next(features[name] for name in ("character_ids", "token_ids") if name in features)
@@ -503,12 +507,12 @@ class TextEmbedder(LongTextTask):
             raise ValueError(f"Pass `prompt` or `prompt_name`, not both; got {prompt!r:.60} and {prompt_name!r:.60}.")
         if prompt is not None or prompt_name is not None:
             require(isinstance(prompt, str | None), "prompt", "a string", prompt)
-            texts = self._encode_with(texts, self.prompt_text(prompt_name) if prompt is None else prompt)
+            texts = self._encode_with_prompt(texts, self.prompt_text(prompt_name) if prompt is None else prompt)
         vectors = self.predict(texts, batch_size=batch_size, verbose=0)
         return vectors if width is None else self._truncate(vectors, width)
 
     def _truncate(self, vectors: np.ndarray, width: int) -> np.ndarray:
-        """Return the first features of vectors, scaled to unit length if the model's vectors are."""
+        """Truncate vectors to `width` features, and scale them to unit length if the model normalizes its vectors."""
         truncated = vectors[:, :width]
         return ops.convert_to_numpy(unit_vectors(truncated)) if self.normalize else truncated
 
@@ -517,9 +521,9 @@ class TextEmbedder(LongTextTask):
     # === Search ===
 
     def embed_queries(self, texts: Texts, batch_size: int = 32, prompt_name: str | None = None) -> np.ndarray:
-        """Return the embeddings of queries, with the model's prompt for them before each text.
+        """Return the embeddings of queries, with the model's prompt for queries before each text.
 
-        That is the first of `pair_prompts`; without these the prompt `"query"` if the model has it, or none.
+        This prompt is the first of `pair_prompts`. Without these, it is the prompt `"query"`, if the model has it.
 
         Args:
             texts: a list of strings.
@@ -537,10 +541,10 @@ class TextEmbedder(LongTextTask):
         return self._embed_with_progress(texts, batch_size, self._get_query_prompt(prompt_name))
 
     def embed_documents(self, texts: Texts, batch_size: int = 32, prompt_name: str | None = None) -> np.ndarray:
-        """Return the embeddings of texts to search in, with the model's prompt for them before each text.
+        """Return the embeddings of texts to search in, with the model's prompt for documents before each text.
 
-        That is the second of `pair_prompts`; without these the first of the prompts `"document"`, `"passage"` and
-        `"corpus"` that the model has, or none.
+        This prompt is the second of `pair_prompts`. Without these, it is the first of the prompts `"document"`,
+        `"passage"` and `"corpus"` that the model has.
 
         Args:
             texts: a list of strings.
@@ -563,25 +567,31 @@ class TextEmbedder(LongTextTask):
     def _get_document_prompt(self, prompt_name: str | None) -> str:
         return self._get_role_prompt(prompt_name, DOCUMENT_PROMPTS, 1)
 
-    def _get_role_prompt(self, prompt_name: str | None, usual_names: Sequence[str], side: int) -> str:
-        """Return the prompt of a name, by default the one of a side of `pair_prompts`, or of a usual name, or ""."""
+    def _get_role_prompt(self, prompt_name: str | None, default_names: Sequence[str], side: int) -> str:
+        """Return the prompt for queries or for documents, "" if the model has none.
+
+        Args:
+            prompt_name: name of the prompt; None for the default of this role.
+            default_names: names of prompts for this role, of which the first that exists is used.
+            side: 0 or 1, index of the prompt in `pair_prompts`, which precede the default names.
+        """
         if prompt_name is None and self.pair_prompts is not None:
-            return self._pair_prompt_texts()[side]
+            return self._get_pair_prompts()[side]
         if prompt_name is None:
-            prompt_name = next((name for name in usual_names if name in self.prompts), None)
+            prompt_name = next((name for name in default_names if name in self.prompts), None)
         return "" if prompt_name is None else self.prompt_text(prompt_name)
 
     def _embed_with_progress(self, texts: Texts, batch_size: int, prompt: str) -> np.ndarray:
         """Return the embeddings of texts, float32 (n, H), with a progress bar if there are many."""
         check_arguments(batch_size=batch_size)
-        encoded = self._encode_with(texts, prompt)
-        size = _BATCHES_PER_PART * batch_size
-        if len(encoded) <= size:
+        encoded = self._encode_with_prompt(texts, prompt)
+        part_size = _BATCHES_PER_PART * batch_size
+        if len(encoded) <= part_size:
             return self.predict(encoded, batch_size=batch_size, verbose=0)
         parts = []
         with progress_bar("Embedding", len(encoded), "texts") as advance:
-            for start in range(0, len(encoded), size):
-                part = encoded[start : start + size]
+            for start in range(0, len(encoded), part_size):
+                part = encoded[start : start + part_size]
                 parts.append(self.predict(part, batch_size=batch_size, verbose=0))
                 advance(len(part))
         return np.concatenate(parts)
@@ -603,7 +613,7 @@ class TextEmbedder(LongTextTask):
 
         Args:
             queries: a list of strings, or their vectors, (q, H).
-            corpus: a list of n strings; their vectors, (n, H); or a `lmzoo.search.VectorIndex` of these.
+            corpus: a list of n strings; their vectors, (n, H); or a `lmzoo.search.VectorIndex` of their vectors.
             top_k: int, number of texts to return for each query; by default 10, or all of a smaller corpus.
             batch_size: int, texts per batch.
             texts: if `corpus` is vectors, its texts, to return them.
@@ -660,11 +670,11 @@ class TextEmbedder(LongTextTask):
         """Return a report that compares the pairs' cosines with the labels, or an empty report without labels."""
         if y is None:
             return Report()
-        y = exact_numbers(y)
+        y = encode_exact_numbers(y)
         cosines = []
         for part in parts:
             columns: Any = split_segments(part)
-            sides = zip(columns, self._pair_prompt_texts(), strict=True)
+            sides = zip(columns, self._get_pair_prompts(), strict=True)
             firsts, seconds = (self.embed(texts, batch_size, prompt=prompt) for texts, prompt in sides)  # (n, H)
             norms = np.linalg.norm(firsts, axis=1) * np.linalg.norm(seconds, axis=1)
             cosines.append((firsts * seconds).sum(axis=1) / np.maximum(norms, 1e-12))

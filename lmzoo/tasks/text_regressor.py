@@ -14,7 +14,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers import get_output_activation
 from lmzoo.search.nearest import Hit, as_hits, check_top_k
 from lmzoo.tasks.base.examples import BatchOptions, Labels, Texts, TrainingData
-from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
+from lmzoo.tasks.base.labels import encode_exact_numbers, encode_numbers, refuse_first
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.tasks.inputs import TaskInputs, TextDataset
@@ -191,7 +191,7 @@ class TextRegressor(TextVectorTask):
         return hits
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        y = exact_numbers(y)
+        y = encode_exact_numbers(y)
         predicted = [answer for part in parts for answer in self.score(part, batch_size=batch_size)]
         return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
 

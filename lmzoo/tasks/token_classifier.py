@@ -25,11 +25,11 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
 from lmzoo.tasks.base.long_texts import LongTextTask
-from lmzoo.tasks.base.task_encoders import TokenVectors, head_options
+from lmzoo.tasks.base.task_encoders import TokenVectors, get_head_options
 from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.tasks.inputs import list_rows
-from lmzoo.tasks.word_labels import check_possible, decode_words, label_spans, warn_about_others
-from lmzoo.tasks.word_weights import join_weights, read_weights, weights_in_batch
+from lmzoo.tasks.word_labels import check_label_sequences, decode_words, label_spans, warn_about_unmarked_labels
+from lmzoo.tasks.word_weights import join_weights, make_batch_weights, read_weights
 from lmzoo.text import Encoded, EncodedWords, Preprocessor, Tokenizer
 from lmzoo.text.long_texts import WindowedTexts, WindowedWords, Windows, check_windows, encode_words_in_windows
 from lmzoo.text.probabilities import log_softmax
@@ -137,10 +137,10 @@ class TokenClassifier(LongTextTask):
     ) -> None:
         check_windows(windows, stride)
         num_classes, labels = check_classes(num_classes, labels, preprocessor)
-        warn_about_others(labels)
+        warn_about_unmarked_labels(labels)
         vectors = TokenVectors(dropout, encoder, encoder_dim, WordFeatures.of(word_vectors, preprocessor))
         dropout_rate = vectors.rate(backbone)
-        settings = head_options(backbone, of_tokens=True)
+        settings = get_head_options(backbone, of_tokens=True)
         head = ClassificationHead(num_classes, dropout_rate, dtype=backbone.dtype_policy, name="classifier", **settings)
         inputs = vectors.inputs(backbone)
         features = vectors.features(backbone, inputs, preprocessor)
@@ -228,7 +228,7 @@ class TokenClassifier(LongTextTask):
         labels, widened_count = self.labels_by_word(x, y, encoded)
         word_labels = self._number_labels(labels, counts)
         if self.crf and marks_spans(self.labels):
-            check_possible(word_labels, counts, self.labels or ())
+            check_label_sequences(word_labels, counts, self.labels or ())
         token_labels = np.full(encoded.sequence_splits[-1], IGNORED, "int32")
         in_sequence = encoded.first >= 0  # (W,), False for truncated words
         places = (encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[in_sequence]  # among all tokens
@@ -341,7 +341,7 @@ class TokenClassifier(LongTextTask):
         labels = np.full((len(indices), width), IGNORED, "int32")
         for i, index in enumerate(indices):
             labels[i, : len(token_labels[index])] = token_labels[index]
-        weights_entry = () if weights is None else (weights_in_batch(weights, indices, width),)
+        weights_entry = () if weights is None else (make_batch_weights(weights, indices, width),)
         return (features, labels, *weights_entry)
 
     def tag(
@@ -377,9 +377,9 @@ class TokenClassifier(LongTextTask):
         if not len(encoded):
             return []
         tagged: list[list[SpanAnswer]] = []
-        units = list(self._places(encoded, tokens=aggregation == "simple"))
-        predictions = self._predict_labels_at([columns for _, columns in units], encoded, batch_size, constrained)
-        for i, ((places, _), (classes, probabilities)) in enumerate(zip(units, predictions, strict=True)):
+        locations = list(self._iterate_places(encoded, tokens=aggregation == "simple"))
+        predictions = self._predict_labels_at([columns for _, columns in locations], encoded, batch_size, constrained)
+        for i, ((places, _), (classes, probabilities)) in enumerate(zip(locations, predictions, strict=True)):
             labels = [self.class_names[k] for k in classes]
             single_word_spans = [(label, k, k + 1) for k, label in enumerate(labels)]
             tagged.append([])
@@ -400,7 +400,7 @@ class TokenClassifier(LongTextTask):
 
     def labels_of_words(self, encoded: EncodedInputs, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the class numbers, int (W,), and probabilities of each text's words, leaving out truncated words."""
-        columns = [columns for _, columns in self._places(encoded, tokens=False)]
+        columns = [columns for _, columns in self._iterate_places(encoded, tokens=False)]
         return self._predict_labels_at(columns, encoded, batch_size)
 
     def _predict_labels_at(
@@ -429,7 +429,9 @@ class TokenClassifier(LongTextTask):
                     classes = scores.argmax(axis=1)
                 yield classes, np.exp(scores[np.arange(len(classes)), classes])
 
-    def _places(self, encoded: EncodedInputs, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
+    def _iterate_places(
+        self, encoded: EncodedInputs, tokens: bool
+    ) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
         """Yield the character ranges and the token positions of each text's words, or with `tokens` of its tokens.
 
         Truncated words and tokens are left out.

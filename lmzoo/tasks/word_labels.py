@@ -17,7 +17,7 @@ from lmzoo.text.validate_text import warn
 from lmzoo.training.span_metrics import IGNORED
 
 
-def warn_about_others(labels: Sequence[str] | None) -> None:
+def warn_about_unmarked_labels(labels: Sequence[str] | None) -> None:
     """Warn about labels that do not mark spans, if most labels do, since they may be misspelled."""
     scheme = SpanScheme.of(labels)
     if scheme and scheme.others:
@@ -79,11 +79,11 @@ def _check_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
     return span
 
 
-def check_possible(numbers: np.ndarray, counts: Sequence[int], labels: Sequence[str]) -> None:
+def check_label_sequences(class_numbers: np.ndarray, counts: Sequence[int], labels: Sequence[str]) -> None:
     """Check that the labels of each text's words can follow one another.
 
     Args:
-        numbers: int (W,), class numbers of the words of all texts; -100 for words that do not count.
+        class_numbers: int (W,), class numbers of the words of all texts; -100 for words that do not count.
         counts: the number of words in each text.
         labels: labels of the model, which mark spans.
 
@@ -92,7 +92,7 @@ def check_possible(numbers: np.ndarray, counts: Sequence[int], labels: Sequence[
     """
     is_allowed = transition_table(labels)
     boundary_index = len(labels)
-    for i, text_labels in enumerate(np.split(numbers, np.cumsum(counts)[:-1])):
+    for i, text_labels in enumerate(np.split(class_numbers, np.cumsum(counts)[:-1])):
         places = np.flatnonzero(text_labels != IGNORED)
         path = [boundary_index, *text_labels[places].tolist(), boundary_index]
         for k, (previous, following) in enumerate(pairwise(path)):

@@ -99,7 +99,7 @@ class LayerMix(NamedTuple):
         weights = list(layers.values()) if isinstance(layers, Mapping) else [1 / len(selected)] * len(selected)
         return cls(tuple(int(layer) % count for layer in selected), np.array(weights, "float32"))
 
-    def of(self, vectors: np.ndarray) -> np.ndarray:
+    def combine(self, vectors: np.ndarray) -> np.ndarray:
         """Return the weighted sum of vectors over layers, (w, H), from float32 (w, K, H).
 
         Without weights, the vectors are returned unchanged.
@@ -117,17 +117,17 @@ class LayerModels:
         **compile_settings: arguments of `keras.Model.compile`.
     """
 
-    def __init__(self, backbone: Backbone, **compiled: Any) -> None:
+    def __init__(self, backbone: Backbone, **compile_settings: Any) -> None:
         self.backbone = backbone
         self.states = [*backbone.output["hidden_states"], backbone.output["sequence_output"]]
-        self.compiled = compiled
-        self.of = functools.cache(self._build)
+        self.compile_settings = compile_settings
+        self.get = functools.cache(self._build)
 
     def _build(self, layers: tuple[int, ...]) -> NamedInputsModel:
         """Build and compile a model that outputs the hidden states of `layers`, float32 (B, T, K, H)."""
         stacked = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
         model = NamedInputsModel(self.backbone.input, stacked)
-        model.compile(**self.compiled)
+        model.compile(**self.compile_settings)
         return model
 
 
@@ -171,7 +171,7 @@ def embed_words(
             max_length = max(1, encoded.lengths[order[start]])
             indices = order[start : start + max(1, _MAX_VALUES // int(max_length * values_per_token))]
             start += len(indices)
-            model = models.of(mix.layers)
+            model = models.get(mix.layers)
             hidden_states = predict_encoded(task, model, encoded.select(indices), batch_size, verbose=0, per_token=True)
             for i, vectors in zip(indices.tolist(), hidden_states, strict=True):  # (T, K, H)
                 word_index, token_index = (index[alignments[i][1] < max_tokens[i]] for index in alignments[i])
@@ -182,7 +182,7 @@ def embed_words(
                     means[word_indices] = np.add.reduceat(token_vectors, first_tokens, axis=0) / counts[:, None, None]
                 missing_count += len(means) - len(word_indices)
                 offsets = np.array([place for _, *place in words[i]], "int64").reshape(-1, 2)
-                results[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.of(means))
+                results[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.combine(means))
     if missing_count:
         word_count = sum(map(len, words))
         messages.append(

@@ -99,7 +99,7 @@ def get_class_weights(labels: np.ndarray, class_weight: Mapping[int, float]) -> 
     return np.where(labels == IGNORED, np.float32(0), weights_by_class[np.maximum(labels, 0)])
 
 
-def weights_in_batch(weights: np.ndarray, indices: np.ndarray, width: int) -> np.ndarray:
+def make_batch_weights(weights: np.ndarray, indices: np.ndarray, width: int) -> np.ndarray:
     """Return the token weights of a batch, (b, t), from text weights (n,) or from a list of n texts' token weights."""
     if weights.dtype != object:
         return np.repeat(weights[indices, None], width, axis=1)

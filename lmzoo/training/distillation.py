@@ -21,7 +21,7 @@ from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.sublayers import get_stored_weights
-from lmzoo.layers.temporary import temporary_attributes
+from lmzoo.layers.temporary import set_temporary_attributes
 from lmzoo.parallel.several_devices import SeveralDevicesModel
 from lmzoo.text.batching import LengthBatches, fit_buckets
 from lmzoo.text.keras_input import keras_input
@@ -289,7 +289,7 @@ def distill(
     learns_labels = y is not None or settings.makes_labels
     # Keras would warn that these variables get no gradient.
     frozen_variables = [(variable, "trainable", False) for variable in student.unused_variables]
-    with temporary_attributes(frozen_variables):
+    with set_temporary_attributes(frozen_variables):
         model = SeveralDevicesModel(inputs, logits)
         model.dtype_policy = student.dtype_policy  # for float16, so that Keras scales the loss
         optimizer = student.default_optimizer() if optimizer is None else optimizer

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from lmzoo.common.tensor_types import Tensor
-from lmzoo.layers.crf import best_labels
+from lmzoo.layers.crf import find_best_labels
 from lmzoo.text.span_labels import SpanTable
 
 IGNORED = -100  # label of ignored positions, as in PyTorch
@@ -40,7 +40,7 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
             sample_weight = ops.cast(sample_weight, self.dtype)
             counts *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
         if len(y_pred.shape) == 4:
-            y_pred = ops.one_hot(best_labels(y_pred, y_true != IGNORED), y_pred.shape[-1])  # (B, T, C + 1)
+            y_pred = ops.one_hot(find_best_labels(y_pred, y_true != IGNORED), y_pred.shape[-1])  # (B, T, C + 1)
         logits = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))  # (B * T, C)
         super().update_state(ops.reshape(ops.maximum(y_true, 0), (-1,)), logits, ops.reshape(counts, (-1,)))
 
@@ -101,7 +101,7 @@ class SpanScore(keras.metrics.Metric):
         order = ops.argsort(ops.where(is_counted, positions, positions + ops.shape(is_counted)[1]), axis=1)  # (B, T)
         spans = []
         if len(y_pred.shape) == 4:
-            predicted_ids = best_labels(y_pred, y_true != IGNORED)  # (B, T)
+            predicted_ids = find_best_labels(y_pred, y_true != IGNORED)  # (B, T)
         else:
             predicted_ids = ops.cast(ops.argmax(y_pred, axis=-1), "int32")  # (B, T)
         for ids in (y_true, predicted_ids):

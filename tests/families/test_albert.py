@@ -105,7 +105,7 @@ def test_the_loop_copies_wide_trainable_kernels(monkeypatch):
     assert not kernels_copied(build(**WIDE, dtype="mixed_bfloat16"))
     assert not kernels_copied(build(**WIDE, remat=True))
     backbone = build(**WIDE)
-    monkeypatch.setattr("lmzoo.families.albert.backbone.WIDEST_JOINED", 511)
+    monkeypatch.setattr("lmzoo.families.albert.backbone.MAX_JOINED_WIDTH", 511)
     projections = {f"attention/{name}": (512, 528) for name in ("query", "key", "value")}
     assert kernels_copied(backbone) == outputs | projections
     backbone.encoder.blocks[0].output_dense.trainable = False
@@ -118,7 +118,7 @@ def test_copied_kernels_have_the_gradients_of_unrolled_blocks(monkeypatch):
     import tensorflow as tf
 
     for module in ("families.albert.backbone", "layers.attention"):
-        monkeypatch.setattr(f"lmzoo.{module}.WIDEST_JOINED", 511)
+        monkeypatch.setattr(f"lmzoo.{module}.MAX_JOINED_WIDTH", 511)
     gradients = []
     for unroll in (False, True):
         backbone = build(**WIDE, unroll=unroll, dropout=0.0)

@@ -163,7 +163,7 @@ def test_each_direction_may_read_its_own_words():
     backbone = tiny_elmo()
     rng = np.random.default_rng(3)
     forward, backward = rng.normal(size=(2, 5, 3, TINY["projection_dim"])).astype("float32")  # (T, B, P)
-    outputs, state = backbone.bilm.stacks(forward, backward, None, None)
+    outputs, state = backbone.bilm.run_stacks(forward, backward, None, None)
     reference = reference_of(backbone)
     for row in range(3):
         for d, x in enumerate((forward, backward)):

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.families.input_checks import check_like
+from lmzoo.families.input_checks import check_structure
 from lmzoo.families.named_inputs import OTHER_MODELS_INPUTS
 from lmzoo.models import (
     BidirectionalLM,
@@ -266,12 +266,12 @@ SPEC = {"a": ((keras.KerasTensor((None, 3)), keras.KerasTensor((None, 5))),)}
 )
 def test_tensors_of_other_shapes_are_refused(value):
     with pytest.raises(ValueError, match=r"`x` must have the shapes \{'a': \(\(\(None, 3\), \(None, 5\)\),\)\}, got"):
-        check_like("x", value, SPEC)
+        check_structure("x", value, SPEC)
 
 
 def test_tensors_of_the_same_shapes_are_valid():
-    check_like("x", {"a": [[np.zeros((2, 3)), np.zeros((2, 5))]]}, SPEC)
-    check_like("x", {"a": ((keras.KerasTensor((None, None)), np.zeros((2, 5))),)}, SPEC)
+    check_structure("x", {"a": [[np.zeros((2, 3)), np.zeros((2, 5))]]}, SPEC)
+    check_structure("x", {"a": ((keras.KerasTensor((None, None)), np.zeros((2, 5))),)}, SPEC)
 
 
 # === Configurations and their descriptions ===

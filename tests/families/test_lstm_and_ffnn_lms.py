@@ -10,7 +10,7 @@ from keras import ops
 from lmzoo.families.ffnn_lm import FAMILY as FFNN
 from lmzoo.families.lstm_lm import FAMILY as LSTM
 from lmzoo.models import BidirectionalLM, CausalLM, MaskedLM, Pretrainer
-from lmzoo.tasks.prompts import prompt_ids
+from lmzoo.tasks.prompts import encode_prompts
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 from lmzoo.training import FineTuningRecipe
 from tests.reference import left_to_right
@@ -133,7 +133,7 @@ def tokens(monkeypatch):
 
 def without_cache(model, prompt):
     """Return the most probable tokens, each from a call of the model on all tokens before it."""
-    ids = prompt_ids(model.preprocessor, [prompt], model.start_ids)[0]
+    ids = encode_prompts(model.preprocessor, [prompt], model.start_ids)[0]
     count = len(ids)
     for _ in range(NEW):
         features = {"token_ids": np.zeros((1, 31), "int32"), "padding_mask": np.zeros((1, 31), "int32")}

@@ -11,7 +11,7 @@ import pytest
 import lmzoo
 from lmzoo.errors import PresetError
 from lmzoo.families.marian import FAMILY
-from lmzoo.layers.embeddings import sinusoids
+from lmzoo.layers.embeddings import make_sinusoids
 from lmzoo.models import MarianEncoderBackbone, Seq2SeqLM, StaticEmbedder, TextEmbedder, TokenClassifier
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from tests.families.comparing import add_noise
@@ -143,7 +143,7 @@ def test_attention_to_the_source_ignores_padding():
 
 def test_positions_equal_transformers():
     peer = transformers.models.marian.modeling_marian.MarianSinusoidalPositionalEmbedding(19, 7)
-    np.testing.assert_allclose(sinusoids(19, 7), peer.create_weight().numpy(), atol=1e-6)
+    np.testing.assert_allclose(make_sinusoids(19, 7), peer.create_weight().numpy(), atol=1e-6)
 
 
 # === The encoder, whose vectors are features for other tasks (CoVe) ===

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lmzoo.layers import SelfAttention
-from lmzoo.layers.configured import constructor_arguments
+from lmzoo.layers.configured import list_constructor_arguments
 
 
 class PassesArguments(SelfAttention):
@@ -40,7 +40,7 @@ ARGUMENTS = [
     ],
 )
 def test_subclasses_add_their_arguments(cls, expected):
-    assert constructor_arguments(cls) == expected
+    assert list_constructor_arguments(cls) == expected
 
 
 def test_subclasses_have_complete_configurations():

@@ -11,7 +11,7 @@ from keras import ops
 from keras.ops import convert_to_numpy as to_numpy
 
 from lmzoo.layers import TransitionScores
-from lmzoo.layers.crf import best_labels, decode, label_probabilities, negative_log_likelihood
+from lmzoo.layers.crf import compute_label_probabilities, decode, find_best_labels, negative_log_likelihood
 from lmzoo.text.span_labels import transition_table
 from lmzoo.training import CrfLoss
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
@@ -82,7 +82,7 @@ def test_forbidden_sequences_have_a_finite_loss(logits):
 
 
 def test_the_best_labels_form_the_best_sequence(layer, logits):
-    labels = to_numpy(best_labels(layer(logits), ops.convert_to_tensor(WORDS)))
+    labels = to_numpy(find_best_labels(layer(logits), ops.convert_to_tensor(WORDS)))
     for i, scores_by_path in enumerate(all_paths(layer, logits)):
         assert tuple(labels[i, WORDS[i]]) == max(scores_by_path, key=scores_by_path.get)
     assert (labels[~WORDS] == C).all()
@@ -90,7 +90,7 @@ def test_the_best_labels_form_the_best_sequence(layer, logits):
 
 def test_probabilities_of_labels_are_sums_over_sequences(layer, logits):
     scores, words = layer(logits), ops.convert_to_tensor(WORDS)
-    probabilities = to_numpy(label_probabilities(scores, words))
+    probabilities = to_numpy(compute_label_probabilities(scores, words))
     best, certainty = map(to_numpy, decode(scores, words))
     for i, scores_by_path in enumerate(all_paths(layer, logits)):
         positions, values = np.flatnonzero(WORDS[i]), np.array(list(scores_by_path.values()))
@@ -149,7 +149,7 @@ def test_gradients_of_compiled_code_equal_finite_differences(layer, logits):
 def test_metrics_count_the_best_sequences(logits):
     layer = TransitionScores(C, transition_table(LABELS))
     scores, words = layer(logits * 3), ops.convert_to_tensor(WORDS)
-    best = to_numpy(best_labels(scores, words))
+    best = to_numpy(find_best_labels(scores, words))
     assert (best[WORDS] != logits.argmax(axis=-1)[WORDS]).any()
     labels = np.where(WORDS, np.random.default_rng(8).integers(0, C, WORDS.shape), IGNORED)
     for metric in (TokenAccuracy(), SpanScore(LABELS), SpanScore(LABELS, "precision")):

@@ -10,7 +10,7 @@ from lmzoo.layers import SelfAttention, attention_probabilities
 from lmzoo.layers import attention as module
 from lmzoo.layers.attention import join_projections
 from lmzoo.layers.local_attention import attention_in_blocks, prefers_blocks
-from lmzoo.layers.rotary import rotate, rotation_rates
+from lmzoo.layers.rotary import compute_rotation_rates, rotate
 from tests.reference.weights import difference, to_numpy
 
 B, N, D = 3, 5, 6
@@ -89,7 +89,9 @@ def test_rotation_rates_equal_pytorch():
     for width in (6, 14, 26, 64):
         for wavelength in (10_000.0, 160_000.0):
             exponents = torch.arange(0, width, 2, dtype=torch.int64).float() / width
-            np.testing.assert_array_equal(rotation_rates(width, wavelength), (1.0 / wavelength**exponents).numpy())
+            np.testing.assert_array_equal(
+                compute_rotation_rates(width, wavelength), (1.0 / wavelength**exponents).numpy()
+            )
 
 
 def test_positions_may_differ_between_sequences():

@@ -161,7 +161,7 @@ def test_joined_kernels_add_the_bias():
 
 def test_fused_kernels_are_not_used_with_a_bias(monkeypatch):
     """Fused kernels take no bias."""
-    monkeypatch.setattr("lmzoo.layers.attention._is_fused", lambda query, key: True)
+    monkeypatch.setattr("lmzoo.layers.attention._uses_fused_kernel", lambda query, key: True)
     layer, x = layer_and_input()
     expected = to_numpy(layer(x, RIGHT_PADDED, bias=bias_layer()(x)))
     monkeypatch.undo()

@@ -18,7 +18,7 @@ jax_only = pytest.mark.skipif(keras.backend.backend() != "jax", reason="a form f
 @pytest.fixture
 def bfloat16_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let any processor count as one with instructions for bfloat16."""
-    monkeypatch.setattr(products, "_has_instructions", lambda: True)
+    monkeypatch.setattr(products, "_has_bfloat16_instructions", lambda: True)
 
 
 def in_bfloat16(*shape: int) -> Any:
@@ -142,7 +142,7 @@ def test_instructions_are_read_from_the_processors_flags(monkeypatch, flags, exp
         return f"processor : 0\nflags : {flags}\n"
 
     monkeypatch.setattr(products.Path, "read_text", read_text)
-    assert products._has_instructions.__wrapped__() is expected
+    assert products._has_bfloat16_instructions.__wrapped__() is expected
 
 
 @jax_only

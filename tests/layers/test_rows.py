@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lmzoo.layers import ClassificationHead
-from lmzoo.layers.rows import at_positions, get_width
+from lmzoo.layers.rows import gather_positions, get_width
 
 
 @pytest.mark.parametrize("rest", [(), (5,), (2, 7, 3)])
@@ -16,7 +16,7 @@ def test_entries_at_positions_equal_numpy(rest, dtype):
     rng = np.random.default_rng(0)
     x, positions = rng.normal(size=(3, 11, *rest)).astype(dtype), rng.integers(0, 11, (3, 13)).astype("int32")
     expected = np.stack([row[indices] for row, indices in zip(x, positions, strict=True)])
-    entries = at_positions(*map(keras.ops.convert_to_tensor, (x, positions)))
+    entries = gather_positions(*map(keras.ops.convert_to_tensor, (x, positions)))
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(entries), expected)
 
 

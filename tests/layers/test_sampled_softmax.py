@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from lmzoo.layers import SampledSoftmax
-from lmzoo.layers.sampled_softmax import draw_words, log_uniform
+from lmzoo.layers.sampled_softmax import draw_words, log_uniform_probabilities
 from tests.reference.weights import to_numpy
 
 V, P = 23, 5
@@ -30,7 +30,7 @@ def inputs(shape=(2, 3)):
 
 
 def test_probabilities_are_log_uniform():
-    probabilities = to_numpy(log_uniform(ops.arange(V), V))
+    probabilities = to_numpy(log_uniform_probabilities(ops.arange(V), V))
     np.testing.assert_allclose(probabilities, ZIPF, rtol=1e-5)
     assert probabilities.sum() == pytest.approx(1, abs=1e-5)
 

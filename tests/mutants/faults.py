@@ -142,8 +142,8 @@ FAULTS = (
     Fault(
         "the sampled softmax does not correct the scores of sampled words for how likely they were drawn",
         "layers/sampled_softmax.py",
-        "logits = self._logits(vectors, kernel, bias) - counts[1]  # (N, S)",
-        "logits = self._logits(vectors, kernel, bias)  # (N, S)",
+        "logits = self._compute_logits(vectors, kernel, bias) - corrections[1]  # (N, S)",
+        "logits = self._compute_logits(vectors, kernel, bias)  # (N, S)",
     ),
     Fault(
         "choices that are not there are rivals of those that are",
@@ -572,8 +572,8 @@ FAULTS = (
     Fault(
         "the default prompt is not put before pairs in training",
         "tasks/text_embedder.py",
-        "first_column = self._encode_with(firsts, first_prompt)",
-        'first_column = self._encode_with(firsts, "")',
+        "first_column = self._encode_with_prompt(firsts, first_prompt)",
+        'first_column = self._encode_with_prompt(firsts, "")',
     ),
     Fault(
         "both sides of pairs have the prompt of first texts",
@@ -810,8 +810,8 @@ FAULTS = (
     Fault(
         "embeddings of new tokens are zeros",
         "families/resizing.py",
-        "np.concatenate([values[: shape[axis]], drawn])",
-        "np.concatenate([values[: shape[axis]], 0 * drawn])",
+        "np.concatenate([values[: shape[axis]], new_rows])",
+        "np.concatenate([values[: shape[axis]], 0 * new_rows])",
     ),
     Fault(
         "of a file of low-rank updates only the first of each layer is loaded",

@@ -183,9 +183,9 @@ def test_a_token_of_prompt_and_choice_belongs_to_the_choice():
     assert rows[0].targets == goose + good
     assert rows[0].choices == [1] * len(goose) + [0]
     for prompt, suffix in (("the ", " good"), ("the\n", "good"), ("the", " good")):
-        assert choice_scores.join(prompt, "good", " ").endswith(suffix)
-    assert choice_scores.join("the", " good", " ") == "the good"
-    assert choice_scores.join("", "good", " ") == " good"
+        assert choice_scores.join_choice(prompt, "good", " ").endswith(suffix)
+    assert choice_scores.join_choice("the", " good", " ") == "the good"
+    assert choice_scores.join_choice("", "good", " ") == " good"
 
 
 # === Errors ===

@@ -10,8 +10,8 @@ from keras import ops
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM
 from lmzoo.tasks.beam_search import BeamSampler
-from lmzoo.tasks.generation import TokenGenerator, prompt_width
-from lmzoo.tasks.prompts import prompt_ids
+from lmzoo.tasks.generation import TokenGenerator, get_prompt_width
+from lmzoo.tasks.prompts import encode_prompts
 from lmzoo.testing import randomize, tiny_task
 from lmzoo.text.text_pieces import TextPieces
 
@@ -37,7 +37,7 @@ def tokens(monkeypatch):
 def generate_without_cache(model, prompt):
     """Return the most probable tokens, each from a call of the model on all tokens before it."""
     tokenizer = model.preprocessor.tokenizer
-    ids = prompt_ids(model.preprocessor, [prompt], model.start_ids)[0]
+    ids = encode_prompts(model.preprocessor, [prompt], model.start_ids)[0]
     count, features = len(ids), np.zeros((2, 1, 73), "int32")
     for _ in range(NEW_TOKENS):
         features[0, 0, : len(ids)], features[1, 0, : len(ids)] = ids, 1
@@ -163,7 +163,7 @@ def test_changing_a_sampler_does_not_change_equal_samplers(model):
     """Equal samplers share the compiled search, which is traced again for other shapes."""
     sampler = BeamSampler(num_beams=3)
     first, second = (TokenGenerator(model, model.preprocessor.tokenizer.vocabulary_size) for _ in range(2))
-    first._loop(sampler)  # compiled when it is called
+    first._get_loop(sampler)  # compiled when it is called
     sampler.num_beams = 1
     actual, expected, greedy = (
         next(generator.generate([[5, 7]], NEW_TOKENS, beam_sampler, [3], 1.0, False, 1))
@@ -185,13 +185,13 @@ def test_generation_ends_after_a_stop_token(model, tokens, monkeypatch):
     position = ids.index(stop_id)
     generator = TokenGenerator(model, tokenizer.vocabulary_size)
     sampler = generator.sampler("greedy", None)
-    prompts = prompt_ids(model.preprocessor, ["the film", "a"], model.start_ids)
+    prompts = encode_prompts(model.preprocessor, ["the film", "a"], model.start_ids)
     for stream in (False, True):
         chunks = list(generator.generate(prompts, NEW_TOKENS, sampler, [stop_id], 1.0, stream, 2))
         assert [i for new_ids, _ in chunks for i in new_ids] == ids[: position + 1]
     # In the loop, a text that has ended waits for the rest of its batch.
-    results, loop = [], generator._loop
-    monkeypatch.setattr(generator, "_loop", lambda s: lambda **data: results.append(loop(s)(**data)) or results[-1])
+    results, loop = [], generator._get_loop
+    monkeypatch.setattr(generator, "_get_loop", lambda s: lambda **data: results.append(loop(s)(**data)) or results[-1])
     list(generator.generate(prompts, NEW_TOKENS, sampler, [stop_id], 1.0, False, 2))
     after = len(prompts[0]) + position + 1
     assert (results[0][0, after : len(prompts[0]) + NEW_TOKENS] == tokenizer.vocabulary_size).any()
@@ -223,7 +223,7 @@ def test_texts_end_before_a_stop_string(model):
 @pytest.mark.slow
 def test_few_shapes_are_compiled(model, monkeypatch):
     """TensorFlow compiles one open shape for all lengths; other backends four widths, and powers of 2 of batches."""
-    assert {prompt_width(length, 1024) for length in range(1, 1025)} == {16, 64, 256, 1024}
+    assert {get_prompt_width(length, 1024) for length in range(1, 1025)} == {16, 64, 256, 1024}
     traces, generate = [], TokenGenerator.generate_in_graph
     count_traces = lambda self, *a, **k: traces.append(1) or generate(self, *a, **k)  # noqa: E731
     monkeypatch.setattr(TokenGenerator, "generate_in_graph", count_traces)

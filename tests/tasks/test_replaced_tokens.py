@@ -12,7 +12,7 @@ import pytest
 from lmzoo.models import MaskedLM, Pretrainer, Task, TextClassifier
 from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
-from lmzoo.tasks.objectives.replaced_tokens import fill, narrow_config, sample
+from lmzoo.tasks.objectives.replaced_tokens import fill, make_narrow_config, sample
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 
 to_numpy = keras.ops.convert_to_numpy
@@ -252,7 +252,7 @@ def test_electra_masks_85_percent_of_the_selected_tokens():
 def test_generator_width_narrows_the_configuration():
     config = families()["electra"].tiny
     assert (config.num_heads, config.hidden_dim, config.intermediate_dim) == (5, 35, 47)
-    default, chosen = narrow_config(config), narrow_config(config, 14)
+    default, chosen = make_narrow_config(config), make_narrow_config(config, 14)
     assert (default.num_heads, default.hidden_dim, default.intermediate_dim) == (1, 8, 10)
     assert (chosen.num_heads, chosen.hidden_dim, chosen.intermediate_dim) == (2, 14, 18)
     for width, message in ((0, "a positive integer, got 0"), (15, "a multiple of the number of heads, 2, got 15")):

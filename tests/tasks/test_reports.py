@@ -58,7 +58,7 @@ def test_scores_are_compared_by_correlation():
     for column in (np.array(labels)[:, None], keras.ops.reshape(keras.ops.array(labels), (4, 1))):
         assert models.TextRegressor.compare(task, [range(4)], column, batch_size=4) == report
     vectors = np.array([[3.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
-    task = SimpleNamespace(embed=lambda x, batch_size, prompt: vectors[x], _pair_prompt_texts=lambda: ("", ""))
+    task = SimpleNamespace(embed=lambda x, batch_size, prompt: vectors[x], _get_pair_prompts=lambda: ("", ""))
     pairs = ([0, 0, 0], [1, 2, 3])  # cosines 1, 0.71, 0
     report = models.TextEmbedder.compare(task, [pairs], [0.9, 0.5, 0.1], batch_size=4)
     pearson = np.corrcoef([0.9, 0.5, 0.1], [1, 0.5**0.5, 0])[0, 1]

@@ -13,12 +13,12 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, require_multiple
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
-from lmzoo.layers.attention import WIDEST_JOINED
+from lmzoo.layers.attention import MAX_JOINED_WIDTH
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.products import is_aliased, is_plain, lengthen_rows
 from lmzoo.layers.remat import get_seeds
 from lmzoo.layers.scan import scan
-from lmzoo.layers.temporary import temporary_attributes
+from lmzoo.layers.temporary import set_temporary_attributes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,18 +100,20 @@ class SharedBlocks(ConfiguredLayer):
                     x = block(x, padding_mask, training=training)  # (B, T, H)
                     states.append(x)
             else:
-                group_states = self._loop(group, x, padding_mask, training)
+                group_states = self._apply_in_loop(group, x, padding_mask, training)
                 states += group_states
                 x = group_states[-1]
         return states
 
-    def _loop(self, group: list[TransformerBlock], x: Tensor, padding_mask: Tensor, training: bool) -> list[Tensor]:
+    def _apply_in_loop(
+        self, group: list[TransformerBlock], x: Tensor, padding_mask: Tensor, training: bool
+    ) -> list[Tensor]:
         """Apply a group `repetitions` times in a compiled loop, and return the output of every block each time."""
         # A loop needs stateless calls, so the dropout seeds are part of the carry.
         trainable = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
         seeds = [[v.value for v in block.non_trainable_variables] for block in group]
 
-        # Only in training, since an exported model would copy the kernels for each request.
+        # Kernels are copied only in training, since an exported model would copy them for each request.
         copy_kernels = training and self.repetitions > 1
         longer_kernels = [
             lengthen_kernels(*pair) if copy_kernels else {} for pair in zip(group, trainable, strict=True)
@@ -122,7 +124,7 @@ class SharedBlocks(ConfiguredLayer):
             outputs = []
             new_seeds = []
             for block, weights, kernels, state in zip(group, trainable, longer_kernels, seeds, strict=True):
-                with temporary_attributes((layer, "longer_kernel", kernel) for layer, kernel in kernels.items()):
+                with set_temporary_attributes((layer, "longer_kernel", kernel) for layer, kernel in kernels.items()):
                     x, state = block.stateless_call(weights, state, x, padding_mask, training=training)
                 outputs.append(x)
                 new_seeds.append(state)
@@ -130,7 +132,7 @@ class SharedBlocks(ConfiguredLayer):
 
         (_, new_seeds), outputs = scan(step, (x, seeds), length=self.repetitions)  # each (repetitions, B, T, H)
         for block, state in zip(group, new_seeds, strict=True):
-            # Only seeds: the loop may have rounded frozen weights in mixed precision.
+            # Assign seeds only, since in mixed precision the loop may have rounded frozen weights.
             seed_ids = {id(v) for v in get_seeds(block)}
             for variable, value in zip(block.non_trainable_variables, state, strict=True):
                 if id(variable) in seed_ids:
@@ -157,7 +159,7 @@ def lengthen_kernels(block: TransformerBlock, weights: list[Tensor]) -> dict[ker
     values = {id(variable): value for variable, value in zip(block.trainable_variables, weights, strict=True)}
     attention = block.attention
     layers = [attention.output_dense, block.intermediate_dense, block.output_dense]
-    if block.hidden_dim > WIDEST_JOINED:
+    if block.hidden_dim > MAX_JOINED_WIDTH:
         layers += [attention.query, attention.key, attention.value]
     plain_layers = [layer for layer in layers if is_plain(layer) and id(layer.kernel) in values]
     return {layer: lengthen_rows(values[id(layer.kernel)]) for layer in plain_layers if is_aliased(layer.kernel)}

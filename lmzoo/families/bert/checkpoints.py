@@ -17,7 +17,7 @@ _UNUSED = (
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
     "pooler_type",
 )  # fmt: skip
-# transformers' sizes of a model whose file omits them, which are BERT-base's
+# The sizes of BERT-base, which transformers assumes if a file omits them.
 _DEFAULT_SIZES = {
     "hidden_size": 768,
     "intermediate_size": 3072,

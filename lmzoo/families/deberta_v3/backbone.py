@@ -17,7 +17,7 @@ from lmzoo.layers import DisentangledBlock, DistanceEmbedding, TransformerEmbedd
 from lmzoo.layers.adapted import Embedding
 from lmzoo.layers.embeddings import check_length
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.layers.rows import at_positions
+from lmzoo.layers.rows import gather_positions
 
 _DECODER_STEPS = 2  # how often the enhanced mask decoder applies the last block
 
@@ -42,8 +42,8 @@ class DebertaV3Config(EncoderConfig):
         super().__post_init__()
         require(self.bucket_size > 1, "bucket_size", "at least 2", self.bucket_size)
         longest = self.max_relative_positions
-        allowed = is_integer(longest, 2) or longest == -1
-        require(allowed, "max_relative_positions", "an integer of at least 2, or -1", longest)
+        is_valid = is_integer(longest, 2) or longest == -1
+        require(is_valid, "max_relative_positions", "an integer of at least 2, or -1", longest)
         require(self.max_distance > 1, "max_sequence_length", "at least 2", self.max_sequence_length)
 
     @property
@@ -123,7 +123,7 @@ class DebertaV3Backbone(TransformerBackbone):
             initializer = TruncatedNormal(stddev=config.initializer_range)
             sizes = config.max_sequence_length, config.hidden_dim
             table = Embedding(*sizes, embeddings_initializer=initializer, dtype=dtype, name="absolute_positions")
-            table.build((None,))  # it is outside of the graph
+            table.build((None,))  # not built with the graph, of which it is no part
             layers["absolute_positions"] = table
         return layers
 
@@ -158,16 +158,18 @@ class DebertaV3Backbone(TransformerBackbone):
 
     @classmethod
     def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
-        before = states[-2]
-        first = before[:, :1]  # (B, 1, H)
+        last_inputs = states[-2]
+        first = last_inputs[:, :1]  # (B, 1, H)
         positions = ops.zeros_like(first[:, :, 0], dtype="int32")  # (B, 1)
-        return layers["blocks"][-1](before, mask, layers["distances"](before), first, positions)[:, 0]
+        return layers["blocks"][-1](last_inputs, mask, layers["distances"](last_inputs), first, positions)[:, 0]
 
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
-        before = outputs["hidden_states"][-2]  # (B, T, H)
+        last_inputs = outputs["hidden_states"][-2]  # (B, T, H)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         positions = ops.cast(positions, "int32")
-        return self.blocks[-1](before, mask, self.distances(before), at_positions(before, positions), positions)
+        return self.blocks[-1](
+            last_inputs, mask, self.distances(last_inputs), gather_positions(last_inputs, positions), positions
+        )
 
     @property
     def mask_decoder_variables(self) -> list[keras.Variable]:
@@ -187,13 +189,13 @@ class DebertaV3Backbone(TransformerBackbone):
     ) -> Tensor:
         if "absolute_positions" not in layers:
             return super().compute_masked_vectors(layers, states, mask, positions)
-        before = states[-2]  # (B, T, H)
-        check_length(ops.shape(before)[1], layers["absolute_positions"].input_dim)
+        last_inputs = states[-2]  # (B, T, H)
+        check_length(ops.shape(last_inputs)[1], layers["absolute_positions"].input_dim)
         positions = ops.cast(positions, "int32")
-        distances = layers["distances"](before)  # (R, H)
-        vectors = at_positions(before, positions) + layers["absolute_positions"](positions)  # (B, M, H)
+        distances = layers["distances"](last_inputs)  # (R, H)
+        vectors = gather_positions(last_inputs, positions) + layers["absolute_positions"](positions)  # (B, M, H)
         for _ in range(_DECODER_STEPS):
-            vectors = layers["blocks"][-1](before, mask, distances, vectors, positions)
+            vectors = layers["blocks"][-1](last_inputs, mask, distances, vectors, positions)
         return vectors
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:

@@ -20,8 +20,8 @@ from lmzoo.checkpoints.keras_hub.checkpoint import keras_hub_layout
 
 _BLOCK = {**BLOCK, **{f"attention/{name}": f"attention.self.{name}_proj" for name in ("query", "key", "value")}}
 _TRANSFORM = "cls.predictions.transform"
-_TERMS = (["p2c", "c2p"], ["c2p", "p2c"], "p2c|c2p", "c2p|p2c")
-_NETWORK = {
+_ATTENTION_TERMS = (["p2c", "c2p"], ["c2p", "p2c"], "p2c|c2p", "c2p|p2c")
+_FIXED_SETTINGS = {
     "norm_rel_ebd": "layer_norm",
     "position_biased_input": False,
     "relative_attention": True,
@@ -35,7 +35,7 @@ HUGGING_FACE = hugging_face_layout(
             **ENCODER_KEYS,
             "position_buckets": "bucket_size",
             "max_relative_positions": "max_relative_positions",
-            # A key of ours: no class of transformers has this decoder.
+            # A key that only lmzoo writes, since no class of transformers has this decoder.
             "enhanced_mask_decoder": "enhanced_mask_decoder",
         },
         defaults={
@@ -48,15 +48,15 @@ HUGGING_FACE = hugging_face_layout(
             "relative_attention": False,
             "type_vocab_size": 0,
         },
-        # Files that lack the others differ in their tensors: transformers has no normalization then, or projections of
-        # its own for distances.
+        # Keys without a default are not checked in files that lack them. The models of such files have other tensors:
+        # no normalization, or separate projections for distances.
         allowed={
-            **{key: (value,) for key, value in _NETWORK.items()},
+            **{key: (value,) for key, value in _FIXED_SETTINGS.items()},
             "conv_kernel_size": (0,),
             "pooler_hidden_act": ("gelu",),
-            "pos_att_type": _TERMS,
+            "pos_att_type": _ATTENTION_TERMS,
         },
-        # Sizes of the first two are visible in the tensors.
+        # The first two are sizes, which the shapes of the tensors also show.
         ignored=(
             "attention_head_size",
             "pooler_hidden_size",
@@ -66,7 +66,7 @@ HUGGING_FACE = hugging_face_layout(
             "legacy",
             "pooler_dropout",
         ),
-        written={**_NETWORK, "pos_att_type": _TERMS[0]},
+        written={**_FIXED_SETTINGS, "pos_att_type": _ATTENTION_TERMS[0]},
     ),
     parts=("embeddings", "encoder"),
     backbone={
@@ -77,7 +77,7 @@ HUGGING_FACE = hugging_face_layout(
     },
     masked_lm=(f"{_TRANSFORM}.dense", f"{_TRANSFORM}.LayerNorm", "cls.predictions.bias"),
     classifier={"classifier/dense": "pooler.dense", "classifier/logits": "classifier"},
-    # The published models, and those with `legacy` false, have another name for the head of masked tokens.
+    # The published models, and models with `legacy` set to False, have other names for the masked-LM head's weights.
     aliases={
         r"^lm_predictions\.lm_head\.(?=dense|LayerNorm)": f"{_TRANSFORM}.",
         r"^lm_predictions\.lm_head\.bias$": "cls.predictions.bias",

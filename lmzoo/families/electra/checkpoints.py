@@ -29,7 +29,7 @@ from lmzoo.checkpoints.keras_hub.checkpoint import SEPARATE_EMBEDDINGS, keras_hu
 from lmzoo.families.electra.backbone import ElectraConfig
 
 _GENERATOR = "replaced_tokens/generator"
-# Only the head for multiple choice summarizes texts by these keys.
+# These keys matter only for the head for multiple choice, which computes a summary vector.
 _SUMMARY = {"summary_activation": ("gelu",), "summary_type": ("first",), "summary_use_proj": (True,)}
 
 HUGGING_FACE = hugging_face_layout(
@@ -62,7 +62,7 @@ _GOOGLE_MODULES = {
 }
 
 
-def _sizes(tensors: TensorFile) -> JsonObject | None:
+def _infer_config(tensors: TensorFile) -> JsonObject | None:
     """Infer the configuration from the shapes of tensors, since ELECTRA's code does not save it.
 
     ELECTRA's attention heads always have 64 dimensions.
@@ -111,11 +111,11 @@ GOOGLE = GoogleLayout(
     },
     signs={"replaced_tokens": {"discriminator_predictions/dense_1/bias"}},
     ignored={**TRAINING_STATE, "temperature": "not a weight"},
-    sizes=_sizes,
+    sizes=_infer_config,
 )
 
 
-def _add_zero_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+def _make_zero_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
     """Return no further settings, and the weights of a pooler of zeros, which only KerasHub's model has."""
     width = config.hidden_dim
     prefix = "layers/dense/vars" if config.embedding_dim == width else "layers/dense_1/vars"
@@ -132,5 +132,5 @@ KERAS_HUB = replace(
     _KERAS_HUB,
     config=replace(_KERAS_HUB.config, keys=_KEYS),
     ignored={**_KERAS_HUB.ignored, r"layers/dense(_1)?/vars/\d": "a pooler, which no published head reads"},
-    complete=_add_zero_pooler,
+    complete=_make_zero_pooler,
 )

@@ -12,7 +12,7 @@ from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
 from lmzoo.families.elmo.layers import BiLM
-from lmzoo.families.input_checks import check_like, get_concrete_values
+from lmzoo.families.input_checks import check_structure, get_concrete_values
 from lmzoo.layers import MeanPooler, ScalarMix
 from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
 
@@ -157,7 +157,7 @@ class ElmoBackbone(Backbone):
         if "word_vectors" not in inputs:
             inputs = self.check_inputs(inputs)
         if state is not None:
-            check_like("state", state, self.bilm.state_spec())
+            check_structure("state", state, self.bilm.state_spec())
         words = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_get_input_name(self.config))))
         return self.bilm(words, _make_mask(inputs), state, training=training)
 

@@ -26,7 +26,7 @@ _TRAINING = (
 )  # fmt: skip
 
 
-def _lstms() -> Table:
+def _make_lstm_table() -> Table:
     """Return the mapping from the weights of the LSTMs to tensors in bilm-tf's files."""
     table = {}
     for d, direction in enumerate(("forward", "backward")):
@@ -36,7 +36,7 @@ def _lstms() -> Table:
     return table
 
 
-def _highways() -> Table:
+def _make_highway_table() -> Table:
     """Return the mapping from the weights of the highway layers to tensors in bilm-tf's files."""
     return {
         f"bilm/encoder/highway_{{h}}/{gate}/{weight}": Row(f"CNN_high_{{h}}/{tensor}_{gate}")
@@ -57,8 +57,8 @@ BILM = Layout(
         written={"char_cnn.n_characters": 262},
     ),
     backbone={
-        **_lstms(),
-        **_highways(),
+        **_make_lstm_table(),
+        **_make_highway_table(),
         # In these files, embeddings lack the first row (padding), and convolution kernels have one more axis.
         "bilm/encoder/embedding": Row("char_embed", skip_rows(1)),
         "bilm/encoder/kernel_{k}": Row("CNN/W_cnn_{k}", ONE_AXIS_MORE),
@@ -69,10 +69,10 @@ BILM = Layout(
     absent=("scalar_mix/",),
 )
 
-# A model with a token vocabulary. The files do not state its size: it is the number of rows of the table.
+# A model with a token vocabulary. The files do not specify its size, which is the number of rows of the table.
 BILM_OF_TOKENS = Layout(
     name="bilm-tf, token vocabulary",
     config=ConfigTable(keys=_LSTM, defaults=_DEFAULTS, ignored=_TRAINING, omitted=(*_OMITTED, "vocabulary_size")),
-    backbone={**_lstms(), "bilm/token_embedding/embeddings": Row("embedding", skip_rows(1))},
+    backbone={**_make_lstm_table(), "bilm/token_embedding/embeddings": Row("embedding", skip_rows(1))},
     absent=("scalar_mix/",),
 )

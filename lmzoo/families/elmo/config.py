@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lmzoo.common.arguments import is_integer, is_number, require, require_share
-from lmzoo.families.encoder_config import MOST_LAYERS, require_positive
+from lmzoo.families.encoder_config import MAX_LAYERS, require_positive
 from lmzoo.layers.scalar_mix import EPSILON
 
 MARKER_LENGTH = 3  # characters of a sentence marker: start of word, symbol, end of word
@@ -47,7 +47,7 @@ class ElmoConfig:
             ValueError: For an invalid value; the message gives the field, its value and the allowed values.
         """
         require_positive(self, "lstm_dim", "projection_dim", "num_layers", "char_embedding_dim", "max_characters")
-        require(is_integer(self.num_highway, 0, MOST_LAYERS), "num_highway", "an integer in 0..1000", self.num_highway)
+        require(is_integer(self.num_highway, 0, MAX_LAYERS), "num_highway", "an integer in 0..1000", self.num_highway)
         self._check_filters()
         require(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'", self.activation)
         for name, value in (("cell_clip", self.cell_clip), ("projection_clip", self.projection_clip)):

@@ -14,9 +14,9 @@ from keras import ops
 from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
 from lmzoo.layers import Dropout, Embedding, GatherPositions
-from lmzoo.layers.character_encoder import CharacterEncoder, make_first_row_zero
+from lmzoo.layers.character_encoder import CharacterEncoder, make_initializer_with_zero_row
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM, memory_dtype
+from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM, get_memory_dtype
 from lmzoo.layers.rows import as_rows
 from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
 
@@ -52,7 +52,7 @@ class BiLM(ConfiguredLayer):
                 name="encoder",
             )
         else:
-            initializer = make_first_row_zero(keras.initializers.GlorotUniform())
+            initializer = make_initializer_with_zero_row(keras.initializers.GlorotUniform())
             self.encoder = Embedding(
                 config.vocabulary_size, config.projection_dim, initializer, dtype=policy, name="token_embedding"
             )
@@ -79,7 +79,7 @@ class BiLM(ConfiguredLayer):
 
     def state_spec(self, batch: int | None = None) -> Tensors:
         """Return the shapes and dtypes of the state for `batch` sequences."""
-        memory = (batch, self.config.lstm_dim), memory_dtype(self.compute_dtype)
+        memory = (batch, self.config.lstm_dim), get_memory_dtype(self.compute_dtype)
         output = (batch, self.config.projection_dim), self.compute_dtype
         return {
             direction: tuple((keras.KerasTensor(*memory), keras.KerasTensor(*output)) for _ in self.lstms)
@@ -91,9 +91,9 @@ class BiLM(ConfiguredLayer):
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1) + 2  # (B,)
         if keras.backend.is_float_dtype(inputs.dtype):
             inputs = ops.cast(inputs, self.compute_dtype)
-            words = _add_markers(inputs, self.encoder(self._markers(MARKER_LENGTH)), lengths)  # (B, T, P)
+            words = _add_markers(inputs, self.encoder(self._make_markers(MARKER_LENGTH)), lengths)  # (B, T, P)
         else:
-            ids = _add_markers(inputs, self._markers(ops.shape(inputs)[-1]), lengths)  # (B, T) or (B, T, W)
+            ids = _add_markers(inputs, self._make_markers(ops.shape(inputs)[-1]), lengths)  # (B, T) or (B, T, W)
             words = self.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[2:])))
             words = ops.reshape(words, (*ops.shape(ids)[:2], self.config.projection_dim))  # (B, T, P)
         positions = ops.arange(ops.shape(words)[1])[None]  # (1, T)
@@ -103,7 +103,7 @@ class BiLM(ConfiguredLayer):
         swapped_axes = (1, 0, 2)  # between (B, T, P) and (T, B, P)
         forward_steps = ops.transpose(words, swapped_axes)
         backward_steps = ops.transpose(self.gather(words, reversed_positions), swapped_axes)
-        outputs, state = self.stacks(forward_steps, backward_steps, lengths, state, training)
+        outputs, state = self.run_stacks(forward_steps, backward_steps, lengths, state, training)
         layers = [ops.concatenate([words, words], axis=2)]  # (B, T, 2P)
         for forward, backward in outputs:
             backward = self.gather(ops.transpose(backward, swapped_axes), reversed_positions)
@@ -111,7 +111,7 @@ class BiLM(ConfiguredLayer):
         mask = ops.expand_dims(ops.cast(is_real, words.dtype), 2)  # (B, T, 1)
         return tuple(layer * mask for layer in layers), is_real, state
 
-    def stacks(
+    def run_stacks(
         self, forward: Tensor, backward: Tensor, lengths: Tensor | None, state: Tensors, training: bool = False
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
         """Run the LSTMs of both directions over words; each direction may read a different text.
@@ -151,13 +151,13 @@ class BiLM(ConfiguredLayer):
 
     def _make_initial_state(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
         """Return the initial memory (B, D) and output (B, P), with zeros for sequences that are not in `stored`."""
-        memory = ops.zeros((batch, self.config.lstm_dim), memory_dtype(self.compute_dtype))
+        memory = ops.zeros((batch, self.config.lstm_dim), get_memory_dtype(self.compute_dtype))
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
         if stored is None:
             return zeros
         return [ops.concatenate([ops.cast(s, z.dtype), z])[:batch] for s, z in zip(stored, zeros, strict=True)]
 
-    def _markers(self, width: int | Tensor) -> Tensor:
+    def _make_markers(self, width: int | Tensor) -> Tensor:
         """Return the two sentence markers, token ids (2,) or character ids (2, W)."""
         if self.config.vocabulary_size is not None:
             return ops.convert_to_tensor([self.config.start_token_id, self.config.end_token_id], "int32")

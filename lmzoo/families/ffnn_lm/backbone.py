@@ -11,7 +11,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
 from lmzoo.layers import Dense
-from lmzoo.layers.position_cache import make_positions, write_positions
+from lmzoo.layers.position_cache import read_positions, write_positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class FfnnLmBackbone(LeftToRightBackbone):
         """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
         num_padding = self.config.window - 1  # positions of zeros before the first token
         cache = write_positions(cache, self.embeddings(token_ids), index + num_padding)
-        embedded = make_positions(cache, index, num_padding + ops.shape(token_ids)[1])  # (B, S + n - 1, H)
+        embedded = read_positions(cache, index, num_padding + ops.shape(token_ids)[1])  # (B, S + n - 1, H)
         layers = self.intermediate_dense, self.output_dense, self.direct_dense
         return _predict_vectors(embedded, self.config.window, *layers), cache
 
@@ -109,7 +109,7 @@ def _predict_vectors(
     intermediate_dense: keras.layers.Layer,
     output_dense: keras.layers.Layer,
     direct_dense: keras.layers.Layer | None,
-    **others: keras.layers.Layer,
+    **unused_layers: keras.layers.Layer,
 ) -> Tensor:
     """Return the vectors that predict the next words, float (B, T, H), given padded embeddings (B, T + n - 1, H).
 

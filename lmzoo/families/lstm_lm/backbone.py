@@ -10,12 +10,12 @@ from keras import ops
 
 from lmzoo.common.arguments import require, require_share
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
-from lmzoo.families.input_checks import check_like
+from lmzoo.families.input_checks import check_structure
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
 from lmzoo.layers import Dropout, LockedDropout, RecurrentLayer
-from lmzoo.layers.position_cache import make_positions, write_positions
+from lmzoo.layers.position_cache import read_positions, write_positions
 from lmzoo.layers.recurrent import CELLS
-from lmzoo.layers.rows import at_positions
+from lmzoo.layers.rows import gather_positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,14 +174,14 @@ class LstmLmBackbone(LeftToRightBackbone):
         if state is None:
             shape = ops.shape(token_ids)[0], self.config.hidden_dim
             state = keras.tree.map_structure(lambda x: ops.zeros(shape, x.dtype), self.state_spec())
-        check_like("state", state, self.state_spec(token_ids.shape[0]))
+        check_structure("state", state, self.state_spec(token_ids.shape[0]))
         embedded = self.embeddings(token_ids, training=training)  # (B, T, H)
         layer_states = _run_layers(self.recurrent, self.dropouts, embedded, state, training)
         lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
         last = ops.maximum(lengths - 1, 0)  # (B, 1)
 
         def select_last(x: Tensor) -> Tensor:  # a layer would round the memories
-            return at_positions(x, last)[:, 0]  # (B, H)
+            return gather_positions(x, last)[:, 0]  # (B, H)
 
         def update(new: Tensor, old: Tensor) -> Tensor:
             return ops.stop_gradient(ops.where(lengths > 0, select_last(new), ops.cast(old, new.dtype)))  # (B, H)
@@ -201,7 +201,7 @@ class LstmLmBackbone(LeftToRightBackbone):
 
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
         """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
-        state = keras.tree.map_structure(lambda states: make_positions(states, index, 1)[:, 0], cache)
+        state = keras.tree.map_structure(lambda states: read_positions(states, index, 1)[:, 0], cache)
         layer_states = _run_layers(self.recurrent, self.dropouts, self.embeddings(token_ids), state)
         cache = keras.tree.map_structure(
             lambda old, new: write_positions(old, new, index + 1), cache, tuple(layer_states)

@@ -48,9 +48,9 @@ _PROJECTIONS = ("query", "key", "value")
 _HEAD = {"dense": "head.dense", "layer_norm": "head.norm", "logits": "classifier"}
 
 
-def _as_version_4(stored: JsonObject, file: Path | str) -> JsonObject:
+def _convert_to_version_4(stored: JsonObject, file: Path | str) -> JsonObject:
     """Convert a configuration of transformers 5 to the keys of version 4."""
-    interval = _read_pattern(stored, file)
+    interval = _read_interval(stored, file)
     wavelengths = {key: _read_wavelength(stored, file, kind) for kind, (key, _) in _WAVELENGTHS.items()}
     return {**stored, **_read_window(stored, file), _EVERY: interval, **wavelengths}
 
@@ -72,7 +72,7 @@ def _read_window(stored: JsonObject, file: Path | str) -> JsonObject:
     return {"local_attention": window}
 
 
-def _read_pattern(stored: JsonObject, file: Path | str) -> Any:
+def _read_interval(stored: JsonObject, file: Path | str) -> Any:
     """Return the interval between blocks that attend to all positions.
 
     Raises:
@@ -115,7 +115,7 @@ def _read_wavelength(stored: JsonObject, file: Path | str, kind: str) -> Any:
     return settings.get("rope_theta", value)
 
 
-def _parts(layer: str, tensor: str, names: tuple[str, ...], transform: Transform) -> dict[str, Row]:
+def _map_kernels(layer: str, tensor: str, names: tuple[str, ...], transform: Transform) -> dict[str, Row]:
     """Return the rows of the mapping for kernels that are stored together in one tensor of a block.
 
     Args:
@@ -127,7 +127,7 @@ def _parts(layer: str, tensor: str, names: tuple[str, ...], transform: Transform
     return {f"block_{{i}}/{layer}{name}/kernel": Row(tensor, transform, part) for part, name in enumerate(names)}
 
 
-def _head(layer: str) -> dict[str, str]:
+def _map_head(layer: str) -> dict[str, str]:
     """Return transformers' names for the parts of the head called `layer`, by lmzoo's names."""
     return {f"{layer}/{ours}": theirs for ours, theirs in _HEAD.items()}
 
@@ -136,7 +136,7 @@ HUGGING_FACE = hugging_face_layout(
     names=Names("ModernBert", "modernbert", "model", tokenizer=""),
     config=own_config_table(
         _CONFIG,
-        rewrite=_as_version_4,
+        rewrite=_convert_to_version_4,
         rewritten=_REWRITTEN,
         training={"embedding_dropout": "dropout", "mlp_dropout": "dropout"},
         allowed={
@@ -173,14 +173,14 @@ HUGGING_FACE = hugging_face_layout(
                 "final_norm": "final_norm",
             }
         ),
-        **_parts("attention/", "layers.{i}.attn.Wqkv.weight", _PROJECTIONS, TRANSPOSED),
-        **_parts("", "layers.{i}.mlp.Wi.weight", ("intermediate_dense", "gate_dense"), TRANSPOSED),
+        **_map_kernels("attention/", "layers.{i}.attn.Wqkv.weight", _PROJECTIONS, TRANSPOSED),
+        **_map_kernels("", "layers.{i}.mlp.Wi.weight", ("intermediate_dense", "gate_dense"), TRANSPOSED),
     },
     masked_lm=("head.dense", "head.norm", "decoder.bias"),
     head_activation="gelu",
-    classifier=_head("classifier"),
-    tokens=_head("classifier"),
-    answers=_head("span_head"),
+    classifier=_map_head("classifier"),
+    tokens=_map_head("classifier"),
+    answers=_map_head("span_head"),
     pooling="classifier_pooling",
     copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
 )
@@ -199,7 +199,7 @@ _SHARED_KEYS = (
     "local_attention_window", "rotary_max_wavelength", "local_rotary_max_wavelength",
 )  # fmt: skip
 
-# Of KerasHub 0.33. Its classifier is left out: the head has a tanh and biases, and no LayerNorm.
+# KerasHub 0.33's layout, without its classifier, whose head has a tanh and biases, and no LayerNorm.
 KERAS_HUB = KerasHubLayout(
     name="KerasHub",
     block=_BLOCK,
@@ -218,7 +218,7 @@ KERAS_HUB = KerasHubLayout(
                 "final_norm": "layer_normalization_1",
             }
         ),
-        **_parts("attention/", f"layers/{_BLOCK}_{{i}}/attn/qkv/vars/0", _PROJECTIONS, SAME),
+        **_map_kernels("attention/", f"layers/{_BLOCK}_{{i}}/attn/qkv/vars/0", _PROJECTIONS, SAME),
     },
     heads={
         "masked_lm": {

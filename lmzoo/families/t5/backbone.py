@@ -16,11 +16,11 @@ from lmzoo.families.encoder_config import EncoderConfig, require_multiple, requi
 from lmzoo.families.encoder_decoder import EncoderDecoderBackbone, compute_states
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.layers import Dropout, MeanPooler, RelativePositionBias, RMSNorm, TransformerBlock, TransformerEmbedding
-from lmzoo.layers.adapted import Dense, normal_dense
+from lmzoo.layers.adapted import Dense, make_normal_dense
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.training import FineTuningRecipe
 
-_WIDEST_HEADS = 64  # all heads together are at most this many times as wide as the hidden states; published: 16
+_MAX_HEADS_RATIO = 64  # all heads together are at most this many times as wide as the hidden states; published: 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +55,15 @@ class T5EncoderConfig(EncoderConfig):
         require(isinstance(self.gated, bool), "gated", "True or False", self.gated)
         valid = self.num_buckets >= 4 and self.num_buckets % 2 == 0
         require(valid, "num_buckets", "an even integer of at least 4", self.num_buckets)
-        least = self.num_buckets // 2 + 1
-        require(self.max_distance >= least, "max_distance", f"an integer of at least {least}", self.max_distance)
+        minimum = self.num_buckets // 2 + 1
+        require(self.max_distance >= minimum, "max_distance", f"an integer of at least {minimum}", self.max_distance)
 
     def check_heads(self) -> None:
         """Set the width of a head to its default, and check it."""
         if self.head_dim is None:
             require_multiple(self, "hidden_dim", "num_heads")
             object.__setattr__(self, "head_dim", self.hidden_dim // self.num_heads)
-        widest = _WIDEST_HEADS * self.hidden_dim // self.num_heads
+        widest = _MAX_HEADS_RATIO * self.hidden_dim // self.num_heads
         require(is_integer(self.head_dim, 1, widest), "head_dim", f"an integer from 1 to {widest}", self.head_dim)
 
     @property
@@ -293,8 +293,8 @@ class T5Backbone(EncoderDecoderBackbone):
         }
         if not config.tie_embeddings:
             arguments = {"use_bias": False, "dtype": dtype, "name": "output_projection"}
-            projection = normal_dense(config.vocabulary_size, config.initializer_range, **arguments)
-            projection.build((None, config.hidden_dim))  # it is no part of the backbone's graph
+            projection = make_normal_dense(config.vocabulary_size, config.initializer_range, **arguments)
+            projection.build((None, config.hidden_dim))  # not built with the backbone's graph, of which it is no part
             layers["output_projection"] = projection
         return layers
 

@@ -36,7 +36,7 @@ _UNUSED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bia
 _ALIASES = {r"^transformer\.(?=(shared|encoder|decoder)\.)": ""}
 
 
-def _complete(stored: JsonObject, file: Path | str) -> JsonObject:
+def _add_derived_keys(stored: JsonObject, file: Path | str) -> JsonObject:
     """Add the keys that transformers derives from `feed_forward_proj`, and keys whose defaults depend on other keys."""
     name = stored.get("feed_forward_proj", "relu")
     require_value(isinstance(name, str), file, "feed_forward_proj", "a name, such as 'relu' or 'gated-gelu'", name)
@@ -52,7 +52,7 @@ def _complete(stored: JsonObject, file: Path | str) -> JsonObject:
     }
 
 
-def _tied(stored: JsonObject) -> dict[str, str]:
+def _get_tied_weights(stored: JsonObject) -> dict[str, str]:
     """Return the kernel of the logits, by the embeddings' name, if transformers 5 has omitted it as a copy of them.
 
     Since version 5, transformers also ties it in T5 1.1 models.
@@ -69,12 +69,12 @@ def _write_feed_forward(stored: dict[str, object]) -> dict[str, object]:
     return {**stored, "feed_forward_proj": name}
 
 
-def _config_table(rewritten: dict[str, str], **table: Any) -> ConfigTable:
+def _make_config_table(rewritten: dict[str, str], **table: Any) -> ConfigTable:
     """Return the table of `config.json`; `rewritten` and `table` are the parts that differ between the layouts."""
     return own_config_table(
         _CONFIG,
         aliases={"head_dim": "d_kv"},
-        rewrite=_complete,
+        rewrite=_add_derived_keys,
         rewritten={**_FEED_FORWARD, **rewritten},
         derive=_write_feed_forward,
         values={"activation": _ACTIVATIONS},
@@ -83,7 +83,7 @@ def _config_table(rewritten: dict[str, str], **table: Any) -> ConfigTable:
     )
 
 
-def _stack(module: str, block: str, bias: str, norm: str, reads_source: bool = False) -> Table:
+def _make_stack(module: str, block: str, bias: str, norm: str, reads_source: bool = False) -> Table:
     """Return the rows of the mapping for an encoder or decoder.
 
     Args:
@@ -145,30 +145,30 @@ def _make_keras_stack(group: int, block: str, bias: str) -> Table:
 
 HUGGING_FACE = HuggingFaceLayout(
     name="Hugging Face transformers",
-    config=_config_table(
+    config=_make_config_table(
         {"num_decoder_layers": "decoder_layers", "tie_word_embeddings": "tie_embeddings"},
         ignored=("initializer_factor", "feed_forward_proj", "scale_decoder_outputs"),
     ),
     backbone={
         "embeddings/token_embedding/embeddings": Row(_TABLE),
-        **_stack("encoder", "encoder_block_{i}", "encoder_bias", "encoder_norm"),
-        **_stack("decoder", "decoder_block_{j}", "decoder_bias", "decoder_norm", reads_source=True),
+        **_make_stack("encoder", "encoder_block_{i}", "encoder_bias", "encoder_norm"),
+        **_make_stack("decoder", "decoder_block_{j}", "decoder_bias", "decoder_norm", reads_source=True),
         "output_projection/kernel": Row("lm_head.weight", TRANSPOSED),
     },
     heads={"seq2seq_lm": {}},
     aliases=_ALIASES,
     copies=dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), _TABLE),
     ignored={_UNUSED: "a table that attention to the source does not use"},
-    tied=_tied,
+    tied=_get_tied_weights,
     parts=(),
     names=Names("T5", "t5", "transformer", {"seq2seq_lm": "T5ForConditionalGeneration"}),
 )
 ENCODER_HUGGING_FACE = HuggingFaceLayout(
     name="Hugging Face transformers",
-    config=_config_table({}, ignored=("initializer_factor", "feed_forward_proj", *_DECODER)),
+    config=_make_config_table({}, ignored=("initializer_factor", "feed_forward_proj", *_DECODER)),
     backbone={
         "embeddings/token_embedding/embeddings": Row(_TABLE),
-        **_stack("encoder", "block_{i}", "position_bias", "final_norm"),
+        **_make_stack("encoder", "block_{i}", "position_bias", "final_norm"),
     },
     heads={"token_classification": torch_modules({"classifier/logits": "classifier"})},
     aliases=_ALIASES,

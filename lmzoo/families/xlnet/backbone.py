@@ -14,10 +14,10 @@ from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.embeddings import PLAIN, build_embeddings
 from lmzoo.families.encoder_config import EncoderConfig
-from lmzoo.families.input_checks import check_like
+from lmzoo.families.input_checks import check_structure
 from lmzoo.families.transformer import TransformerBackbone, make_inputs
 from lmzoo.layers import Dropout, GatherPositions, RelativeBlock, RelativeEncoding
-from lmzoo.layers.rows import at_positions
+from lmzoo.layers.rows import gather_positions
 
 # Whether each position of the memory holds a token, bool (B, P), and each block's input there, float (B, P, H).
 Memory: TypeAlias = tuple[Tensor, tuple[Tensor, ...]]
@@ -214,7 +214,7 @@ class XlnetBackbone(TransformerBackbone):
         batch = padding_mask.shape[0]
         length = ops.shape(padding_mask)[1]
         if state is not None:
-            check_like("state", state, self.state_spec(batch))
+            check_structure("state", state, self.state_spec(batch))
         if memory_length is None:
             memory_length = length if state is None else ops.shape(state[0])[1]
         else:
@@ -230,7 +230,7 @@ class XlnetBackbone(TransformerBackbone):
 
         def update(old: Tensor, new: Tensor) -> Tensor:
             states = ops.concatenate([ops.cast(old, new.dtype), new], axis=1)  # (B, K, H)
-            return ops.stop_gradient(at_positions(states, positions))  # (B, P, H)
+            return ops.stop_gradient(gather_positions(states, positions))  # (B, P, H)
 
         mask = ops.take_along_axis(ops.concatenate([old_mask, padding_mask], axis=1), positions, axis=1)  # (B, P)
         memories = tuple(update(*pair) for pair in zip(old_memories, hidden_states[:-1], strict=True))

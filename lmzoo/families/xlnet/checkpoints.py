@@ -50,7 +50,7 @@ _SUMMARY_VALUES = {"summary_activation": ("tanh",), "summary_type": ("last",), "
 _SUMMARY = torch_modules({"classifier/dense": "sequence_summary.summary", "classifier/logits": "logits_proj"})
 
 
-def _add_zero_query_vector(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+def _make_zero_query_vector(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
     """Return no further settings, and zeros for the query stream's initial vector.
 
     In transformers, models without the head of pre-training also have this vector.
@@ -89,7 +89,7 @@ HUGGING_FACE = HuggingFaceLayout(
     aliases={r"^transformer\.": ""},
     copies={"lm_loss.weight": "word_embedding.weight"},
     ignored={r"(start_logits|end_logits|answer_class)\..*": "the head of a question answerer that searches by beam"},
-    complete=_add_zero_query_vector,
+    complete=_make_zero_query_vector,
     names=Names(
         "XLNet",
         "xlnet",

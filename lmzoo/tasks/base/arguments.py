@@ -10,8 +10,8 @@ import keras
 
 from lmzoo.common.arguments import is_integer, refuse_arguments, require, require_share
 
-# Argument -> its smallest valid value, and advice if the value is too small.
-_COUNTS = {
+# Argument -> its smallest valid value, and advice for smaller values.
+_COUNT_LIMITS = {
     "batch_size": (1, "Omit it for the default size."),
     "epochs": (0, "1 trains on every example once."),
     "initial_epoch": (0, "0 is the first epoch."),
@@ -22,7 +22,7 @@ _COUNTS = {
     "validation_freq": (1, "1 validates after every epoch."),
     "validation_steps": (1, "Omit it to use all batches."),
 }
-_REQUIRED = ("epochs", "initial_epoch", "seed", "validation_freq")
+_REJECT_NONE = ("epochs", "initial_epoch", "seed", "validation_freq")
 
 
 def check_arguments(**arguments: object) -> None:
@@ -38,17 +38,17 @@ def check_arguments(**arguments: object) -> None:
     for name, value in arguments.items():
         # `validation_freq` may also be a list of the epochs after which to validate.
         lists_epochs = name == "validation_freq" and isinstance(value, (list, tuple, set))
-        if name in _COUNTS and not lists_epochs and (value is not None or name in _REQUIRED):
-            minimum, advice = _COUNTS[name]
+        if name in _COUNT_LIMITS and not lists_epochs and (value is not None or name in _REJECT_NONE):
+            minimum, advice = _COUNT_LIMITS[name]
             require(is_integer(value, minimum), name, f"an integer of at least {minimum}", value, advice)
     if arguments.get("validation_split") is not None:
         require_share("validation_split", arguments["validation_split"])
-    for callback in callback_list(arguments.get("callbacks")):
+    for callback in list_callbacks(arguments.get("callbacks")):
         if not isinstance(callback, keras.callbacks.Callback):
             raise TypeError(f"`callbacks` must be a list of Keras callbacks, got {callback!r:.60} in it.")
 
 
-def callback_list(callbacks: object) -> list[keras.callbacks.Callback]:
+def list_callbacks(callbacks: object) -> list[keras.callbacks.Callback]:
     """Convert the `callbacks` argument of `fit`, a list, one callback, Keras' `CallbackList` or None, to a list."""
     callbacks = getattr(callbacks, "callbacks", callbacks)
     if callbacks is None:

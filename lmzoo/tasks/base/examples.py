@@ -116,7 +116,7 @@ def as_array(values: Any) -> np.ndarray | None:
     return None if values is None else np.asarray(values)
 
 
-def example_weights(values: Any) -> np.ndarray | None:
+def as_example_weights(values: Any) -> np.ndarray | None:
     """Check example weights, (n,) or (n, 1), and return them as a numpy array (n,); None stays None.
 
     Raises:

@@ -228,7 +228,7 @@ def encode_numbers(y: Labels) -> np.ndarray:
     return array
 
 
-def exact_numbers(y: Labels) -> np.ndarray:
+def encode_exact_numbers(y: Labels) -> np.ndarray:
     """Check that labels are finite in float32, as `fit` requires, but return them as float64 (n,), without rounding."""
     encode_numbers(y)
     return squeeze_labels(y, "one number for each text").astype("float64")

@@ -22,7 +22,7 @@ from lmzoo.text.keras_input import batch_signature, in_memory, keras_input
 _MAX_IN_MEMORY = 1024  # maximum number of sequences whose features are all made before prediction starts
 # At most this many batches are predicted one by one, which takes less time than starting the loop of
 # `keras.Model.predict`.
-_FEW_BATCHES = 4
+_MAX_BATCHES_WITHOUT_LOOP = 4
 
 
 class Predictor(Encoder, Protocol):
@@ -58,9 +58,9 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
         # Outputs with dimensions of unknown size are padded to the longest example, which needs all examples in memory.
         if all(None not in output.shape[1:] for output in keras.tree.flatten(task.output)):
             batches = inputs.encoded_batches(
-                task, actual_batch_size, lambda x, *_: _sequences(task, task.encode_inputs(x))
+                task, actual_batch_size, lambda x, *_: _make_batch_source(task, task.encode_inputs(x))
             )
-            with expected_retracing():
+            with suppress_retracing_warnings():
                 return task.predict_batches(batches, **kwargs)
         inputs = inputs.in_memory(task)
     encoded = task.encode_inputs(inputs.x)
@@ -77,7 +77,7 @@ def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, *
     batches = inputs.x
     if isinstance(batches, Mapping):
         batches = _make_prediction_input(ArrayBatches((batches, None, None), batch_size))
-    with expected_retracing():
+    with suppress_retracing_warnings():
         return task.predict_batches(batches, **kwargs)
 
 
@@ -116,19 +116,19 @@ def predict_encoded(
         An array with a row for each example, or a structure of such arrays.
     """
     buckets = _choose_buckets(task, encoded.lengths, batch_size)
-    with expected_retracing():
+    with suppress_retracing_warnings():
         if task.per_token if per_token is None else per_token:
             return _predict_tokens(task, model, encoded, batch_size, buckets, **kwargs)
         batches = _make_prediction_batches(task, encoded, batch_size, buckets, extra)
         outputs = _predict_batches(model, batches, **kwargs)
     order = batches.example_order
 
-    def in_order(output: np.ndarray) -> np.ndarray:  # undoes the sorting by length
+    def restore_order(output: np.ndarray) -> np.ndarray:  # undoes the sorting by length
         result = np.empty((len(encoded), *output.shape[1:]), output.dtype)
         result[order] = output
         return result
 
-    return keras.tree.map_structure(in_order, outputs)
+    return keras.tree.map_structure(restore_order, outputs)
 
 
 def _choose_buckets(task: Predictor, lengths: np.ndarray, batch_size: int) -> list[int]:
@@ -154,7 +154,7 @@ def _predict_batches(
         _trace_for_all_shapes(model, batches)
     needs_loop = verbose or callbacks or kwargs or several_devices
     # A task overrides these methods to take texts, so call the base class.
-    if needs_loop or len(batches) > _FEW_BATCHES:
+    if needs_loop or len(batches) > _MAX_BATCHES_WITHOUT_LOOP:
         dataset = _make_prediction_input(batches)
         return SeveralDevicesModel.predict(model, dataset, verbose=verbose, callbacks=callbacks, **kwargs)
     outputs = [SeveralDevicesModel.predict_on_batch(model, features) for (features,) in batches.batches()]
@@ -225,7 +225,7 @@ def _make_prediction_batches(
     task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int], extra: FeatureArrays | None = None
 ) -> LengthBatches:
     compiled = bool(task.jit_compile)  # then each shape takes long to compile
-    return LengthBatches(*_sequences(task, encoded, extra), batch_size, buckets, "sorted", round_up=compiled)
+    return LengthBatches(*_make_batch_source(task, encoded, extra), batch_size, buckets, "sorted", round_up=compiled)
 
 
 def _make_prediction_input(batches: LengthBatches) -> Any:
@@ -235,7 +235,7 @@ def _make_prediction_input(batches: LengthBatches) -> Any:
     return keras_input(batches)
 
 
-def _sequences(
+def _make_batch_source(
     task: Predictor, encoded: Encoded, extra: FeatureArrays | None = None
 ) -> tuple[np.ndarray, Callable[..., Batch]]:
     """Return `(lengths, make_batch)`, the arguments of `LengthBatches` for encoded sequences."""
@@ -248,6 +248,6 @@ def _sequences(
     return encoded.lengths, make_batch
 
 
-def expected_retracing() -> AbstractContextManager[None]:
+def suppress_retracing_warnings() -> AbstractContextManager[None]:
     """Suppress TensorFlow's warnings about retracing, which is expected once for each padded length."""
     return suppress_log_lines("triggered tf.function retracing")

@@ -13,7 +13,7 @@ from lmzoo.common.progress import progress_bar
 from lmzoo.evaluation.errors import LENGTH, add_errors, add_learning_curve, add_slices, check_columns, learning_curve
 from lmzoo.evaluation.reports import Report
 from lmzoo.tasks.base.examples import BatchOptions, Texts
-from lmzoo.tasks.base.prediction import expected_retracing
+from lmzoo.tasks.base.prediction import suppress_retracing_warnings
 from lmzoo.tasks.inputs import list_rows, read_inputs
 from lmzoo.text import Encoded
 
@@ -46,7 +46,7 @@ def measure_batches(task: Any, batches: Any, verbose: bool | int | str = "auto")
     sums: list[np.ndarray] = []
     total = tokens = 0.0
     bar = progress_bar("Evaluating", batches.num_batches, "batches", show=verbose != 0)
-    with expected_retracing(), bar as advance:
+    with suppress_retracing_warnings(), bar as advance:
         for features, targets, weights in batches.batches():
             metrics = task.test_on_batch(features, targets, weights, return_dict=True)
             variables = task.metrics_variables
@@ -62,12 +62,14 @@ def measure_batches(task: Any, batches: Any, verbose: bool | int | str = "auto")
     return {**metrics, "loss": total / tokens if tokens else math.nan}
 
 
-def perplexity_report(loss: float) -> Report:
+def make_perplexity_report(loss: float) -> Report:
     """Return a report with the perplexity of a model whose mean cross-entropy per token is `loss`."""
     return Report({"perplexity": math.exp(loss)})
 
 
-def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None) -> None:
+def check_optional_tables(
+    x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None
+) -> None:
     """Check the arguments for the optional tables of a report, before the task is evaluated.
 
     Raises:
@@ -84,7 +86,7 @@ def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]]
         learning_curve(history)
 
 
-def add_error_tables(
+def add_optional_tables(
     report: Report, x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None
 ) -> Report:
     """Return a report with its optional tables: errors, slices by column, and the learning curve.

@@ -25,7 +25,7 @@ from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.families.resizing import copy_weights
 from lmzoo.files.atomic import atomic_file, check_path
 from lmzoo.layers.adapted import stores_updates
-from lmzoo.layers.configured import constructor_arguments
+from lmzoo.layers.configured import list_constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.sublayers import get_stored_weights, sublayers
 from lmzoo.parallel.processes import without_distribution
@@ -37,7 +37,7 @@ from lmzoo.registry.family import Family, get_family
 from lmzoo.registry.head_kinds import HasHead
 from lmzoo.serving.export import export_task, text_signatures
 from lmzoo.serving.served_model import Signatures
-from lmzoo.tasks.base.arguments import KnownArguments, callback_list, check_arguments
+from lmzoo.tasks.base.arguments import KnownArguments, check_arguments, list_callbacks
 from lmzoo.tasks.base.examples import (
     Batch,
     BatchOptions,
@@ -50,13 +50,13 @@ from lmzoo.tasks.base.examples import (
     TrainingData,
     Weights,
     as_array,
-    example_weights,
+    as_example_weights,
 )
 from lmzoo.tasks.base.keras_hub_names import KerasHubTaskNames, check_compile_arguments
 from lmzoo.tasks.base.labels import encode_classes
-from lmzoo.tasks.base.prediction import expected_retracing, predict, predict_encoded
+from lmzoo.tasks.base.prediction import predict, predict_encoded, suppress_retracing_warnings
 from lmzoo.tasks.base.preprocessor_checks import check_preprocessor, fit_preprocessor
-from lmzoo.tasks.base.reports import add_error_tables, check_additions
+from lmzoo.tasks.base.reports import add_optional_tables, check_optional_tables
 from lmzoo.tasks.inputs import (
     StreamedExamples,
     TaskInputs,
@@ -453,7 +453,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
     def _add_labels(self, encoded: EncodedInputs, y: Labels | None, sample_weight: Weights | None) -> Examples:
         """Combine encoded examples with their labels and weights, and check that there are equally many of each."""
-        examples = Examples(encoded, self.encode_labels(y), example_weights(sample_weight))
+        examples = Examples(encoded, self.encode_labels(y), as_example_weights(sample_weight))
         self.check_counts(len(encoded), examples.labels, examples.weights)
         return examples
 
@@ -638,7 +638,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         if self.optimizer is None:
             raise ValueError(_NO_OPTIMIZER)
         inputs = read_inputs(x, y, sample_weight)
-        callbacks = callback_list(callbacks)
+        callbacks = list_callbacks(callbacks)
         class_weight, word_weight = self._split_class_weights(class_weight, inputs, callbacks)
         validation_batch_size = kwargs.get("validation_batch_size") or batch_size
         validation_order = "given" if kwargs.get("validation_steps") else "sorted"
@@ -722,7 +722,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         order = "given" if kwargs.get("steps") else "sorted"
         options = BatchOptions(batch_size, order, verbose=kwargs.get("verbose") != 0)
         x, y, sample_weight = self.batches(read_inputs(x, y, sample_weight), options)
-        with expected_retracing():
+        with suppress_retracing_warnings():
             return super().evaluate(keras_input(x), y, sample_weight=sample_weight, **kwargs)
 
     def report(
@@ -772,10 +772,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """
         if not isinstance(read_inputs(x), TextsInMemory):
             raise TypeError(f"A report needs texts in memory, got {type(x).__name__}: `evaluate` takes other data.")
-        check_additions(x, errors, columns, history)
+        check_optional_tables(x, errors, columns, history)
         metrics = self.measure(x, y if self.needs_labels else None, batch_size, verbose)
         report = self.compare([x], y, batch_size=batch_size, **metrics)
-        return add_error_tables(replace(report, scores={**metrics, **report.scores}), x, errors, columns, history)
+        return add_optional_tables(replace(report, scores={**metrics, **report.scores}), x, errors, columns, history)
 
     def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
         """Return the loss and metrics of a report; by default, the results of `evaluate`."""
@@ -865,7 +865,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     ) -> Tensor | None:
         """Compute the loss of a batch, 0 if it has no examples; see `keras.Model.compute_loss`."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
-        # Keras averages no values to a tensor without values, of which JAX takes no gradient.
+        # Keras' mean over no examples is a tensor without values, for which JAX cannot compute a gradient.
         return keras.ops.sum(loss) if loss is not None and tuple(loss.shape) == (0,) else loss
 
     def test_on_batch(
@@ -985,7 +985,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, read from the attributes of the same names."""
-        config = {name: getattr(self, name) for name in constructor_arguments(type(self))}
+        config = {name: getattr(self, name) for name in list_constructor_arguments(type(self))}
         serialized = {name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
         if self.name == self.default_name:  # each copy gets its own name, so that one model can contain several
             config["name"] = None
@@ -1112,7 +1112,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         backbone = self.backbone.resize_token_embeddings(size, seed)
         resized = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
         copy_weights(self, resized, seed)
-        resized.merge_weights()  # each table has drawn its own new rows
+        resized.merge_weights()  # separately stored tables have different new rows until they are merged
         return resized
 
     def save_to_preset(

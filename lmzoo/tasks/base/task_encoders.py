@@ -13,17 +13,17 @@ from lmzoo.common.arguments import is_integer, require, require_share
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead, MeanPooler, SpanHead
-from lmzoo.layers.encoder_registry import Returns, encoder_names, find_encoder
+from lmzoo.layers.encoder_registry import Returns, find_encoder, list_encoders
 from lmzoo.registry.family import get_family
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.base.preprocessor_checks import takes_zero_segments
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.word_features import WordFeatures
-from lmzoo.tasks.embedding_head import list_modes, pool_sequence, pooling_modes
+from lmzoo.tasks.embedding_head import check_pooling, list_modes, pool_sequence
 from lmzoo.text import Preprocessor
 
 
-def head_options(backbone: Backbone, of_tokens: bool = False) -> dict[str, Any]:
+def get_head_options(backbone: Backbone, of_tokens: bool = False) -> dict[str, Any]:
     """Return the constructor arguments that the backbone's family sets for `lmzoo.layers.ClassificationHead`.
 
     Args:
@@ -61,7 +61,7 @@ class TokenVectors:
 
     def __post_init__(self) -> None:
         """Check the encoder, its width and the dropout rate."""
-        names = encoder_names(self.encoder_kinds)
+        names = list_encoders(self.encoder_kinds)
         expected = ", ".join(f'"{name}"' for name in names) + " or None"
         require(self.encoder is None or self.encoder in names, "encoder", expected, self.encoder)
         require(is_integer(self.encoder_dim, 1), "encoder_dim", "a positive integer", self.encoder_dim)
@@ -134,7 +134,7 @@ class AnswerLogits(TokenVectors):
         sequence = self.sequence(backbone, inputs, features)
         if self.returns == "answers":
             return sequence, None
-        options = head_options(backbone, of_tokens=True)
+        options = get_head_options(backbone, of_tokens=True)
         settings = {name: options[name] for name in ("activation", "use_bias", "layer_norm_epsilon") if name in options}
         head = SpanHead(dtype=backbone.dtype_policy, name="span_head", **settings)
         return head(sequence, backbone.padding_mask(inputs)), head
@@ -184,7 +184,7 @@ class TextVector(TokenVectors):
         if self.returns == "pairs":
             return self.sequence(backbone, inputs, features)  # (B, D)
         if not isinstance(self.pooling, str):
-            modes = pooling_modes(backbone, self.pooling)
+            modes = check_pooling(backbone, self.pooling)
             sequence = self.sequence(backbone, inputs, features)
             return pool_sequence(sequence, backbone.padding_mask(inputs), modes, backbone.dtype_policy)
         pooler = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")
@@ -192,7 +192,7 @@ class TextVector(TokenVectors):
 
     def head(self, backbone: Backbone, outputs: int, bias_trainable: bool = True) -> ClassificationHead:
         """Build a head with `outputs` logits: a linear layer for an encoder of pairs, otherwise the family's head."""
-        options = {} if self.returns == "pairs" else head_options(backbone)
+        options = {} if self.returns == "pairs" else get_head_options(backbone)
         settings = {**options, "bias_trainable": bias_trainable}
         return ClassificationHead(
             outputs, self.rate(backbone), dtype=backbone.dtype_policy, name="classifier", **settings

@@ -108,8 +108,8 @@ class MaskedTokensTask(Task):
             vectors = backbone.masked_vectors_at(backbone.input, positions, features)  # (B, M, H)
             logits = _compute_logits(backbone, head, vectors)  # (B, M, V)
             if objective == "sbo":
-                sizes = (MAX_SPAN_LENGTH, activation, epsilon, config.initializer_range)
-                boundaries = SpanBoundaries(*sizes, dtype=backbone.dtype_policy, name="span_boundaries")
+                span_settings = (MAX_SPAN_LENGTH, activation, epsilon, config.initializer_range)
+                boundaries = SpanBoundaries(*span_settings, dtype=backbone.dtype_policy, name="span_boundaries")
                 boundary_head = backbone.make_masked_lm_head(activation, epsilon, name="boundary_head")
                 span_vectors = boundaries(features["sequence_output"], positions)  # (B, M, H)
                 features = {**features, "boundary": _compute_logits(backbone, boundary_head, span_vectors)}  # (B, M, V)

@@ -15,21 +15,21 @@ from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import make_inputs
 from lmzoo.layers import ReplacedTokenHead
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.heads import tied_logits
+from lmzoo.layers.heads import compute_tied_logits
 
 
-def shallow_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
+def make_shallow_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
     """Return the configuration of a generator as wide as the backbone, with half of its blocks (He et al., 2021).
 
     Raises:
         ValueError: for a `width` that is neither None nor the backbone's.
     """
-    allowed = width in (None, config.hidden_dim)
-    require(allowed, "generator_width", f"{config.hidden_dim}, the width of the embeddings", width)
+    is_valid = width in (None, config.hidden_dim)
+    require(is_valid, "generator_width", f"{config.hidden_dim}, the width of the embeddings", width)
     return dataclasses.replace(config, num_layers=max(1, config.num_layers // 2))
 
 
-def narrow_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
+def make_narrow_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
     """Return the configuration of a generator that is narrower than the backbone (Clark et al., 2020).
 
     Both can share their embeddings, whose width is a separate setting.
@@ -80,15 +80,15 @@ class Generator(ConfiguredLayer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.width = width
         self.shares_embeddings = backbone.generator_embeddings == "shared"
-        self.config = (narrow_config if self.shares_embeddings else shallow_config)(backbone.config, width)
+        self.config = (make_narrow_config if self.shares_embeddings else make_shallow_config)(backbone.config, width)
         layers = type(backbone).make_layers(self.config, self.dtype_policy)
-        left_out = ("embeddings", "pooler") if self.shares_embeddings else ("pooler",)
-        self.parts = {name: layer for name, layer in layers.items() if name not in left_out}
+        excluded_names = ("embeddings", "pooler") if self.shares_embeddings else ("pooler",)
+        self.parts = {name: layer for name, layer in layers.items() if name not in excluded_names}
         self.head = backbone.make_masked_lm_head(activation, layer_norm_epsilon, dtype=self.dtype_policy, name="head")
 
     def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape) -> None:
         """Create the weights of the generator and its head."""
-        self._hidden_states(make_inputs(self.config))
+        self._compute_hidden_states(make_inputs(self.config))
         if not self.shares_embeddings:
             table = self.backbone.embeddings.token_embedding.embeddings
             self.embeddings.token_embedding.embeddings.assign(ops.copy(table))  # JAX donates each array once
@@ -98,12 +98,12 @@ class Generator(ConfiguredLayer):
     def call(self, inputs: Features, positions: Tensor) -> Tensor:
         """Compute the logits of the tokens at `positions`."""
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        states = self._hidden_states(inputs)
+        states = self._compute_hidden_states(inputs)
         vectors = type(self.backbone).compute_masked_vectors(self.parts, states, mask, positions)  # (B, M, width)
         vectors, bias = self.head(vectors)  # (B, M, E), (V,)
-        return tied_logits(self.embeddings.token_embedding, vectors, bias)
+        return compute_tied_logits(self.embeddings.token_embedding, vectors, bias)
 
-    def _hidden_states(self, inputs: Features) -> list[Tensor]:
+    def _compute_hidden_states(self, inputs: Features) -> list[Tensor]:
         """Return all hidden states of the generator, (B, T, width)."""
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         return type(self.backbone).compute_hidden_states(self._get_parts_by_name(), inputs, mask)
@@ -188,10 +188,10 @@ class ReplacedTokens(ConfiguredLayer):
         if self.merged_table is None:
             return self.backbone(inputs)["sequence_output"]
         ids = inputs["token_ids"]
-        learned = self.generator.embeddings.token_embedding(ids) - ops.take(self.merged_table, ids, axis=0)  # (B, T, H)
+        changes = self.generator.embeddings.token_embedding(ids) - ops.take(self.merged_table, ids, axis=0)  # (B, T, H)
         layers = {name: getattr(self.backbone, name) for name in self.generator.parts}
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        inputs = {**inputs, "offsets": ops.stop_gradient(learned)}
+        inputs = {**inputs, "offsets": ops.stop_gradient(changes)}
         return type(self.backbone).compute_hidden_states(layers, inputs, mask)[-1]
 
     def merge_embeddings(self) -> None:
@@ -200,10 +200,10 @@ class ReplacedTokens(ConfiguredLayer):
         Shared embeddings need no merging.
         """
         if self.merged_table is not None:
-            learned = self.generator.embeddings.token_embedding.embeddings
+            generator_table = self.generator.embeddings.token_embedding.embeddings
             table = self.backbone.embeddings.token_embedding.embeddings
-            table.assign_add(learned - self.merged_table)
-            self.merged_table.assign(ops.copy(learned))
+            table.assign_add(generator_table - self.merged_table)
+            self.merged_table.assign(ops.copy(generator_table))
 
     def compute_output_spec(self, inputs: Features, positions: Tensor, draws: Tensor) -> dict[str, keras.KerasTensor]:
         """Return the specs of the logits, float32, and of the corrupted token ids, int32."""
