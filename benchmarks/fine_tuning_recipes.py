@@ -33,7 +33,7 @@ from lmzoo.errors import NotFiniteError
 from lmzoo.files.manifest import write_manifest
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
 from lmzoo.presets.catalog import open_preset
-from lmzoo.pretraining.card import recipe_table
+from lmzoo.pretraining.card import make_recipe_table
 from lmzoo.registry.family import families
 from lmzoo.training import AdamW, FineTuningRecipe
 from lmzoo.training.fine_tuning import recipes_to_json
@@ -217,7 +217,7 @@ def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
     text = (
         f"{TITLE}\n\nThese are the defaults of tasks that are built on this preset. "
         "`python -m benchmarks.fine_tuning_recipes`\nfound the recipes of TextClassifier and TokenClassifier; "
-        f"the other recipes come from\n`python -m benchmarks.quality`.\n\n{recipe_table(recipes)}\n\n"
+        f"the other recipes come from\n`python -m benchmarks.quality`.\n\n{make_recipe_table(recipes)}\n\n"
     )
     card.write_text(f"{before}{text}{heading}{after}", "utf-8")
     write_manifest(folder)
@@ -236,7 +236,7 @@ def main() -> None:
     console.print(markdown(rows), highlight=False)
     for preset in args.presets:
         recipes = recipes_of(preset, rows)
-        console.print(f"\n{preset}\n{recipe_table(recipes)}", highlight=False)
+        console.print(f"\n{preset}\n{make_recipe_table(recipes)}", highlight=False)
         if args.write:
             write(preset, recipes)
 

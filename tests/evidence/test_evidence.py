@@ -13,7 +13,7 @@ from benchmarks.evidence import page
 from benchmarks.evidence.claim import CONTRADICTED, NOT_RUN, OPEN, REPRODUCED, Claim, Comparison, Setting, verdict
 from benchmarks.evidence.claims import CLAIMS
 from benchmarks.evidence.runner import run_missing, stored_rows
-from lmzoo.pretraining.encoders import encoder_backbone
+from lmzoo.pretraining.encoders import build_encoder_backbone
 from lmzoo.pretraining.recipe import Recipe
 
 SETTING = Setting(common.ROOT, common.ROOT)
@@ -190,7 +190,7 @@ def variants(monkeypatch):
 def backbone_of(variants, name: str):
     family = variants.family_named(name).name
     recipe = Recipe(family=family, size="4x64", vocabulary_size=31, sequence_length=8, positions=8, objective="none")
-    return encoder_backbone(recipe, recipe.vocabulary_size)
+    return build_encoder_backbone(recipe, recipe.vocabulary_size)
 
 
 def test_layers_share_the_parts_in_their_name(variants):
