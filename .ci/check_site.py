@@ -71,8 +71,8 @@ class Page(HTMLParser):
         self.links |= {values[name] or "" for name in ("href", "src") if values.get(name)}
 
 
-def broken_links(site: Path) -> list[str]:
-    """Return the links within the site that lead nowhere, each with its page."""
+def find_broken_links(site: Path) -> list[str]:
+    """Return a message for each link of a page that leads nowhere within the site."""
     pages = {path: Page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
     problems = []
     for path, page in pages.items():
@@ -89,7 +89,7 @@ def broken_links(site: Path) -> list[str]:
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves the site, axe-core and the page that drives the check, and collects its results."""
+    """HTTP handler that serves the site, axe-core and the page that drives the check, and collects the results."""
 
     def __init__(self, *args: Any, extra: dict[str, str], results: list[Any], done: threading.Event, **kw: Any) -> None:
         self.extra, self.results, self.done = extra, results, done
@@ -108,7 +108,7 @@ class Handler(SimpleHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_POST(self) -> None:
-        """Take the result of a page, or the end."""
+        """Store the result of a page; without one, mark the check as done."""
         result = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(204)
         self.end_headers()
@@ -122,7 +122,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 def check_pages(site: Path, axe: Path, chromium: str) -> list[dict[str, Any]]:
-    """Return, for each page, its serious violations and its width in a frame of 390 pixels."""
+    """Check each page in a frame of `WIDTH` pixels; return its serious violations, passed rules and actual width."""
     pages = [
         f"/{path.relative_to(site).as_posix()}" for path in sorted(site.rglob("*.html")) if path.name != "404.html"
     ]
@@ -151,7 +151,7 @@ def main(site: Path, axe: Path) -> None:
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         sys.exit("needs Chromium: apt-get install chromium")
-    problems = broken_links(site)
+    problems = find_broken_links(site)
     results = check_pages(site, axe, chromium)
     for result in results:
         problems += [f"{result['page']}: {text}" for text in result["violations"]]

@@ -1,7 +1,7 @@
-"""Write what the registries and the benchmarks say: modules that list names, and tables and lists of the pages.
+"""Write the files that follow from the registries and the benchmarks: modules that list names, and blocks of pages.
 
-`make registry` runs it, and then `write_public_names.py`, which reads the pages; a test compares the files with what it
-would write. In a page a block stands between `<!-- written by make registry: NAME -->` and `<!-- end -->`.
+`make registry` runs it, and then `write_public_names.py`, which reads the pages; a test checks that the files are up to
+date. In a page, a block is between `<!-- written by make registry: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ FORMATS = {
 }
 
 
-def package_families() -> list[Family]:
+def list_package_families() -> list[Family]:
     """Return the families of the package by name, without those that users register."""
     return [family for _, family in sorted(families().items()) if family.backbone.__module__.startswith("lmzoo.")]
 
 
-def package_tasks() -> list[type[Task]]:
+def list_package_tasks() -> list[type[Task]]:
     """Return the tasks of the package by the names of their classes."""
     # Bases of several tasks are in folders of `lmzoo.tasks`.
     classes = [task for task in dict.fromkeys(tasks().values()) if re.fullmatch(r"lmzoo\.tasks\.\w+", task.__module__)]
@@ -56,10 +56,10 @@ _MISSING_MODEL = [
 ]
 
 
-def models_module() -> str:
+def make_models_module() -> str:
     """Return the source of `lmzoo/models.py`."""
-    backbones = sorted(["Backbone", *(family.backbone.__name__ for family in package_families())])
-    heads = sorted(["Task", *(task.__name__ for task in package_tasks())])
+    backbones = sorted(["Backbone", *(family.backbone.__name__ for family in list_package_families())])
+    heads = sorted(["Task", *(task.__name__ for task in list_package_tasks())])
     names = sorted([*backbones, "NgramLM", "StaticEmbedder", *heads])
     return "\n".join(
         [
@@ -68,10 +68,10 @@ def models_module() -> str:
             "from typing import TYPE_CHECKING, NoReturn",
             "",
             "from lmzoo.common.other_names import refuse_model_name",
-            *_import("lmzoo.families", backbones),
+            *_format_import("lmzoo.families", backbones),
             "from lmzoo.ngrams import NgramLM",
             "from lmzoo.static_vectors import StaticEmbedder",
-            *_import("lmzoo.tasks", heads),
+            *_format_import("lmzoo.tasks", heads),
             "",
             "__all__ = [",
             *(f'    "{name}",' for name in names),
@@ -82,93 +82,100 @@ def models_module() -> str:
     )
 
 
-def _import(module: str, names: Iterable[str]) -> list[str]:
+def _format_import(module: str, names: Iterable[str]) -> list[str]:
     return [f"from {module} import (", *(f"    {name}," for name in names), ")"]
 
 
-def command_line_module() -> str:
+def make_command_line_module() -> str:
     """Return the source of `lmzoo_cli/registered.py`."""
-    families = [family.name for family in package_families() if family.pretrained_head in METHODS]
+    families = [family.name for family in list_package_families() if family.pretrained_head in METHODS]
     return "\n".join(
         [
             '"""Names that help shows before Keras is loaded. `make registry` writes this file."""',
             "",
-            *_tuple("PRETRAINED_FAMILIES", families),
+            *_format_tuple("PRETRAINED_FAMILIES", families),
             "",
-            *_tuple("TASKS", [kind.name for kind in KINDS]),
+            *_format_tuple("TASKS", [kind.name for kind in KINDS]),
             "",
         ]
     )
 
 
-def _tuple(name: str, values: Iterable[str]) -> list[str]:
+def _format_tuple(name: str, values: Iterable[str]) -> list[str]:
     return [f"{name} = (", *(f'    "{value}",' for value in values), ")"]
 
 
-def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def make_table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a table in Markdown."""
     titles = list(titles)
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join("|" + "".join(f" {cell} |" if cell else " |" for cell in cells) for cells in lines)
 
 
-def directives(names: Iterable[str]) -> str:
-    """Return the lines with which an API page shows classes."""
+def make_directives(names: Iterable[str]) -> str:
+    """Return the lines of an API page that document classes, given their full names."""
     return "\n\n".join(f"::: {name}" for name in names)
 
 
-def summary(thing: object) -> str:
-    """Return the first sentence of a docstring."""
+def get_summary(thing: object) -> str:
+    """Return the first sentence of a docstring, without its period."""
     return (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ").partition(". ")[0].rstrip(".")
 
 
-def family_table(page: str) -> str:
+def make_family_table(page: str) -> str:
     """Return the table of families, their backbones and tokenizers."""
     rows = []
-    for family in package_families():
+    for family in list_package_families():
         title = family.title
         if family.guide:
             title = f"[{title}]({relpath('docs/' + family.guide, str(Path(page).parent))})"
         rows.append((title, f"`{family.backbone.__name__}`", f"`{family.tokenizer.__name__}`"))
-    return table(("family", "backbone in `lmzoo.models`", "tokenizer in `lmzoo.text`"), rows)
+    return make_table(("family", "backbone in `lmzoo.models`", "tokenizer in `lmzoo.text`"), rows)
 
 
-def format_table() -> str:
+def make_format_table() -> str:
     """Return the table of families and the formats of their checkpoints."""
     rows = [
         (family.title, *("yes" if name in family.checkpoints else "" for name in FORMATS))
-        for family in package_families()
+        for family in list_package_families()
         if family.checkpoints
     ]
-    return table(("", *FORMATS.values()), rows)
+    return make_table(("", *FORMATS.values()), rows)
 
 
-def head_table() -> str:
+def make_head_table() -> str:
     """Return the table of tasks and the formats from which they load their heads."""
-    names = [name for name in FORMATS if any(_heads(family, name) for family in package_families())]
+    names = [name for name in FORMATS if any(_get_head_kinds(family, name) for family in list_package_families())]
     rows = []
-    for task in package_tasks():
+    for task in list_package_tasks():
         kinds = {kind for kind, cls in tasks().items() if cls is task} | set(task.reads_heads)
         cells = []
         for name in names:
-            read = [family for family in package_families() if task.supports(family) and kinds & _heads(family, name)]
-            cells.append(_classes(kinds, read) if name == "hf" else "yes" if read else "")
+            read = [
+                family
+                for family in list_package_families()
+                if task.supports(family) and kinds & _get_head_kinds(family, name)
+            ]
+            cells.append(_format_classes(kinds, read) if name == "hf" else "yes" if read else "")
         if any(cells):
             rows.append((f"`{task.__name__}`", *cells))
-    return table(("", *(FORMATS[name] for name in names)), rows)
+    return make_table(("", *(FORMATS[name] for name in names)), rows)
 
 
-def _heads(family: Family, name: str) -> set[str]:
+def _get_head_kinds(family: Family, name: str) -> set[str]:
     """Return the kinds of heads that a family has in a format."""
     return set(getattr(family.checkpoints.get(name), "heads", None) or ())
 
 
-def _classes(kinds: set[str], with_heads: Iterable[Family]) -> str:
-    """Return the names of transformers' classes with some kinds of heads, `…` for the prefix of a family."""
+def _format_classes(kinds: set[str], with_heads: Iterable[Family]) -> str:
+    """Return the names of transformers' classes with the given kinds of heads, with `…` for the prefix of a family.
+
+    If transformers has no such class, return a link to the format of Sentence Transformers.
+    """
     classes = set()
     for family in with_heads:
         special = names_in_transformers(family).architectures
-        for kind in kinds & _heads(family, "hf"):
+        for kind in kinds & _get_head_kinds(family, "hf"):
             usual = f"…For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else None
             classes.add(special.get(kind, usual))
     names = sorted(name for name in classes if name and f"…For{name.partition('For')[2]}" not in classes - {name})
@@ -177,57 +184,57 @@ def _classes(kinds: set[str], with_heads: Iterable[Family]) -> str:
     )
 
 
-def pretraining_table() -> str:
-    """Return the table of the families that are pre-trained, and what they learn."""
-    pretrained = [family for family in package_families() if family.pretrained_head in METHODS]
+def make_pretraining_table() -> str:
+    """Return the table of the families that `lmzoo pretrain` trains, and what they learn to predict."""
+    pretrained = [family for family in list_package_families() if family.pretrained_head in METHODS]
     rows = [
         (f"`{family.name}`", LEARNS.get(family.objective or "", METHODS[family.pretrained_head].learns))
         for family in pretrained
     ]
-    return table(("`--family`", "what it learns to predict"), rows)
+    return make_table(("`--family`", "what it learns to predict"), rows)
 
 
-def task_table() -> str:
+def make_task_table() -> str:
     """Return the table of tasks, what they predict and their methods."""
     rows = []
-    for task in package_tasks():
+    for task in list_package_tasks():
         method = task.answers
         has_answers = method is not Task.answers
-        answers = f"`{method.__name__}`: {summary(method).removeprefix('Return ')}" if has_answers else ""
-        rows.append((f"`{task.__name__}`", summary(sys.modules[task.__module__]), task.predicts, answers))
-    return table(("task", "what it is for", "`predict` returns", "the method that returns answers"), rows)
+        answers = f"`{method.__name__}`: {get_summary(method).removeprefix('Return ')}" if has_answers else ""
+        rows.append((f"`{task.__name__}`", get_summary(sys.modules[task.__module__]), task.predicts, answers))
+    return make_table(("task", "what it is for", "`predict` returns", "the method that returns answers"), rows)
 
 
-def command_table() -> str:
+def make_command_table() -> str:
     """Return the table of tasks on the command line."""
     rows = []
-    for task in package_tasks():
+    for task in list_package_tasks():
         for name, how in task.commands:
             rows.append((f"`{name}`", f"`{task.__name__}`", READINGS[how].examples, READINGS[how].columns))
-    return table(("`--task`", "class", "examples", "columns by default"), sorted(rows))
+    return make_table(("`--task`", "class", "examples", "columns by default"), sorted(rows))
 
 
-def served_table() -> str:
-    """Return the table of what exported tasks take and return."""
-    rows = [(f"`{task.__name__}`", task.takes, task.serves) for task in package_tasks() if task.serves]
-    return table(("task", "takes (strings)", "returns, in addition to `truncated`"), rows)
+def make_served_table() -> str:
+    """Return the table of the inputs and outputs of exported tasks."""
+    rows = [(f"`{task.__name__}`", task.takes, task.serves) for task in list_package_tasks() if task.serves]
+    return make_table(("task", "takes (strings)", "returns, in addition to `truncated`"), rows)
 
 
-def speed_table() -> str:
+def make_speed_table() -> str:
     """Return the table of ratios to other libraries, by processor.
 
-    `benchmarks/landing_page.csv` says in which files of `benchmarks/results` they are.
+    `benchmarks/landing_page.csv` names the files of `benchmarks/results` that contain the ratios.
     """
     with (ROOT / "benchmarks/landing_page.csv").open(encoding="utf-8", newline="") as file:
         (_, peers, _, *processors), *lines = csv.reader(file)
     rows = []
     for measured, peer, entry, *files in lines:
-        ratios = [_ratio(file, entry.split("/")) if file else "–" for file in files]
+        ratios = [_format_ratio(file, entry.split("/")) if file else "–" for file in files]
         rows.append((measured, peer, *ratios))
-    return table(("", peers, *processors), rows)
+    return make_table(("", peers, *processors), rows)
 
 
-def _ratio(file: str, keys: Iterable[str]) -> str:
+def _format_ratio(file: str, keys: Iterable[str]) -> str:
     """Return the median ratio of a peer's time to lmzoo's, in bold where lmzoo is slower."""
     entry = json.loads((ROOT / f"benchmarks/results/{file}.json").read_text("utf-8"))["summary"]
     for key in keys:
@@ -236,8 +243,8 @@ def _ratio(file: str, keys: Iterable[str]) -> str:
     return text if float(text) >= 1 else f"**{text}**"
 
 
-def install_commands() -> str:
-    """Return the command that installs lmzoo, from PyPI once it is there: see `tool.lmzoo` in `pyproject.toml`."""
+def make_install_commands() -> str:
+    """Return the commands that install lmzoo, from PyPI if `tool.lmzoo.on-pypi` in `pyproject.toml` is true."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     if project["tool"]["lmzoo"]["on-pypi"]:
         return "```console\n$ pip install lmzoo\n$ pip install 'lmzoo[jax]'  # and the JAX backend\n```"
@@ -253,7 +260,7 @@ def install_commands() -> str:
     return "\n".join(lines)
 
 
-def version_table() -> str:
+def make_version_table() -> str:
     """Return the table of the versions of Python and of the backends that `pyproject.toml` allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
@@ -262,29 +269,31 @@ def version_table() -> str:
     rows = [("Python", f"`{project['requires-python']}`")]
     for name in ("keras", "tensorflow", "tensorflow-text", "jax", "torch"):
         rows.append((name, f"`{ranges[name]}`"))
-    return table(("package", "versions"), rows)
+    return make_table(("package", "versions"), rows)
 
 
-def blocks() -> dict[str, dict[str, str]]:
+def make_blocks() -> dict[str, dict[str, str]]:
     """Return the blocks of each page by name."""
-    backbones = [f"lmzoo.models.{family.backbone.__name__}" for family in package_families()]
-    configs = [f"{f.tiny.__class__.__module__}.{f.tiny.__class__.__name__}" for f in package_families()]
+    backbones = [f"lmzoo.models.{family.backbone.__name__}" for family in list_package_families()]
+    configs = [f"{f.tiny.__class__.__module__}.{f.tiny.__class__.__name__}" for f in list_package_families()]
     return {
-        "docs/index.md": {"speed": speed_table(), "install": install_commands()},
-        "README.md": {"families": family_table("README.md"), "install": install_commands()},
-        "docs/api/models.md": {"backbones": directives(backbones), "configurations": directives(configs)},
-        "docs/api/tasks.md": {"tasks": directives(f"lmzoo.models.{task.__name__}" for task in package_tasks())},
-        "docs/concepts.md": {"tasks": task_table()},
-        "docs/stability.md": {"versions": version_table()},
-        "docs/guides/checkpoints.md": {"families": format_table(), "heads": head_table()},
-        "docs/guides/command_line.md": {"tasks": command_table()},
-        "docs/guides/serve.md": {"tasks": served_table()},
-        "docs/guides/pretrain.md": {"families": pretraining_table()},
+        "docs/index.md": {"speed": make_speed_table(), "install": make_install_commands()},
+        "README.md": {"families": make_family_table("README.md"), "install": make_install_commands()},
+        "docs/api/models.md": {"backbones": make_directives(backbones), "configurations": make_directives(configs)},
+        "docs/api/tasks.md": {
+            "tasks": make_directives(f"lmzoo.models.{task.__name__}" for task in list_package_tasks())
+        },
+        "docs/concepts.md": {"tasks": make_task_table()},
+        "docs/stability.md": {"versions": make_version_table()},
+        "docs/guides/checkpoints.md": {"families": make_format_table(), "heads": make_head_table()},
+        "docs/guides/command_line.md": {"tasks": make_command_table()},
+        "docs/guides/serve.md": {"tasks": make_served_table()},
+        "docs/guides/pretrain.md": {"families": make_pretraining_table()},
     }
 
 
 def fill(text: str, page: str, name: str, block: str) -> str:
-    """Return a page with another content of one of its blocks.
+    """Return the text of a page with new content in one of its blocks.
 
     Raises:
         ValueError: If the page has no such block.
@@ -300,10 +309,10 @@ def fill(text: str, page: str, name: str, block: str) -> str:
 def written_files() -> dict[str, str]:
     """Return the content of each file that is written, by its path."""
     files = {
-        "lmzoo_cli/registered.py": command_line_module(),
-        "lmzoo/models.py": models_module(),
+        "lmzoo_cli/registered.py": make_command_line_module(),
+        "lmzoo/models.py": make_models_module(),
     }
-    for page, named in blocks().items():
+    for page, named in make_blocks().items():
         text = (ROOT / page).read_text("utf-8")
         for name, block in named.items():
             text = fill(text, page, name, block)

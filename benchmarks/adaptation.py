@@ -19,7 +19,7 @@ import keras
 from rich.table import Table
 
 from benchmarks.common import RESULTS, SHARED, console, save
-from benchmarks.quality import DATASETS, at_best_rate, compare, spread
+from benchmarks.quality import DATASETS, compare, select_best_rate, spread
 from lmzoo.pretraining import Recipe, pretrain
 
 SETS = ("sst2-100", "sst2-300", "sst2-1000")
@@ -27,12 +27,12 @@ LENGTH = 64  # tokens in a sequence: the sentences are short
 RATE = 3e-4  # less than half of the default peak, so that the weights change but keep what they have learned
 
 
-def films(data: Path, work: Path) -> list[str]:
+def list_film_files(data: Path, work: Path) -> list[str]:
     """Return patterns of files with articles about films, music and games, and with chats about films."""
     return [str(data / f"pretrain_modern/{name}-train-*") for name in ("wikiculture", "selfdialogues")]
 
 
-def unlabeled(data: Path, work: Path) -> list[str]:
+def write_unlabeled_sentences(data: Path, work: Path) -> list[str]:
     """Write the training sentences of SST-2 without their labels, and return the path."""
     file = work / "sentences.txt"
     if not file.exists():
@@ -41,12 +41,12 @@ def unlabeled(data: Path, work: Path) -> list[str]:
     return [str(file)]
 
 
-TEXTS = {"films": films, "unlabeled": unlabeled}
+TEXTS = {"films": list_film_files, "unlabeled": write_unlabeled_sentences}
 TITLES = {"": "preset as it is", "films": "and text about films", "unlabeled": "and the sentences without labels"}
 
 
 def main() -> None:
-    """Run what is missing and print the table."""
+    """Do the missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--work", type=Path, required=True, help="directory for the adapted presets")
@@ -84,7 +84,7 @@ def main() -> None:
             rows[f"{data_set} {name}"] if name else quality_rows.get(f"{data_set} {options.preset} pre-trained", [])
             for data_set in options.only
         ]
-        table.add_row(title, *(spread(at_best_rate(runs), "accuracy") for runs in runs_by_dataset))
+        table.add_row(title, *(spread(select_best_rate(runs), "accuracy") for runs in runs_by_dataset))
     console.print(table)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, TENSORFLOW, console, interleave, save, show, timed, warn_if_busy
+from benchmarks.common import JAX, TENSORFLOW, console, interleave, save, show, time_call, warn_if_busy
 
 SIZES = {  # layers, heads, hidden width, intermediate width
     "base": (12, 12, 768, 3072),
@@ -27,7 +27,7 @@ PEERS = ("lmzoo", "lmzoo-one-layer", "lmzoo-unrolled", "kerashub")
 MEASURES = ("compile s", "train step s")
 
 
-def model_of(peer: str, size: str) -> Any:
+def build_classifier(peer: str, size: str) -> Any:
     """Return the classifier, not yet compiled."""
     layers, heads, width, inner = SIZES[size]
     shape = {
@@ -63,11 +63,13 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     labels = rng.integers(2, size=shape[0]).astype("int32")
 
     def round() -> dict[str, float]:
-        model = model_of(peer, options["size"])
+        model = build_classifier(peer, options["size"])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(optimizer=keras.optimizers.SGD(0.01), loss=loss, metrics=[], jit_compile=options["xla"] or "auto")
-        first = timed(lambda: model.train_on_batch(features, labels))
-        step = statistics.median(timed(lambda: model.train_on_batch(features, labels)) for _ in range(options["steps"]))
+        first = time_call(lambda: model.train_on_batch(features, labels))
+        step = statistics.median(
+            time_call(lambda: model.train_on_batch(features, labels)) for _ in range(options["steps"])
+        )
         return {"compile s": first - step, "train step s": step}
 
     return round

@@ -19,7 +19,7 @@ import numpy as np
 from rich.table import Table
 
 import lmzoo
-from benchmarks.common import SHARED, console, ready, save, timed
+from benchmarks.common import SHARED, console, ready, save, time_call
 from lmzoo.data.readers import read_table
 
 Answer = Callable[[list[str]], np.ndarray]
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--name", default="artifacts", help="name of the result file")
     options = vars(parser.parse_args())
-    files = [SHARED / "data/sst2" / f"stsa.binary.{request}" for request in ("train", "dev")]
+    files = [SHARED / "data/sst2" / f"stsa.binary.{part}" for part in ("train", "dev")]
     if not ready(*files):
         return
     train, (texts, labels) = (read_table(f, format="labeled", label="label", label_type=int) for f in files)
@@ -112,7 +112,9 @@ def main() -> None:
             for name, (_, answer) in artifacts.items():
                 for batch, count in BATCHES.items():
                     requests = [texts[i : i + batch] for i in range(0, batch * count, batch)]
-                    times = [1000 * timed(lambda texts=request, answer=answer: answer(texts)) for request in requests]
+                    times = [
+                        1000 * time_call(lambda texts=request, answer=answer: answer(texts)) for request in requests
+                    ]
                     rows[name][f"ms, batch {batch}"].append(float(np.median(times)))
     table = Table("artifact", *rows["ONNX"], title=f"{options['preset']} on SST-2")
     for name, row in rows.items():

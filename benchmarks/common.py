@@ -211,7 +211,7 @@ def run_alone(peer: str, environment: dict[str, str], code: str, folder: str) ->
     return process.stdout
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Return the processor and the package versions, on which the numbers depend."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
@@ -231,7 +231,7 @@ def save(name: str, options: dict[str, Any], **results: Any) -> None:
     """Write `results/<name>.json`: the options, all rows, the summary and the machine."""
     RESULTS.mkdir(exist_ok=True)
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    content = {"benchmark": name, "date": date, "machine": machine(), "options": options, **results}
+    content = {"benchmark": name, "date": date, "machine": describe_machine(), "options": options, **results}
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
     console.print(f"written to {os.path.relpath(path, ROOT)}", highlight=False)
@@ -253,7 +253,7 @@ def warn_if_busy() -> None:
         console.print(f"[yellow]The load average is {load:.1f}: the machine is not quiet.[/]")
 
 
-def timed(call: Callable[[], Any]) -> float:
+def time_call(call: Callable[[], Any]) -> float:
     """Call a function and return the seconds that it takes."""
     start = time.perf_counter()
     call()
@@ -261,7 +261,7 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def _serve() -> None:
-    """Run the worker's side: replies go to the real standard output, the output of libraries goes to the log."""
+    """Serve requests in a peer's process: replies go to the real standard output, what libraries print to the log."""
     module, peer, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

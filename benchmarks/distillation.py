@@ -42,7 +42,13 @@ MEASURES = (("loss", 1, 3), ("SST-2", 100, 1), ("SST-2, 300", 100, 1))
 
 @dataclasses.dataclass(frozen=True)
 class Student:
-    """The initial weights of a student and its training; `begin` is None for the teacher itself."""
+    """The initial weights of a student, and its training.
+
+    Attributes:
+        begin: "layers" for every second layer of the teacher, "random" for random weights, None for the teacher itself.
+        learn: "masked" for masked tokens alone, "distilled" for the losses of distillation in addition, or None for no
+            training.
+    """
 
     begin: str | None
     learn: str | None = None
@@ -58,15 +64,15 @@ STUDENTS = {
 }
 
 
-def sequences(model: MaskedLM, data: Path, files: list[str], tokens: float) -> Any:
+def sample_sequences(model: MaskedLM, data: Path, files: list[str], tokens: float) -> Any:
     """Return random sequences of whole sentences from some files, with about `tokens` tokens in total."""
     packed = pack_sentences(read_documents([str(data / name) for name in files]), model.preprocessor)
     count = round(tokens / float(packed.lengths.mean()))
     return packed.select(np.sort(np.random.default_rng(0).permutation(len(packed))[:count]))
 
 
-def student_of(teacher: MaskedLM, kind: Student) -> MaskedLM:
-    """Return a student before its training."""
+def make_student(teacher: MaskedLM, kind: Student) -> MaskedLM:
+    """Return a student with its initial weights, or the teacher itself if `kind.begin` is None."""
     if kind.begin is None:
         return teacher
     student = smaller(teacher)
@@ -81,9 +87,9 @@ def measure(kind: Student, seed: int, options: argparse.Namespace) -> dict[str, 
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     teacher = MaskedLM.from_preset(options.preset, sequence_length=LENGTH)
-    student, seconds = student_of(teacher, kind), 0.0
+    student, seconds = make_student(teacher, kind), 0.0
     if kind.learn is not None:
-        train = sequences(student, options.data, TRAIN, options.tokens)
+        train = sample_sequences(student, options.data, TRAIN, options.tokens)
         optimizer = AdamW(options.learning_rate, global_clipnorm=1.0)
         start = time.perf_counter()
         settings = {"epochs": 1, "batch_size": options.batch_size, "verbose": 0}
@@ -98,7 +104,7 @@ def measure(kind: Student, seed: int, options: argparse.Namespace) -> dict[str, 
         student.save_to_preset(path)
         model = MaskedLM.from_preset(str(path), sequence_length=LENGTH, masking=Masking(dynamic=False))
         model.compile()
-        held_out = sequences(model, options.data, HELD_OUT, HELD_OUT_TOKENS)
+        held_out = sample_sequences(model, options.data, HELD_OUT, HELD_OUT_TOKENS)
         scores = model.evaluate(held_out, batch_size=options.batch_size, verbose=0, return_dict=True)
         return {
             "seed": seed,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, SHARED, TENSORFLOW, console, interleave, save, show, timed, warn_if_busy
+from benchmarks.common import JAX, SHARED, TENSORFLOW, console, interleave, save, show, time_call, warn_if_busy
 
 SIZES = {  # memory width, projection width, number of highway layers
     "tiny": (64, 16, 1),
@@ -28,7 +28,7 @@ BACKENDS = {"tf": TENSORFLOW, "jax": JAX}
 PEERS = ("lmzoo", "lmzoo-bf16", "rnn")
 
 
-def sentences(count: int) -> list[list[str]]:
+def read_sentences(count: int) -> list[list[str]]:
     """Return tokenized sentences, sorted by length."""
     path = SHARED / "data/sst2/stsa.binary.train"
     if path.exists():
@@ -40,8 +40,8 @@ def sentences(count: int) -> list[list[str]]:
     return sorted((line for line in lines if line), key=len)
 
 
-def straightforward(size: str, dtype: str) -> Any:
-    """Return the model with `keras.layers.RNN`: a function from characters (B, T, 50) to the top layer, (B, T, 2P)."""
+def build_rnn_model(size: str, dtype: str) -> Any:
+    """Build the model with `keras.layers.RNN`, from character ids (B, T, 50) to the top layer's outputs (B, T, 2P)."""
     import keras
     from keras import ops
 
@@ -118,7 +118,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     memory, width, highways = SIZES[options["size"]]
     dtype = "mixed_bfloat16" if peer.endswith("bf16") else "float32"
     if peer == "rnn":
-        model = straightforward(options["size"], dtype)
+        model = build_rnn_model(options["size"], dtype)
         name = None
     else:
         backbone = ElmoBackbone(lstm_dim=memory, projection_dim=width, num_highway=highways, dropout=0.0, dtype=dtype)
@@ -137,12 +137,14 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
             model.train_on_batch(make_inputs(ids), target)
 
         def train() -> dict[str, float]:
-            step = statistics.median(timed(lambda: model.train_on_batch(make_inputs(ids), target)) for _ in range(3))
+            step = statistics.median(
+                time_call(lambda: model.train_on_batch(make_inputs(ids), target)) for _ in range(3)
+            )
             return {"train step s": step}
 
         return train
 
-    lines = sentences(options["sentences"])
+    lines = read_sentences(options["sentences"])
     size = options["batch_size"]
     batches = [batch_to_ids(lines[i : i + size]).astype("int32") for i in range(0, len(lines), size)]
 
@@ -154,7 +156,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     tokens = sum(map(len, lines))
 
     def infer() -> dict[str, float]:
-        return {"s per 1000 tokens": 1000 * timed(lambda: list(map(predict, batches))) / tokens}
+        return {"s per 1000 tokens": 1000 * time_call(lambda: list(map(predict, batches))) / tokens}
 
     return infer
 

@@ -82,7 +82,7 @@ def search_with_bm25(questions: list[str], paragraphs: list[str]) -> list[list[i
 
 
 def measure_search(search: Search, data: Path) -> dict[str, float]:
-    """Return the percentage of questions whose paragraph is found, and MRR@10."""
+    """Return the percentage of questions whose paragraph is among the first ten, and MRR@10 in percent."""
     questions, owners, paragraphs = read_questions(data)
     scores = retrieval_metrics(search(questions, paragraphs), [[owner] for owner in owners], k=NUM_HITS)
     return {name: 100 * scores[f"{name}@{NUM_HITS}"] for name in ("recall", "mrr")}

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, TENSORFLOW, TORCH, interleave, ready, save, show, timed
+from benchmarks.common import JAX, TENSORFLOW, TORCH, interleave, ready, save, show, time_call
 
 PEERS = {
     "lmzoo-tf": TENSORFLOW,
@@ -37,16 +37,16 @@ MEASURES = ("texts/s",)
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Load the embedder, embed a batch, and return a function that embeds all texts."""
-    embed = (_lmzoo if peer.startswith("lmzoo") else _sentence_transformers)(peer, options)
+    embed = (_build_lmzoo if peer.startswith("lmzoo") else _build_sentence_transformers)(peer, options)
     numbers = np.random.default_rng(0).integers(
         WORDS, size=(options["texts"], options["length"] - 2)
     )  # two special tokens are added
     texts = [" ".join(f"w{number}" for number in row) for row in numbers]
     embed(texts[:32])
-    return lambda: {"texts/s": len(texts) / timed(lambda: embed(texts))}
+    return lambda: {"texts/s": len(texts) / time_call(lambda: embed(texts))}
 
 
-def _lmzoo(peer: str, options: dict[str, Any]) -> Callable[[list[str]], np.ndarray]:
+def _build_lmzoo(peer: str, options: dict[str, Any]) -> Callable[[list[str]], np.ndarray]:
     import lmzoo
 
     embedder = lmzoo.models.TextEmbedder.from_preset(options["folder"])
@@ -54,7 +54,7 @@ def _lmzoo(peer: str, options: dict[str, Any]) -> Callable[[list[str]], np.ndarr
     return embedder.embed
 
 
-def _sentence_transformers(peer: str, options: dict[str, Any]) -> Callable[[list[str]], np.ndarray]:
+def _build_sentence_transformers(peer: str, options: dict[str, Any]) -> Callable[[list[str]], np.ndarray]:
     from sentence_transformers import SentenceTransformer
 
     backend = peer.rpartition("-")[2]

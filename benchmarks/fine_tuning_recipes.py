@@ -33,7 +33,7 @@ from lmzoo.errors import NotFiniteError
 from lmzoo.files.manifest import write_manifest
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
 from lmzoo.presets.catalog import open_preset
-from lmzoo.pretraining.card import recipe_table
+from lmzoo.pretraining.card import make_recipe_table
 from lmzoo.registry.family import families
 from lmzoo.training import AdamW, FineTuningRecipe
 from lmzoo.training.fine_tuning import recipes_to_json
@@ -51,7 +51,7 @@ def read_texts(folder: Path) -> tuple[Examples, Examples]:
     return examples, ([], [])
 
 
-def minus_loss(task: Any, x: Any, y: Any) -> dict[str, float]:
+def compute_minus_loss(task: Any, x: Any, y: Any) -> dict[str, float]:
     return {"minus loss": -task.evaluate(x, verbose=0, return_dict=True)["loss"]}
 
 
@@ -70,7 +70,7 @@ class Search(NamedTuple):
 
 
 BOTH = ("mean", "first")
-MASKED = Dataset("SST-2, filling in words", "MaskedLM", read_texts, minus_loss, lambda train, dev: ("", {}))
+MASKED = Dataset("SST-2, filling in words", "MaskedLM", read_texts, compute_minus_loss, lambda train, dev: ("", {}))
 SEARCHES = {
     "sst2": Search("classification", DATASETS["sst2"], 2500, 1500, poolings=BOTH, again=True),
     "wnut": Search(
@@ -105,8 +105,8 @@ def run(preset: str, search: Search, train: Examples, validation: Examples, sett
     return {**settings, "score": score if math.isfinite(score) else None, "seconds": time.process_time() - start}
 
 
-def find(search: Search, runs: list[Settings], run_once: Callable[[Settings], None]) -> Settings:
-    """Run what is missing of a search, and return the best settings."""
+def find_best_settings(search: Search, runs: list[Settings], run_once: Callable[[Settings], None]) -> Settings:
+    """Do the missing runs of a search, and return the best settings."""
     best: Settings = {"learning_rate": search.rates[0], "epochs": search.epochs[0]}
     if search.poolings:
         best["pooling"] = search.poolings[0]
@@ -119,11 +119,11 @@ def find(search: Search, runs: list[Settings], run_once: Callable[[Settings], No
         for settings in tried:
             if not any(settings.items() <= row.items() for row in runs):
                 run_once(settings)
-        best = max([best, *tried], key=lambda settings: score_of(settings, runs))
+        best = max([best, *tried], key=lambda settings: get_score(settings, runs))
     return best
 
 
-def score_of(settings: Settings, runs: list[Settings]) -> float:
+def get_score(settings: Settings, runs: list[Settings]) -> float:
     score = next((row["score"] for row in runs if settings.items() <= row.items()), None)
     return -math.inf if score is None else score
 
@@ -131,7 +131,7 @@ def score_of(settings: Settings, runs: list[Settings]) -> float:
 def search_all(
     names: list[str], presets: list[str], folder: Path, rates: Sequence[float]
 ) -> dict[str, dict[str, list[Settings]]]:
-    """Run what is missing, and return all runs by dataset and preset."""
+    """Do the missing runs of all searches, and return all runs by dataset and preset."""
     path = RESULTS / "fine_tuning_recipes.json"
     rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else {}
     for name in names:
@@ -153,27 +153,27 @@ def search_all(
                 console.print(name, preset, runs[-1])  # noqa: B023
                 save("fine_tuning_recipes", {"backend": keras.backend.backend()}, rows=rows)
 
-            find(reduced, runs, once)
+            find_best_settings(reduced, runs, once)
     return rows
 
 
-def markdown(rows: dict[str, dict[str, list[Settings]]]) -> str:
+def make_table(rows: dict[str, dict[str, list[Settings]]]) -> str:
     """Return a table of all scores, with the best of each search in bold."""
     names = ["dataset", "preset", "epochs", "pooling", *(f"{rate:g}" for rate in RATES)]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for name, presets in rows.items():
         for preset, runs in presets.items():
-            best = max(score_of(row, runs) for row in runs)
+            best = max(get_score(row, runs) for row in runs)
             for epochs, pooling in dict.fromkeys((row["epochs"], row.get("pooling")) for row in runs):
                 part = {"epochs": epochs} | ({"pooling": pooling} if pooling else {})
-                scores = [score_of({**part, "learning_rate": rate}, runs) for rate in RATES]
+                scores = [get_score({**part, "learning_rate": rate}, runs) for rate in RATES]
                 cells = [f"{score:.3f}" if math.isfinite(score) else "" for score in scores]
                 cells = [f"**{cell}**" if score == best else cell for cell, score in zip(cells, scores, strict=True)]
                 lines.append(f"| {' | '.join([name, preset, str(epochs), pooling or '-', *cells])} |")
     return "\n".join(lines)
 
 
-def recipes_of(preset: str, rows: dict[str, dict[str, list[Settings]]]) -> dict[str, FineTuningRecipe]:
+def choose_recipes(preset: str, rows: dict[str, dict[str, list[Settings]]]) -> dict[str, FineTuningRecipe]:
     """Return the best settings for each kind of head that the preset's family supports."""
     family = families()[lmzoo.list_presets()[preset].family]
     recipes = {}
@@ -181,20 +181,22 @@ def recipes_of(preset: str, rows: dict[str, dict[str, list[Settings]]]) -> dict[
         if getattr(lmzoo.models, search.dataset.task).supports(family):
             runs = rows.get(name, {}).get(preset)
             recipe = (
-                best_of(runs) if runs else measured(preset, (name, *search.longer)) or best_of(rows["sst2"][preset])
+                choose_best(runs)
+                if runs
+                else find_quality_settings(preset, (name, *search.longer)) or choose_best(rows["sst2"][preset])
             )
             pooling = (recipe.pooling or "mean") if search.poolings else None  # ELMo always has the mean
             recipes[search.head] = replace(recipe, pooling=pooling)
     return recipes
 
 
-def best_of(runs: list[Settings]) -> FineTuningRecipe:
-    best = max(runs, key=lambda row: score_of(row, runs))
+def choose_best(runs: list[Settings]) -> FineTuningRecipe:
+    best = max(runs, key=lambda row: get_score(row, runs))
     return FineTuningRecipe(best["learning_rate"], best["epochs"], pooling=best.get("pooling"))
 
 
-def measured(preset: str, names: tuple[str, ...]) -> FineTuningRecipe | None:
-    """Return the best settings on the validation examples of `quality`, which tries several rates per dataset."""
+def find_quality_settings(preset: str, names: tuple[str, ...]) -> FineTuningRecipe | None:
+    """Return the best settings in `quality` on its validation examples, or None if it has no runs of the preset."""
     rows = json.loads((RESULTS / "quality.json").read_text("utf-8"))["rows"]
     runs = [
         (row["validation"], FineTuningRecipe(row["rate"], DATASETS[name].epochs, DATASETS[name].batch_size))
@@ -217,14 +219,14 @@ def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
     text = (
         f"{TITLE}\n\nThese are the defaults of tasks that are built on this preset. "
         "`python -m benchmarks.fine_tuning_recipes`\nfound the recipes of TextClassifier and TokenClassifier; "
-        f"the other recipes come from\n`python -m benchmarks.quality`.\n\n{recipe_table(recipes)}\n\n"
+        f"the other recipes come from\n`python -m benchmarks.quality`.\n\n{make_recipe_table(recipes)}\n\n"
     )
     card.write_text(f"{before}{text}{heading}{after}", "utf-8")
     write_manifest(folder)
 
 
 def main() -> None:
-    """Run what is missing, print the table, and with `--write` store the recipes."""
+    """Do the missing runs, print the table, and with `--write` store the recipes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--presets", nargs="+", default=list(PRESETS))
@@ -233,10 +235,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the recipes into the presets")
     args = parser.parse_args()
     rows = search_all(args.only, args.presets, args.data, args.rates)
-    console.print(markdown(rows), highlight=False)
+    console.print(make_table(rows), highlight=False)
     for preset in args.presets:
-        recipes = recipes_of(preset, rows)
-        console.print(f"\n{preset}\n{recipe_table(recipes)}", highlight=False)
+        recipes = choose_recipes(preset, rows)
+        console.print(f"\n{preset}\n{make_recipe_table(recipes)}", highlight=False)
         if args.write:
             write(preset, recipes)
 

@@ -45,7 +45,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     texts, labels = read("train", options["sentences"])
     dev, dev_labels = read("dev", options["dev"])
-    build = {"l": _lmzoo, "k": _keras_hub, "t": _transformers}[peer[0]]
+    build = {"l": _build_lmzoo, "k": _build_keras_hub, "t": _build_transformers}[peer[0]]
     fit, predict = build(peer, options, vocabulary, texts, labels)
 
     def round() -> dict[str, float]:
@@ -59,7 +59,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     return round
 
 
-def _lmzoo(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) -> tuple[Callable, Callable]:
+def _build_lmzoo(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) -> tuple[Callable, Callable]:
     # lmzoo is imported before Keras, as its pages advise, because it chooses TensorFlow's kernels.
     model = lmzoo_classifier(options["size"], len(vocabulary), vocabulary=vocabulary)
 
@@ -75,7 +75,7 @@ def _lmzoo(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) ->
     return fit, lambda dev: model.predict(dev, verbose=0)
 
 
-def _keras_hub(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) -> tuple[Callable, Callable]:
+def _build_keras_hub(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) -> tuple[Callable, Callable]:
     import keras
 
     length = None if peer.endswith("default") else int(peer.rsplit("-", 1)[1])
@@ -85,7 +85,7 @@ def _keras_hub(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any
     return fit, lambda dev: model.predict(dev, verbose=0)
 
 
-def _transformers(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) -> tuple[Callable, Callable]:
+def _build_transformers(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) -> tuple[Callable, Callable]:
     import torch
     from transformers import BertTokenizerFast
     from transformers.trainer_pt_utils import LengthGroupedSampler

@@ -135,7 +135,7 @@ def write_files(folder: Path) -> None:
     lmzoo.save_checkpoint(classifier.backbone, files, to="keras_hub", preprocessor=classifier.preprocessor)
 
 
-def start(peer: str, folder: str) -> dict[str, float] | None:
+def measure_process(peer: str, folder: str) -> dict[str, float] | None:
     """Return the seconds that a process and its stages take, or None if it failed."""
     environment, code = PEERS[peer]
     output = run_alone(peer, environment, BEGIN + code + END, folder)
@@ -156,7 +156,7 @@ def main() -> None:
         for number in range(options["rounds"]):
             for peer in list(peers):
                 status.update(f"first_minute: round {number + 1} of {options['rounds']}, {peer}")
-                numbers = start(peer, folder)
+                numbers = measure_process(peer, folder)
                 if numbers is None:
                     peers.remove(peer)
                 else:

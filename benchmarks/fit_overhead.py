@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, TENSORFLOW, interleave, save, show, timed, warn_if_busy
+from benchmarks.common import JAX, TENSORFLOW, interleave, save, show, time_call, warn_if_busy
 from benchmarks.models import SIZES, lmzoo_classifier
 
 PEERS = {"lmzoo-tf": TENSORFLOW, "lmzoo-jax": JAX}
@@ -39,16 +39,16 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     ]
     model.fit(encoded[: 2 * size], labels[: 2 * size], batch_size=size, verbose=0)
     if peer.endswith("tf"):
-        loops = _tensorflow_loop(model, batches), _tensorflow_loop(model, batches, open_shapes=True)
+        loops = _make_tensorflow_loop(model, batches), _make_tensorflow_loop(model, batches, open_shapes=True)
     else:
-        loops = (_jax_loop(model, batches),)
+        loops = (_make_jax_loop(model, batches),)
     for loop in loops:
         loop()  # compiles
     fits = [lambda x=x: model.fit(x, labels, batch_size=size, verbose=0) for x in (encoded, texts)]
     runs = {**dict(zip(RUNS, loops, strict=False)), **dict(zip(RUNS[-2:], fits, strict=True))}
 
     def round() -> dict[str, float]:
-        steps = {name: 1000 * timed(run) / options["steps"] for name, run in runs.items()}
+        steps = {name: 1000 * time_call(run) / options["steps"] for name, run in runs.items()}
         bare = steps["bare step"]
         overheads = {f"{name} overhead %": 100 * (ms / bare - 1) for name, ms in steps.items() if name != "bare step"}
         return {f"{name} ms": ms for name, ms in steps.items()} | overheads
@@ -56,7 +56,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     return round
 
 
-def _tensorflow_loop(model: Any, batches: list, open_shapes: bool = False) -> Callable[[], None]:
+def _make_tensorflow_loop(model: Any, batches: list, open_shapes: bool = False) -> Callable[[], None]:
     import tensorflow as tf
 
     variables = model.trainable_variables
@@ -82,7 +82,7 @@ def _tensorflow_loop(model: Any, batches: list, open_shapes: bool = False) -> Ca
     return loop
 
 
-def _jax_loop(model: Any, batches: list) -> Callable[[], None]:
+def _make_jax_loop(model: Any, batches: list) -> Callable[[], None]:
     import jax
 
     def loss_of(trainable: Any, other_variables: Any, features: Any, labels: Any) -> Any:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, timed, warn_if_busy
-from benchmarks.models import SIZES, shape_of
+from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, time_call, warn_if_busy
+from benchmarks.models import SIZES, get_shape
 
 VOCABULARY, POSITIONS = 50_257, 1024
 PEERS = {
@@ -29,12 +29,18 @@ MEASURES = ("ms per token", "first call s", "peak memory GiB")
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Build the model and generate once, which compiles."""
-    build = _transformers if peer == "transformers-torch" else _lmzoo if peer.startswith("lmzoo") else _keras_hub
+    build = (
+        _build_transformers
+        if peer == "transformers-torch"
+        else _build_lmzoo
+        if peer.startswith("lmzoo")
+        else _build_keras_hub
+    )
     generate = build(options)
-    first = timed(generate)
+    first = time_call(generate)
 
     def round() -> dict[str, float]:
-        seconds = timed(generate)
+        seconds = time_call(generate)
         return {
             "ms per token": 1000 * seconds / options["new"] / options["batch_size"],
             "first call s": first,
@@ -43,16 +49,16 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     return round
 
 
-def _prompts(options: dict[str, Any]) -> np.ndarray:
+def _draw_prompts(options: dict[str, Any]) -> np.ndarray:
     shape = (options["batch_size"], options["prompt"])
     return np.random.default_rng(1).integers(1000, VOCABULARY - 1, shape).astype("int32")
 
 
-def _dtype(options: dict[str, Any]) -> str:
+def _get_dtype(options: dict[str, Any]) -> str:
     return "bfloat16" if options["precision"] == "bf16" else "float32"
 
 
-def _lmzoo(options: dict[str, Any]) -> Callable[[], object]:
+def _build_lmzoo(options: dict[str, Any]) -> Callable[[], object]:
     import lmzoo
     from lmzoo.families.gpt2 import FAMILY
     from lmzoo.text import BytePairTokenizer, Preprocessor
@@ -60,7 +66,10 @@ def _lmzoo(options: dict[str, Any]) -> Callable[[], object]:
     words = ["".join(letters) for letters in itertools.product("abcde", repeat=3)]
     tokenizer = BytePairTokenizer.of_words(words, VOCABULARY, **FAMILY.special_tokens)
     backbone = lmzoo.models.Gpt2Backbone(
-        vocabulary_size=VOCABULARY, **shape_of(options["size"]), max_sequence_length=POSITIONS, dtype=_dtype(options)
+        vocabulary_size=VOCABULARY,
+        **get_shape(options["size"]),
+        max_sequence_length=POSITIONS,
+        dtype=_get_dtype(options),
     )
     model = lmzoo.models.CausalLM(backbone, Preprocessor(tokenizer, FAMILY.packing, POSITIONS))
     rng = np.random.default_rng(1)
@@ -71,30 +80,33 @@ def _lmzoo(options: dict[str, Any]) -> Callable[[], object]:
     return lambda: model.generate(prompts, max_new_tokens=options["new"], stop=None)
 
 
-def _keras_hub(options: dict[str, Any]) -> Callable[[], object]:
+def _build_keras_hub(options: dict[str, Any]) -> Callable[[], object]:
     import keras_hub
 
     backbone = keras_hub.models.GPT2Backbone(
-        vocabulary_size=VOCABULARY, **shape_of(options["size"]), max_sequence_length=POSITIONS, dtype=_dtype(options)
+        vocabulary_size=VOCABULARY,
+        **get_shape(options["size"]),
+        max_sequence_length=POSITIONS,
+        dtype=_get_dtype(options),
     )
     model = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None)
     model.compile(sampler="greedy")
     room = ((0, 0), (0, options["new"]))
-    ids = np.pad(_prompts(options), room)
-    mask = np.pad(np.ones_like(_prompts(options)), room)
+    ids = np.pad(_draw_prompts(options), room)
+    mask = np.pad(np.ones_like(_draw_prompts(options)), room)
     inputs = {"token_ids": ids, "padding_mask": mask}
     return lambda: model.generate(inputs, stop_token_ids=None)
 
 
-def _transformers(options: dict[str, Any]) -> Callable[[], object]:
+def _build_transformers(options: dict[str, Any]) -> Callable[[], object]:
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
     names = ("n_layer", "n_head", "n_embd", "n_inner")
     shape = dict(zip(names, SIZES[options["size"]], strict=True))
     model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_positions=POSITIONS, **shape)).eval()
-    model = model.to(options["device"], getattr(torch, _dtype(options)))
-    ids = torch.tensor(_prompts(options), dtype=torch.long, device=options["device"])
+    model = model.to(options["device"], getattr(torch, _get_dtype(options)))
+    ids = torch.tensor(_draw_prompts(options), dtype=torch.long, device=options["device"])
     new = options["new"]
 
     def generate() -> object:

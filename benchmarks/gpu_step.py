@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, TORCH, Rows, Worker, console, save, show, timed
+from benchmarks.common import JAX, TORCH, Rows, Worker, console, save, show, time_call
 from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier, transformers_classifier
 
 VOCABULARY = 30_522
@@ -28,14 +28,14 @@ PEERS = {"lmzoo-jax": JAX, "kerashub-jax": JAX, "transformers-torch": TORCH}
 Step = Callable[[], object]
 
 
-def flops(size: str, length: int, batch_size: int) -> float:
-    """Return the floating-point operations of a step."""
+def count_flops(size: str, length: int, batch_size: int) -> float:
+    """Return the number of floating-point operations in a training step."""
     layers, _, width, inner = SIZES[size]
-    of_token = 6 * layers * (4 * width**2 + 2 * width * inner) + 12 * layers * length * width
-    return of_token * length * batch_size
+    flops_per_token = 6 * layers * (4 * width**2 + 2 * width * inner) + 12 * layers * length * width
+    return flops_per_token * length * batch_size
 
 
-def arrays(length: int, batch_size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def make_batch(length: int, batch_size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return a batch without padding, and its labels."""
     rng = np.random.default_rng(1)
     shape = (batch_size, length)
@@ -44,7 +44,7 @@ def arrays(length: int, batch_size: int) -> tuple[dict[str, np.ndarray], np.ndar
     return features, rng.integers(2, size=batch_size).astype("int32")
 
 
-def keras_model(peer: str, size: str, dropout: float, precision: str) -> Any:
+def build_keras_model(peer: str, size: str, dropout: float, precision: str) -> Any:
     """Return a compiled classifier of lmzoo or KerasHub."""
     import keras
 
@@ -59,11 +59,11 @@ def keras_model(peer: str, size: str, dropout: float, precision: str) -> Any:
     return model
 
 
-def keras_steps(peer: str, options: dict[str, Any]) -> tuple[Step, Step]:
-    """Return two functions for lmzoo or KerasHub: the first `fit`, on two batches, and a step."""
+def make_keras_steps(peer: str, options: dict[str, Any]) -> tuple[Step, Step]:
+    """Return two functions for lmzoo or KerasHub: one calls `fit` on two batches, the other takes a training step."""
     size, length, batch_size = read_case(options)
-    model = keras_model(peer, size, options["dropout"], options["precision"])
-    features, labels = arrays(length, batch_size)
+    model = build_keras_model(peer, size, options["dropout"], options["precision"])
+    features, labels = make_batch(length, batch_size)
     if not peer.startswith("lmzoo"):
         features = {**features, "padding_mask": features["padding_mask"].astype(bool)}
     twice = {name: np.concatenate([values, values]) for name, values in features.items()}
@@ -80,8 +80,8 @@ def read_case(options: dict[str, Any]) -> tuple[str, int, int]:
     return size, int(length), int(batch_size)
 
 
-def torch_step(options: dict[str, Any]) -> Step:
-    """Return a step of transformers."""
+def make_torch_step(options: dict[str, Any]) -> Step:
+    """Return a function that takes a training step with transformers."""
     import torch
 
     size, length, batch_size = read_case(options)
@@ -92,7 +92,7 @@ def torch_step(options: dict[str, Any]) -> Step:
     model = transformers_classifier(size, VOCABULARY, dropout).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
     compiled = torch.compile(model)
-    features, labels = arrays(length, batch_size)
+    features, labels = make_batch(length, batch_size)
     names = {"input_ids": "token_ids", "attention_mask": "padding_mask", "token_type_ids": "segment_ids"}
 
     def step() -> float:
@@ -115,19 +115,19 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     """Build the model, fit it for two steps, run two more, and return a function that measures a round."""
     shape = read_case(options)
     if peer == "transformers-torch":
-        step = torch_step(options)
-        first = timed(lambda: [step() for _ in range(2)])
+        step = make_torch_step(options)
+        first = time_call(lambda: [step() for _ in range(2)])
     else:
-        fit, step = keras_steps(peer, options)
-        first = timed(fit)
+        fit, step = make_keras_steps(peer, options)
+        first = time_call(fit)
     for _ in range(2):
         step()
 
     def round() -> dict[str, float]:
-        seconds = timed(lambda: [step() for _ in range(options["steps"])]) / options["steps"]
+        seconds = time_call(lambda: [step() for _ in range(options["steps"])]) / options["steps"]
         return {
             "ms": 1000 * seconds,
-            "% of the peak": 100 * flops(*shape) / seconds / PEAKS[options["precision"]],
+            "% of the peak": 100 * count_flops(*shape) / seconds / PEAKS[options["precision"]],
             "tokens/s": shape[1] * shape[2] / seconds,
             "first fit s": first,
         }

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.common import JAX, RESULTS, TENSORFLOW, Rows, console, interleave, save, timed, warn_if_busy
+from benchmarks.common import JAX, RESULTS, TENSORFLOW, Rows, console, interleave, save, time_call, warn_if_busy
 
 MIDDLE = {"batch": 16, "length": 64, "width": 256, "layers": 4, "texts": 0}
 AXES = {
@@ -36,14 +36,14 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     """Build the model, take two steps, of which the first compiles, and return a function that measures a round."""
     axis, value = peer.split()
     size = {**MIDDLE, axis: int(value)}
-    step = predicting(size) if size["texts"] else training(size)
+    step = make_prediction(size) if size["texts"] else make_training_step(size)
     for _ in range(2):
         step()
-    return lambda: {SECONDS: statistics.median(timed(step) for _ in range(options["steps"]))}
+    return lambda: {SECONDS: statistics.median(time_call(step) for _ in range(options["steps"]))}
 
 
-def classifier(size: dict[str, int], preprocessor: Any = None) -> Any:
-    """Return the classifier for these options."""
+def build_classifier(size: dict[str, int], preprocessor: Any = None) -> Any:
+    """Build a classifier with the number of layers and the width in `size`."""
     import lmzoo
 
     backbone = lmzoo.models.BertBackbone(
@@ -56,9 +56,9 @@ def classifier(size: dict[str, int], preprocessor: Any = None) -> Any:
     return lmzoo.models.TextClassifier(backbone, preprocessor, num_classes=2)
 
 
-def training(size: dict[str, int]) -> Callable[[], object]:
+def make_training_step(size: dict[str, int]) -> Callable[[], object]:
     """Return a function that takes a train step."""
-    model = classifier(size)
+    model = build_classifier(size)
     rng = np.random.default_rng(1)
     shape = size["batch"], size["length"]
     ids = rng.integers(10, VOCABULARY, shape).astype("int32")
@@ -67,26 +67,26 @@ def training(size: dict[str, int]) -> Callable[[], object]:
     return lambda: model.train_on_batch(features, labels)
 
 
-def predicting(size: dict[str, int]) -> Callable[[], object]:
-    """Return a function that predicts for texts of 5 to 60 words."""
+def make_prediction(size: dict[str, int]) -> Callable[[], object]:
+    """Return a function that predicts the classes of random texts of 5 to 60 words."""
     from lmzoo.registry.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer
 
     words = [f"w{i}" for i in range(5000)]
     tokenizer = WordPieceTokenizer.of_words(words, VOCABULARY)
-    model = classifier(size, Preprocessor(tokenizer, families()["bert"].packing, 64))
+    model = build_classifier(size, Preprocessor(tokenizer, families()["bert"].packing, 64))
     rng = np.random.default_rng(1)
     texts = [" ".join(rng.choice(words, rng.integers(5, 61))) for _ in range(size["texts"])]
     return lambda: model.predict(texts, batch_size=size["batch"], verbose=0)
 
 
-def slope(points: dict[int, float]) -> float:
+def fit_slope(points: dict[int, float]) -> float:
     """Return the slope of the line through the logarithms of some points."""
     x, y = np.log([*points]), np.log([*points.values()])
     return float(np.polyfit(x, y, 1)[0])
 
 
-def by_axis(rows: Rows, measure: str) -> dict[str, dict[int, float]]:
+def group_by_axis(rows: Rows, measure: str) -> dict[str, dict[int, float]]:
     """Return the median of a measure at each value of each axis."""
     medians: dict[str, dict[int, float]] = {}
     for peer, rounds in rows.items():
@@ -102,11 +102,11 @@ def draw(rows: dict[str, Rows], path: Path) -> None:
     figure = Figure(figsize=(2.4 * len(AXES), 4.6), layout="constrained")
     axes = figure.subplots(2, len(AXES), sharey="row")
     for line, measure in zip(axes, (SECONDS, MEMORY), strict=True):
-        for backend, of_backend in rows.items():
-            medians = by_axis(of_backend, measure)
+        for backend, backend_rows in rows.items():
+            medians = group_by_axis(backend_rows, measure)
             for axis, panel in zip(AXES, line, strict=True):
                 if points := medians.get(axis):
-                    panel.loglog([*points], [*points.values()], "o-", label=f"{backend}, slope {slope(points):.2f}")
+                    panel.loglog([*points], [*points.values()], "o-", label=f"{backend}, slope {fit_slope(points):.2f}")
         for axis, panel in zip(AXES, line, strict=True):
             panel.set_xlabel(axis)
             panel.set_xticks(AXES[axis], [str(value) for value in AXES[axis]], minor=False)
@@ -136,7 +136,7 @@ def main() -> None:
             peers = {f"{axis} {value}": BACKENDS[backend] for value in AXES[axis][: options["values"]]}
             rows[backend] |= interleave("growth", peers, options, options["rounds"])
         slopes[backend] = {
-            measure: {axis: slope(points) for axis, points in by_axis(rows[backend], measure).items()}
+            measure: {axis: fit_slope(points) for axis, points in group_by_axis(rows[backend], measure).items()}
             for measure in (SECONDS, MEMORY)
         }
         table = Table("", *options["axes"], title=f"slopes, {backend}")

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, timed, warn_if_busy
-from benchmarks.models import SIZES, shape_of
+from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, time_call, warn_if_busy
+from benchmarks.models import SIZES, get_shape
 
 PEERS = {
     "lmzoo-tf": TENSORFLOW,
@@ -34,35 +34,35 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     """Build the model, take two steps, of which the first compiles, and return a function that measures a round."""
     shape = options["batch_size"], options["length"] + 1
     ids = np.random.default_rng(1).integers(1000, options["vocabulary_size"], shape).astype("int32")  # (B, T + 1)
-    build = _torch if peer == "torch" else _lmzoo if peer.startswith("lmzoo") else _keras
+    build = _build_torch if peer == "torch" else _build_lmzoo if peer.startswith("lmzoo") else _build_keras
     train = build(options, ids)
     for _ in range(2):
         train()
-    return lambda: {MEASURES[0]: statistics.median(timed(train) for _ in range(options["steps"]))}
+    return lambda: {MEASURES[0]: statistics.median(time_call(train) for _ in range(options["steps"]))}
 
 
-def _step(model: Any, ids: np.ndarray) -> Callable[[], object]:
+def _make_step(model: Any, ids: np.ndarray) -> Callable[[], object]:
     read, following = ids[:, :-1], ids[:, 1:]
     features = {"token_ids": read, "padding_mask": np.ones_like(read)}
     return lambda: model.train_on_batch(features, following)
 
 
-def _lmzoo(options: dict[str, Any], ids: np.ndarray) -> Callable[[], object]:
+def _build_lmzoo(options: dict[str, Any], ids: np.ndarray) -> Callable[[], object]:
     import lmzoo
     from lmzoo.training import AdamW
 
     size, common = options["size"], {"vocabulary_size": options["vocabulary_size"], "dropout": DROPOUT}
     if options["model"] == "gpt2":
-        backbone = lmzoo.models.Gpt2Backbone(**common, **shape_of(size), max_sequence_length=POSITIONS)
+        backbone = lmzoo.models.Gpt2Backbone(**common, **get_shape(size), max_sequence_length=POSITIONS)
     else:
-        width = shape_of(size)["hidden_dim"]
+        width = get_shape(size)["hidden_dim"]
         backbone = lmzoo.models.LstmLmBackbone(**common, num_layers=LAYERS, hidden_dim=width)
     model = lmzoo.models.CausalLM(backbone)
     model.compile(AdamW(RATE))  # without lmzoo's default gradient clipping, which the other peers lack
-    return _step(model, ids)
+    return _make_step(model, ids)
 
 
-def _keras(options: dict[str, Any], ids: np.ndarray) -> Callable[[], object]:
+def _build_keras(options: dict[str, Any], ids: np.ndarray) -> Callable[[], object]:
     import keras
 
     size = options["size"]
@@ -70,11 +70,14 @@ def _keras(options: dict[str, Any], ids: np.ndarray) -> Callable[[], object]:
         import keras_hub
 
         backbone = keras_hub.models.GPT2Backbone(
-            vocabulary_size=options["vocabulary_size"], **shape_of(size), dropout=DROPOUT, max_sequence_length=POSITIONS
+            vocabulary_size=options["vocabulary_size"],
+            **get_shape(size),
+            dropout=DROPOUT,
+            max_sequence_length=POSITIONS,
         )
         model = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None)
     else:
-        width = shape_of(size)["hidden_dim"]
+        width = get_shape(size)["hidden_dim"]
         table = keras.layers.ReversibleEmbedding(options["vocabulary_size"], width)
         inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("token_ids", "padding_mask")}
         x = keras.layers.Dropout(DROPOUT)(table(inputs["token_ids"]))  # (B, T, H)
@@ -83,10 +86,10 @@ def _keras(options: dict[str, Any], ids: np.ndarray) -> Callable[[], object]:
         model = keras.Model(inputs, table(x, reverse=True))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.AdamW(RATE, weight_decay=0.01), loss)
-    return _step(model, ids)
+    return _make_step(model, ids)
 
 
-def _torch(options: dict[str, Any], ids: np.ndarray) -> Callable[[], object]:
+def _build_torch(options: dict[str, Any], ids: np.ndarray) -> Callable[[], object]:
     import torch
 
     count, size = options["vocabulary_size"], options["size"]

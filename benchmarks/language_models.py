@@ -41,21 +41,21 @@ PROMPT, NEW = "The", 30
 HEADS = 4
 
 
-def recurrent(cell: str) -> Callable[[int, int], Backbone]:
-    """Build a model of two recurrent layers from the size of the vocabulary and the width."""
+def make_recurrent_builder(cell: str) -> Callable[[int, int], Backbone]:
+    """Return a function that builds a model of two recurrent layers, given the vocabulary size and the width."""
     return lambda size, width: lmzoo.models.LstmLmBackbone(
         vocabulary_size=size, num_layers=2, hidden_dim=width, cell=cell
     )
 
 
-def feed_forward(size: int, width: int) -> Backbone:
+def build_feed_forward(size: int, width: int) -> Backbone:
     """Build the model of Bengio et al. (2003) with direct connections."""
     return lmzoo.models.FfnnLmBackbone(
         vocabulary_size=size, window=5, hidden_dim=width, intermediate_dim=2 * width, direct=True
     )
 
 
-def transformer(size: int, width: int) -> Backbone:
+def build_transformer(size: int, width: int) -> Backbone:
     """Build a GPT-2 with four blocks."""
     return lmzoo.models.Gpt2Backbone(
         vocabulary_size=size, num_layers=4, num_heads=HEADS, hidden_dim=width, max_sequence_length=512
@@ -63,11 +63,11 @@ def transformer(size: int, width: int) -> Backbone:
 
 
 CAUSAL = {
-    "feed-forward": feed_forward,
-    "RNN": recurrent("rnn"),
-    "GRU": recurrent("gru"),
-    "LSTM": recurrent("lstm"),
-    "Transformer": transformer,
+    "feed-forward": build_feed_forward,
+    "RNN": make_recurrent_builder("rnn"),
+    "GRU": make_recurrent_builder("gru"),
+    "LSTM": make_recurrent_builder("lstm"),
+    "Transformer": build_transformer,
 }
 MODELS = ("n-gram", *CAUSAL, "biLM")
 
@@ -76,7 +76,9 @@ class Texts:
     """The texts and the vocabulary that all models share."""
 
     def __init__(self, train: str, held_out: str, characters: int, vocabulary_size: int, length: int) -> None:
-        self.train, self.held_out = (_documents(files, n) for files, n in ((train, characters), (held_out, characters)))
+        self.train, self.held_out = (
+            _sample_documents(files, n) for files, n in ((train, characters), (held_out, characters))
+        )
         special = families()["lstm_lm"].special_tokens
         self.tokenizer = train_byte_pairs(self.train, vocabulary_size, verbose=False, **special)
         self.length = length
@@ -88,7 +90,7 @@ class Texts:
         return [[[names[token] for token in ids]] for ids in self.tokenizer.tokenize(texts)]
 
 
-def _documents(files: str, characters: int) -> list[str]:
+def _sample_documents(files: str, characters: int) -> list[str]:
     """Return random documents from all files, each as one text, with about `characters` characters in total."""
     texts = [" ".join(document) for document in read_documents(files)]
     order, documents, count = np.random.default_rng(0).permutation(len(texts)), [], 0
@@ -100,7 +102,7 @@ def _documents(files: str, characters: int) -> list[str]:
     return documents
 
 
-def width_for(parameters: int, count: Callable[[int], int]) -> int:
+def find_width(parameters: int, count: Callable[[int], int]) -> int:
     """Return the width, a multiple of the number of heads, with the nearest number of parameters."""
     low, high = 1, 2
     while count(HEADS * high) < parameters:
@@ -111,8 +113,8 @@ def width_for(parameters: int, count: Callable[[int], int]) -> int:
     return HEADS * min((low, high), key=lambda w: abs(count(HEADS * w) - parameters))
 
 
-def counted(build: Callable[[int], keras.Model]) -> Callable[[int], int]:
-    """Count the parameters of models of any width without allocating them."""
+def make_parameter_counter(build: Callable[[int], keras.Model]) -> Callable[[int], int]:
+    """Return a function that counts the parameters of the model with a given width, without allocating them."""
 
     @cache
     def count(width: int) -> int:
@@ -132,13 +134,13 @@ def run_ngrams(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str
     seconds = time.perf_counter() - start
     scores = [score["log_probability"] for word_scores in model.score(texts.held_out) for score in word_scores[:-1]]
     (sample,) = model.generate([PROMPT], NEW, "top_p", seed=seed)
-    return row(-statistics.fmean(scores), sum(model.num_ngrams), seconds, sample)
+    return make_row(-statistics.fmean(scores), sum(model.num_ngrams), seconds, sample)
 
 
 def run_causal(name: str, texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Train and evaluate a neural left-to-right model."""
     build, size = CAUSAL[name], texts.tokenizer.vocabulary_size
-    width = width_for(options.parameters, counted(lambda width: build(size, width)))
+    width = find_width(options.parameters, make_parameter_counter(lambda width: build(size, width)))
     keras.utils.set_random_seed(seed)
     backbone = build(size, width)
     model = CausalLM(backbone, Preprocessor(texts.tokenizer, get_family(backbone).packing, texts.length))
@@ -148,7 +150,7 @@ def run_causal(name: str, texts: Texts, options: argparse.Namespace, seed: int) 
     model.fit(texts.train, batch_size=options.batch_size, epochs=options.epochs, verbose=options.verbose)
     seconds = time.perf_counter() - start
     (sample,) = model.generate([PROMPT], NEW, "top_p", seed=seed)
-    return row(math.log(model.perplexity(texts.held_out)), model.count_params(), seconds, sample)
+    return make_row(math.log(model.perplexity(texts.held_out)), model.count_params(), seconds, sample)
 
 
 def run_bilm(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
@@ -162,7 +164,7 @@ def run_bilm(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, 
         )
         return BidirectionalLM(backbone, Preprocessor(words, packing), words, num_sampled=len(words.vocabulary))
 
-    width = width_for(options.parameters, counted(build))
+    width = find_width(options.parameters, make_parameter_counter(build))
     keras.utils.set_random_seed(seed)
     model, documents = build(width), texts.as_words(texts.train)
     start = time.perf_counter()
@@ -171,11 +173,11 @@ def run_bilm(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, 
     held_out, total = texts.as_words(texts.held_out), 0.0
     for document, predictions in zip(held_out, model.predict(held_out, verbose=0), strict=True):
         total += float(predictions[: len(document[0]), 0].sum(dtype="float64"))  # forward direction, without the end
-    return row(-total / texts.counts[1], model.count_params(), seconds, None)
+    return make_row(-total / texts.counts[1], model.count_params(), seconds, None)
 
 
-def row(nats: float, parameters: int, seconds: float, sample: str | None) -> dict[str, Any]:
-    """Make a row of the results."""
+def make_row(nats: float, parameters: int, seconds: float, sample: str | None) -> dict[str, Any]:
+    """Return a row of the results, given the mean loss in nats."""
     sample = None if sample is None else PROMPT + sample
     return {"perplexity": math.exp(nats), "parameters": parameters, "seconds": seconds, "sample": sample}
 
@@ -187,7 +189,7 @@ def run(name: str, texts: Texts, options: argparse.Namespace, seed: int) -> dict
     return (run_ngrams if name == "n-gram" else run_bilm)(texts, options, seed)
 
 
-def by_model(rows: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def group_by_model(rows: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each model, in the order of `MODELS`."""
     return {name: model_rows for name in MODELS if (model_rows := [r for r in rows.values() if r["model"] == name])}
 
@@ -195,7 +197,7 @@ def by_model(rows: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
 def show(rows: dict[str, dict[str, Any]]) -> None:
     """Print the table."""
     table = Table("model", "perplexity", "parameters", "seconds", "sample")
-    for name, model_rows in by_model(rows).items():
+    for name, model_rows in group_by_model(rows).items():
         values = [r["perplexity"] for r in model_rows]
         spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
         seconds = statistics.median(r["seconds"] for r in model_rows)
@@ -214,7 +216,7 @@ def draw(rows: dict[str, dict[str, Any]], path: Path) -> None:
     """Draw the perplexities of all seeds, with a row for each model."""
     from matplotlib.figure import Figure  # `pyplot` would start a graphical backend
 
-    models = by_model(rows)
+    models = group_by_model(rows)
     figure = Figure(figsize=(6, 3), layout="constrained")
     axes = figure.subplots()
     for y, model_rows in enumerate(models.values()):

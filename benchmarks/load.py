@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, timed, warn_if_busy
+from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, time_call, warn_if_busy
 
 PEERS = {
     "lmzoo-tf": TENSORFLOW,
@@ -59,7 +59,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     def round() -> dict[str, float]:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         before = pages * os.sysconf("SC_PAGE_SIZE")
-        seconds = timed(lambda: load(folder))
+        seconds = time_call(lambda: load(folder))
         return {"seconds": seconds, "MB": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before) / 1e6}
 
     return round

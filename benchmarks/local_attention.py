@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.common import JAX, TENSORFLOW, Rows, console, interleave, save, timed, warn_if_busy
-from benchmarks.growth import MEMORY, SECONDS, slope
+from benchmarks.common import JAX, TENSORFLOW, Rows, console, interleave, save, time_call, warn_if_busy
+from benchmarks.growth import MEMORY, SECONDS, fit_slope
 
 WIDTH, HEADS, WINDOW = 768, 12, 128
 LENGTHS = {
@@ -39,14 +39,14 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     layer = SelfAttention(HEADS, WIDTH, use_bias=False, rotary_wavelength=10_000.0, window=window)
     layer.build((None, None, WIDTH))
     x = np.random.default_rng(1).normal(size=(1, int(length), WIDTH)).astype("float32")
-    step = stepping(layer, x, np.ones((1, int(length)), bool))
+    step = make_step(layer, x, np.ones((1, int(length)), bool))
     for _ in range(2):
         step()
-    return lambda: {SECONDS: statistics.median(timed(step) for _ in range(options["steps"]))}
+    return lambda: {SECONDS: statistics.median(time_call(step) for _ in range(options["steps"]))}
 
 
-def stepping(layer: Any, x: np.ndarray, mask: np.ndarray) -> Callable[[], object]:
-    """Return a compiled step that computes the gradients of the sum of squared outputs."""
+def make_step(layer: Any, x: np.ndarray, mask: np.ndarray) -> Callable[[], object]:
+    """Return a compiled function that computes the gradients of the sum of the layer's squared outputs."""
     import keras
 
     if keras.backend.backend() == "tensorflow":
@@ -73,8 +73,8 @@ def stepping(layer: Any, x: np.ndarray, mask: np.ndarray) -> Callable[[], object
     return lambda: jax.block_until_ready(gradients(weights, x))
 
 
-def points_of(rows: Rows, form: str, measure: str) -> dict[int, float]:
-    """Return the median of a measure of a form at each length."""
+def compute_medians(rows: Rows, form: str, measure: str) -> dict[int, float]:
+    """Return the median of a measure at each length, for one form of attention."""
     rows_of_form = {peer: rounds for peer, rounds in rows.items() if peer.startswith(f"{form} ")}
     return {
         int(peer.split()[1]): statistics.median(row[measure] for row in rounds) for peer, rounds in rows_of_form.items()
@@ -102,9 +102,9 @@ def main() -> None:
         table = Table("form", "measure", *map(str, LENGTHS["blocks"]), "slope", title=backend)
         for form in options["forms"]:
             for measure in (SECONDS, MEMORY):
-                points = points_of(rows[backend], form, measure)
+                points = compute_medians(rows[backend], form, measure)
                 long = {length: value for length, value in points.items() if length >= LONG}
-                growth = slope(long) if len(long) > 1 else float("nan")
+                growth = fit_slope(long) if len(long) > 1 else float("nan")
                 slopes[backend].setdefault(form, {})[measure] = growth
                 cells = [f"{points[n]:.3g}" if n in points else "" for n in LENGTHS["blocks"]]
                 table.add_row(form, measure, *cells, f"{growth:.2f}")

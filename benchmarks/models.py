@@ -13,8 +13,8 @@ SIZES = {  # layers, heads, hidden width, intermediate width
 }
 
 
-def shape_of(size: str) -> dict[str, int]:
-    """Return the arguments of a size for lmzoo's and KerasHub's backbones."""
+def get_shape(size: str) -> dict[str, int]:
+    """Return the constructor arguments of lmzoo's and KerasHub's backbones for a size."""
     return dict(zip(("num_layers", "num_heads", "hidden_dim", "intermediate_dim"), SIZES[size], strict=True))
 
 
@@ -43,7 +43,7 @@ def lmzoo_classifier(
 
     backbone = lmzoo.models.BertBackbone(
         vocabulary_size=vocabulary_size,
-        **shape_of(size),
+        **get_shape(size),
         max_sequence_length=positions,
         dropout=dropout,
         dtype=dtype,
@@ -62,12 +62,12 @@ def keras_hub_classifier(
     sequence_length: int | None = None,
     dropout: float = 0.1,
 ) -> Any:
-    """Build a `keras_hub.models.BertTextClassifier`; None as `sequence_length` keeps its default."""
+    """Build a `keras_hub.models.BertTextClassifier`, with KerasHub's default if `sequence_length` is None."""
     import keras_hub
 
     backbone = keras_hub.models.BertBackbone(
         vocabulary_size=vocabulary_size,
-        **shape_of(size),
+        **get_shape(size),
         max_sequence_length=512,
         dropout=dropout,
         dtype=dtype,

@@ -37,8 +37,8 @@ def read(folder: Path, part: str, count: int | None) -> tuple[list[str], list[st
     return german, english
 
 
-def tokenizer_of(work: Path, sources: list[str], targets: list[str], size: int) -> MarianTokenizer:
-    """Return the tokenizer that the run has stored, or train one."""
+def load_or_train_tokenizer(work: Path, sources: list[str], targets: list[str], size: int) -> MarianTokenizer:
+    """Return the tokenizer stored in the directory of the run; if there is none, train and store one."""
     folder = work / "tokenizer"
     if folder.exists():
         tokenizer = MarianTokenizer()
@@ -82,7 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     keras.utils.set_random_seed(options.seed)
     train, validation = (read(options.data, part, options.limit) for part in ("train", "val"))
-    tokenizer = tokenizer_of(options.work, *train, options.vocabulary_size)
+    tokenizer = load_or_train_tokenizer(options.work, *train, options.vocabulary_size)
     backbone = MarianBackbone(
         vocabulary_size=tokenizer.vocabulary_size,
         num_layers=options.layers,

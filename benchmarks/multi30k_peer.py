@@ -38,7 +38,7 @@ DECAY, SMOOTHING, BEAMS = 0.01, 0.1, 4
 Ids = list[torch.Tensor]
 
 
-def untrained(preset: Path, initial: str) -> tuple[MarianMTModel, Any]:
+def build_untrained(preset: Path, initial: str) -> tuple[MarianMTModel, Any]:
     """Return an untrained model of the preset's shape, initialized by either library, and the preset's tokenizer."""
     trained = lmzoo.models.Seq2SeqLM.from_preset(str(preset))
     backbone = type(trained.backbone).from_config(trained.backbone.get_config())
@@ -56,8 +56,8 @@ def encode(texts: list[str], tokenizer: Any, end: int) -> Ids:
     return [torch.tensor([*ids[: POSITIONS - 1], end]) for ids in tokenizer.tokenize(texts)]
 
 
-def batches(sources: Ids, targets: Ids, size: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return the rows of the batches of an epoch."""
+def draw_batches(sources: Ids, targets: Ids, size: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return the indices of the pairs in each batch of an epoch, in random order, grouped by length."""
     order, batch_rows = rng.permutation(len(sources)), []
     for start in range(0, len(order), GROUP * size):
         rows = sorted(order[start : start + GROUP * size], key=lambda row: (len(sources[row]), len(targets[row])))
@@ -68,7 +68,7 @@ def batches(sources: Ids, targets: Ids, size: int, rng: np.random.Generator) -> 
 def train(
     model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, Any], most: float, file: Path
 ) -> tuple[list[float], float]:
-    """Train for the epochs of the options or a number of seconds, and continue a stopped run.
+    """Train for the epochs in `options`, or until `most` seconds are over; continue a stopped run from `file`.
 
     Returns:
         The mean loss of each epoch, and the seconds.
@@ -93,7 +93,7 @@ def train(
         if seconds >= most:
             break
         start, losses, rng = time.perf_counter(), [], np.random.default_rng([options["seed"], epoch])
-        for rows in batches(sources, targets, options["batch_size"], rng):
+        for rows in draw_batches(sources, targets, options["batch_size"], rng):
             source, target = (
                 pad_sequence([ids[row] for row in rows], batch_first=True, padding_value=pad)
                 for ids in (sources, targets)
@@ -151,7 +151,7 @@ def main() -> None:
     options, most = stored_results["options"], args.seconds or stored_results["seconds"]
     torch.manual_seed(options["seed"])
     keras.utils.set_random_seed(options["seed"])
-    model, tokenizer = untrained(args.work / "preset", args.initial)
+    model, tokenizer = build_untrained(args.work / "preset", args.initial)
     (sources, targets), (tests, references) = (read(args.data, part, options["limit"]) for part in ("train", "val"))
     end = model.config.eos_token_id
     encoded = encode(sources, tokenizer, end), encode(targets, tokenizer.target_side, end)

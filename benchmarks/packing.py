@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, TENSORFLOW, interleave, ready, save, show, timed
+from benchmarks.common import JAX, TENSORFLOW, interleave, ready, save, show, time_call
 from benchmarks.finetune_epoch import SENTENCES, VOCABULARY, read
 from benchmarks.models import SIZES, lmzoo_classifier
 
@@ -27,8 +27,8 @@ SECONDS, TOKENS = MEASURES = "seconds an epoch", "tokens computed for a text"
 ROW = 128
 
 
-def rows_needed(lengths: np.ndarray) -> int:
-    """Return the number of rows for the texts of a batch, each placed in the first row with room, longest first."""
+def count_rows(lengths: np.ndarray) -> int:
+    """Return the number of rows that a batch's texts fill, placed longest first into the first row with room."""
     room: list[int] = []
     for length in sorted(lengths, reverse=True):
         row = next((i for i, free in enumerate(room) if free >= length), len(room))
@@ -52,7 +52,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     if peer.endswith("packed"):
         order = np.random.default_rng(1).permutation(len(texts))
         batches = [lengths[order[start : start + size]] for start in range(0, len(texts), size)]
-        size = max(map(rows_needed, batches))
+        size = max(map(count_rows, batches))
         computed = len(batches) * size * ROW
         ids = np.random.default_rng(2).integers(1000, len(vocabulary), (len(batches) * size, ROW)).astype("int32")
         sequences = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
@@ -62,7 +62,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
         computed = sum(features["token_ids"].size for features, *_ in grouped.batches())
     tokens_per_text = computed / len(texts)
     return lambda: {
-        SECONDS: timed(lambda: model.fit(sequences, labels, batch_size=size, verbose=0)),
+        SECONDS: time_call(lambda: model.fit(sequences, labels, batch_size=size, verbose=0)),
         TOKENS: tokens_per_text,
     }
 

@@ -34,8 +34,8 @@ from lmzoo.text.batching import fit_buckets
 FAMILIES = ("bert", "roberta", "albert")
 
 
-def recipes(length: int) -> dict[str, Callable[[Any, Preprocessor], Any]]:
-    """Return the functions that pack sequences, by name."""
+def list_packers(length: int) -> dict[str, Callable[[Any, Preprocessor], Any]]:
+    """Return functions that pack a corpus into sequences of up to `length` tokens, by name."""
     rng = np.random.default_rng(0)
     return {
         f"full sequences, {length}": pack_documents,
@@ -46,7 +46,7 @@ def recipes(length: int) -> dict[str, Callable[[Any, Preprocessor], Any]]:
     }
 
 
-def padding(sequences: EncodedTexts, length: int) -> float:
+def measure_padding(sequences: EncodedTexts, length: int) -> float:
     """Return the fraction of padding in the batches of an epoch."""
     buckets = fit_buckets(sequences.lengths, length)
     sizes = LengthBatches(sequences.lengths, lambda batch, width, rng: len(batch) * width, 32, buckets)
@@ -87,10 +87,10 @@ def main() -> None:
             corpus, *seconds = measure(lambda t=tokenizer, n=name: write_corpus(documents(), t, Path(folder, n)))
             record(f"{name}: files to shards", corpus.num_tokens, *seconds)
             for length in options["lengths"]:
-                for recipe, pack in recipes(length).items():
+                for recipe, pack in list_packers(length).items():
                     preprocessor = Preprocessor(tokenizer, family.packing, length)
                     sequences, *seconds = measure(lambda c=corpus, p=preprocessor, pack=pack: pack(c, p))
-                    record(f"{name}: {recipe}", len(sequences.token_ids), *seconds, padding(sequences, length))
+                    record(f"{name}: {recipe}", len(sequences.token_ids), *seconds, measure_padding(sequences, length))
     console.print(table)
     console.print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
     save(options["name"], {**options, "data": str(options["data"].name)}, rows=rows)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, interleave, ready, save, show
-from benchmarks.models import SIZES, shape_of, transformers_config
+from benchmarks.models import SIZES, get_shape, transformers_config
 from lmzoo.data.corpora import read_documents
 
 PEERS = {
@@ -35,7 +35,7 @@ DATA = SHARED / "data/pretrain"
 Round = Callable[[], float]  # trains, and returns the number of real tokens
 
 
-def paragraphs(options: dict[str, Any]) -> list[str]:
+def read_paragraphs(options: dict[str, Any]) -> list[str]:
     """Return the first `options["paragraphs"]` paragraphs of a training file."""
     documents = read_documents(DATA / options["file"], split=False)
     all_paragraphs = (paragraph for document in documents for paragraph in document)
@@ -45,8 +45,8 @@ def paragraphs(options: dict[str, Any]) -> list[str]:
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Build the model and the sequences; a round is `options["steps"]` steps."""
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
-    build = {"l": _lmzoo, "k": _keras_hub, "t": _transformers}[peer[0]]
-    train = build(peer, options, vocabulary, paragraphs(options))
+    build = {"l": _build_lmzoo, "k": _build_keras_hub, "t": _build_transformers}[peer[0]]
+    train = build(peer, options, vocabulary, read_paragraphs(options))
 
     def round() -> dict[str, float]:
         start = time.perf_counter()
@@ -57,7 +57,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     return round
 
 
-def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
+def _build_lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
     import lmzoo
     from lmzoo.data.corpora import pack_sentences, write_corpus
     from lmzoo.registry.family import families
@@ -66,7 +66,7 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], texts: lis
 
     backbone = lmzoo.models.BertBackbone(
         vocabulary_size=len(vocabulary),
-        **shape_of(options["size"]),
+        **get_shape(options["size"]),
     )
     preprocessor = Preprocessor(WordPieceTokenizer(vocabulary), families()["bert"].packing, options["length"])
     model = lmzoo.models.MaskedLM(backbone, preprocessor)
@@ -85,14 +85,14 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], texts: lis
     return train
 
 
-def _keras_hub(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
+def _build_keras_hub(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
     import keras
     import keras_hub
     import tensorflow as tf
 
     backbone = keras_hub.models.BertBackbone(
         vocabulary_size=len(vocabulary),
-        **shape_of(options["size"]),
+        **get_shape(options["size"]),
         max_sequence_length=512,
     )
     tokenizer = keras_hub.models.BertTokenizer(vocabulary=vocabulary, lowercase=True)
@@ -130,7 +130,7 @@ def _regroup(texts: list[str], tokenizer: Any, tokens: int) -> Iterator[str]:
                 words, count = [], 0
 
 
-def _transformers(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
+def _build_transformers(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
     import torch
     from transformers import BertForMaskedLM, BertTokenizerFast, DataCollatorForLanguageModeling
 

@@ -28,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 
 import lmzoo
 from benchmarks.common import RESULTS, SHARED, console, save
-from benchmarks.quality import DATASETS, linear
+from benchmarks.quality import DATASETS, fit_logistic_regression
 from lmzoo.pretraining import Recipe, pretrain
 
 # Millions of words of each source, rounded: weights of a mixture in which every text is read equally often.
@@ -56,7 +56,7 @@ OPINIONS = ("selfdialogues", "dialogues", "stackexchange", "wikiculture", "masc"
 RECIPE = Recipe(tokens=8_000_000, sequence_length=128, positions=128, objective="none")
 
 
-def times(weights: dict[str, float], names: tuple[str, ...], factor: float) -> dict[str, float]:
+def multiply_weights(weights: dict[str, float], names: tuple[str, ...], factor: float) -> dict[str, float]:
     """Multiply the weights of some texts by a factor."""
     return {
         name: weight * (factor if name in names else 1)
@@ -70,14 +70,14 @@ TRIALS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
     "modern and old": ({**MODERN, **OLD}, {}),
     "modern": (MODERN, {}),
     "old": (OLD, {}),
-    "opinions four times": (times(MODERN, OPINIONS, 4), {}),
+    "opinions four times": (multiply_weights(MODERN, OPINIONS, 4), {}),
     "modern, whole words": (MODERN, {"whole_word": True}),
     "modern, 30% masked": (MODERN, {"mask_probability": 0.3}),
-    "without press and government": (times(MODERN, ("pressreleases", "govweb"), 0), {}),
+    "without press and government": (multiply_weights(MODERN, ("pressreleases", "govweb"), 0), {}),
 }
 
 
-def texts(data: Path, weights: dict[str, float], part: str) -> dict[str, float]:
+def list_files(data: Path, weights: dict[str, float], part: str) -> dict[str, float]:
     """Return patterns of the files of some sources, with their weights."""
     folders = {name: data / ("pretrain" if name in OLD else "pretrain_modern") for name in weights}
     return {str(folders[name] / f"{name}-{part}*.txt.xz"): weight for name, weight in weights.items()}
@@ -92,12 +92,15 @@ def probe(preset: Path, data: Path) -> dict[str, float]:
     few = []
     for seed in range(5):
         chosen = np.random.default_rng(seed).permutation(len(sentences))[:300]
-        few.append(linear(train[chosen], np.array(labels)[chosen], 0.01).score(test, right))
-    return {"SST-2": linear(train, labels, 0.1).score(test, right), "SST-2, 300": statistics.mean(few)}
+        few.append(fit_logistic_regression(train[chosen], np.array(labels)[chosen], 0.01).score(test, right))
+    return {"SST-2": fit_logistic_regression(train, labels, 0.1).score(test, right), "SST-2, 300": statistics.mean(few)}
 
 
 def train(name: str, data: Path, work: Path) -> dict[str, Any]:
-    """Train a model and return its losses on held-out text. All trials share the vocabulary and the tokenized texts."""
+    """Train a model, unless it is already trained, and return its losses on held-out text.
+
+    All trials share the vocabulary and the tokenized texts.
+    """
     weights, changes = TRIALS[name]
     recipe, folder = dataclasses.replace(RECIPE, **changes), work / name.replace(" ", "_").replace(",", "")
     shared, run_folder, losses = work / "texts", folder / "run", folder / "losses.json"
@@ -107,10 +110,10 @@ def train(name: str, data: Path, work: Path) -> dict[str, Any]:
         shutil.copytree(shared, run_folder, copy_function=os.link)
     start = time.perf_counter()
     scores = pretrain(
-        texts(data, weights, "train-00"),
+        list_files(data, weights, "train-00"),
         folder / "preset",
         recipe,
-        texts(data, {**MODERN, **OLD}, "dev"),
+        list_files(data, {**MODERN, **OLD}, "dev"),
         run_folder,
         overwrite=True,
     )

@@ -18,7 +18,7 @@ import numpy as np
 
 import lmzoo
 from benchmarks.common import SHARED, console, save
-from benchmarks.quality import DATASETS, some
+from benchmarks.quality import DATASETS, sample
 
 CHOICES = ("terrible", "great")  # labels 0 and 1
 UNCONDITIONAL = "It was"
@@ -27,18 +27,18 @@ SEEDS = (0, 1, 2)
 SENTENCES = 300  # of the development set
 
 
-def prompts_of(sentences: list[str]) -> list[str]:
+def make_prompts(sentences: list[str]) -> list[str]:
     """Return a prompt for each sentence."""
     return [f"{sentence.strip()} {UNCONDITIONAL}" for sentence in sentences]
 
 
-def draw(texts: list[str], labels: list[int], count: int, seed: int) -> list[tuple[str, str]]:
+def draw_examples(texts: list[str], labels: list[int], count: int, seed: int) -> list[tuple[str, str]]:
     """Draw labeled examples in a random order, with equally many of each class."""
     order = np.random.default_rng(seed).permutation(len(texts)).tolist()
     chosen = [i for label in (0, 1) for i in [i for i in order if labels[i] == label][: count // 2]]
     chosen.sort(key=order.index)
     return [
-        (prompt, CHOICES[labels[i]]) for i, prompt in zip(chosen, prompts_of([texts[i] for i in chosen]), strict=True)
+        (prompt, CHOICES[labels[i]]) for i, prompt in zip(chosen, make_prompts([texts[i] for i in chosen]), strict=True)
     ]
 
 
@@ -55,16 +55,16 @@ def main() -> None:
     parser.add_argument("--preset", default="gpt2_nano_en")
     options = parser.parse_args()
     (texts, train_labels), dev = DATASETS["sst2"].read(options.data)
-    sentences, labels = some(dev, SENTENCES)
+    sentences, labels = sample(dev, SENTENCES)
     model = lmzoo.models.CausalLM.from_preset(options.preset)
-    prompts = prompts_of(sentences)
+    prompts = make_prompts(sentences)
     majority = max(np.mean(labels), 1 - np.mean(labels))
     results: dict[str, Any] = {"majority": float(majority)}
     for name, settings in (("sum", {}), ("unconditional", {"unconditional_prompt": UNCONDITIONAL})):
         results[f"0 examples, {name}"] = [measure(model, prompts, labels, **settings)]
         for count in EXAMPLE_COUNTS:
             runs = [
-                measure(model, prompts, labels, examples=draw(texts, train_labels, count, seed), **settings)
+                measure(model, prompts, labels, examples=draw_examples(texts, train_labels, count, seed), **settings)
                 for seed in SEEDS
             ]
             results[f"{count} examples, {name}"] = runs

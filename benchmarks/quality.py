@@ -66,14 +66,14 @@ class Dataset(NamedTuple):
 
 
 def take(examples: Examples, indices: Sequence[int]) -> Examples:
-    """Return the examples with these indices."""
+    """Return the examples with the given indices."""
     x, y = examples
     if isinstance(x, tuple):
         return tuple([part[i] for i in indices] for part in x), [y[i] for i in indices]
     return [x[i] for i in indices], [y[i] for i in indices]
 
 
-def some(examples: Examples, count: int | None) -> Examples:
+def sample(examples: Examples, count: int | None) -> Examples:
     """Return `count` random examples, the same in every run, or all examples if None."""
     return examples if count is None else take(examples, np.random.default_rng(0).permutation(len(examples[1]))[:count])
 
@@ -96,7 +96,7 @@ def read_cosmos(folder: Path) -> tuple[Examples, Examples]:
         contexts = [row["context"] for row in csv.DictReader(file)]
     number = {context: i for i, context in enumerate(dict.fromkeys(contexts))}
     tests = np.array([number[context] % 4 == 0 for context in contexts])
-    return some(take(examples, np.flatnonzero(~tests)), 600), take(examples, np.flatnonzero(tests))
+    return sample(take(examples, np.flatnonzero(~tests)), 600), take(examples, np.flatnonzero(tests))
 
 
 def read_wikigold(folder: Path) -> tuple[Examples, Examples]:
@@ -131,13 +131,13 @@ def read_clinc(folder: Path) -> tuple[Examples, Examples]:
     def examples(part: str) -> Examples:
         return [text for text, _ in parts[part]], [numbers[intent] for _, intent in parts[part]]
 
-    return some(examples("train"), 4500), examples("val")
+    return sample(examples("train"), 4500), examples("val")
 
 
-def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
-    """Read STS-B's pairs and their similarities, from 0 to `highest`."""
+def make_stsb_reader(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
+    """Return a function that reads STS-B's pairs and their similarities, scaled to the range from 0 to `highest`."""
     columns = {"text": 0, "pair": 1, "label": 2, "header": False}
-    return tables(
+    return make_table_reader(
         "stsb/stsb-en-train.decontam.csv.gz",
         "stsb/stsb-en-dev.decontam.csv",
         4000,
@@ -146,12 +146,12 @@ def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
     )
 
 
-def tables(
+def make_table_reader(
     train: str, dev: str, count: int | None = None, **arguments: Any
 ) -> Callable[[Path], tuple[Examples, Examples]]:
-    """Read two tables with the same columns, and only `count` rows of the first."""
+    """Return a function that reads two tables with the same columns, and only `count` random rows of the first."""
     return lambda folder: (
-        some(read_table(folder / train, **arguments), count),
+        sample(read_table(folder / train, **arguments), count),
         read_table(folder / dev, **arguments),
     )
 
@@ -159,39 +159,39 @@ def tables(
 # === Scores ===
 
 
-def classes(task: Any, x: Any) -> np.ndarray:
+def predict_classes(task: Any, x: Any) -> np.ndarray:
     """Return the most probable class of each example, int (N,)."""
     return task.predict(x, verbose=0).argmax(-1)
 
 
-def accuracy(task: Any, x: Any, y: Any) -> Scores:
-    return {"accuracy": float(np.mean(classes(task, x) == np.array(y)))}
+def score_accuracy(task: Any, x: Any, y: Any) -> Scores:
+    return {"accuracy": float(np.mean(predict_classes(task, x) == np.array(y)))}
 
 
-def matthews(task: Any, x: Any, y: Any) -> Scores:
-    predicted = classes(task, x)
+def score_matthews(task: Any, x: Any, y: Any) -> Scores:
+    predicted = predict_classes(task, x)
     return {"Matthews": float(matthews_corrcoef(y, predicted)), "accuracy": float(np.mean(predicted == np.array(y)))}
 
 
-def accuracy_f1(task: Any, x: Any, y: Any) -> Scores:
-    predicted = classes(task, x)
+def score_accuracy_and_f1(task: Any, x: Any, y: Any) -> Scores:
+    predicted = predict_classes(task, x)
     return {"accuracy": float(np.mean(predicted == np.array(y))), "F1": float(f1_score(y, predicted))}
 
 
-def correlations(task: Any, x: Any, y: Any) -> Scores:
-    return correlation(task.score(x), y)
+def score_correlations(task: Any, x: Any, y: Any) -> Scores:
+    return compute_correlations(task.score(x), y)
 
 
-def cosines(task: Any, x: Any, y: Any) -> Scores:
-    return correlation(1 - paired_cosine_distances(*(task.embed(list(texts)) for texts in x)), y)
+def score_cosines(task: Any, x: Any, y: Any) -> Scores:
+    return compute_correlations(1 - paired_cosine_distances(*(task.embed(list(texts)) for texts in x)), y)
 
 
-def correlation(predicted: Sequence[float], y: Any) -> Scores:
+def compute_correlations(predicted: Sequence[float], y: Any) -> Scores:
     return {"Pearson": float(np.corrcoef(predicted, y)[0, 1]), "Spearman": float(spearmanr(predicted, y).statistic)}
 
 
-def evaluated(*names: str) -> Callable[[Any, Any, Any], Scores]:
-    """Return a function that computes some metrics of `evaluate`."""
+def make_evaluation(*names: str) -> Callable[[Any, Any, Any], Scores]:
+    """Return a function that evaluates a task and returns the metrics with the given names."""
 
     def score(task: Any, x: Any, y: Any) -> Scores:
         metrics = task.evaluate(x, y, verbose=0, return_dict=True)
@@ -200,11 +200,11 @@ def evaluated(*names: str) -> Callable[[Any, Any, Any], Scores]:
     return score
 
 
-def answers(task: Any, x: Any, y: Any) -> Scores:
-    return exact_f1(task.answer(x), y)
+def score_answers(task: Any, x: Any, y: Any) -> Scores:
+    return compute_exact_f1(task.answer(x), y)
 
 
-def exact_f1(predicted: Sequence[Any], y: Any) -> Scores:
+def compute_exact_f1(predicted: Sequence[Any], y: Any) -> Scores:
     metrics = squad_metrics(predicted, y)
     return {"F1": metrics["f1"] / 100, "exact": metrics["exact_match"] / 100}
 
@@ -216,21 +216,21 @@ def join_pairs(x: Any) -> list[str]:
     return [" ".join(pair) for pair in zip(*x, strict=True)] if isinstance(x, tuple) else list(x)
 
 
-def terms(texts: Sequence[str]) -> TfidfVectorizer:
-    """Fit TF-IDF vectors of terms with one and two words."""
+def fit_terms(texts: Sequence[str]) -> TfidfVectorizer:
+    """Fit a vectorizer to texts: TF-IDF of terms of one and two words."""
     return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(texts)
 
 
-def linear(features: Any, labels: Any, inverse_penalty: float = 10) -> LogisticRegression:
+def fit_logistic_regression(features: Any, labels: Any, inverse_penalty: float = 10) -> LogisticRegression:
     """Fit a logistic regression."""
     return LogisticRegression(C=inverse_penalty, max_iter=3000).fit(features, labels)
 
 
-def words_classifier(score: Callable[[Any, Any, Any], Scores]) -> Callable[[Examples, Examples], tuple[str, Scores]]:
+def make_words_baseline(score: Callable[[Any, Any, Any], Scores]) -> Callable[[Examples, Examples], tuple[str, Scores]]:
     """Return a baseline that fits a logistic regression to TF-IDF terms; for pairs, to common terms and differences."""
 
     def baseline(train: Examples, dev: Examples) -> tuple[str, Scores]:
-        vectorizer = terms(join_pairs(train[0]))
+        vectorizer = fit_terms(join_pairs(train[0]))
 
         def features(x: Any) -> Any:
             if not isinstance(x, tuple):
@@ -239,7 +239,7 @@ def words_classifier(score: Callable[[Any, Any, Any], Scores]) -> Callable[[Exam
             common = first.multiply(second)
             return sparse.hstack([common, abs(first - second), sparse.csr_matrix(common.sum(axis=1))]).tocsr()
 
-        model = linear(features(train[0]), train[1])
+        model = fit_logistic_regression(features(train[0]), train[1])
         predicted = model.predict(features(dev[0]))
         task = type("Fixed", (), {"predict": lambda self, x, verbose: np.eye(predicted.max() + 1)[predicted]})()
         return "bag of words, logistic regression", score(task, *dev)
@@ -247,15 +247,15 @@ def words_classifier(score: Callable[[Any, Any, Any], Scores]) -> Callable[[Exam
     return baseline
 
 
-def cosine(train: Examples, dev: Examples) -> tuple[str, Scores]:
-    """Score the cosines of the TF-IDF vectors of the two texts."""
+def score_bag_cosines(train: Examples, dev: Examples) -> tuple[str, Scores]:
+    """Score the cosines of two texts' TF-IDF vectors as predictions of their similarity."""
     vectorizer = TfidfVectorizer(sublinear_tf=True).fit(join_pairs(train[0]))
     first, second = map(vectorizer.transform, dev[0])
-    cosines = np.asarray(first.multiply(second).sum(axis=1)).ravel()
-    return "cosine of bags of words", correlation(cosines, dev[1])
+    bag_cosines = np.asarray(first.multiply(second).sum(axis=1)).ravel()
+    return "cosine of bags of words", compute_correlations(bag_cosines, dev[1])
 
 
-def usual_tags(train: Examples, dev: Examples) -> list[list[str]]:
+def predict_usual_tags(train: Examples, dev: Examples) -> list[list[str]]:
     """Tag each word with its most frequent tag, and unknown words with the most frequent tag overall."""
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for words, tags in zip(*train, strict=True):
@@ -266,15 +266,16 @@ def usual_tags(train: Examples, dev: Examples) -> list[list[str]]:
     return [[usual.get(word, default) for word in words] for words in dev[0]]
 
 
-def tags_of_words(train: Examples, dev: Examples) -> tuple[str, Scores]:
-    pairs = zip(usual_tags(train, dev), dev[1], strict=True)
+def score_usual_tags(train: Examples, dev: Examples) -> tuple[str, Scores]:
+    pairs = zip(predict_usual_tags(train, dev), dev[1], strict=True)
     right = [a == b for predicted, tags in pairs for a, b in zip(predicted, tags, strict=True)]
     return "each word's usual tag", {"accuracy": float(np.mean(right))}
 
 
-def spans_of_words(train: Examples, dev: Examples) -> tuple[str, Scores]:
+def score_usual_spans(train: Examples, dev: Examples) -> tuple[str, Scores]:
     pairs = [
-        ({*find_marked_spans(a)}, {*find_marked_spans(b)}) for a, b in zip(usual_tags(train, dev), dev[1], strict=True)
+        ({*find_marked_spans(a)}, {*find_marked_spans(b)})
+        for a, b in zip(predict_usual_tags(train, dev), dev[1], strict=True)
     ]
     num_right, num_predicted, num_labeled = (
         sum(map(len, sets)) for sets in ([a & b for a, b in pairs], *zip(*pairs, strict=True))
@@ -282,23 +283,23 @@ def spans_of_words(train: Examples, dev: Examples) -> tuple[str, Scores]:
     return "each word's usual tag", {"span_f1": 2 * num_right / (num_predicted + num_labeled)}
 
 
-def nearest_sentence(train: Examples, dev: Examples) -> tuple[str, Scores]:
-    """Score the sentence of each context that shares most words with the question."""
+def score_nearest_sentence(train: Examples, dev: Examples) -> tuple[str, Scores]:
+    """Score a baseline that answers with the sentence of the context that shares most words with the question."""
 
     def words(text: str) -> set[str]:
         return {word.strip(".,;:?!\"'()") for word in text.lower().split()}
 
     pairs = zip(*dev[0], strict=True)
     predicted = [max(context.split(". "), key=lambda s: len(words(s) & words(q)), default="") for q, context in pairs]
-    return "the sentence most like the question", exact_f1(predicted, dev[1])
+    return "the sentence most like the question", compute_exact_f1(predicted, dev[1])
 
 
-def words_of_choices(train: Examples, dev: Examples) -> tuple[str, Scores]:
+def score_words_of_choices(train: Examples, dev: Examples) -> tuple[str, Scores]:
     """Score a logistic regression on the choices without their prompts, which shows how much the wording gives away."""
     texts = [text for _, choices in train[0] for text in choices]
-    vectorizer = terms(texts)
+    vectorizer = fit_terms(texts)
     right = [k == i for (_, choices), i in zip(*train, strict=True) for k in range(len(choices))]
-    model = linear(vectorizer.transform(texts), right)
+    model = fit_logistic_regression(vectorizer.transform(texts), right)
     predicted = [np.argmax(model.decision_function(vectorizer.transform(choices))) for _, choices in dev[0]]
     return "bag of words of the choices alone", {"accuracy": float(np.mean(np.array(predicted) == np.array(dev[1])))}
 
@@ -310,13 +311,13 @@ WNUT = Dataset(
     "WNUT-17, emerging entities",
     "TokenClassifier",
     lambda folder: tuple(read_conll(folder / f"ner_wnut17/{name}.conll") for name in ("wnut17train", "emerging.dev")),
-    evaluated("span_f1"),
-    spans_of_words,
+    make_evaluation("span_f1"),
+    score_usual_spans,
     epochs=5,
 )
 WNUT_LONG = WNUT._replace(title=f"{WNUT.title}, 15 epochs", epochs=15)
 WIKIGOLD = Dataset(
-    "Wikigold, entities", "TokenClassifier", read_wikigold, evaluated("span_f1"), spans_of_words, epochs=10
+    "Wikigold, entities", "TokenClassifier", read_wikigold, make_evaluation("span_f1"), score_usual_spans, epochs=10
 )
 # The tagger of ELMo's authors on top of the preset, with and without a conditional random field.
 ENCODERS = {
@@ -330,9 +331,11 @@ ENCODERS = {
 SST2 = Dataset(
     "SST-2, sentiment",
     "TextClassifier",
-    tables("sst2/stsa.binary.train", "sst2/stsa.binary.dev", format="labeled", label="label", label_type=int),
-    accuracy,
-    words_classifier(accuracy),
+    make_table_reader(
+        "sst2/stsa.binary.train", "sst2/stsa.binary.dev", format="labeled", label="label", label_type=int
+    ),
+    score_accuracy,
+    make_words_baseline(score_accuracy),
     {"num_classes": 2, **MEAN},
 )
 DATASETS = {
@@ -347,57 +350,62 @@ DATASETS = {
         "TREC, six kinds of questions",
         "TextClassifier",
         read_trec,
-        accuracy,
-        words_classifier(accuracy),
+        score_accuracy,
+        make_words_baseline(score_accuracy),
         {"num_classes": 6, **MEAN},
     ),
     "clinc": Dataset(
         "CLINC150, 150 intents, 4,500 questions",
         "TextClassifier",
         read_clinc,
-        accuracy,
-        words_classifier(accuracy),
+        score_accuracy,
+        make_words_baseline(score_accuracy),
         {"num_classes": 150, **MEAN},
         epochs=10,
     ),
     "cola": Dataset(
         "CoLA, acceptability, 4,000 sentences",
         "TextClassifier",
-        tables(
+        make_table_reader(
             "cola/in_domain_train.tsv", "cola/in_domain_dev.tsv", 4000, text=3, label=1, label_type=int, header=False
         ),
-        matthews,
-        words_classifier(matthews),
+        score_matthews,
+        make_words_baseline(score_matthews),
         {"num_classes": 2, **MEAN},
     ),
     "rte": Dataset(
         "RTE, entailment",
         "TextClassifier",
         read_rte,
-        accuracy,
-        words_classifier(accuracy),
+        score_accuracy,
+        make_words_baseline(score_accuracy),
         {"num_classes": 2, **MEAN},
     ),
     "stsb": Dataset(
         "STS-B, similarity, 4,000 pairs, both texts in one sequence",
         "TextRegressor",
-        stsb(5),
-        correlations,
-        cosine,
+        make_stsb_reader(5),
+        score_correlations,
+        score_bag_cosines,
         MEAN,
     ),
     "stsb-vectors": Dataset(
-        "the same, a vector for each text", "TextEmbedder", stsb(1), cosines, cosine, {"objective": "cosine", **MEAN}
+        "the same, a vector for each text",
+        "TextEmbedder",
+        make_stsb_reader(1),
+        score_cosines,
+        score_bag_cosines,
+        {"objective": "cosine", **MEAN},
     ),
     "ewt": Dataset(
         "UD English-EWT, parts of speech, 4,000 sentences",
         "TokenClassifier",
         lambda folder: (
-            some(read_conll(folder / "pos_ewt/en_ewt-ud-train.conllu.gz"), 4000),
+            sample(read_conll(folder / "pos_ewt/en_ewt-ud-train.conllu.gz"), 4000),
             read_conll(folder / "pos_ewt/en_ewt-ud-dev.conllu.gz"),
         ),
-        evaluated("accuracy"),
-        tags_of_words,
+        make_evaluation("accuracy"),
+        score_usual_tags,
         epochs=3,
     ),
     **{
@@ -411,11 +419,11 @@ DATASETS = {
         "SQuAD 1.1, 1,200 questions; 500 of the development set",
         "QuestionAnswerer",
         lambda folder: (
-            some(read_squad(folder / "squad/train-v1.1.first12.json.gz"), 1200),
-            some(read_squad(folder / "squad/dev-v1.1.open.json.gz"), 500),
+            sample(read_squad(folder / "squad/train-v1.1.first12.json.gz"), 1200),
+            sample(read_squad(folder / "squad/dev-v1.1.open.json.gz"), 500),
         ),
-        answers,
-        nearest_sentence,
+        score_answers,
+        score_nearest_sentence,
         {"sequence_length": 256},
         epochs=2,
     ),
@@ -423,8 +431,8 @@ DATASETS = {
         "Cosmos QA, 600 questions of the public part; a quarter of it",
         "MultipleChoice",
         read_cosmos,
-        evaluated("accuracy"),
-        words_of_choices,
+        make_evaluation("accuracy"),
+        score_words_of_choices,
         {"sequence_length": 128, **MEAN},
         epochs=2,
         batch_size=16,
@@ -476,12 +484,12 @@ def compare(
     weights: dict[str, bool] = WEIGHTS,
     rates: Sequence[float] = RATES,
 ) -> None:
-    """Run what is missing for a dataset."""
+    """Do the missing runs for a dataset, and call `keep` after each, which stores `rows`."""
     dataset = DATASETS[name]
     train, dev = dataset.read(folder)
     parts = [*split(train), dev]
     if dataset.labeled is not None:
-        train = parts[0] = some(parts[0], dataset.labeled)
+        train = parts[0] = sample(parts[0], dataset.labeled)
     if (key := f"{name} baseline") not in rows:
         kind, scores = dataset.baseline(train, dev)
         rows[key] = [{"kind": kind, "examples": len(train[1]), "tested": len(dev[1]), **scores}]
@@ -501,16 +509,16 @@ def compare(
                 for rate in rates:
                     run_once(rate, SEEDS[0], preset=preset, pretrained=pretrained)
                 for seed in SEEDS[1:]:
-                    run_once(best_rate(runs), seed, preset=preset, pretrained=pretrained)
+                    run_once(find_best_rate(runs), seed, preset=preset, pretrained=pretrained)
 
 
-def best_rate(rows: list[dict]) -> float:
-    """Return the rate whose first run is best on the validation examples."""
+def find_best_rate(rows: list[dict]) -> float:
+    """Return the learning rate whose run with the first seed is best on the validation examples."""
     first = [row for row in rows if row["seed"] == SEEDS[0]]
     return max(first, key=lambda row: np.nan_to_num(row["validation"], nan=-np.inf))["rate"]  # NaN if constant
 
 
-def markdown(rows: dict[str, list[dict]]) -> str:
+def make_table(rows: dict[str, list[dict]]) -> str:
     """Return the table for the documentation: mean and deviation of each dataset's first score, in percent."""
     presets = sorted({key.split(" ")[1] for key in rows if not key.endswith("baseline")})  # versions side by side
     names = ["dataset", "examples", "score", "no network", *presets]
@@ -523,15 +531,17 @@ def markdown(rows: dict[str, list[dict]]) -> str:
         cells = [dataset.title, f"{base['examples']:,} / {base['tested']:,}", measure]
         cells.append(f"{100 * base[measure]:.1f} ({base['kind']})")
         for preset in presets:
-            spreads = [spread(at_best_rate(rows.get(f"{name} {preset} {weights}", [])), measure) for weights in WEIGHTS]
+            spreads = [
+                spread(select_best_rate(rows.get(f"{name} {preset} {weights}", [])), measure) for weights in WEIGHTS
+            ]
             cells.append(" / ".join(spreads))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def at_best_rate(rows: list[dict]) -> list[dict]:
-    """Return the runs at the best rate."""
-    return [row for row in rows if row["rate"] == best_rate(rows)] if rows else []
+def select_best_rate(rows: list[dict]) -> list[dict]:
+    """Return the runs with the best learning rate."""
+    return [row for row in rows if row["rate"] == find_best_rate(rows)] if rows else []
 
 
 def spread(rows: list[dict], measure: str) -> str:
@@ -543,7 +553,7 @@ def spread(rows: list[dict], measure: str) -> str:
 
 
 def main() -> None:
-    """Run what is missing and print the table."""
+    """Do the missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased"])
@@ -558,7 +568,7 @@ def main() -> None:
         weights = {kind: WEIGHTS[kind] for kind in args.weights}
         keep = partial(save, "quality", options, rows=rows)
         compare(name, args.presets, args.data, rows, keep, weights, args.rates)
-    print(markdown(rows))
+    print(make_table(rows))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warm
 
 import lmzoo
 from benchmarks.common import RESULTS, SHARED, console, save
-from benchmarks.quality import DATASETS, SEEDS, Dataset, Examples, at_best_rate, best_rate, split, spread
+from benchmarks.quality import DATASETS, SEEDS, Dataset, Examples, find_best_rate, select_best_rate, split, spread
 from lmzoo.presets.converting import save_checkpoint
 
 SETS = ("sst2", "cola", "rte", "stsb")
@@ -59,7 +59,7 @@ class Peer(torch.nn.Module):
 
     def fit(self, examples: Examples, rate: float, epochs: int, batch_size: int, seed: int) -> None:
         """Train with AdamW, a warm-up over a tenth of the steps, linear decay, and gradients clipped to norm 1."""
-        columns, labels = _columns(examples[0]), torch.tensor(examples[1])
+        columns, labels = _make_columns(examples[0]), torch.tensor(examples[1])
         undecayed = [n for n, _ in self.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
         groups = [
             {"params": [p for n, p in self.named_parameters() if (n in undecayed) == without], "weight_decay": decay}
@@ -87,7 +87,7 @@ class Peer(torch.nn.Module):
     def predict(self, x: Any, verbose: int = 0) -> np.ndarray:
         """Return outputs, float32 (n, `outputs`)."""
         self.eval()
-        columns = _columns(x)
+        columns = _make_columns(x)
         starts = range(0, len(columns[0]), 64)
         return np.concatenate([self(tuple(column[i : i + 64] for column in columns)).numpy() for i in starts])
 
@@ -96,7 +96,7 @@ class Peer(torch.nn.Module):
         return self.predict(x)[:, 0].tolist()
 
 
-def _columns(x: Any) -> tuple[list[str], ...]:
+def _make_columns(x: Any) -> tuple[list[str], ...]:
     return x if isinstance(x, tuple) else (x,)
 
 
@@ -127,9 +127,9 @@ def main() -> None:
             parts = [*split(train), dev]
             runs = lmzoo_rows[f"{key} pre-trained"]
             seeds = track(SEEDS, key, console=console, transient=True)
-            rows[key] = [run(folder, dataset, parts, best_rate(runs), seed) for seed in seeds]
+            rows[key] = [run(folder, dataset, parts, find_best_rate(runs), seed) for seed in seeds]
             measure = list(rows[key][0])[2]
-            spreads = spread(at_best_rate(runs), measure), spread(rows[key], measure)
+            spreads = spread(select_best_rate(runs), measure), spread(rows[key], measure)
             console.print("{}, {}: lmzoo {}, transformers {}".format(key, measure, *spreads))
             save("quality_peer", {"transformers": transformers.__version__}, rows=rows)
 

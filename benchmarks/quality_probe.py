@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import lmzoo
 from benchmarks.common import SHARED, console, save
-from benchmarks.quality import DATASETS, WEIGHTS, linear, terms
+from benchmarks.quality import DATASETS, WEIGHTS, fit_logistic_regression, fit_terms
 
 SCALE = 0.03  # factor of the vectors when combined with words, whose vectors have length 1
 
@@ -29,11 +29,11 @@ def main() -> None:
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased", "roberta_nano_en"])
     args = parser.parse_args()
     (texts, labels), (tests, right) = DATASETS["sst2"].read(args.data)
-    vectorizer = terms(texts)
+    vectorizer = fit_terms(texts)
     words = [vectorizer.transform(x) for x in (texts, tests)]
 
     def accuracy(train: object, test: object, inverse_penalty: float) -> float:
-        return linear(train, labels, inverse_penalty).score(test, right)
+        return fit_logistic_regression(train, labels, inverse_penalty).score(test, right)
 
     rows = {"words": {"words": accuracy(*words, 10)}}
     for preset in args.presets:

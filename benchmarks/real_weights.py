@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, ROOT, SHARED, TENSORFLOW, TORCH, console, interleave, ready, save, show, timed
+from benchmarks.common import JAX, ROOT, SHARED, TENSORFLOW, TORCH, console, interleave, ready, save, show, time_call
 from benchmarks.finetune_epoch import SENTENCES, read
 
 PEERS = {
@@ -41,25 +41,25 @@ Texts = list[str]
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Read the data and load the embedder; each round loads a new classifier."""
-    return (_similarity if options["task"] == "similarity" else _classifier)(peer, options)
+    return (_prepare_similarity if options["task"] == "similarity" else _prepare_classifier)(peer, options)
 
 
 # === Similarity ===
 
 
-def _similarity(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
+def _prepare_similarity(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     from scipy.stats import spearmanr
 
     with open(PAIRS, encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))[: options["pairs"]]
     texts = [text for row in rows for text in row[:2]]
     folder = MODELS[options["weights"]]
-    embed = _lmzoo_embedder(folder) if peer.startswith("lmzoo") else _sentence_transformer(folder)
+    embed = _load_lmzoo_embedder(folder) if peer.startswith("lmzoo") else _load_sentence_transformer(folder)
     embed(texts[:64])
 
     def round() -> dict[str, float]:
         results = []
-        seconds = timed(lambda: results.append(embed(texts)))
+        seconds = time_call(lambda: results.append(embed(texts)))
         (vectors,) = results
         cosines = (vectors[::2] * vectors[1::2]).sum(axis=1)
         spearman = spearmanr(cosines, [float(row[2]) for row in rows]).statistic
@@ -68,13 +68,13 @@ def _similarity(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, fl
     return round
 
 
-def _lmzoo_embedder(folder: Path) -> Callable[[Texts], np.ndarray]:
+def _load_lmzoo_embedder(folder: Path) -> Callable[[Texts], np.ndarray]:
     import lmzoo
 
     return lmzoo.models.TextEmbedder.from_preset(folder).embed
 
 
-def _sentence_transformer(folder: Path) -> Callable[[Texts], np.ndarray]:
+def _load_sentence_transformer(folder: Path) -> Callable[[Texts], np.ndarray]:
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(folder), device="cpu")
@@ -84,22 +84,22 @@ def _sentence_transformer(folder: Path) -> Callable[[Texts], np.ndarray]:
 # === Classifier ===
 
 
-def _classifier(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
+def _prepare_classifier(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     texts, labels = read("train", options["sentences"])
     dev, dev_labels = read("dev", options["dev"])
-    start = _lmzoo_classifier if peer.startswith("lmzoo") else _transformers_classifier
+    start = _build_lmzoo_classifier if peer.startswith("lmzoo") else _build_transformers_classifier
     seeds = itertools.count(1)
 
     def round() -> dict[str, float]:
         fit, predict = start(next(seeds), options, texts, labels)
-        seconds = timed(fit)
+        seconds = time_call(fit)
         accuracy = float(np.mean(np.argmax(predict(dev), axis=-1) == dev_labels))
         return {"fit seconds": seconds, "dev accuracy": 100 * accuracy}
 
     return round
 
 
-def _lmzoo_classifier(seed: int, options: dict[str, Any], texts: Texts, labels: np.ndarray) -> tuple:
+def _build_lmzoo_classifier(seed: int, options: dict[str, Any], texts: Texts, labels: np.ndarray) -> tuple:
     import keras
 
     import lmzoo
@@ -115,7 +115,7 @@ def _lmzoo_classifier(seed: int, options: dict[str, Any], texts: Texts, labels: 
     return fit, lambda dev: model.predict(dev, verbose=0)
 
 
-def _transformers_classifier(seed: int, options: dict[str, Any], texts: Texts, labels: np.ndarray) -> tuple:
+def _build_transformers_classifier(seed: int, options: dict[str, Any], texts: Texts, labels: np.ndarray) -> tuple:
     import torch
     import transformers
     from transformers.trainer_pt_utils import LengthGroupedSampler

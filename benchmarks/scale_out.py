@@ -51,7 +51,7 @@ def write_files(folder: Path, count: int, characters: int, sentences: int) -> No
             (folder / kind / f"{number:04}.jsonl").write_text("".join(lines), "utf-8")
 
 
-def memory_of(process_id: int) -> dict[str, float]:
+def measure_memory(process_id: int) -> dict[str, float]:
     """Return the peak memory of a command's process and of its largest worker, in GiB."""
     peaks: dict[str, float] = {}
     for path in Path("/proc").glob("[0-9]*/status"):
@@ -76,7 +76,7 @@ def run(command: list[str]) -> dict[str, float]:
         arguments = [sys.executable, "-m", "lmzoo_cli", *command]
         process = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log, text=True)
         while process.poll() is None:
-            peaks = memory_of(process.pid)
+            peaks = measure_memory(process.pid)
             memory = max(memory, peaks.get("worker" if "--workers" in command else "command", 0.0))
             time.sleep(0.2)
         if process.returncode:
@@ -86,15 +86,15 @@ def run(command: list[str]) -> dict[str, float]:
 
 
 def measure(folder: Path, command: str, peer: str, counts: list[int]) -> dict[str, float]:
-    """Run a command on few and many files, and return its start, seconds per file, and memory."""
+    """Run a command on few and on many files, and return the seconds of its start and of each file, and its memory."""
     few, many = (
-        run(_command(folder, command, count, Path(tempfile.mkdtemp(dir=folder)), PEERS[peer])) for count in counts
+        run(_make_command(folder, command, count, Path(tempfile.mkdtemp(dir=folder)), PEERS[peer])) for count in counts
     )
     rate = (many["seconds"] - few["seconds"]) / (counts[1] - counts[0])
     return {**many, "seconds for a file": rate, "start": few["seconds"] - counts[0] * rate}
 
 
-def _command(folder: Path, command: str, count: int, out: Path, workers: list[str]) -> list[str]:
+def _make_command(folder: Path, command: str, count: int, out: Path, workers: list[str]) -> list[str]:
     files = folder / command / "some"
     files.mkdir(parents=True, exist_ok=True)
     for file in files.iterdir():

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import SHARED, TENSORFLOW, TORCH, interleave, ready, save, show, timed
+from benchmarks.common import SHARED, TENSORFLOW, TORCH, interleave, ready, save, show, time_call
 from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier, transformers_classifier
 
 PEERS = {
@@ -48,7 +48,12 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     """Build and load the model; a round consists of requests of each size."""
     texts = [line.split(" ", 1)[1] for line in SENTENCES.read_text("utf-8").splitlines()]
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
-    build = {"lmzoo": _lmzoo, "keras_hub": _keras_hub, "transformers": _transformers, "onnxruntime": _onnx}
+    build = {
+        "lmzoo": _build_lmzoo,
+        "keras_hub": _build_keras_hub,
+        "transformers": _build_transformers,
+        "onnxruntime": _build_onnx,
+    }
     name, _, length = peer.partition("-")
     with tempfile.TemporaryDirectory() as folder:
         answer = build[name](options, vocabulary, Path(folder), int(length) if length.isdecimal() else 0)
@@ -61,16 +66,16 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     def run_round() -> dict[str, float]:
         percentiles = {}
         for batch, parts in requests.items():
-            times = [1000 * timed(lambda part=part: answer(part)) for part in parts]
+            times = [1000 * time_call(lambda part=part: answer(part)) for part in parts]
             percentiles |= {f"p{p} ms, batch {batch}": float(np.percentile(times, p)) for p in (50, 99)}
         with ThreadPoolExecutor(CLIENTS) as pool:
-            seconds = timed(lambda: list(pool.map(answer, requests[1])))
+            seconds = time_call(lambda: list(pool.map(answer, requests[1])))
         return {**percentiles, f"ms, {CLIENTS} clients": 1000 * seconds / len(requests[1])}
 
     return run_round
 
 
-def _lmzoo(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
+def _build_lmzoo(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - the tokenizer's ops
 
@@ -80,7 +85,7 @@ def _lmzoo(options: dict[str, Any], vocabulary: list[str], folder: Path, length:
     return lambda texts: loaded.signatures["serving_default"](text=tf.constant(texts))["label"].numpy().tolist()
 
 
-def _keras_hub(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
+def _build_keras_hub(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
     import tensorflow as tf
 
     task = keras_hub_classifier(options["size"], len(vocabulary), options["dtype"], vocabulary, length)
@@ -95,16 +100,16 @@ def _keras_hub(options: dict[str, Any], vocabulary: list[str], folder: Path, len
     return answer
 
 
-def _tokenizer(vocabulary: list[str]) -> Any:
+def _build_tokenizer(vocabulary: list[str]) -> Any:
     from transformers import BertTokenizerFast
 
     return BertTokenizerFast(vocab={token: i for i, token in enumerate(vocabulary)}, do_lower_case=True)
 
 
-def _transformers(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
+def _build_transformers(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
     import torch
 
-    tokenizer, model = _tokenizer(vocabulary), transformers_classifier(options["size"], len(vocabulary)).eval()
+    tokenizer, model = _build_tokenizer(vocabulary), transformers_classifier(options["size"], len(vocabulary)).eval()
     model = model.to(getattr(torch, options["dtype"]))
 
     @torch.inference_mode()
@@ -115,13 +120,13 @@ def _transformers(options: dict[str, Any], vocabulary: list[str], folder: Path, 
     return answer
 
 
-def _onnx(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
+def _build_onnx(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
     import onnxruntime
     import torch
 
     if options["dtype"] != "float32":
         raise ImportError("ONNX Runtime's CPU kernels are for float32")
-    tokenizer, model = _tokenizer(vocabulary), transformers_classifier(options["size"], len(vocabulary)).eval()
+    tokenizer, model = _build_tokenizer(vocabulary), transformers_classifier(options["size"], len(vocabulary)).eval()
     example = dict(tokenizer(["a film"], return_tensors="pt"))
     axes = {0: "batch", 1: "length"}
     with warnings.catch_warnings():

@@ -48,21 +48,21 @@ def main() -> int:
         task.export(Path(folder, "1"), verbose=False)
         loaded = tf.saved_model.load(str(Path(folder, "1")))
     rng = np.random.default_rng(1)
-    requests = [_texts(rng) for _ in range(arguments.requests)]
+    requests = [_draw_texts(rng) for _ in range(arguments.requests)]
 
     def classify(texts: list[str]) -> dict[str, np.ndarray]:
         return {name: x.numpy() for name, x in loaded.signatures["serving_default"](text=tf.constant(texts)).items()}
 
     def count_differences(thread: int) -> int:
         order = np.random.default_rng(thread).permutation(len(requests))
-        return sum(not _same(classify(requests[i]), expected[i]) for i in order)
+        return sum(not _are_equal(classify(requests[i]), expected[i]) for i in order)
 
     expected = [classify(texts) for texts in requests]
     with ThreadPoolExecutor(arguments.threads) as pool:
         # Warm up with the largest request in all threads, then with each shape, since oneDNN caches its kernels.
         list(pool.map(classify, [[" ".join(WORDS * 14)] * 4] * arguments.threads * 2))
         list(pool.map(classify, requests))
-        functions, memory, start = len(context.context().list_function_names()), _resident(), time.perf_counter()
+        functions, memory, start = len(context.context().list_function_names()), _measure_memory(), time.perf_counter()
         num_wrong = sum(pool.map(count_differences, range(arguments.threads)))
         seconds = time.perf_counter() - start
     rows: dict[str, Any] = {
@@ -70,7 +70,7 @@ def main() -> int:
         "answers that differ": num_wrong,
         "functions traced meanwhile": len(context.context().list_function_names()) - functions,
         "memory after warming up, MB": memory / 1e6,
-        "memory, after / before": _resident() / memory,
+        "memory, after / before": _measure_memory() / memory,
         "requests per second": arguments.threads * arguments.requests / seconds,
     }
     for name, value in rows.items():
@@ -79,15 +79,15 @@ def main() -> int:
     return int(num_wrong > 0)
 
 
-def _texts(rng: np.random.Generator) -> list[str]:
+def _draw_texts(rng: np.random.Generator) -> list[str]:
     return [" ".join(rng.choice(WORDS, int(rng.integers(0, 201)))) for _ in range(rng.integers(1, 5))]
 
 
-def _same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
+def _are_equal(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def _resident() -> int:
+def _measure_memory() -> int:
     """Return the bytes of memory that this process uses."""
     return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
 

@@ -21,7 +21,7 @@ from rich.table import Table
 
 import lmzoo
 from benchmarks.common import RESULTS, SHARED, console, save
-from benchmarks.quality import DATASETS, SEEDS, Examples, some, spread, take
+from benchmarks.quality import DATASETS, SEEDS, Examples, sample, spread, take
 from lmzoo.data.readers import read_table
 from lmzoo.training import AdamW, fit_together
 
@@ -78,7 +78,7 @@ def run(preset: str, parts: dict[str, tuple[Examples, Examples]], temperature: f
 
 
 def main() -> None:
-    """Run what is missing and print the table."""
+    """Do the missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--preset", default="bert_nano_en_uncased")
@@ -93,7 +93,7 @@ def main() -> None:
     parts = {}
     for name, read in READ.items():
         train, dev = read(options.data)
-        parts[name] = some(train, options.examples), dev
+        parts[name] = sample(train, options.examples), dev
     size = options.examples or "all"
     runs = {f"{size} alone {name}": ({name: parts[name]}, 1.0) for name in READ}
     runs |= {f"{size} together, temperature {t:g}": (parts, t) for t in options.temperatures}

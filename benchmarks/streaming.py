@@ -40,14 +40,14 @@ def write(folder: Path, vocabulary: list[str], gigabytes: float, files: int, wor
     return num_rows
 
 
-def start_peak() -> None:
+def reset_peak_memory() -> None:
     """Reset the peak of the memory."""
     descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)
     os.write(descriptor, b"5")
     os.close(descriptor)
 
 
-def memory(name: str) -> float:
+def read_memory(name: str) -> float:
     """Return the memory of the process in MB: "VmRSS" is the current value, "VmHWM" the peak."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status[name].split()[0]) / 1024
@@ -78,10 +78,10 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
 
     def measure(label: str, call: Callable[[], Any], size: float = 0) -> Any:
-        start_peak()
-        before, start = memory("VmRSS"), time.perf_counter()
+        reset_peak_memory()
+        before, start = read_memory("VmRSS"), time.perf_counter()
         result = call()
-        seconds, peak = time.perf_counter() - start, memory("VmHWM")
+        seconds, peak = time.perf_counter() - start, read_memory("VmHWM")
         rows.append({"what": label, "seconds": seconds, "megabytes": size, "before": before, "peak": peak})
         rate = f"{size / seconds:,.0f}" if size else ""
         table.add_row(label, f"{seconds:.1f}", rate, f"{before:,.0f}", f"{peak:,.0f}", f"{peak - before:,.0f}")

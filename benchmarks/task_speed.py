@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, interleave, ready, save, show, timed
-from benchmarks.models import SIZES, shape_of, transformers_config
+from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, interleave, ready, save, show, time_call
+from benchmarks.models import SIZES, get_shape, transformers_config
 from lmzoo.data.readers import read_conll, read_squad
 
 PEERS = {
@@ -48,12 +48,12 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     """Build the model; a round is one epoch and one prediction on the same examples."""
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     x, y = read(options["task"], options["examples"])
-    build = _lmzoo if peer.startswith("lmzoo") else _transformers
+    build = _build_lmzoo if peer.startswith("lmzoo") else _build_transformers
     train, predict = build(peer, options, vocabulary, x, y)
-    return lambda: dict(zip(MEASURES, (timed(train), timed(predict)), strict=True))
+    return lambda: dict(zip(MEASURES, (time_call(train), time_call(predict)), strict=True))
 
 
-def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y: Any) -> Steps:
+def _build_lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y: Any) -> Steps:
     import keras
 
     import lmzoo
@@ -61,7 +61,7 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y:
     from lmzoo.text import Preprocessor, WordPieceTokenizer
     from lmzoo.training import AdamW
 
-    backbone = lmzoo.models.BertBackbone(vocabulary_size=len(vocabulary), **shape_of(options["size"]))
+    backbone = lmzoo.models.BertBackbone(vocabulary_size=len(vocabulary), **get_shape(options["size"]))
     preprocessor = Preprocessor(WordPieceTokenizer(vocabulary), families()["bert"].packing, WINDOW)
     if options["task"] == "tagging":
         labels = sorted({tag for tags in y for tag in tags})
@@ -76,7 +76,7 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y:
     return lambda: task.fit(x, y, batch_size=options["batch_size"], callbacks=[constant], verbose=0), lambda: verb(x)
 
 
-def _transformers(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y: Any) -> Steps:
+def _build_transformers(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y: Any) -> Steps:
     import torch
     from transformers import BertForQuestionAnswering, BertForTokenClassification, BertTokenizerFast
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, timed, warn_if_busy
+from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, time_call, warn_if_busy
 from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier, transformers_classifier
 
 VOCABULARY = 30_522
@@ -32,7 +32,7 @@ GROUPS = {
 MEASURES = ("train step s", "forward s")
 
 
-def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def make_batch(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return a batch without padding, and its labels."""
     rng = np.random.default_rng(1)
     shape = (options["batch_size"], options["length"])
@@ -43,8 +43,8 @@ def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Build the model, run both functions once or twice, and return a function that measures a round."""
-    features, labels = arrays(options)
-    build = _torch_steps if peer == "transformers-torch" else _keras_steps
+    features, labels = make_batch(options)
+    build = _make_torch_steps if peer == "transformers-torch" else _make_keras_steps
     train, forward = build(peer, options, features, labels)
     for _ in range(2):  # the first call compiles; the second may compile again, because the optimizer now has a state
         train()
@@ -52,14 +52,14 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
     def round() -> dict[str, float]:
         return {
-            measure: statistics.median(timed(call) for _ in range(options["steps"]))
+            measure: statistics.median(time_call(call) for _ in range(options["steps"]))
             for measure, call in zip(MEASURES, (train, forward), strict=True)
         }
 
     return round
 
 
-def _keras_steps(peer: str, options: dict[str, Any], features: Any, labels: Any) -> tuple[Callable, Callable]:
+def _make_keras_steps(peer: str, options: dict[str, Any], features: Any, labels: Any) -> tuple[Callable, Callable]:
     dtype = "mixed_bfloat16" if options["precision"] == "bf16" else "float32"
     if peer.startswith("lmzoo"):
         from lmzoo.training import AdamW
@@ -76,7 +76,7 @@ def _keras_steps(peer: str, options: dict[str, Any], features: Any, labels: Any)
     return lambda: model.train_on_batch(features, labels), lambda: model.predict_on_batch(features)
 
 
-def _torch_steps(peer: str, options: dict[str, Any], features: Any, labels: Any) -> tuple[Callable, Callable]:
+def _make_torch_steps(peer: str, options: dict[str, Any], features: Any, labels: Any) -> tuple[Callable, Callable]:
     import contextlib
 
     import torch

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, timed, warn_if_busy
+from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, time_call, warn_if_busy
 
 PEERS = {"lmzoo-tf": TENSORFLOW, "lmzoo-jax": JAX, "transformers-torch": TORCH}
 SIZES = {  # layers of the encoder and of the decoder, heads, width, intermediate width, vocabulary size
@@ -30,20 +30,20 @@ Steps = tuple[Callable[[], object], Callable[[], object]]
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Build the model, translate and train twice, which compiles, and return a function that measures a round."""
-    translate, train = (_transformers if peer == "transformers-torch" else _lmzoo)(options)
+    translate, train = (_build_transformers if peer == "transformers-torch" else _build_lmzoo)(options)
     for _ in range(2):
         translate()
         train()
 
     def round() -> dict[str, float]:
-        seconds = timed(translate) / options["length"] / options["batch_size"]
-        step = statistics.median(timed(train) for _ in range(options["steps"]))
+        seconds = time_call(translate) / options["length"] / options["batch_size"]
+        step = statistics.median(time_call(train) for _ in range(options["steps"]))
         return {"ms per token": 1000 * seconds, "train step s": step}
 
     return round
 
 
-def _batch(options: dict[str, Any]) -> dict[str, np.ndarray]:
+def _make_batch(options: dict[str, Any]) -> dict[str, np.ndarray]:
     """Return source features, and targets that begin with the start token."""
     shape = options["batch_size"], options["length"]
     source, target = np.random.default_rng(1).integers(10, SIZES[options["size"]][-1] - 1, (2, *shape)).astype("int32")
@@ -56,7 +56,7 @@ def _batch(options: dict[str, Any]) -> dict[str, np.ndarray]:
     }
 
 
-def _lmzoo(options: dict[str, Any]) -> Steps:
+def _build_lmzoo(options: dict[str, Any]) -> Steps:
     import lmzoo
     from lmzoo.families.marian import FAMILY
     from lmzoo.text import MarianTokenizer, Preprocessor
@@ -84,11 +84,11 @@ def _lmzoo(options: dict[str, Any]) -> Steps:
     rng = np.random.default_rng(1)
     texts = [" ".join(rng.choice(words, options["length"] - 1)) for _ in range(options["batch_size"])]  # and an end
     assert {len(ids) for ids in tokenizer.tokenize(texts)} == {options["length"] - 1}
-    batch = _batch(options)
+    batch = _make_batch(options)
     return lambda: model.translate(texts), lambda: model.train_on_batch(batch, batch["decoder_token_ids"])
 
 
-def _transformers(options: dict[str, Any]) -> Steps:
+def _build_transformers(options: dict[str, Any]) -> Steps:
     import torch
     from transformers import MarianConfig, MarianMTModel
 
@@ -113,7 +113,7 @@ def _transformers(options: dict[str, Any]) -> Steps:
     )
     with torch.no_grad():
         model.final_logits_bias[0, 0] = NEVER
-    features = _batch(options)
+    features = _make_batch(options)
     batch = {
         peer_name: torch.tensor(features[lmzoo_name], dtype=torch.long)
         for peer_name, lmzoo_name in (

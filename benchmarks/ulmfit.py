@@ -22,7 +22,7 @@ from rich.table import Table
 
 import lmzoo
 from benchmarks.common import RESULTS, SHARED, console, save
-from benchmarks.quality import DATASETS, SEEDS, at_best_rate, best_rate, some, split, spread
+from benchmarks.quality import DATASETS, SEEDS, find_best_rate, sample, select_best_rate, split, spread
 from lmzoo.training import AdamW, GradualUnfreezing
 
 PRESET = "lstm_nano_en"
@@ -78,7 +78,7 @@ def run(method: str, adapted: Path, num_classes: int, labels: int, rate: float, 
 
 
 def main() -> None:
-    """Run what is missing and print the table."""
+    """Do the missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="parent directory of the datasets")
     parser.add_argument("--work", type=Path, required=True, help="directory for the adapted presets")
@@ -97,7 +97,7 @@ def main() -> None:
         adapted = options.work / name
         adapt(list(parts[0][0]), adapted, options.epochs)
         for labels in options.labels:
-            labeled = [some(parts[0], labels or None), *parts[1:]]
+            labeled = [sample(parts[0], labels or None), *parts[1:]]
             for method in METHODS:
                 runs = rows.setdefault(f"{name} {labels} {method}", [])
                 plan = [(rate, SEEDS[0]) for rate in options.rates]
@@ -107,11 +107,11 @@ def main() -> None:
                         runs.append(run(method, adapted, max(train[1]) + 1, labels, rate, seed, labeled))
                         save("ulmfit", settings, rows=rows)
                     if not plan and seed == SEEDS[0]:
-                        plan = [(best_rate(runs), seed) for seed in SEEDS[1 : options.seeds]]
+                        plan = [(find_best_rate(runs), seed) for seed in SEEDS[1 : options.seeds]]
     table = Table("dataset", "labels", *METHODS)
     for name in SETS:
         for labels in LABELS:
-            runs_by_method = [at_best_rate(rows.get(f"{name} {labels} {method}", [])) for method in METHODS]
+            runs_by_method = [select_best_rate(rows.get(f"{name} {labels} {method}", [])) for method in METHODS]
             table.add_row(
                 DATASETS[name].title,
                 f"{labels:,}" if labels else "all",

@@ -40,12 +40,12 @@ COLLECTIVE = re.compile(r"= (.+?) (all-reduce|all-gather|reduce-scatter|all-to-a
 ARRAY = re.compile(r"\b([a-z]+\d+|pred)\[([\d,]*)\]")
 
 
-def bytes_sent(program: str) -> dict[str, float]:
+def count_bytes_sent(program: str) -> dict[str, float]:
     """Return the bytes that each device sends in an XLA program, by kind of operation."""
     totals: dict[str, float] = {}
     for line in program.splitlines():
         for shapes, kind in COLLECTIVE.findall(line):
-            devices = _group_size(line)
+            devices = _read_group_size(line)
             size = sum(BYTES[d] * math.prod(int(n) for n in s.split(",") if n) for d, s in ARRAY.findall(shapes))
             whole = size * devices if kind == "reduce-scatter" else size  # its output is one part
             factor = 1.0 if kind == "collective-permute" else (1 + (kind == "all-reduce")) * (devices - 1) / devices
@@ -53,8 +53,8 @@ def bytes_sent(program: str) -> dict[str, float]:
     return totals
 
 
-def _group_size(line: str) -> int:
-    """Return the number of devices in a group, which XLA writes in three ways."""
+def _read_group_size(line: str) -> int:
+    """Return the number of devices in a group of a collective operation, which XLA writes in three ways."""
     if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
         return listed[1].count(",") + 1
     if sized := re.search(r"replica_groups=\[\d+,(\d+)\]", line):
@@ -116,8 +116,8 @@ def run(mesh: str, *sizes: int, dump: Path | None = None) -> float:
     return float(process.stdout.split()[-1])
 
 
-def count(mesh: str, width: int) -> dict[str, Any]:
-    """Return the bytes of a step: a constant, and bytes per layer, per token of a device's batch, and per both."""
+def count_bytes(mesh: str, width: int) -> dict[str, Any]:
+    """Return the bytes of a step: a constant, and bytes per layer, per token on a device, and per layer and token."""
     totals: list[float] = []
     kinds: dict[str, float] = {}
     per_device = BATCH // int(mesh.split("x")[0])
@@ -125,7 +125,7 @@ def count(mesh: str, width: int) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as name:
             run(mesh, width, layers, length, BATCH, 2, dump=Path(name))
             (program,) = Path(name).glob("*jit_train_step*after_optimizations.txt")
-            kinds = bytes_sent(program.read_text())
+            kinds = count_bytes_sent(program.read_text())
         totals.append(sum(kinds.values()))
     short1, short2, long1, long2 = totals
     tokens = per_device * (POINTS[2][1] - POINTS[0][1])
@@ -161,7 +161,7 @@ def main() -> None:
     counted = {}
     for mesh in options["meshes"]:
         with console.status(f"counting {mesh}"):
-            counted[mesh] = count(mesh, options["width"])
+            counted[mesh] = count_bytes(mesh, options["width"])
     table = Table("mesh", "constant MB", "layer MB", "token kB", "layer and token kB", "operations of the last step")
     for mesh, sizes in counted.items():
         numbers = [f"{sizes[name] / unit:.2f}" for name, unit in

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, timed, warn_if_busy
-from benchmarks.models import SIZES, shape_of
+from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, time_call, warn_if_busy
+from benchmarks.models import SIZES, get_shape
 
 VOCABULARY = 32_000
 PEERS = {
@@ -33,7 +33,9 @@ MEASURES = ("train step s", "forward s", "plm step s")
 Steps = dict[str, Callable[[], object]]
 
 
-def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray, dict[str, np.ndarray], np.ndarray]:
+def make_batches(
+    options: dict[str, Any],
+) -> tuple[dict[str, np.ndarray], np.ndarray, dict[str, np.ndarray], np.ndarray]:
     """Return a batch without padding, its labels, and the inputs and targets of permutation language modeling."""
     from lmzoo.text import Masking
     from lmzoo.text.permutation import factorization_order
@@ -58,27 +60,27 @@ def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray, 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Build the models, run all functions twice, and return a function that measures a round."""
-    steps = (_torch_steps if peer == "transformers-torch" else _keras_steps)(peer, options)
+    steps = (_make_torch_steps if peer == "transformers-torch" else _make_keras_steps)(peer, options)
     for _ in range(2):  # the first call compiles; the second may compile again, because the optimizer now has a state
         for step in steps.values():
             step()
     return lambda: {
-        name: statistics.median(timed(step) for _ in range(options["steps"])) for name, step in steps.items()
+        name: statistics.median(time_call(step) for _ in range(options["steps"])) for name, step in steps.items()
     }
 
 
-def _keras_steps(peer: str, options: dict[str, Any]) -> Steps:
+def _make_keras_steps(peer: str, options: dict[str, Any]) -> Steps:
     import keras
 
-    features, labels, more, targets = arrays(options)
+    features, labels, more, targets = make_batches(options)
     if peer.startswith("kerashub"):
         import keras_hub
 
-        inside = keras_hub.models.XLNetBackbone(vocabulary_size=VOCABULARY, dropout=0.1, **shape_of(options["size"]))
+        inside = keras_hub.models.XLNetBackbone(vocabulary_size=VOCABULARY, dropout=0.1, **get_shape(options["size"]))
         model = keras.Model(inside.input, keras.layers.Dense(2)(inside.output[:, -1]))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.AdamW(5e-5, weight_decay=0.01), loss)
-        return _named(lambda: model.train_on_batch(features, labels), lambda: model.predict_on_batch(features))
+        return _name_steps(lambda: model.train_on_batch(features, labels), lambda: model.predict_on_batch(features))
     import lmzoo
     from lmzoo.training import AdamW
 
@@ -88,23 +90,23 @@ def _keras_steps(peer: str, options: dict[str, Any]) -> Steps:
 
     def backbone() -> Any:
         return lmzoo.models.XlnetBackbone(
-            vocabulary_size=VOCABULARY, **shape_of(options["size"]), max_sequence_length=options["length"]
+            vocabulary_size=VOCABULARY, **get_shape(options["size"]), max_sequence_length=options["length"]
         )
 
     model = compiled(lmzoo.models.TextClassifier(backbone(), num_classes=2))
     pretrainer = compiled(lmzoo.models.Pretrainer(backbone()))
-    return _named(
+    return _name_steps(
         lambda: model.train_on_batch(features, labels),
         lambda: model.predict_on_batch(features),
         lambda: pretrainer.train_on_batch({**features, **more}, {"masked_lm": targets}),
     )
 
 
-def _torch_steps(peer: str, options: dict[str, Any]) -> Steps:
+def _make_torch_steps(peer: str, options: dict[str, Any]) -> Steps:
     import torch
     from transformers import XLNetConfig, XLNetForSequenceClassification, XLNetLMHeadModel
 
-    features, labels, more, targets = arrays(options)
+    features, labels, more, targets = make_batches(options)
     shape = dict(zip(("n_layer", "n_head", "d_model", "d_inner"), SIZES[options["size"]], strict=True))
     config = XLNetConfig(vocab_size=VOCABULARY, num_labels=2, use_mems_eval=False, **shape)
     batch = {
@@ -143,10 +145,10 @@ def _torch_steps(peer: str, options: dict[str, Any]) -> Steps:
             model(**batch).logits.float().numpy()
 
     train = trained(model, {**batch, "labels": torch.tensor(labels, dtype=torch.long)})
-    return _named(train, forward, trained(XLNetLMHeadModel(config), permuted))
+    return _name_steps(train, forward, trained(XLNetLMHeadModel(config), permuted))
 
 
-def _named(*steps: Callable[[], object]) -> Steps:
+def _name_steps(*steps: Callable[[], object]) -> Steps:
     return dict(zip(MEASURES, steps, strict=False))
 
 

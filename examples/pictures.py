@@ -51,7 +51,7 @@ COLORS = {"": "#cfe3ff", "person": "#cfe3ff", "location": "#d5f2d0", "corporatio
 def train_task(
     name: str, train: tuple[Any, Any], epochs: int, held_out: Any = None, **arguments: Any
 ) -> tuple[Any, Any]:
-    """Train a task, and return it with the history of its training."""
+    """Train a task, and return it with the history of the training."""
     task = getattr(lmzoo.models, name).from_preset(PRESET, **arguments)
     history = task.fit(*train, validation_data=held_out, epochs=epochs, batch_size=32, seed=0, verbose=2).history
     return task, history
@@ -284,7 +284,7 @@ def quantized(data: Path, path: Path) -> None:
 
 
 def long_texts(data: Path, path: Path) -> None:
-    """Draw how often a review finds its document, by the review's place in it, with and without windows."""
+    """Draw how often a review finds its document, by its place in the document, with and without windows."""
     reviews, _ = read_table(Path(__file__).with_name("data") / "reviews.csv", text="text")
     size = 24
     documents = [" ".join(reviews[k : k + size]) for k in range(0, len(reviews) - size + 1, size)]
@@ -381,7 +381,7 @@ def train_reviewer() -> Any:
 
 
 def why(data: Path, path: Path) -> None:
-    """Draw texts in which color shows how the score of a class falls without the word."""
+    """Draw texts in which color shows how much the score of the predicted class falls without each word."""
     texts = ["A dull start, but a lovely and funny end.", "The actors are good, and I was bored to tears."]
     attributions = lmzoo.analysis.leave_out(train_reviewer(), texts)
     largest = max(float(np.abs(attribution.values).max()) for attribution in attributions)

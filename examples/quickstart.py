@@ -94,7 +94,7 @@ def train_tagger(pretrained: bool, epochs: int) -> lmzoo.models.TokenClassifier:
     return model
 
 
-def accuracy(predicted: list[str], labels: list[str]) -> float:
+def compute_accuracy(predicted: list[str], labels: list[str]) -> float:
     """Return the fraction of right predictions."""
     return float(np.mean(np.array(predicted) == np.array(labels)))
 
@@ -125,12 +125,14 @@ def main() -> None:
     test_texts, test_labels = read_reviews("test")
     print(f"\n2. Fine-tune a sentiment classifier on {len(texts)} reviews ({REVIEWS.name}), with {len(seeds)} seeds")
     bag_of_words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10)).fit(texts, labels)
-    accuracies = {"bag of words, logistic regression": [accuracy(list(bag_of_words.predict(test_texts)), test_labels)]}
+    accuracies = {
+        "bag of words, logistic regression": [compute_accuracy(list(bag_of_words.predict(test_texts)), test_labels)]
+    }
     for pretrained, name in ((False, "same network, random weights"), (True, f"{PRESET}, fine-tuned")):
         accuracies[name] = []
         for seed in seeds:
             classifier = fine_tune(texts, labels, pretrained, seed, epochs)
-            accuracies[name].append(accuracy(predict(classifier, test_texts), test_labels))
+            accuracies[name].append(compute_accuracy(predict(classifier, test_texts), test_labels))
     print(f"\n   accuracy on {len(test_texts)} held-out reviews: mean, and range over the seeds")
     for name, values in accuracies.items():
         spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""

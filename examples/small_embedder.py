@@ -133,7 +133,7 @@ def measure_retrieval(embedder: TextEmbedder, pairs: list[tuple[str, str]]) -> f
 
 
 def match_pairs(student: TextEmbedder, data: Path, learning_rate: float, output: Path) -> TextEmbedder:
-    """Train on pairs, and return the embedder before or after it, whichever is better on held-out pairs."""
+    """Train on pairs; return the embedder from before or after training, whichever is better on held-out pairs."""
     pairs, held_out = read_pairs(data)
     score_before = measure_retrieval(student, held_out)
     student.save_to_preset(output)
@@ -156,10 +156,10 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=500, help="steps between measurements")
     options = parser.parse_args()
     keras.utils.set_random_seed(0)
-    options_of_both = {"sequence_length": 128, "dtype": options.dtype}
-    teacher = TextEmbedder.from_preset(options.teacher, **options_of_both)
+    shared_options = {"sequence_length": 128, "dtype": options.dtype}
+    teacher = TextEmbedder.from_preset(options.teacher, **shared_options)
     projection = [{"kind": "dense", "units": 384}]
-    full_student = TextEmbedder.from_preset("bert_nano_en_uncased", projection=projection, **options_of_both)
+    full_student = TextEmbedder.from_preset("bert_nano_en_uncased", projection=projection, **shared_options)
     student = smaller(full_student, num_layers=3)
     *steps, held_out = read_texts(options.data, options.sentences, options.paragraphs)
     imitation = Imitation(student, teacher, held_out, options.output, options.every)

@@ -102,7 +102,7 @@ def embed_uses(word: str, embedder: lmzoo.models.TextEmbedder) -> tuple[np.ndarr
     return vectors, np.repeat(np.arange(len(senses)), [*map(len, senses.values())])
 
 
-def mean_cosines(cosines: np.ndarray, senses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def compute_mean_cosines(cosines: np.ndarray, senses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return two arrays (L,): the mean cosine within and between senses, from `cosines` (L, n, n)."""
     same_sense = senses[:, None] == senses
     distinct = ~np.eye(len(senses), dtype=bool)
@@ -113,9 +113,11 @@ def measure(vectors: np.ndarray, senses: np.ndarray) -> dict[str, np.ndarray]:
     """Compute `within`, `between`, `gap` and `chance`, each (L,), from the vectors (n, L, H)."""
     unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     cosines = np.einsum("ilh,jlh->lij", unit, unit)  # (L, n, n)
-    within, between = mean_cosines(cosines, senses)
+    within, between = compute_mean_cosines(cosines, senses)
     rng = np.random.default_rng(0)
-    shuffled = [np.subtract(*mean_cosines(cosines, rng.permutation(senses))) for _ in range(ROUNDS)]  # (L,) each
+    shuffled = [
+        np.subtract(*compute_mean_cosines(cosines, rng.permutation(senses))) for _ in range(ROUNDS)
+    ]  # (L,) each
     return {
         "within": within,
         "between": between,

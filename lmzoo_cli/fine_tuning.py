@@ -20,7 +20,7 @@ from lmzoo.common.span_marks import expand_marks
 from lmzoo.data.examples import ExampleStream
 from lmzoo.evaluation.reports import Report
 from lmzoo.parallel.processes import main_process_first, process_index
-from lmzoo.presets.catalog import local_directory
+from lmzoo.presets.catalog import find_local_directory
 from lmzoo.tasks import QuestionAnswerer, Task
 from lmzoo.training import AdamW, FineTuningRecipe, ResumableCheckpoint
 from lmzoo_cli.examples import Examples, Inputs, Labels, count_examples, is_several, take
@@ -57,7 +57,7 @@ def check_options(options: FitOptions, kind: Kind, long_texts: WindowOptions) ->
         check_reads_windows(kind.task_class)
     if options.window_pooling is not None and "window_pooling" not in inspect.signature(kind.task_class).parameters:
         raise ValueError(f"A {kind.task_class.__name__} does not pool windows: leave out --window-pooling.")
-    local_directory(options.preset)  # raises an error for an unknown preset
+    find_local_directory(options.preset)  # raises an error for an unknown preset
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import typer
 
 from lmzoo.parallel import initialize
 from lmzoo.parallel.process_group import run_together
-from lmzoo.parallel.processes import naming_lost_processes, process_index
+from lmzoo.parallel.processes import convert_lost_process_errors, process_index
 from lmzoo_cli.options import TrainingWorkerOptions
 from lmzoo_cli.output import say
 
@@ -39,7 +39,10 @@ def train_together(scale: TrainingWorkerOptions) -> Iterator[None]:
     if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:
         initialize(timeout=_JOIN_TIMEOUT_SECONDS)
         keras.distribution.set_distribution(keras.distribution.DataParallel())
-        with naming_lost_processes(), _print_in_main_process():  # processes may also be lost while a model is built
+        with (
+            convert_lost_process_errors(),
+            _print_in_main_process(),
+        ):  # processes may also be lost while a model is built
             yield
         return
     if scale.workers is not None:

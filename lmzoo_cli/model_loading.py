@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from lmzoo.files.compilation_cache import use_compilation_cache
-from lmzoo.presets.catalog import local_directory
+from lmzoo.presets.catalog import find_local_directory
 from lmzoo.presets.keras_files import load_keras_file
 from lmzoo.presets.source import open_source
 from lmzoo.registry.head_kinds import find_task_for_head
@@ -71,7 +71,7 @@ def find_kind(source: str) -> Kind | None:
     task_class: object = None
     if file is not None:
         task_class = _read_class_in_file(file)
-    elif local_directory(source) is not None:
+    elif find_local_directory(source) is not None:
         task_class = _find_preset_task(source)
     return next((kind for kind in KINDS if kind.task_class is task_class), None)
 

@@ -22,12 +22,12 @@ from lmzoo.data.readers.text_files import get_suffix
 from lmzoo.errors import ArgumentError, NoExamplesError
 from lmzoo.files.urls import (
     NamedBytes,
-    absolute,
     exists,
     is_url,
     join_path,
+    list_relative_names,
     load_json,
-    names_below,
+    make_absolute,
     read_source_file,
     remove,
     save_json,
@@ -222,7 +222,7 @@ def _is_newer(pair: FilePair) -> bool:
 
 def absolute_model(model: str) -> str:
     """Return the absolute path of a model, for workers with another working directory, or a preset's name unchanged."""
-    return absolute(model) if os.path.exists(model) else model
+    return make_absolute(model) if os.path.exists(model) else model
 
 
 def holds_examples(name: str, format: str | None) -> bool:
@@ -233,17 +233,21 @@ def holds_examples(name: str, format: str | None) -> bool:
 
 def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> list[FilePair]:
     """Pair each file of examples with its file of answers."""
-    names = [posixpath.splitext(name.removesuffix(".gz").removesuffix(".xz"))[0] for name in names_below(data, files)]
+    names = [
+        posixpath.splitext(name.removesuffix(".gz").removesuffix(".xz"))[0] for name in list_relative_names(data, files)
+    ]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(
             f"The answers to several files would be called {repeated[0]}.{to}: predict for them separately."
         )
     pairs = [
-        FilePair(absolute(file), join_path(absolute(directory), f"{name}.{to}"))
+        FilePair(make_absolute(file), join_path(make_absolute(directory), f"{name}.{to}"))
         for file, name in zip(files, names, strict=True)
     ]
     sources = {pair.source for pair in pairs}
-    if any(pair.target in sources for pair in pairs) or f"{absolute(directory)}/".startswith(f"{absolute(data)}/"):
+    if any(pair.target in sources for pair in pairs) or f"{make_absolute(directory)}/".startswith(
+        f"{make_absolute(data)}/"
+    ):
         raise ValueError(f"{directory} also holds the examples: write the answers into another directory.")
     return pairs
 
@@ -257,7 +261,7 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
         raise NotADirectoryError(f"{directory} is a file: several files of answers are written into a directory.")
     settings = {**asdict(prediction), "model": _identify(prediction.model)}
     del settings["batch_size"]
-    record_path = join_path(absolute(directory), _RECORD)
+    record_path = join_path(make_absolute(directory), _RECORD)
     if overwrite:
         for path in (*(pair.target for pair in pairs), record_path):
             remove(path)

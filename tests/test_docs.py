@@ -232,7 +232,7 @@ def test_times_and_costs_of_the_table_follow_from_the_formula() -> None:
     for block in blocks_of(page):
         exec(block.source, names)
     unit = {"min": 1 / 60, "h": 1.0, "days": 24.0}
-    table = page.partition("| | 16 GB, one pass on 8 × H200 |")[2].partition("\n\n")[0]
+    table = page.partition("| | 16 GB, one pass, 8 × H200 |")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     assert [row[0] for row in rows] == [*names["shapes"]]
     for model, *cells in rows:

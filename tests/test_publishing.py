@@ -131,8 +131,8 @@ def test_the_switch_for_pypi_selects_the_install_command(monkeypatch: pytest.Mon
     for switch in ("false", "true"):
         text = re.sub("on-pypi = .*", f"on-pypi = {switch}", (ROOT / "pyproject.toml").read_text("utf-8"))
         (tmp_path / "pyproject.toml").write_text(text, "utf-8")
-        monkeypatch.setitem(script["install_commands"].__globals__, "ROOT", tmp_path)
-        commands = script["install_commands"]()
+        monkeypatch.setitem(script["make_install_commands"].__globals__, "ROOT", tmp_path)
+        commands = script["make_install_commands"]()
         assert (command in commands) == (switch == "true")
         assert ("git+https://github.com/lmzoo/lmzoo" in commands) == (switch == "false")
 

@@ -66,7 +66,7 @@ def test_notebooks_become_pages():
         {"cell_type": "code", "source": ["print(1)\n", "print(2)"], "outputs": [printed]},
         {"cell_type": "code", "source": ["x = 1"], "outputs": []},
     ]
-    assert hooks["notebook_page"](json.dumps({"cells": cells}), "a.ipynb").split("\n\n") == [
+    assert hooks["render_notebook"](json.dumps({"cells": cells}), "a.ipynb").split("\n\n") == [
         "# Title",
         "[The notebook, to run it yourself](a.ipynb){ .notebook download }",
         "A text.",
@@ -86,7 +86,7 @@ def test_text_files_hold_the_pages_in_order_without_the_api(tmp_path):
     (tmp_path / "book.ipynb").write_text(json.dumps(notebook), "utf-8")
     first_part = [{"Home": "index.md"}, {"More": [{"Tag": "guides/tag.md"}]}]
     nav = [{"First": first_part}, {"Rest": ["api/tasks.md", "book.md"]}]
-    files = hooks["text_files"](nav, tmp_path, "A zoo")
+    files = hooks["make_text_files"](nav, tmp_path, "A zoo")
     assert files["llms.txt"].splitlines() == [
         *("# lmzoo", "", "> A zoo.", "", "## First", "", "- [Start](./)", "- [Tag](guides/tag/)"),
         *("", "## Rest", "", "- [API](api/tasks/)", "- [Notebook](book/)"),
@@ -97,7 +97,7 @@ def test_text_files_hold_the_pages_in_order_without_the_api(tmp_path):
 def test_text_files_hold_every_page():
     hooks = runpy.run_path(str(ROOT / ".ci/mkdocs_hooks.py"))
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
-    files = hooks["text_files"](nav, ROOT / "docs", "A zoo")
+    files = hooks["make_text_files"](nav, ROOT / "docs", "A zoo")
     assert files["llms.txt"].count("\n- [") == len(list((ROOT / "docs").rglob("*.md"))) + 6  # notebooks
     assert '<table class="presets">' in files["llms-full.txt"]
 
@@ -117,9 +117,9 @@ def test_broken_links_are_found(tmp_path):
     good = '<a href="part/#here"></a><a href="part/"></a><a href="https://lmzoo.org/x"></a><img src="a%20b.svg">'
     (tmp_path / "a b.svg").touch()
     (tmp_path / "index.html").write_text(good, "utf-8")
-    assert script["broken_links"](tmp_path) == []
+    assert script["find_broken_links"](tmp_path) == []
     (tmp_path / "index.html").write_text(good + '<a href="part/#there"></a><a href="none/"></a>', "utf-8")
-    assert script["broken_links"](tmp_path) == [
+    assert script["find_broken_links"](tmp_path) == [
         "index.html: the link none/ leads nowhere",
         "index.html: the link part/#there leads nowhere",
     ]

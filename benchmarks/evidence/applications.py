@@ -10,7 +10,7 @@ import numpy as np
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
 from benchmarks.evidence.elmo import ELMO, ONE_PRESET, PRESET
-from benchmarks.quality import DATASETS, Examples, some, take
+from benchmarks.quality import DATASETS, Examples, sample, take
 from lmzoo.data.readers import read_table
 from lmzoo.training import AdamW
 
@@ -24,7 +24,7 @@ WEAK = "Static vectors from characters are trained on the same text as ELMo, not
 
 
 def load(task: str, layer: int | None, **arguments: Any) -> Any:
-    """Load a task on the frozen preset that reads one layer or the learned mix."""
+    """Load a task on the frozen preset; it reads only `layer`, or the learned mix of layers if that is None."""
     model = getattr(lmzoo.models, task).from_preset(PRESET, **arguments)
     backbone = model.backbone
     backbone.bilm.trainable = False
@@ -49,7 +49,7 @@ def classify_pairs(layer: int | None, seed: int, setting: Setting) -> dict[str, 
     chosen = np.random.default_rng(seed).permutation(len(train[1]))[: setting.size(5000, 40)]
     task = load("TextClassifier", layer, labels=sorted(set(train[1])), encoder="esim", encoder_dim=64)
     task.fit(*take(train, chosen), epochs=setting.size(6, 1), batch_size=32, seed=seed, verbose=0)
-    test = some(test, setting.size(len(test[1]), 20))
+    test = sample(test, setting.size(len(test[1]), 20))
     return {PAIRS: float(task.evaluate(*test, verbose=0, return_dict=True)["accuracy"])}
 
 
@@ -60,7 +60,7 @@ def answer_questions(layer: int | None, seed: int, setting: Setting) -> dict[str
     order = np.random.default_rng(seed).permutation(len(train[1]))[: setting.size(1200, 10)]
     task = load("QuestionAnswerer", layer, encoder="bidaf", encoder_dim=64, sequence_length=256)
     task.fit(*take(train, order), epochs=setting.size(6, 1), batch_size=32, seed=seed, verbose=0)
-    return {ANSWERS: dataset.score(task, *some(test, setting.size(500, 5)))["F1"]}
+    return {ANSWERS: dataset.score(task, *sample(test, setting.size(500, 5)))["F1"]}
 
 
 def tag_names(layer: int | None, seed: int, setting: Setting) -> dict[str, float]:
@@ -70,7 +70,7 @@ def tag_names(layer: int | None, seed: int, setting: Setting) -> dict[str, float
     labels = sorted({label for row in train[1] for label in row})
     task = load("TokenClassifier", layer, labels=labels, encoder="bilstm", encoder_dim=128, crf=True)
     task.fit(*take(train, chosen), epochs=setting.size(10, 1), batch_size=32, seed=seed, verbose=0)
-    scores = task.evaluate(*some(test, setting.size(len(test[1]), 10)), verbose=0, return_dict=True)
+    scores = task.evaluate(*sample(test, setting.size(len(test[1]), 10)), verbose=0, return_dict=True)
     return {NAMES: float(scores["span_f1"])}
 
 

@@ -14,8 +14,8 @@ from sklearn.neighbors import KNeighborsClassifier
 import lmzoo
 from benchmarks.common import ROOT
 from benchmarks.evidence.claim import Claim, Comparison, Setting
-from benchmarks.evidence.words import embedder_of
-from benchmarks.quality import WIKIGOLD, Examples, run, some
+from benchmarks.evidence.words import load_embedder
+from benchmarks.quality import WIKIGOLD, Examples, run, sample
 from lmzoo.training import AdamW
 from lmzoo.training.span_metrics import IGNORED, SpanScore
 
@@ -26,27 +26,28 @@ EXAMPLE = runpy.run_path(str(ROOT / "examples/word_senses.py"))
 
 
 @cache
-def wikigold(setting: Setting) -> tuple[Examples, Examples]:
+def read_wikigold(setting: Setting) -> tuple[Examples, Examples]:
     """Return the training and test sentences of Wikigold."""
     train, test = WIKIGOLD.read(setting.data)
-    return some(train, setting.size(len(train[1]), 24)), some(test, setting.size(len(test[1]), 8))
+    return sample(train, setting.size(len(train[1]), 24)), sample(test, setting.size(len(test[1]), 8))
 
 
 @cache
-def wikigold_vectors(setting: Setting) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def embed_wikigold(setting: Setting) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return the vectors of the words of each sentence in all layers, float32 (w, L, H)."""
-    embedder = embedder_of(PRESET)
+    embedder = load_embedder(PRESET)
     return tuple(
-        [sentence.vectors for sentence in embedder.embed(x, level="word", layers="all")] for x, _ in wikigold(setting)
+        [sentence.vectors for sentence in embedder.embed(x, level="word", layers="all")]
+        for x, _ in read_wikigold(setting)
     )
 
 
-def entities(layers: tuple[int, ...] | None, seed: int, setting: Setting) -> dict[str, float]:
-    """Return the F1 of LSTMs on the joined, frozen vectors of some layers; None fine-tunes the model instead."""
-    train, test = wikigold(setting)
+def measure_entities(layers: tuple[int, ...] | None, seed: int, setting: Setting) -> dict[str, float]:
+    """Return the F1 of LSTMs on the joined, frozen vectors of `layers`, or of the fine-tuned model if it is None."""
+    train, test = read_wikigold(setting)
     if layers is None:
         dataset = WIKIGOLD._replace(epochs=setting.size(EPOCHS, 1))
-        return {F1: run(PRESET, True, dataset, 3e-4, seed, [train, some(test, 8), test])["span_f1"]}
+        return {F1: run(PRESET, True, dataset, 3e-4, seed, [train, sample(test, 8), test])["span_f1"]}
     labels = sorted({tag for _, y in (train, test) for tags in y for tag in tags})
     numbers = {tag: i for i, tag in enumerate(labels)}
 
@@ -63,7 +64,7 @@ def entities(layers: tuple[int, ...] | None, seed: int, setting: Setting) -> dic
             results.append((x, np.array(padded, "int32")))
         return results
 
-    parts = [batches(vectors, y) for vectors, (_, y) in zip(wikigold_vectors(setting), (train, test), strict=True)]
+    parts = [batches(vectors, y) for vectors, (_, y) in zip(embed_wikigold(setting), (train, test), strict=True)]
     inputs = keras.Input((None, parts[0][0][0].shape[-1]))
     x = keras.layers.Dropout(0.1)(inputs)
     x = keras.layers.Bidirectional(keras.layers.LSTM(128, return_sequences=True))(
@@ -92,16 +93,16 @@ class Layer(NamedTuple):
 
 
 @cache
-def uses(preset: str, pretrained: bool, seed: int) -> dict[str, Any]:
-    """Return the vectors of "bank" and "apple" in all layers, and their senses; the seed only sets random weights."""
-    embedder: lmzoo.models.TextEmbedder = embedder_of(preset, pretrained)
+def embed_uses(preset: str, pretrained: bool, seed: int) -> dict[str, Any]:
+    """Return the vectors in all layers and the senses of each word's uses; `seed` tells random weights apart."""
+    embedder: lmzoo.models.TextEmbedder = load_embedder(preset, pretrained)
     return {word: EXAMPLE["embed_uses"](word, embedder) for word in EXAMPLE["SENTENCES"]}
 
 
-def nearest(arm: Layer, seed: int, setting: Setting) -> dict[str, float]:
-    """Return how often the nearest use has the same sense, among three quarters of the sentences."""
+def measure_nearest(arm: Layer, seed: int, setting: Setting) -> dict[str, float]:
+    """Return how often the nearest use of a word has the same sense, among a random three quarters of the sentences."""
     scores, rng = [], np.random.default_rng(seed)
-    for vectors, senses in uses(arm.preset, arm.pretrained, seed if not arm.pretrained else 0).values():
+    for vectors, senses in embed_uses(arm.preset, arm.pretrained, seed if not arm.pretrained else 0).values():
         chosen = np.sort(rng.permutation(len(senses))[: len(senses) * 3 // 4])
         classifier = KNeighborsClassifier(1, metric="cosine")
         hits = cross_val_score(classifier, vectors[chosen, arm.layer], senses[chosen], cv=LeaveOneOut())
@@ -124,7 +125,7 @@ CLAIMS = (
             "last four, joined": (-4, -3, -2, -1),
             "fine-tuned": None,
         },
-        run=entities,
+        run=measure_entities,
         rule=(
             Comparison("last four, joined", "last layer", F1),
             Comparison("last layer", "embeddings", F1),
@@ -156,7 +157,7 @@ last.""",
             "BERT, last layer": Layer(PRESET, -1),
             "BERT, last layer, random weights": Layer(PRESET, -1, False),
         },
-        run=nearest,
+        run=measure_nearest,
         rule=(
             Comparison("ELMo, second LSTM", "ELMo, characters", SAME),
             Comparison("ELMo, second LSTM", "ELMo, second LSTM, random weights", SAME),

@@ -1,4 +1,4 @@
-"""Records of claims: source, experiment, and the rule of the verdict, which is written before any measurement."""
+"""Records of claims: source, experiment, and the rule for the verdict, which is written before any measurement."""
 
 from __future__ import annotations
 

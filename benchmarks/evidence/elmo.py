@@ -9,8 +9,8 @@ import numpy as np
 
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
-from benchmarks.evidence.words import parts_of_speech, pseudo_words
-from benchmarks.quality import DATASETS, some, take
+from benchmarks.evidence.words import embed_parts_of_speech, embed_pseudo_words
+from benchmarks.quality import DATASETS, sample, take
 from lmzoo.training import AdamW
 
 PRESET = "elmo_nano_en"
@@ -21,8 +21,8 @@ BATCH = 16
 
 def probe_layer(layer: int, seed: int, setting: Setting) -> dict[str, float]:
     """Return the accuracies of linear classifiers on a layer, for parts of speech and for senses of pseudo-words."""
-    senses = [words.accuracy(layer) for words in pseudo_words(PRESET, seed, setting)]
-    return {POS: parts_of_speech(PRESET, seed, setting).accuracy(layer), SENSES: statistics.mean(senses)}
+    senses = [words.accuracy(layer) for words in embed_pseudo_words(PRESET, seed, setting)]
+    return {POS: embed_parts_of_speech(PRESET, seed, setting).accuracy(layer), SENSES: statistics.mean(senses)}
 
 
 class Half(NamedTuple):
@@ -34,10 +34,10 @@ class Half(NamedTuple):
 
 
 def probe_direction(half: Half, seed: int, setting: Setting) -> dict[str, float]:
-    """Return the same accuracies on columns of the last layer, whose first half comes from the forward direction."""
+    """Return the accuracies of `probe_layer` on columns of the last layer; the first half is the forward direction."""
     columns, dims = slice(half.begin, half.end), half.components
-    senses = [words.accuracy(-1, columns, dims) for words in pseudo_words(PRESET, seed, setting)]
-    speech = parts_of_speech(PRESET, seed, setting).accuracy(-1, columns, dims)
+    senses = [words.accuracy(-1, columns, dims) for words in embed_pseudo_words(PRESET, seed, setting)]
+    speech = embed_parts_of_speech(PRESET, seed, setting).accuracy(-1, columns, dims)
     return {POS: speech, SENSES: statistics.mean(senses)}
 
 
@@ -56,7 +56,7 @@ def train_on_features(arm: Features, seed: int, setting: Setting) -> dict[str, f
         ("sst2", lmzoo.models.TextClassifier, SENTIMENT),
     ):
         (x, y), dev = DATASETS[dataset].read(setting.data)
-        dev = some(dev, setting.size(1000, 10))
+        dev = sample(dev, setting.size(1000, 10))
         classes = (
             {"num_classes": 2} if measure == SENTIMENT else {"labels": sorted({tag for tags in y for tag in tags})}
         )
@@ -81,7 +81,7 @@ class Tagging(NamedTuple):
 def tag(arm: Tagging, seed: int, setting: Setting) -> dict[str, float]:
     """Return the accuracy of a part-of-speech tagger with bidirectional LSTMs, as in the paper."""
     (x, y), dev = DATASETS["ewt"].read(setting.data)
-    labels, dev = sorted({tag for tags in y for tag in tags}), some(dev, setting.size(1000, 10))
+    labels, dev = sorted({tag for tags in y for tag in tags}), sample(dev, setting.size(1000, 10))
     chosen = np.random.default_rng(seed).permutation(len(x))[: setting.size(arm.sentences, 20)]
     task = lmzoo.models.TokenClassifier.from_preset(PRESET, labels=labels, encoder="bilstm", encoder_dim=64)
     backbone: Any = task.backbone

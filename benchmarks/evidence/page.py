@@ -60,12 +60,17 @@ def format_value(rows: list[Row], arm: str, measure: str) -> str:
     return mean if value.count == 1 else f"{mean} ± {factor * value.deviation:.{digits}f}"
 
 
-def measures_of(claim: Claim, rows: list[Row]) -> list[str]:
-    """Return the measures of the rule, followed by all other measures."""
-    of_rule = dict.fromkeys(comparison.measure for comparison in claim.rule)
+def list_measures(claim: Claim, rows: list[Row]) -> list[str]:
+    """Return the names of the measures in the rule, followed by all other measures in `rows`."""
+    rule_measures = dict.fromkeys(comparison.measure for comparison in claim.rule)
     return [
-        *of_rule,
-        *(name for row in rows[:1] for name, value in row.items() if _is_other(name, value) and name not in of_rule),
+        *rule_measures,
+        *(
+            name
+            for row in rows[:1]
+            for name, value in row.items()
+            if _is_other(name, value) and name not in rule_measures
+        ),
     ]
 
 
@@ -85,7 +90,7 @@ def summary(claims: Sequence[Claim]) -> str:
             cells.append(f"{measure}: {values}")
         lines.append(
             f"| [{claim.says}](#{claim.name}) | [{claim.source}]({claim.url}) "
-            f"| {'<br>'.join(cells) or '; '.join(arms)} | {_marked(verdict(claim, rows))} |"
+            f"| {'<br>'.join(cells) or '; '.join(arms)} | {_mark_verdict(verdict(claim, rows))} |"
         )
     return "\n".join(lines)
 
@@ -94,37 +99,37 @@ def section(claim: Claim) -> str:
     """Return the section about a claim: method, rule, verdict, results and limits."""
     rows, text = stored_rows(claim), [f"## {claim.title} {{#{claim.name}}}"]
     text.append(f"> {claim.says} [{claim.source}]({claim.url})")
-    text.append(f"**Method.** {_flat(claim.how)}")
+    text.append(f"**Method.** {_join_lines(claim.how)}")
     comparisons = [
         f"*{better}* is better than *{worse}*"
-        + (f" by more than {_least(measure, least)}" if least > 0 else "")
-        + (f", or at most {_least(measure, -least)} worse" if least < 0 else "")
+        + (f" by more than {_format_margin(measure, least)}" if least > 0 else "")
+        + (f", or at most {_format_margin(measure, -least)} worse" if least < 0 else "")
         + f" ({measure}): {judge(comparison, rows)}"
         for comparison in claim.rule
         for better, worse, measure, least in [comparison]
     ]
     text.append("**Rule.** " + "; ".join(comparisons) + f". **Verdict: {verdict(claim, rows)}.**")
     if rows:
-        measures = measures_of(claim, rows)
+        measures = list_measures(claim, rows)
         table = [f"| | {' | '.join(measures)} |", "|---" * (len(measures) + 1) + "|"]
         table += [f"| {arm} | {' | '.join(format_value(rows, arm, m) for m in measures)} |" for arm in claim.arms]
         text.append("\n".join(table))
         if verdict(claim, rows) != NOT_RUN:
             text.append(f"![Results of each arm: {', '.join(measures)}]({claim.name}.svg)")
         if claim.reading:
-            text.append(f"**Findings.** {_flat(claim.reading)}")
-        text.append(f"**Time.** {_time(claim, rows)}")
-    text.append(f"**Limits.** {_flat(claim.limits)}")
+            text.append(f"**Findings.** {_join_lines(claim.reading)}")
+        text.append(f"**Time.** {_describe_time(claim, rows)}")
+    text.append(f"**Limits.** {_join_lines(claim.limits)}")
     return "\n\n".join(text)
 
 
 def page(claims: Sequence[Claim]) -> str:
     """Return the whole page."""
     own_rows = [row for claim in claims for row in stored_rows(claim) if "from" not in row]
-    minutes = {"minutes": _minutes(own_rows, gpu=False), "on_gpu": _minutes(own_rows, gpu=True)}
+    minutes = {"minutes": _sum_minutes(own_rows, gpu=False), "on_gpu": _sum_minutes(own_rows, gpu=True)}
     parts = [INTRODUCTION.format(table=summary(claims), **minutes).rstrip()]
     for claim in claims:
-        common = f"## Common setting of the pre-training experiments {{#common}}\n\n{_flat(claim.common)}"
+        common = f"## Common setting of the pre-training experiments {{#common}}\n\n{_join_lines(claim.common)}"
         parts += [common] * (bool(claim.common) and common not in parts) + [section(claim)]
     return "\n\n".join(parts) + "\n"
 
@@ -144,7 +149,7 @@ def draw(claim: Claim, path: Path) -> None:
     from matplotlib.figure import Figure  # `pyplot` would start a graphical backend
 
     rows, arms = stored_rows(claim), list(claim.arms)
-    measures = measures_of(claim, rows)
+    measures = list_measures(claim, rows)
     with mpl.rc_context({"svg.hashsalt": claim.name, "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(
             figsize=(3 + 2.2 * len(measures), 0.7 + 0.3 * len(arms)), layout="constrained", facecolor="white"
@@ -166,7 +171,7 @@ def draw(claim: Claim, path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
-def _time(claim: Claim, rows: list[Row]) -> str:
+def _describe_time(claim: Claim, rows: list[Row]) -> str:
     own_rows = [row for row in rows if "from" not in row]
     shared, on_gpu = len(rows) - len(own_rows), [row for row in own_rows if "machine" in row]
     text = f"{len(rows)} of {len(claim.arms) * len(SEEDS)} runs"
@@ -175,29 +180,32 @@ def _time(claim: Claim, rows: list[Row]) -> str:
     if on_gpu:
         machine = on_gpu[0]["machine"]
         times.append(
-            f"{_counted(len(on_gpu), 'run')} took {_counted(_minutes(own_rows, True), 'minute')} on an {machine}"
+            f"{_pluralize(len(on_gpu), 'run')} took {_pluralize(_sum_minutes(own_rows, True), 'minute')} "
+            f"on an {machine}"
         )
     if on_cpu := len(own_rows) - len(on_gpu):
-        times.append(f"{_counted(on_cpu, 'run')} took {_counted(_minutes(own_rows, False), 'minute')} on an AMD EPYC")
+        times.append(
+            f"{_pluralize(on_cpu, 'run')} took {_pluralize(_sum_minutes(own_rows, False), 'minute')} on an AMD EPYC"
+        )
     return f"{text}{': ' * bool(times)}{', '.join(times)}. Other programs used the machines as well."
 
 
-def _minutes(rows: list[Row], gpu: bool) -> float:
+def _sum_minutes(rows: list[Row], gpu: bool) -> float:
     """Return the minutes of all runs on a GPU, or of all runs on a processor."""
     return sum(row["seconds"] for row in rows if ("machine" in row) == gpu) / 60
 
 
-def _flat(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())
 
 
-def _least(measure: str, least: float) -> str:
-    return f"{least:g} nats" if lower_is_better(measure) else _counted(100 * least, "point")
+def _format_margin(measure: str, least: float) -> str:
+    return f"{least:g} nats" if lower_is_better(measure) else _pluralize(100 * least, "point")
 
 
-def _counted(number: float, noun: str) -> str:
+def _pluralize(number: float, noun: str) -> str:
     return f"{number:.0f} {noun}" + "s" * (round(number) != 1)
 
 
-def _marked(judgment: str) -> str:
+def _mark_verdict(judgment: str) -> str:
     return judgment if judgment == NOT_RUN else f"**{judgment}**"

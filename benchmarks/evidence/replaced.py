@@ -10,7 +10,7 @@ import numpy as np
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
 from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SCALE, SST2, VOCABULARY, Training, train
-from benchmarks.quality import DATASETS, some
+from benchmarks.quality import DATASETS, sample
 from lmzoo.families.electra import ElectraConfig
 from lmzoo.tasks.objectives.replaced_tokens import make_narrow_config
 from lmzoo.text import Masking
@@ -19,7 +19,7 @@ RATES = (5e-4, 1e-3, 2e-3)
 BUDGETS = {"small": 2_000_000, "large": 6_000_000}  # tokens that the masked language model reads
 
 
-def flops_of_token(config: ElectraConfig, replaced: bool) -> float:
+def count_flops_per_token(config: ElectraConfig, replaced: bool) -> float:
     """Return the floating-point operations per token in training, three times the operations of the forward pass.
 
     Only matrix products count, with two operations per entry of a weight. (Clark et al., 2020, appendix F, also count
@@ -27,29 +27,34 @@ def flops_of_token(config: ElectraConfig, replaced: bool) -> float:
     """
     fraction = Masking().slots(LENGTH) / LENGTH
     if not replaced:
-        return 6 * (_encoder(config) + fraction * _fill(config))
+        return 6 * (_count_encoder_products(config) + fraction * _count_prediction_products(config))
     generator, detection = make_narrow_config(config), config.hidden_dim**2 + config.hidden_dim
-    return 6 * (_encoder(generator) + fraction * _fill(generator) + _encoder(config) + detection)
+    return 6 * (
+        _count_encoder_products(generator)
+        + fraction * _count_prediction_products(generator)
+        + _count_encoder_products(config)
+        + detection
+    )
 
 
-def _encoder(config: Any) -> float:
-    """Return the number of multiplications per token in the blocks of an encoder."""
+def _count_encoder_products(config: Any) -> float:
+    """Return the number of multiplications per token in an encoder: its blocks, and the projection of embeddings."""
     width, embedded = config.hidden_dim, config.embedding_dim
     block = 4 * width**2 + 2 * width * config.intermediate_dim + 2 * LENGTH * width
     return config.num_layers * block + (embedded * width if embedded != width else 0)
 
 
-def _fill(config: Any) -> float:
-    """Return the number of multiplications that predict a masked token."""
+def _count_prediction_products(config: Any) -> float:
+    """Return the number of multiplications in the prediction of a masked token."""
     return config.hidden_dim * config.embedding_dim + config.embedding_dim * config.vocabulary_size
 
 
-def arms() -> dict[str, Training]:
-    """Return both objectives with each budget; they differ in the number of tokens."""
+def make_arms() -> dict[str, Training]:
+    """Return the arms: both objectives with each budget of FLOPs, from which the number of tokens follows."""
     config = ElectraConfig(
         vocabulary_size=VOCABULARY, num_layers=2, num_heads=2, hidden_dim=128, intermediate_dim=512, embedding_dim=128
     )
-    ratio = flops_of_token(config, replaced=False) / flops_of_token(config, replaced=True)
+    ratio = count_flops_per_token(config, replaced=False) / count_flops_per_token(config, replaced=True)
     trainings = {}
     for name, tokens in BUDGETS.items():
         trainings[f"masked tokens, {name} budget"] = dataclasses.replace(BASE, tokens=tokens)
@@ -74,12 +79,12 @@ def fine_tune(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
         classes = {"num_classes": 2} if tags is None else {"labels": tags}
         task = getattr(lmzoo.models, kind).from_preset(preset, **classes)
         task.fit(texts, labels, task.recipe.batch_size, task.recipe.epochs, seed=seed, verbose=0)
-        scores = task.evaluate(*some(dev, setting.size(2000, 20)), verbose=0, return_dict=True)
+        scores = task.evaluate(*sample(dev, setting.size(2000, 20)), verbose=0, return_dict=True)
         accuracies[{"sst2": SST2, "ewt": POS}[name]] = float(scores["accuracy"])
     return accuracies
 
 
-ARMS = arms()
+ARMS = make_arms()
 CLAIMS = (
     Claim(
         name="replaced_tokens",

@@ -39,7 +39,10 @@ def run_missing(claims: Iterable[Claim], all_claims: Iterable[Claim], setting: S
                         rows.append(
                             {
                                 "arm": arm,
-                                **(_shared(claim, changes, seed, all_claims) or _run(claim, changes, seed, setting)),
+                                **(
+                                    _find_equal_run(claim, changes, seed, all_claims)
+                                    or _run(claim, changes, seed, setting)
+                                ),
                             }
                         )
                         common.save(
@@ -58,7 +61,7 @@ def _run(claim: Claim, changes: Any, seed: int, setting: Setting) -> Row:
     return {"seed": seed, **measured, "seconds": round(time.perf_counter() - start, 1), "load": round(load, 1)}
 
 
-def _shared(claim: Claim, changes: Any, seed: int, all_claims: list[Claim]) -> Row | None:
+def _find_equal_run(claim: Claim, changes: Any, seed: int, all_claims: list[Claim]) -> Row | None:
     """Return the row of an equal run of another claim, without the arm's name, or None if there is none."""
     for claim_with_run in all_claims:
         if claim_with_run is claim or claim_with_run.run is not claim.run:

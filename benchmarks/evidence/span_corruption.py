@@ -9,7 +9,7 @@ import numpy as np
 
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
-from benchmarks.evidence.replaced import fine_tune, flops_of_token
+from benchmarks.evidence.replaced import count_flops_per_token, fine_tune
 from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SCALE, SST2, VOCABULARY, Training, train
 from benchmarks.multi30k import read
 from lmzoo.families.electra import ElectraConfig
@@ -31,10 +31,10 @@ RANDOM = "random weights"
 SIZES = {"vocabulary_size": VOCABULARY, "num_layers": 2, "num_heads": 2, "hidden_dim": 128, "intermediate_dim": 512}
 
 
-def flops_of_text(config: T5Config, corruption: SpanCorruption) -> float:
+def count_flops_per_token_of_text(config: T5Config, corruption: SpanCorruption) -> float:
     """Return the floating-point operations of span corruption per token of text in training.
 
-    They are three times the operations of the forward pass, and include only matrix products, as in `flops_of_token`.
+    They are three times the operations of the forward pass. As in `count_flops_per_token`, only matrix products count.
 
     Args:
         config: Configuration of the encoder-decoder.
@@ -52,10 +52,10 @@ def flops_of_text(config: T5Config, corruption: SpanCorruption) -> float:
     return 6 * (source_length * (encoder + keys_and_values) + target_length * decoder) / text_length
 
 
-def equal_tokens() -> int:
+def count_equal_tokens() -> int:
     """Return the number of tokens that span corruption reads with the FLOPs of masked tokens."""
-    masked = flops_of_token(ElectraConfig(**SIZES, embedding_dim=SIZES["hidden_dim"]), replaced=False)
-    return int(TOKENS * masked / flops_of_text(T5Config(**SIZES), SpanCorruption()))
+    masked = count_flops_per_token(ElectraConfig(**SIZES, embedding_dim=SIZES["hidden_dim"]), replaced=False)
+    return int(TOKENS * masked / count_flops_per_token_of_text(T5Config(**SIZES), SpanCorruption()))
 
 
 def fine_tune_best(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
@@ -92,7 +92,7 @@ def translate(preset: str, pretrained: bool, rate: float, seed: int, setting: Se
     return float(task.report(validation, verbose=0).scores["bleu"]) / 100
 
 
-T5_TOKENS = equal_tokens()
+T5_TOKENS = count_equal_tokens()
 T5_TRAINING = Training("t5", tokens=T5_TOKENS, objective="auto", learning_rate=2e-3)
 CLAIMS = (
     Claim(

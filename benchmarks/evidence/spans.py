@@ -9,7 +9,7 @@ import numpy as np
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
 from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SCALE, Training, train
-from benchmarks.quality import DATASETS, some, take
+from benchmarks.quality import DATASETS, sample, take
 from lmzoo.evaluation import squad_metrics
 
 TOKENS = 6_000_000
@@ -30,7 +30,7 @@ def answer_questions(preset: str, seed: int, setting: Setting) -> float:
     x, y = take(training, np.random.default_rng(seed).permutation(len(training[1]))[: setting.size(1200, 40)])
     task = lmzoo.models.QuestionAnswerer.from_preset(preset, max_question_length=LENGTH // 2, doc_stride=LENGTH // 4)
     task.fit(x, y, epochs=setting.size(4, 1), batch_size=16, seed=seed, verbose=0)
-    x, y = some(dev, setting.size(500, 20))
+    x, y = sample(dev, setting.size(500, 20))
     return squad_metrics(task.answer(x), y)["f1"] / 100
 
 
@@ -41,7 +41,7 @@ def tag_words(preset: str, seed: int, setting: Setting) -> float:
     names = sorted({tag for sentence in (*tags, *dev[1]) for tag in sentence})
     task = lmzoo.models.TokenClassifier.from_preset(preset, labels=names)
     task.fit(texts, tags, task.recipe.batch_size, task.recipe.epochs, seed=seed, verbose=0)
-    scores = task.evaluate(*some(dev, setting.size(2000, 20)), verbose=0, return_dict=True)
+    scores = task.evaluate(*sample(dev, setting.size(2000, 20)), verbose=0, return_dict=True)
     return float(scores["accuracy"])
 
 

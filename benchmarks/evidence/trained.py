@@ -13,8 +13,8 @@ import numpy as np
 
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
-from benchmarks.evidence.variants import VARIANTS, family_named
-from benchmarks.evidence.words import parts_of_speech
+from benchmarks.evidence.variants import VARIANTS, get_or_register_family
+from benchmarks.evidence.words import embed_parts_of_speech
 from benchmarks.pretraining_trials import probe
 from lmzoo.data.corpora import pack_sentences, read_documents
 from lmzoo.pretraining import Recipe, pretrain
@@ -47,7 +47,7 @@ class Training:
         """Return the recipe, smaller for a trial."""
         fields = {key: value for key, value in dataclasses.asdict(self).items() if key != "documents"}
         fields |= {"tokens": setting.size(self.tokens, 4000), "vocabulary_size": setting.size(VOCABULARY, 500)}
-        if family_named(self.family).backbone.causal:
+        if get_or_register_family(self.family).backbone.causal:
             fields.pop("objective")  # causal models have only one
         return Recipe(**fields, sequence_length=LENGTH, positions=LENGTH, seed=seed)
 
@@ -59,8 +59,8 @@ class Training:
 
 
 def train(arm: Training, seed: int, setting: Setting) -> Path:
-    """Return the preset of an arm, and train it first if it does not exist; a stopped run continues."""
-    family_named(arm.family)
+    """Return the path of an arm's preset, which is first trained if it does not exist; a stopped run continues."""
+    get_or_register_family(arm.family)
     folder = setting.work / f"{arm.folder}_{seed}"
     preset, run_folder = folder / "preset", folder / "run"
     if preset.exists():
@@ -70,7 +70,7 @@ def train(arm: Training, seed: int, setting: Setting) -> Path:
     text: Any = list(islice(read_documents(files), count)) if count else files
     held_out = [str(setting.data / name) for name in HELD_OUT]
     if not run_folder.exists():
-        for part in prepared(arm, setting).iterdir():
+        for part in prepare_texts(arm, setting).iterdir():
             if part.name == "tokenizer" or not arm.documents:
                 shutil.copytree(part, run_folder / part.name, copy_function=os.link)
     pretrain(text, preset, arm.recipe(seed, setting), held_out, run_folder, overwrite=True, verbose=False)
@@ -78,9 +78,12 @@ def train(arm: Training, seed: int, setting: Setting) -> Path:
     return preset
 
 
-def prepared(arm: Training, setting: Setting) -> Path:
-    """Return the vocabulary and tokenized texts that arms with this tokenizer share, from a training of one step."""
-    family = family_named(arm.family)
+def prepare_texts(arm: Training, setting: Setting) -> Path:
+    """Return the directory with the vocabulary and tokenized texts that all arms with the same tokenizer share.
+
+    If it does not exist, it is created by a training of one step.
+    """
+    family = get_or_register_family(arm.family)
     folder = setting.work / f"texts_{family.tokenizer.__name__}{'_causal' * family.backbone.causal}"
     if not folder.exists():
         # BERT has the same tokenizer as the variants, some of which do not fit the default size.
@@ -100,16 +103,16 @@ def prepared(arm: Training, setting: Setting) -> Path:
 def measure(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
     """Return the held-out loss, on the same masked tokens for all arms, and the accuracies of linear classifiers."""
     preset, scores = str(train(arm, seed, setting)), {}
-    if not family_named(arm.family).backbone.causal:
+    if not get_or_register_family(arm.family).backbone.causal:
         model = lmzoo.models.MaskedLM.from_preset(preset, masking=Masking(dynamic=False))
         model.compile()
-        sequences = held_out_sequences(model, setting)
+        sequences = sample_held_out_sequences(model, setting)
         scores[LOSS] = float(model.evaluate(sequences, verbose=0, return_dict=True)["loss"])
-    speech = parts_of_speech.__wrapped__(preset, seed, setting)  # not cached, as there are many models
+    speech = embed_parts_of_speech.__wrapped__(preset, seed, setting)  # not cached, as there are many models
     return {**scores, SST2: probe(Path(preset), setting.data)["SST-2"], POS: speech.accuracy(-1)}
 
 
-def held_out_sequences(model: Any, setting: Setting) -> Any:
+def sample_held_out_sequences(model: Any, setting: Setting) -> Any:
     """Return sequences of whole sentences of the held-out text."""
     documents = read_documents([str(setting.data / name) for name in HELD_OUT])
     sequences = pack_sentences(documents, model.preprocessor)
@@ -117,7 +120,7 @@ def held_out_sequences(model: Any, setting: Setting) -> Any:
     return sequences.select(np.sort(np.random.default_rng(0).permutation(len(sequences))[:count]))
 
 
-def sentence_pairs(
+def make_sentence_pairs(
     files: list[str], random: bool, count: int, rng: np.random.Generator
 ) -> tuple[tuple[list[str], list[str]], list[int]]:
     """Return pairs of neighboring sentences; in half of them (label 1) the second is random, or the two are swapped."""
@@ -146,7 +149,9 @@ def judge_pairs(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
         task.compile(AdamW(3e-3))
         rng = np.random.default_rng(seed)
         (pairs, labels), tests = (
-            sentence_pairs([str(setting.data / file) for file in files], name == NEXT, setting.size(count, 40), rng)
+            make_sentence_pairs(
+                [str(setting.data / file) for file in files], name == NEXT, setting.size(count, 40), rng
+            )
             for files, count in ((TEXT, 4000), (HELD_OUT, 2000))
         )
         task.fit(pairs, labels, epochs=3, batch_size=64, seed=seed, verbose=0)

@@ -25,7 +25,7 @@ class SharingBlock(TransformerBlock):
     """A block that may use the sublayers of another block."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the weights of sublayers without weights."""
+        """Create the weights of the sublayers that are not built yet."""
         for layer in (self.attention, self.attention_layer_norm, self.intermediate_dense, self.output_layer_norm):
             if not layer.built:
                 layer.build(input_shape)
@@ -42,7 +42,7 @@ class PartlySharedBackbone(AlbertBackbone):
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> Any:
-        """Build the graph."""
+        """Build the graph, with blocks that share sublayers of the first one."""
         cls.first = None
         return super().assemble(config, dtype)
 
@@ -56,7 +56,8 @@ class PartlySharedBackbone(AlbertBackbone):
         return block
 
 
-def _partly(*parts: str) -> tuple[type, dict[str, Any]]:
+def _make_partly_shared(*parts: str) -> tuple[type, dict[str, Any]]:
+    """Return a backbone class whose blocks share the sublayers in `parts`, and the changes to its configuration."""
     return type("PartlyShared", (PartlySharedBackbone,), {"shared": parts}), {"unroll": True, "num_groups": 4}
 
 
@@ -66,22 +67,22 @@ VARIANTS: dict[str, tuple[type, dict[str, Any]]] = {
     "whole_words": (BertBackbone, {}),
     "ngrams": (BertBackbone, {}),
     "shared_nothing": (AlbertBackbone, {"num_groups": 4, "unroll": True}),
-    "shared_attention": _partly("attention"),
-    "shared_feed_forward": _partly(*FEED_FORWARD),
+    "shared_attention": _make_partly_shared("attention"),
+    "shared_feed_forward": _make_partly_shared(*FEED_FORWARD),
     "shared_all": (AlbertBackbone, {}),
     **{f"embeddings_{size}": (AlbertBackbone, {"embedding_dim": size}) for size in (32, 64, 256)},
 }
 MASKS = {"whole_words": Masking(whole_word=True), "ngrams": Masking(whole_word=True, ngram=3)}
 
 
-def family_named(name: str) -> Family:
+def get_or_register_family(name: str) -> Family:
     """Return one of lmzoo's families or a variant, which is registered when first used."""
     if name not in families():
-        register_family(_variant(name, *VARIANTS[name]))
+        register_family(_make_family(name, *VARIANTS[name]))
     return families()[name]
 
 
-def _variant(name: str, base: type, changes: dict[str, Any]) -> Family:
+def _make_family(name: str, base: type, changes: dict[str, Any]) -> Family:
     class Variant(base):
         def __init__(self, **kwargs: Any) -> None:
             super().__init__(**{**kwargs, **changes})

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 import lmzoo
 from benchmarks.evidence.claim import Setting
-from benchmarks.quality import DATASETS, linear, some
+from benchmarks.quality import DATASETS, fit_logistic_regression, sample
 from lmzoo.data.corpora import read_documents
 from lmzoo.text.word_splitting import list_words
 
@@ -32,8 +32,15 @@ PSEUDO_WORDS = (
 STANDS_FOR = "thing"  # replaces both words of a pair in the models' input
 
 
-class Labeled(NamedTuple):
-    """Training and test words: their vectors, float32 (n, L, H), and a label for each."""
+class LabeledVectors(NamedTuple):
+    """Vectors and labels of words for training and for testing.
+
+    Attributes:
+        train: float32 (n, L, H), vectors of the training words in all layers.
+        labels: labels of the training words.
+        test: float32 (m, L, H), vectors of the test words in all layers.
+        right: labels of the test words.
+    """
 
     train: np.ndarray
     labels: np.ndarray
@@ -48,37 +55,37 @@ class Labeled(NamedTuple):
         if components is not None:
             reduced = PCA(min(components, *train.shape), random_state=0).fit(train)
             train, test = reduced.transform(train), reduced.transform(test)
-        return float(linear(train, self.labels, 0.1).score(test, self.right))
+        return float(fit_logistic_regression(train, self.labels, 0.1).score(test, self.right))
 
 
-def embedder_of(preset: str, pretrained: bool = True) -> lmzoo.models.TextEmbedder:
+def load_embedder(preset: str, pretrained: bool = True) -> lmzoo.models.TextEmbedder:
     """Return the embedder of a preset, with random weights unless `pretrained`."""
     return lmzoo.models.TextEmbedder.from_preset(preset, load_weights=pretrained)
 
 
-def vectors_of(embedder: lmzoo.models.TextEmbedder, sentences: list[list[str]]) -> np.ndarray:
+def embed_words(embedder: lmzoo.models.TextEmbedder, sentences: list[list[str]]) -> np.ndarray:
     """Return the vectors of all words of some sentences, float32 (n, L, H)."""
     return np.concatenate([sentence.vectors for sentence in embedder.embed(sentences, level="word", layers="all")])
 
 
 @cache
-def parts_of_speech(preset: str, seed: int, setting: Setting) -> Labeled:
-    """Return the words of 1,000 random training sentences of EWT, and of 500 development sentences."""
+def embed_parts_of_speech(preset: str, seed: int, setting: Setting) -> LabeledVectors:
+    """Return the words of 1,000 random training sentences of EWT and of 500 development sentences, with their tags."""
     (sentences, tags), (tests, right) = DATASETS["ewt"].read(setting.data)
     chosen = np.random.default_rng(seed).permutation(len(sentences))[: setting.size(1000, 30)]
-    tests, right = some((tests, right), setting.size(500, 15))
-    embedder, train = embedder_of(preset), [sentences[i] for i in chosen]
+    tests, right = sample((tests, right), setting.size(500, 15))
+    embedder, train = load_embedder(preset), [sentences[i] for i in chosen]
     labels = np.concatenate([tags[i] for i in chosen])
-    return Labeled(vectors_of(embedder, train), labels, vectors_of(embedder, tests), np.concatenate(right))
+    return LabeledVectors(embed_words(embedder, train), labels, embed_words(embedder, tests), np.concatenate(right))
 
 
 @cache
-def pseudo_words(preset: str, seed: int, setting: Setting) -> tuple[Labeled, ...]:
+def embed_pseudo_words(preset: str, seed: int, setting: Setting) -> tuple[LabeledVectors, ...]:
     """Return uses of each pair of `PSEUDO_WORDS`, which the model reads as one word; half of them are for testing.
 
     (Gale et al., 1992, and Schütze, 1992, evaluated word sense disambiguation in this way.)
     """
-    sentences, embedder, rng = sentences_with(setting), embedder_of(preset), np.random.default_rng(seed)
+    sentences, embedder, rng = find_sentences(setting), load_embedder(preset), np.random.default_rng(seed)
     results = []
     for pair in PSEUDO_WORDS:
         uses = [(words, position, label) for label, word in enumerate(pair) for words, position in sentences[word]]
@@ -89,13 +96,16 @@ def pseudo_words(preset: str, seed: int, setting: Setting) -> tuple[Labeled, ...
         labels = np.array([label for _, _, label in uses])
         order = rng.permutation(len(uses))
         train, test = order[::2], order[1::2]
-        results.append(Labeled(vectors[train], labels[train], vectors[test], labels[test]))
+        results.append(LabeledVectors(vectors[train], labels[train], vectors[test], labels[test]))
     return tuple(results)
 
 
 @cache
-def sentences_with(setting: Setting) -> dict[str, list[tuple[list[str], int]]]:
-    """Return sentences of Wikipedia for each word of `PSEUDO_WORDS`, with the word replaced, and its position."""
+def find_sentences(setting: Setting) -> dict[str, list[tuple[list[str], int]]]:
+    """Return sentences of Wikipedia with each word of `PSEUDO_WORDS`, by word: the words, and the position of the word.
+
+    The word itself is replaced by `STANDS_FOR`.
+    """
     partners = {word: partner for pair in PSEUDO_WORDS for word, partner in (pair, pair[::-1])}
     sentences: dict[str, list[Any]] = {word: [] for word in partners}
     pattern, count = re.compile("|".join(partners)), setting.size(200, 10)

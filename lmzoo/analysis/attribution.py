@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.analysis.explained import Attribution, Explained, check_explained, compute_drops, questions
+from lmzoo.analysis.explained import Attribution, Explained, check_explained, compute_drops, iterate_questions
 from lmzoo.analysis.reading import SPECIAL
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
@@ -71,7 +71,7 @@ def integrated_gradients(
     points = (points + 1) / 2
     weights = weights / 2
     attributions = []
-    for i, (read_text, features, name, score) in enumerate(questions(task, texts, target, word)):
+    for i, (read_text, features, name, score) in enumerate(iterate_questions(task, texts, target, word)):
         baseline_features = {**features, "token_ids": features["token_ids"].copy()}
         baseline_features["token_ids"][0, : len(read_text.tokens)][read_text.segments != SPECIAL] = baseline_id
         path_start = _embed(task, embedding_layer, baseline_features)  # (1, T, E)

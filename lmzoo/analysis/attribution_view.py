@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from lmzoo.analysis.explained import Attribution
-from lmzoo.analysis.page import table, write_page
+from lmzoo.analysis.page import render_table, write_page
 
 
 def write_attributions(path: str | Path, found: Sequence[Attribution], title: str = "Contributions") -> None:
@@ -41,10 +41,10 @@ def write_attributions(path: str | Path, found: Sequence[Attribution], title: st
     legend = (
         '<p><span class="for">This</span> speaks for the answer, <span class="against">this</span> against it.</p>\n'
     )
-    write_page(path, title, legend + "".join(map(_section, found)), _STYLE)
+    write_page(path, title, legend + "".join(map(_render_section, found)), _STYLE)
 
 
-def _section(attribution: Attribution) -> str:
+def _render_section(attribution: Attribution) -> str:
     baseline = "" if attribution.baseline is None else f", {attribution.baseline:.4g} without the text"
     answer = html.escape(attribution.target) or "no answer"
     texts = "".join(
@@ -54,7 +54,7 @@ def _section(attribution: Attribution) -> str:
         f'<th scope="row">{html.escape(token)}</th><td>{value:.4f}</td>'
         for token, value in zip(attribution.tokens, attribution.values.tolist(), strict=True)
     )
-    numbers = table("contributions", ("part", "contribution"), rows)
+    numbers = render_table("contributions", ("part", "contribution"), rows)
     return (
         f"<section>\n<h2>{answer}</h2>\n<p>Score {attribution.score:.4g}{baseline}.</p>\n{texts}"
         f"<details><summary>Numbers</summary>{numbers}</details>\n</section>\n"

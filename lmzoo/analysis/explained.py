@@ -26,7 +26,7 @@ Word: TypeAlias = tuple[int, str, int, int]  # index of the text, the word, star
 
 
 # A score to explain: the text as tokens, the model's inputs, (1, width) each, the name of the prediction, and a
-# function from outputs (S, ...) to scores (S,).
+# function from the outputs of S sequences, (S, ...), to their scores, (S,).
 Question: TypeAlias = tuple[ReadText, dict[str, np.ndarray], str, Callable[[Any], Any]]
 
 
@@ -86,43 +86,51 @@ def check_explained(task: Any, texts: Any, word: str | int | None) -> Any:
 # === Tokens, for gradients ===
 
 
-def questions(task: Explained, texts: Any, target: str | int | None, word: str | int | None) -> Iterator[Question]:
+def iterate_questions(
+    task: Explained, texts: Any, target: str | int | None, word: str | int | None
+) -> Iterator[Question]:
     """Iterate over the scores to explain, one per text."""
     reader = Reader.of(task, None)
     if isinstance(task, TokenClassifier):
-        yield from _label_scores(task, reader, texts, target, word)
+        yield from _iterate_label_questions(task, reader, texts, target, word)
     elif isinstance(task, QuestionAnswerer):
-        yield from _compute_span_scores(task, reader, texts, target)
+        yield from _iterate_span_questions(task, reader, texts, target)
     else:
         read_texts, encoded = reader.read(texts)
-        classes = _classes(task, task.predict(texts, verbose=0), target)
+        classes = _find_classes(task, task.predict(texts, verbose=0), target)
         for i, text in enumerate(read_texts):
-            yield _make_question(reader, text, encoded, i, class_name(task, classes[i]), (classes[i],))
+            yield _make_question(reader, text, encoded, i, get_class_name(task, classes[i]), (classes[i],))
 
 
-def _label_scores(
+def _iterate_label_questions(
     task: TokenClassifier, reader: Reader, texts: Any, target: str | int | None, word: str | int | None
 ) -> Iterator[Question]:
+    """Iterate over the scores of the label of `word`, one per text."""
     encoded = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
-    positions = _columns(encoded, [_find_word_index(i, words, word) for i, words in enumerate(encoded.words)])
+    positions = _find_word_positions(
+        encoded, [_find_word_index(i, words, word) for i, words in enumerate(encoded.words)]
+    )
     logits = task.predict(encoded, verbose=0)  # (n, T, C)
-    classes = _classes(task, logits[np.arange(len(positions)), positions], target)
+    classes = _find_classes(task, logits[np.arange(len(positions)), positions], target)
     start, _, end = reader.special()
     for i, words in enumerate(encoded.words):
         spans = place_tokens(reader.preprocessor.tokenizer, words)[: int(encoded.lengths[i]) - len(start) - len(end)]
         read_text = join_spans((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
-        yield _make_question(reader, read_text, encoded, i, class_name(task, classes[i]), (positions[i], classes[i]))
+        yield _make_question(
+            reader, read_text, encoded, i, get_class_name(task, classes[i]), (positions[i], classes[i])
+        )
 
 
-def _compute_span_scores(
+def _iterate_span_questions(
     task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None
 ) -> Iterator[Question]:
-    score_columns = _score_columns(target)
+    """Iterate over the scores of answers, one per pair, in the window of the context that each answer comes from."""
+    score_columns = _get_score_columns(target)
     answers: list[Any] = task.answer(pairs)
     encoded: EncodedWindows = task.encode_inputs(pairs)
     answer_spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
     _, windows, positions = _compute_answer_scores(task, encoded, answer_spans, score_columns, 32)
-    question_texts: list[Any] = [question for question, _ in _rows(task, pairs)]
+    question_texts: list[Any] = [question for question, _ in _make_rows(task, pairs)]
     tokenizer = reader.preprocessor.tokenizer
     start, between, end = reader.special()
     for text, answer, window in zip(question_texts, answers, windows.tolist(), strict=True):
@@ -168,16 +176,17 @@ def compute_drops(
         return _compute_tag_drops(task, texts, target, word, batch_size)
     if isinstance(task, QuestionAnswerer):
         return _compute_answer_drops(task, texts, target, batch_size)
-    rows = _rows(task, texts)
-    words = [_words(row) for row in rows]
+    rows = _make_rows(task, texts)
+    words = [_list_words(row) for row in rows]
     shortened_rows = [_remove_word(row, word) for row, row_words in zip(rows, words, strict=True) for word in row_words]
-    outputs = task.predict(_as_inputs([*rows, *shortened_rows]), batch_size=batch_size, verbose=0)  # (n + w, C)
+    outputs = task.predict(_make_inputs([*rows, *shortened_rows]), batch_size=batch_size, verbose=0)  # (n + w, C)
     return _compute_class_drops(task, [tuple(map(_join_words, row)) for row in rows], words, outputs, target)
 
 
 def _compute_tag_drops(
     task: TokenClassifier, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
 ) -> list[Attribution]:
+    """Return contributions to the label of `word`, from texts without each of the other words."""
     full = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
     target_indices = [_find_word_index(i, words, word) for i, words in enumerate(full.words)]
     names = [[name for name, _, _ in words] for words in full.words]
@@ -185,7 +194,7 @@ def _compute_tag_drops(
     shortened = [[*row[:j], *row[j + 1 :]] for row, removed in zip(names, removable, strict=True) for j in removed]
     shifted_indices = [k - (j < k) for removed, k in zip(removable, target_indices, strict=True) for j in removed]
     encoded = task.text_preprocessor.encode_words([*names, *shortened])
-    positions = _columns(encoded, [*target_indices, *shifted_indices])
+    positions = _find_word_positions(encoded, [*target_indices, *shifted_indices])
     logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(positions)), positions]  # (n + w, C)
     words = [[(0, *full.words[i][j]) for j in removed] for i, removed in enumerate(removable)]
     return _compute_class_drops(task, [(text,) for text in full.texts], words, logits, target)
@@ -194,61 +203,64 @@ def _compute_tag_drops(
 def _compute_answer_drops(
     task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
 ) -> list[Attribution]:
-    score_columns = _score_columns(target)
-    rows = _rows(task, pairs)
+    """Return contributions to answers, from pairs without each word that is not part of the answer."""
+    score_columns = _get_score_columns(target)
+    rows = _make_rows(task, pairs)
     answers: list[Any] = task.answer(pairs, batch_size=batch_size)
     spans = [(answer["start"], answer["end"]) for answer in answers]
     words = []
     shortened_rows = []
     shifted_spans = []
     for row, (start, end) in zip(rows, spans, strict=True):
-        removable = [word for word in _words(row) if word[0] == 0 or word[3] <= start or word[2] >= end]
+        removable = [word for word in _list_words(row) if word[0] == 0 or word[3] <= start or word[2] >= end]
         words.append(removable)
         shortened_rows += [_remove_word(row, word) for word in removable]
         for word in removable:
             first, last = _find_removed_span(row[1], *word[2:]) if word[0] else (end, end)
             shifted_spans.append(tuple(offset - max(0, min(offset, last) - first) for offset in (start, end)))
-    encoded: EncodedWindows = task.encode_inputs(_as_inputs([*rows, *shortened_rows]))
+    encoded: EncodedWindows = task.encode_inputs(_make_inputs([*rows, *shortened_rows]))
     scores, *_ = _compute_answer_scores(
         task, encoded, np.array([*spans, *shifted_spans], "int64"), score_columns, batch_size
     )
     strings = [tuple(map(_join_words, row)) for row in rows]
-    return _score_drops(strings, words, [answer["text"] for answer in answers], scores)
+    return _make_attributions(strings, words, [answer["text"] for answer in answers], scores)
 
 
 def _compute_class_drops(
     task: Any, texts: Sequence[tuple[str, ...]], words: list[list[Word]], outputs: np.ndarray, target: str | int | None
 ) -> list[Attribution]:
     """Return contributions to classes, from outputs (n + w, C) for n texts, then for the w texts without a word."""
-    classes = _classes(task, outputs[: len(texts)], target)
+    classes = _find_classes(task, outputs[: len(texts)], target)
     columns = np.append(classes, np.repeat(classes, [*map(len, words)]))  # (n + w,)
     scores = outputs[np.arange(len(outputs)), columns].astype("float64")
-    return _score_drops(texts, words, [class_name(task, column) for column in classes], scores)
+    return _make_attributions(texts, words, [get_class_name(task, column) for column in classes], scores)
 
 
-def _score_drops(
+def _make_attributions(
     texts: Sequence[tuple[str, ...]], words: list[list[Word]], targets: Sequence[str], scores: np.ndarray
 ) -> list[Attribution]:
     """Return contributions of words, from scores (n + w,) of n texts, then of the w texts without a word."""
     results = []
-    parts = np.split(scores[len(texts) :], np.cumsum([*map(len, words)])[:-1])
-    for strings, text_words, target, score, without in zip(texts, words, targets, scores.tolist(), parts, strict=False):
+    shortened_scores = np.split(scores[len(texts) :], np.cumsum([*map(len, words)])[:-1])
+    for strings, text_words, target, score, without_word in zip(
+        texts, words, targets, scores.tolist(), shortened_scores, strict=False
+    ):
         offsets = np.array([span for _, _, *span in text_words], "int64").reshape(-1, 2)
         segments = np.array([segment for segment, *_ in text_words], "int64")
         tokens = [word for _, word, _, _ in text_words]
-        results.append(Attribution(strings, tokens, offsets, segments, score - without, target, score, None))
+        results.append(Attribution(strings, tokens, offsets, segments, score - without_word, target, score, None))
     return results
 
 
 # === Shared by both ===
 
 
-def class_name(task: Any, column: int) -> str:
+def get_class_name(task: Any, column: int) -> str:
     """Return the class name of a column of the outputs, or "score" for a regression."""
     return "score" if isinstance(task, TextRegressor) else task.class_names[column]
 
 
-def _classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[int]:
+def _find_classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[int]:
     """Return the class to explain for each text, as its column in `outputs` (n, C)."""
     if isinstance(task, TextRegressor):
         require(target is None, "target", "None for a TextRegressor, which gives one number", target)
@@ -263,7 +275,7 @@ def _classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[i
     return [int(target)] * len(outputs)
 
 
-def _score_columns(target: str | int | None) -> tuple[int, ...]:
+def _get_score_columns(target: str | int | None) -> tuple[int, ...]:
     """Return the columns of a `QuestionAnswerer`'s outputs that add up to the score."""
     columns_by_target: dict[Any, tuple[int, ...]] = {None: (0, 1), "start": (0,), "end": (1,)}
     require(target in columns_by_target, "target", '"start", "end" or None for both, of an answer', target)
@@ -304,7 +316,7 @@ def _find_word_index(i: int, words: Sequence[tuple[str, int, int]], word: str | 
     return int(word)  # type: ignore[arg-type]
 
 
-def _columns(encoded: EncodedWords, word_indices: Sequence[int]) -> np.ndarray:
+def _find_word_positions(encoded: EncodedWords, word_indices: Sequence[int]) -> np.ndarray:
     """Return the position in each text's sequence at which its chosen word begins, int (n,)."""
     positions = encoded.first[encoded.word_splits[:-1] + np.array(word_indices, "int64")]
     if (positions < 0).any():
@@ -312,7 +324,7 @@ def _columns(encoded: EncodedWords, word_indices: Sequence[int]) -> np.ndarray:
     return positions
 
 
-def _rows(task: Explained, texts: Any) -> list[tuple[_Text, ...]]:
+def _make_rows(task: Explained, texts: Any) -> list[tuple[_Text, ...]]:
     """Return each text or pair of texts as a tuple of strings, or of lists of words if the tokenizer takes words."""
     return list(zip(*clean_segments(texts, task.text_preprocessor.tokenizer.takes_words), strict=True))
 
@@ -322,7 +334,7 @@ def _join_words(text: _Text) -> str:
     return text if isinstance(text, str) else " ".join(text)
 
 
-def _words(row: Iterable[_Text]) -> list[Word]:
+def _list_words(row: Iterable[_Text]) -> list[Word]:
     """Return the words of a text or of both texts of a pair."""
     return [(segment, *word) for segment, text in enumerate(row) for word in place_words(text)]
 
@@ -355,7 +367,7 @@ def _find_removed_span(text: _Text, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def _as_inputs(rows: Sequence[tuple[_Text, ...]]) -> Any:
+def _make_inputs(rows: Sequence[tuple[_Text, ...]]) -> Any:
     """Return texts or pairs in the form of a task's inputs: a list of texts, or two lists."""
     columns = tuple(list(column) for column in zip(*rows, strict=True))
     return columns[0] if len(columns) == 1 else columns

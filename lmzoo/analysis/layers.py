@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from lmzoo.analysis.reading import SPECIAL, hidden_states, make_lists, text_means
+from lmzoo.analysis.reading import SPECIAL, compute_text_means, hidden_states, make_lists
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
@@ -91,7 +91,7 @@ def layer_changes(
     vectors = np.concatenate(states, axis=1).astype("float64")  # (L + 1, T of all texts, H)
     inputs = vectors[:-1]
     outputs = vectors[1:]
-    degrees = np.degrees(np.arccos(np.clip(_cosines(inputs, outputs), -1, 1)))
+    degrees = np.degrees(np.arccos(np.clip(_compute_cosines(inputs, outputs), -1, 1)))
     return LayerChanges(np.linalg.norm(outputs - inputs, axis=2).mean(axis=1), degrees.mean(axis=1))
 
 
@@ -131,7 +131,7 @@ def anisotropy(
     rng = np.random.default_rng(seed)
     first = rng.integers(count, size=_NUM_PAIRS)
     second = (first + rng.integers(1, count, size=_NUM_PAIRS)) % count  # never equal to `first`
-    return _cosines(vectors[:, first], vectors[:, second]).mean(axis=1)
+    return _compute_cosines(vectors[:, first], vectors[:, second]).mean(axis=1)
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
@@ -201,7 +201,9 @@ def layer_similarity(
     ```
     """
     texts = make_lists(texts)
-    means = [text_means(*hidden_states(m, texts, batch_size)) for m in ([model] if other is None else [model, other])]
+    means = [
+        compute_text_means(*hidden_states(m, texts, batch_size)) for m in ([model] if other is None else [model, other])
+    ]
     require(len(means[0]) > 1, "texts", "at least two texts", len(means[0]))
     rows = means[0]
     columns = means[-1]
@@ -256,7 +258,7 @@ def probe(
     if any(isinstance(label, (list, tuple, np.ndarray)) for label in labels):
         raise ValueError("A probe takes one label for each text: for labels of words, train a TokenClassifier.")
     names, counts = np.unique(np.asarray(labels), return_counts=True)
-    means = text_means(*hidden_states(model, texts, batch_size, preprocessor))  # (n, L + 1, H)
+    means = compute_text_means(*hidden_states(model, texts, batch_size, preprocessor))  # (n, L + 1, H)
     if len(labels) != len(means):
         raise ValueError(f"`labels` must hold one label for each text: got {len(labels)} for {len(means)} texts.")
     if len(names) < 2 or counts.min() < folds:
@@ -305,7 +307,7 @@ def mix_weights(model: Task | Backbone) -> Mix:
     return Mix(softmax(scalars), float(gamma))
 
 
-def _cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _compute_cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the cosine similarity along the last axis, 0 for vectors of zeros."""
     norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
     return (x * y).sum(axis=-1) / np.where(norms > 0, norms, 1)

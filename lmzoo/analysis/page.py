@@ -46,7 +46,7 @@ def write_page(path: str | Path, title: str, body: str, style: str = "", script:
         temporary.write_text(page, "utf-8")
 
 
-def table(name: str, titles: Sequence[str], rows: Iterable[str]) -> str:
+def render_table(name: str, titles: Sequence[str], rows: Iterable[str]) -> str:
     """Return an HTML table.
 
     Args:

@@ -193,7 +193,7 @@ def hidden_states(
     return read_texts, reader.outputs(layers, encoded, batch_size, keep)
 
 
-def text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:
+def compute_text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:
     """Return the mean vector of each text in every layer, without special tokens: float32 (n, L + 1, H)."""
     means = []
     for text, values in zip(read, states, strict=True):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lmzoo.analysis.page import table, write_page
+from lmzoo.analysis.page import render_table, write_page
 from lmzoo.evaluation.errors import CALIBRATION, CURVE, WORST
 from lmzoo.evaluation.reports import Cell, Report, shorten
 
@@ -50,16 +50,16 @@ def write_report(path: str | Path, report: Report, title: str = "Report") -> Non
     if not isinstance(report, Report):
         raise TypeError(f"Expected what `report` of a task returns, got {report!r:.60}.")
     scores: list[list[Cell]] = [[name, value] for name, value in report.scores.items()]
-    sections = [_section("scores", ["score", "value"], scores)]
+    sections = [_render_section("scores", ["score", "value"], scores)]
     # The worst predictions come last, since their table is long.
     names = [name for name in report.tables if name not in (*_FIRST_TABLES, WORST)]
     for name in (*_FIRST_TABLES, *names, WORST):
         if name in report.tables:
-            sections.append(_section(name, *report.tables[name]))
+            sections.append(_render_section(name, *report.tables[name]))
     write_page(path, title, "".join(sections), _STYLE)
 
 
-def _section(name: str, titles: list[str], rows: list[list[Cell]]) -> str:
+def _render_section(name: str, titles: list[str], rows: list[list[Cell]]) -> str:
     """Return the HTML of a table, with a chart if it can be drawn."""
     chart = ""
     if name == CALIBRATION:
@@ -75,7 +75,9 @@ def _section(name: str, titles: list[str], rows: list[list[Cell]]) -> str:
     counts = [cell for row in rows for cell in row[1:] if isinstance(cell, int)] if name == "confusion" else []
     if not rows:
         return f"<section>\n<h2>{heading}</h2>\n<p>None.</p>\n</section>\n"
-    content = table(name, titles, [_render_cells(row, max(counts, default=0), titles) for row in rows[:_MAX_ROWS]])
+    content = render_table(
+        name, titles, [_render_cells(row, max(counts, default=0), titles) for row in rows[:_MAX_ROWS]]
+    )
     footnote = f"<p>{len(rows) - _MAX_ROWS:,} more rows are not shown.</p>\n" if len(rows) > _MAX_ROWS else ""
     return f"<section>\n<h2>{heading}</h2>\n{chart}{content}{footnote}</section>\n"
 

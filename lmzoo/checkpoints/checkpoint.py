@@ -23,7 +23,7 @@ from lmzoo.checkpoints.engine import (
     plan,
 )
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors
-from lmzoo.checkpoints.tokenizers.config import longest_sequence
+from lmzoo.checkpoints.tokenizers.config import read_sequence_length
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer_and_packing
 from lmzoo.checkpoints.tokenizers.formats import holds_tokenizer
 from lmzoo.errors import PresetError
@@ -62,7 +62,8 @@ class Checkpoint:
         read_head: Function that returns the stored head.
         config_file: Path of the configuration file, for messages.
         unknown_keys: Unsupported configuration keys, which are ignored, and their values.
-        sequence_length: Maximum number of tokens in a sequence if a file other than the tokenizer's states it, or None.
+        sequence_length: Maximum number of tokens in a sequence if a file other than the tokenizer's specifies it, else
+            None.
         notes: Additional entries of `report`.
     """
 
@@ -156,7 +157,9 @@ class Checkpoint:
         packing = dataclasses.replace(packing, segments=uses_segments, zero_segments=has_segments and not uses_segments)
         max_positions = self.arguments.get("max_sequence_length", 512)
         limit = self.sequence_length
-        sequence_length = longest_sequence(self.files, max_positions) if limit is None else min(limit, max_positions)
+        sequence_length = (
+            read_sequence_length(self.files, max_positions) if limit is None else min(limit, max_positions)
+        )
         return Preprocessor(tokenizer, packing, sequence_length)
 
     def plan(self, model: keras.Model) -> Plan:
@@ -173,6 +176,8 @@ class Checkpoint:
 
     def load(self, model: keras.Model, with_head: bool = True) -> Plan:
         """Load the stored weights into a backbone or task and return the executed plan.
+
+        Optional weights that the files lack get random initial values, with a warning if the model uses them.
 
         Args:
             model: Backbone or task.

@@ -28,11 +28,11 @@ from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE
 from lmzoo.checkpoints.sentence_transformers.writer import (
     SENTENCE_FILES,
     check_embedder,
-    without_modules,
+    split_off_modules,
     write_length,
     write_modules,
 )
-from lmzoo.checkpoints.tokenizers.classes import class_with_packing
+from lmzoo.checkpoints.tokenizers.classes import find_class_with_packing
 from lmzoo.checkpoints.tokenizers.files import write_tokenizer
 from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
@@ -205,7 +205,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
     is_embedder = head_kind == "embedding"
     modules: dict[str, np.ndarray] = {}
     if is_embedder:
-        tensors = without_modules(tensors, modules)
+        tensors = split_off_modules(tensors, modules)
     elif head_kind is not None:
         prefixes = dict.fromkeys(family.checkpoints["hf"].parts, f"{names.base}.")
         tensors = ((prefixes.get(name.partition(".")[0], "") + name, array) for name, array in tensors)
@@ -225,7 +225,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
         if head_kind == "seq2seq_lm" and model.preprocessor is not None:
             config |= _write_generation(target, model)
     if head_kind is not None and model.preprocessor is not None:
-        config |= _token_ids(config, model.preprocessor.tokenizer)
+        config |= _get_missing_token_ids(config, model.preprocessor.tokenizer)
     architecture = names.architecture(None if is_embedder else head_kind)
     config = {"architectures": [architecture], "model_type": names.model_type, **config}
     write_json(target, CONFIG_FILE, config)
@@ -234,7 +234,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
         write_modules(target, model, modules)
 
 
-def _token_ids(config: Arguments, tokenizer: Tokenizer) -> Arguments:
+def _get_missing_token_ids(config: Arguments, tokenizer: Tokenizer) -> Arguments:
     """Return the ids of the special tokens whose keys have no value in a configuration, by key."""
     keys = [key for key, value in config.items() if key.endswith("_token_id") and value is None]
     roles = get_format(type(tokenizer)).tokens if keys else {}
@@ -292,7 +292,7 @@ def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: A
 def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
     tokenizer = preprocessor.tokenizer
     packing = dataclasses.replace(preprocessor.packing, zero_segments=False)
-    tokenizer_class = class_with_packing(tokenizer, packing, family)
+    tokenizer_class = find_class_with_packing(tokenizer, packing, family)
     name = None if tokenizer_class is None else tokenizer_class.name
     write_tokenizer(tokenizer, target, preprocessor.sequence_length, name, packing if tokenizer_class is None else None)
     if (target / MODULES_FILE).is_file():

@@ -19,7 +19,7 @@ def find_checkpoint(files: JsonFiles, family: str | None = None) -> Checkpoint |
 
     Args:
         files: JSON files of the directory.
-        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        family: Name of the family, such as "bert", for a checkpoint that does not specify it.
 
     Raises:
         PresetError: If the format is supported, but the family or the configuration is not.

@@ -376,9 +376,9 @@ def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[
 
 
 def _name_in_file(layout: Layout, row: Row, stored_names: Collection[str]) -> str:
-    """Return the tensor's name of a weight, or of the tensor of which it is a copy, if a file holds only that one.
+    """Return the name of a weight's tensor, or of the tensor of which it is a copy if the file holds only the original.
 
-    Only weights that have another name in other models have such a copy: transformers 4 always shared the output bias.
+    This concerns tensors that have another name in other models: transformers 4 always shared the output bias.
     """
     original = layout.copies.get(row.name)
     has_only_original = row.alternative is not None and row.name not in stored_names and original in stored_names
@@ -415,7 +415,7 @@ def list_tensors(table: Table) -> set[str]:
 
 
 def list_head_tensors(layout: Layout, kind: str) -> set[str]:
-    """Return the names of the tensors that every file with a kind of head holds, which copies of others are not."""
+    """Return the names of the tensors of a kind of head, without copies of other tensors, which a file may lack."""
     return {row.name for row in layout.heads[kind].values() if row.name not in layout.copies}
 
 

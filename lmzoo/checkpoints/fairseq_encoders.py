@@ -34,7 +34,10 @@ FAIRSEQ_BLOCK = {
 
 
 def _add_segments(config: Any) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Return the segment table that transformers requires and fairseq's models lack: one row of zeros."""
+    """Return the argument and the segment table, a row of zeros, that transformers requires of models without segments.
+
+    If the model has segments, return two empty dicts.
+    """
     if config.num_segments:
         return {}, {}
     return {"num_segments": 1}, {_SEGMENTS: np.zeros((1, config.hidden_dim), "float32")}

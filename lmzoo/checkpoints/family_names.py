@@ -60,7 +60,7 @@ class Names:
 
 
 def names_in_transformers(family: Family) -> Names:
-    """Return the names of a family in transformers, derived from lmzoo's if its layout states none."""
+    """Return the names of a family in transformers, from its layout or else derived from lmzoo's own names."""
     names: Names | None = family.checkpoints["hf"].names
     return names or Names(_prefix(family), family.name, family.name)
 

@@ -65,8 +65,8 @@ class GoogleLayout(Layout):
     stacked: tuple[str, ...] = ()
     sizes: Callable[[TensorFile], JsonObject | None] = lambda tensors: None
 
-    def get_head_arguments(self, tensors: TensorFile) -> StoredHead:
-        """Return the task head stored in a file."""
+    def read_head(self, tensors: TensorFile) -> StoredHead:
+        """Return the head that a file with these tensors holds."""
         names = canonical_names(self, tensors)
         kind = next((kind for kind, signs in self.signs.items() if names.keys() >= signs), None)
         arguments = {}
@@ -181,7 +181,7 @@ def _read_checkpoint(
             arguments["activation"] = "gelu_tanh"  # the Model Garden's code computes the approximation
     layout: GoogleLayout = family.checkpoints["google"]
     tensors = unstack(tensors, layout.stacked)
-    read_head = functools.partial(layout.get_head_arguments, tensors)
+    read_head = functools.partial(layout.read_head, tensors)
     unknown_keys = layout.config.unknown(stored)
     return Checkpoint(files, "google", family, arguments, LazyTensors(lambda: tensors), read_head, file, unknown_keys)
 

@@ -65,7 +65,7 @@ def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str],
         raise TypeError(f"`{call}` takes no argument `{unknown[0]}`. {hint}".rstrip())
 
 
-def stop_strings(stop: Any) -> list[str]:
+def list_stop_strings(stop: Any) -> list[str]:
     """Check the argument `stop` of text generation, and return it as a list.
 
     Args:

@@ -23,7 +23,7 @@ __all__ = ["Elmo", "batch_to_ids"]
 
 
 class Representations(TypedDict):
-    """Outputs of `Elmo`: representations, float (..., T, 2P) for each mix, and their mask, bool (..., T)."""
+    """Outputs of `Elmo`: a list of float (..., T, 2P), one for each mix, and the mask of the tokens, bool (..., T)."""
 
     elmo_representations: list[Tensor]
     mask: Tensor
@@ -52,7 +52,7 @@ class Elmo(keras.layers.Layer):
 
     Call arguments: `inputs`, character ids int32 (B, T, 50), returned by `batch_to_ids`, or with more axes before T;
     `word_inputs`, int32 (B, T), with the same axes except the last. Returns a dict: `elmo_representations`, a list of
-    float (B, T, 2P), and `mask`, bool (B, T).
+    float (B, T, 2P), where P is the width of one direction (`projection_dim`), and `mask`, bool (B, T).
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -109,9 +109,9 @@ class Elmo(keras.layers.Layer):
         ]
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.vocab_to_cache = None if vocab_to_cache is None else list(vocab_to_cache)
-        self._cache = None if vocab_to_cache is None else self._word_vectors(list(vocab_to_cache))
+        self._cache = None if vocab_to_cache is None else self._compute_word_vectors(list(vocab_to_cache))
 
-    def _word_vectors(self, words: list[str]) -> np.ndarray:
+    def _compute_word_vectors(self, words: list[str]) -> np.ndarray:
         """Compute the vectors of words, float (n, P), with zeros for the first word."""
         batches = [batch_to_ids([[word] for word in words[i : i + 1024]])[:, 0] for i in range(0, len(words), 1024)]
         vectors = np.concatenate([ops.convert_to_numpy(self.backbone.word_vectors(batch)) for batch in batches])

@@ -20,8 +20,8 @@ _FRAMEWORKS = {"jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
 class MtebEncoder:
     """An embedder for `mteb.evaluate`.
 
-    Prompts are chosen by name, as by mteb: the prompt of the task's name or type, else those of `embed_queries` and
-    `embed_documents` or, for tasks without queries, the default prompt.
+    As in mteb, a prompt with the name or the type of the task is used. If there is none, the prompts are the defaults
+    of `embed_queries` and `embed_documents` or, for tasks without queries, the default prompt.
 
     Args:
         embedder: `lmzoo.models.TextEmbedder`.

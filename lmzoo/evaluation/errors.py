@@ -105,7 +105,7 @@ def add_errors(report: Report, texts: Sequence[str]) -> Report:
             result = calibration(judged.probability[has_probability], judged.error[has_probability] == 0)
             scores["ece"] = result.error
             tables[CALIBRATION] = _make_calibration_table(result)
-    tables[f"by {LENGTH}"] = _slices("characters", [len(text) for text in texts], judged)
+    tables[f"by {LENGTH}"] = _make_slice_table("characters", [len(text) for text in texts], judged)
     tables[WORST] = _make_worst_table(judged, texts)
     return replace(report, scores=scores, tables=tables)
 
@@ -125,7 +125,10 @@ def add_slices(report: Report, columns: Mapping[str, Sequence[Any]]) -> Report:
     check_columns(columns, int(judged.example.max(initial=-1)) + 1 if judged.count is None else judged.count)
     return replace(
         report,
-        tables={**report.tables, **{f"by {name}": _slices(name, values, judged) for name, values in columns.items()}},
+        tables={
+            **report.tables,
+            **{f"by {name}": _make_slice_table(name, values, judged) for name, values in columns.items()},
+        },
     )
 
 
@@ -236,10 +239,10 @@ def _make_worst_table(judged: Judged, texts: Sequence[str]) -> Cells:
     return ["example", "label", "predicted", "error" if judged.probability is None else "probability", "text"], rows
 
 
-def _slices(name: str, values: Sequence[Any], judged: Judged) -> Cells:
+def _make_slice_table(name: str, values: Sequence[Any], judged: Judged) -> Cells:
     """Return a table of scores for each group of examples with equal or similar values in a column."""
     rows: list[list[Cell]] = []
-    for value, in_group in _groups(values):
+    for value, in_group in _group_examples(values):
         is_selected = in_group[judged.example]
         if not is_selected.any():
             continue
@@ -253,7 +256,7 @@ def _slices(name: str, values: Sequence[Any], judged: Judged) -> Cells:
     return [name, "count", *(["mean error"] if judged.probability is None else ["accuracy", "confidence"])], rows
 
 
-def _groups(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
+def _group_examples(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
     """Group examples by value, and yield `(name, in_group)` for each group, bool (n,)."""
     numbers = np.array([*map(_as_number, values)], "float64")
     is_number = np.isfinite(numbers)

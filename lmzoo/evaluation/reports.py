@@ -28,10 +28,10 @@ class Judged:
         actual: list of labels, one for each prediction.
         predicted: list of the predictions.
         error: float (a,), 1 for wrong predictions and 0 for right ones; for numbers, the absolute error.
-        probability: float (a,), probability of each prediction, NaN if it has none; None for numbers.
+        probability: float (a,), probability of each prediction, NaN for a prediction without one; None for numbers.
         places: int (a, 2), start and end offsets of the word that each prediction belongs to; None if predictions
             belong to whole texts.
-        count: int, number of examples; None if the last one has a prediction.
+        count: int, number of examples; may be None if the last example has a prediction, whose index gives the number.
 
     Example:
 

@@ -25,7 +25,7 @@ def retrieval_metrics(
         rankings: for each query the keys of texts, best first: indices, or any other keys, such as the ids of a
             dataset; or the dicts that `search` returns, whose `"index"` is the key.
         relevant: for each query the keys of its relevant texts, in a set or list, or a dict from keys to grades.
-        k: int, or a list of several.
+        k: int, the rank at which rankings are cut, or a list of several.
 
     Returns:
         `{"ndcg@10": float, "mrr@10": float, "map@10": float, "recall@10": float}`, for each `k`.

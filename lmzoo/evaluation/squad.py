@@ -52,7 +52,7 @@ def read_golds(y: Any) -> list[list[Gold]]:
         ValueError: If lists have unequal lengths.
     """
     if isinstance(y, Mapping):
-        y = _rows(y, "y")
+        y = _make_rows(y, "y")
     elif not is_column(y):
         raise TypeError(f"`y` must be a list with the answer of each example, got {y!r:.60} ({type(y).__name__}).")
     golds = [[gold for gold in _read_golds(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
@@ -77,7 +77,7 @@ def _read_golds(answer: Any, place: str) -> list[Gold]:
         if "text" not in answer:
             raise TypeError(f'`{place}` must have a "text" and its "answer_start", got {answer!r:.60}.')
         if not is_text(answer["text"]):
-            return [gold for row in _rows(answer, place) for gold in _read_golds(row, place)]
+            return [gold for row in _make_rows(answer, place) for gold in _read_golds(row, place)]
         start = answer.get("answer_start")
         if start is not None and not isinstance(start, numbers.Integral):
             raise TypeError(f'The "answer_start" of `{place}` must be an integer, got {start!r:.60}.')
@@ -90,7 +90,7 @@ def _read_golds(answer: Any, place: str) -> list[Gold]:
     )
 
 
-def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
+def _make_rows(columns: Mapping[str, Any], place: str) -> list[Any]:
     """Convert a dict of columns to a list of dicts; `place` names it in messages.
 
     Raises:

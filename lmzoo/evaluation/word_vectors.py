@@ -129,7 +129,7 @@ def word_analogies(
     covered = [(section, words) for section, words in covered if all(word in rows_by_word for word in words)]
     if not covered:
         raise ValueError(f"Expected questions whose words are in the vocabulary, got none of {len(rows)}.")
-    is_right = _answer(embedder, rows_by_word, [words for _, words in covered], num_words, method, verbose)
+    is_right = _check_answers(embedder, rows_by_word, [words for _, words in covered], num_words, method, verbose)
     names = np.array([section for section, _ in covered], object)
     table: list[list[Cell]] = []
     for name in dict.fromkeys(names):
@@ -139,7 +139,7 @@ def word_analogies(
     return Report(scores, {"by section": (["section", "questions", "accuracy"], table)})
 
 
-def _answer(
+def _check_answers(
     embedder: WordVectorModel,
     rows_by_word: dict[str, list[int]],
     questions: Sequence[list[str]],

@@ -18,7 +18,7 @@ ARCHIVES = (".zip", ".tar.gz", ".tgz")
 # Limit on the unpacked size, as a multiple of the archive's. Weights hardly compress and vocabularies shrink to a
 # third, but archive bombs expand a thousandfold.
 _MAX_RATIO = 10
-_ALLOWANCE = 64 << 20  # bytes allowed in addition
+_EXTRA_BYTES = 64 << 20  # allowed in addition
 _MAX_MEMBERS = 1000
 _MAX_HEADER_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 16
@@ -41,7 +41,7 @@ def unpack(archive: Path, folder: Path) -> None:
             same path twice; if it unpacks to more than 64 MiB plus 10 times its size, or to more than 1,000 entries.
         OSError: if the files cannot be written.
     """
-    remaining_bytes = _MAX_RATIO * archive.stat().st_size + _ALLOWANCE
+    remaining_bytes = _MAX_RATIO * archive.stat().st_size + _EXTRA_BYTES
     members = _iterate_tar_members(archive) if archive.suffix in (".gz", ".tgz") else _iterate_zip_members(archive)
     try:
         for count, (name, size, open_content) in enumerate(members):
@@ -81,7 +81,7 @@ def _iterate_zip_members(path: Path) -> Iterator[_Member]:
 
 def _iterate_tar_members(path: Path) -> Iterator[_Member]:
     """Yield the members of a compressed tar file."""
-    with _Metered(path) as file:
+    with _LimitedGzipFile(path) as file:
         with tarfile.open(fileobj=file, mode="r|") as archive:
             for member in archive:
                 if not (member.isreg() or member.isdir()):
@@ -97,7 +97,7 @@ def _iterate_tar_members(path: Path) -> Iterator[_Member]:
             pass
 
 
-class _Metered(gzip.GzipFile):
+class _LimitedGzipFile(gzip.GzipFile):
     """A gzip file that allows reading `room` more bytes, since tarfile reads headers of any length into memory."""
 
     room = _MAX_HEADER_BYTES

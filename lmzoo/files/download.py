@@ -13,7 +13,7 @@ import requests
 import urllib3
 
 from lmzoo.common.progress import progress_bar
-from lmzoo.files.manifest import mismatch
+from lmzoo.files.manifest import find_mismatch
 
 TIMEOUT = 10.0  # seconds that a server may be silent
 _MIN_BYTES_PER_SECOND = 1000  # a server that sends less during the timeout counts as silent
@@ -40,7 +40,8 @@ class RemoteFile:
 def download(path: Path, file: RemoteFile) -> None:
     """Download and verify a file, continuing an earlier partial download.
 
-    The file `<path>.etag` identifies the version of the file.
+    The file `<path>.etag` stores the server's identifier of the file's version, so that a changed file is downloaded
+    from the beginning.
 
     Args:
         path: path to write the file to.
@@ -58,7 +59,7 @@ def download(path: Path, file: RemoteFile) -> None:
         except ConnectionError:
             if not requests_left or _get_file_size(path) == previous_size:
                 raise
-    if problem := mismatch(path, file.size, file.sha256):
+    if problem := find_mismatch(path, file.size, file.sha256):
         path.unlink()
         raise ValueError(f"{file.url} is not the expected file: {problem}.")
 

@@ -60,7 +60,7 @@ def write_manifest(directory: str | os.PathLike[str], version: int | None = None
     require(is_integer(version, 1), "version", "an integer of at least 1", version)
     version_entry = {"version": version} if version > 1 else {}
     paths = {name: directory / name for name in _list_files(directory) if name != MANIFEST_FILE}
-    files = {name: {"sha256": _sha256(path), "size": path.stat().st_size} for name, path in paths.items()}
+    files = {name: {"sha256": _compute_sha256(path), "size": path.stat().st_size} for name, path in paths.items()}
     with atomic_file(directory / MANIFEST_FILE) as temporary:
         write_json(temporary.parent, temporary.name, {"format": 1, **version_entry, "files": files})
 
@@ -128,7 +128,7 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
         path = directory / name
         if not path.is_file():
             raise PresetError(f"{path} is missing, although {MANIFEST_FILE} lists it. {advice}")
-        if problem := mismatch(path, **entry):
+        if problem := find_mismatch(path, **entry):
             raise PresetError(f"{path} was altered: {problem}. {advice}")
     for name in _list_files(directory):
         if name.split("/")[0] in PRESET_ENTRIES and name not in entries and name != MANIFEST_FILE:
@@ -149,7 +149,7 @@ def describe_files(directory: Path) -> dict[str, str]:
     return {name: f"{(directory / name).stat().st_size} bytes" for name in _list_files(directory)}
 
 
-def mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> str:
+def find_mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> str:
     """Compare a file with an expected size and sha256.
 
     Returns:
@@ -157,7 +157,7 @@ def mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> 
     """
     if size is not None and (actual_size := path.stat().st_size) != size:
         return f"it has {actual_size} bytes, not {size}"
-    if sha256 is not None and (digest := _sha256(path)) != sha256:
+    if sha256 is not None and (digest := _compute_sha256(path)) != sha256:
         return f"its sha256 is {digest}, not {sha256}"
     return ""
 
@@ -191,6 +191,6 @@ def _list_files(directory: Path) -> Iterator[str]:
         )
 
 
-def _sha256(path: Path) -> str:
+def _compute_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

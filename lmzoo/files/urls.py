@@ -31,7 +31,7 @@ def is_url(path: str | Path) -> bool:
     return "://" in os.fspath(path)
 
 
-def absolute(path: str | Path) -> str:
+def make_absolute(path: str | Path) -> str:
     """Return the absolute form of a local path, without links or "~"; return a URL unchanged."""
     return os.fspath(path) if is_url(path) else os.path.realpath(os.path.expanduser(path))
 
@@ -78,7 +78,7 @@ def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
     return [file for match in sorted_matches for file in find_files(match, accepts)]
 
 
-def names_below(path: str | Path, files: Sequence[str]) -> list[str]:
+def list_relative_names(path: str | Path, files: Sequence[str]) -> list[str]:
     """Return the names of files from `find_files` relative to the directory that was searched.
 
     For a pattern, this is the last directory before the first wildcard, so that the names do not depend on the matches.
@@ -143,7 +143,7 @@ def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
     Raises:
         FileNotFoundError: if `source` does not exist.
     """
-    names = names_below(source, find_files(source, lambda name: True))
+    names = list_relative_names(source, find_files(source, lambda name: True))
     for name in sorted(names, key=lambda name: name == last):
         with open_to_read(join_path(source, name)) as file, whole_file(join_path(target, name)) as copy:
             shutil.copyfileobj(file, copy, _BLOCK_BYTES)

@@ -125,35 +125,35 @@ class _Reader:
 
     def read(self) -> tuple[NgramTable, list[str]]:
         """Read the file, and return the n-grams and the words in order of their tokens."""
-        while self._next().removeprefix(codecs.BOM_UTF8) != b"\\data\\":
+        while self._read_line().removeprefix(codecs.BOM_UTF8) != b"\\data\\":
             if not self.line:
-                raise self._error("there is no \\data\\ line; is it an ARPA file?")
+                raise self._make_error("there is no \\data\\ line; is it an ARPA file?")
         counts: list[int] = []
         while match := re.fullmatch(rb"ngram +(\d{1,18}) *= *(\d{1,18})", self._read_filled_line()):
             counts.append(int(match[2]))
             if int(match[1]) != len(counts):
-                raise self._error(f"expected the number of {len(counts)}-grams")
+                raise self._make_error(f"expected the number of {len(counts)}-grams")
         if not counts:
-            raise self._error("expected the numbers of n-grams, such as `ngram 1=5`")
+            raise self._make_error("expected the numbers of n-grams, such as `ngram 1=5`")
         table = NgramTable([], [], [])
         with progress_bar("Reading", sum(counts), "n-grams", self.verbose) as advance:
             for order, count in enumerate(counts, 1):
                 self._expect(f"\\{order}-grams:")
                 first_line = self.number + 1
-                rows, log10, backoff = self._section(order, count)
+                rows, log10, backoff = self._read_section(order, count)
                 if order == 1:
                     self._add_unigrams(table, rows[:, 0], log10, backoff, first_line)
                 else:
-                    self._add(table, rows, log10, backoff, first_line)
+                    self._add_ngrams(table, rows, log10, backoff, first_line)
                 advance(count)
                 self._read_filled_line()
         self._expect("\\end\\")
         if self._read_filled_line():  # reading to the end also checks the checksum of a compressed file
-            raise self._error("expected nothing after \\end\\")
+            raise self._make_error("expected nothing after \\end\\")
         table.backoff.pop()  # the highest order has no backoff weights
         return table, self.words
 
-    def _section(self, order: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _read_section(self, order: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Read the n-grams of an order: tokens (N, n), log10 probabilities (N,) and log10 backoff weights (N,)."""
         rows = array.array("i")
         log10 = array.array("f")
@@ -161,11 +161,11 @@ class _Reader:
         tokens = self.tokens
         allowed_lengths = (order + 1, order + 2)
         for done in range(count):
-            fields = self._next().split()
+            fields = self._read_line().split()
             if len(fields) not in allowed_lengths:
                 if not fields or fields[0].startswith(b"\\"):
-                    raise self._error(f"the {order}-grams end after {done} of {count}")
-                raise self._error(f"expected a probability, {order} words and perhaps a backoff weight")
+                    raise self._make_error(f"the {order}-grams end after {done} of {count}")
+                raise self._make_error(f"expected a probability, {order} words and perhaps a backoff weight")
             if order == 1 and fields[1] not in tokens:
                 tokens[fields[1]] = len(self.words)
                 self.words.append(self._decode(fields[1]))
@@ -174,11 +174,11 @@ class _Reader:
                 weight = float(fields[order + 1]) if len(fields) > order + 1 else 0.0
                 rows.extend([tokens[word] for word in fields[1 : order + 1]])
             except ValueError:
-                raise self._error("expected numbers for the probability and the backoff weight") from None
+                raise self._make_error("expected numbers for the probability and the backoff weight") from None
             except KeyError as error:
-                raise self._error(f"the word {self._decode(error.args[0])!r} is not among the 1-grams") from None
+                raise self._make_error(f"the word {self._decode(error.args[0])!r} is not among the 1-grams") from None
             if not (-_MAX_LOG10 < probability <= 0 and abs(weight) < _MAX_LOG10):
-                raise self._error("the logarithms of the probability and the backoff weight are not possible ones")
+                raise self._make_error("the logarithms of the probability and the backoff weight are not possible ones")
             log10.append(probability)
             backoff.append(weight)
         return np.array(rows).reshape(-1, order), np.array(log10), np.array(backoff)
@@ -189,7 +189,7 @@ class _Reader:
         """Add a file's unigrams, which begin on line `first_line`, to an empty table."""
         for word in SPECIAL[1:]:
             if self.tokens[word.encode()] not in tokens:
-                raise self._error(f"the 1-grams lack {word}")
+                raise self._make_error(f"the 1-grams lack {word}")
         self._check_unique(tokens, np.argsort(tokens, kind="stable"), first_line)
         size = len(self.words)
         for arrays_by_order, values, default in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
@@ -198,7 +198,7 @@ class _Reader:
         table.log10[0][START] = NEVER  # KenLM writes 0
         table.keys.append(np.arange(size))
 
-    def _add(
+    def _add_ngrams(
         self, table: NgramTable, rows: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
     ) -> None:
         """Add the n-grams of the next order to the table, in the order of their keys."""
@@ -222,7 +222,7 @@ class _Reader:
         if len(repeated := np.flatnonzero(np.diff(keys[order]) == 0)):
             raise ValueError(f"{self.path}, line {first_line + order[repeated + 1].min()} repeats an n-gram.")
 
-    def _next(self) -> bytes:
+    def _read_line(self) -> bytes:
         """Read the next line, and return it without surrounding spaces; it is empty at the end of the file."""
         self.line = self.file.readline()
         self.number += 1
@@ -230,23 +230,23 @@ class _Reader:
 
     def _read_filled_line(self) -> bytes:
         """Read up to the next line that is not blank, and return it without surrounding spaces."""
-        while not self._next() and self.line:
+        while not self._read_line() and self.line:
             pass
         return self.line.strip()
 
     def _expect(self, text: str) -> None:
         """Raise a ValueError if the current line is not `text`."""
         if self.line.strip() != text.encode():
-            raise self._error(f"expected {text}")
+            raise self._make_error(f"expected {text}")
 
     def _decode(self, word: bytes) -> str:
         """Decode a word; raise a ValueError if it is not UTF-8."""
         try:
             return word.decode()
         except UnicodeDecodeError:
-            raise self._error(f"{word!r} is not UTF-8") from None
+            raise self._make_error(f"{word!r} is not UTF-8") from None
 
-    def _error(self, message: str) -> ValueError:
+    def _make_error(self, message: str) -> ValueError:
         """Return an error with the path, number and content of the current line."""
         content = repr(self.line.strip().decode(errors="replace"))[:60] if self.line else "the end of the file"
         return ValueError(f"{self.path}, line {self.number} ({content}): {message}.")

@@ -42,7 +42,8 @@ class _Counts:
 
     Attributes:
         keys: int64 (N,), rising keys; see `NgramTable`.
-        counts: int64 (N,), number of occurrences of each n-gram.
+        counts: int64 (N,), number of occurrences of each n-gram; in lower orders, `estimate` replaces it by the number
+            of different words before the n-gram.
         suffixes: int (N,), number in the next lower order of each n-gram without its first token.
         starts: bool (N,), whether each n-gram begins with `START`.
     """
@@ -64,7 +65,7 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
     Returns:
         The n-grams with their probabilities, and the discounts of each order.
     """
-    levels = _count(tokens, vocabulary_size, order)
+    levels = _count_ngrams(tokens, vocabulary_size, order)
     for level, longer in itertools.pairwise(levels):
         num_predecessors = np.bincount(longer.suffixes, minlength=len(level.keys))
         np.copyto(level.counts, num_predecessors, where=~level.starts)
@@ -97,8 +98,8 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
     return table, discounts
 
 
-def _count(tokens: np.ndarray, vocabulary_size: int, order: int) -> list[_Counts]:
-    """Count the n-grams of each order from 1 to `order`."""
+def _count_ngrams(tokens: np.ndarray, vocabulary_size: int, order: int) -> list[_Counts]:
+    """Return the n-grams of each order from 1 to `order`, with their numbers of occurrences."""
     words = np.arange(vocabulary_size)
     counts = np.bincount(tokens, minlength=vocabulary_size)
     levels = [_Counts(words, counts, np.zeros_like(words), words == START)]

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from lmzoo.common.arguments import is_integer, require, stop_strings
+from lmzoo.common.arguments import is_integer, list_stop_strings, require
 from lmzoo.common.progress import progress_over
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents, group_items
 from lmzoo.data.corpora.tokenized_documents import sentences_of as sentences_in
@@ -117,7 +117,9 @@ class NgramLM:
         """
         require(is_integer(min_frequency, 1), "min_frequency", "an integer of at least 1", min_frequency)
         if self._learns_words:
-            words, tokens = _learn(self._sentences(documents, True, "Counting words", verbose), min_frequency)
+            words, tokens = _learn_vocabulary(
+                self._iterate_sentences(documents, True, "Counting words", verbose), min_frequency
+            )
         else:
             words = self._words
             tokens = np.concatenate([np.zeros(0, "int32"), *self._encode_buffer(documents, "Tokenizing", verbose)])
@@ -220,12 +222,12 @@ class NgramLM:
         self._check_fitted()
         require(is_integer(max_new_tokens, 1), "max_new_tokens", "a positive integer", max_new_tokens)
         require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
-        stops = stop_strings(stop)
+        stops = list_stop_strings(stop)
         choose_token = make_sampler(sampler, temperature, top_k, top_p, np.random.default_rng(seed))
         excluded = [UNKNOWN, START] if stop is not None else [UNKNOWN, START, END]
 
         def choose(context: list[int]) -> int:
-            log_probabilities = self._table.next_token(context)
+            log_probabilities = self._table.next_log_probabilities(context)
             log_probabilities[excluded] = -np.inf
             return choose_token(log_probabilities)
 
@@ -257,7 +259,7 @@ class NgramLM:
 
     # === Documents ===
 
-    def _sentences(self, documents: Iterable[Any], words: bool, title: str, verbose: bool) -> Iterator[Any]:
+    def _iterate_sentences(self, documents: Iterable[Any], words: bool, title: str, verbose: bool) -> Iterator[Any]:
         """Iterate over the sentences of documents, as lists of words if `words`, and show progress."""
         check_documents(documents)
         with progress_over(documents, title, "documents", verbose) as tracked_documents:
@@ -272,7 +274,9 @@ class NgramLM:
         """Yield the tokens of documents, int32 (T,), in groups of sentences."""
         start = len(self._tokens) - 2
         end = len(self._tokens) - 1
-        for group in group_items(self._sentences(documents, self.tokenizer.takes_words, title, verbose), _BATCH_SIZE):
+        for group in group_items(
+            self._iterate_sentences(documents, self.tokenizer.takes_words, title, verbose), _BATCH_SIZE
+        ):
             stream = array("i")
             for ids in filter(None, self.tokenizer.tokenize(group)):
                 stream.append(start)
@@ -327,7 +331,7 @@ class NgramLM:
             raise ValueError("The model holds no n-grams yet: call `fit`, or read a file with `NgramLM.load`.")
 
 
-def _learn(sentences: Iterable[Sequence[str]], min_frequency: int) -> tuple[list[str], np.ndarray]:
+def _learn_vocabulary(sentences: Iterable[Sequence[str]], min_frequency: int) -> tuple[list[str], np.ndarray]:
     """Return the vocabulary of sentences, the most frequent words first, and the tokens of the sentences."""
     ids = defaultdict(itertools.count(len(SPECIAL)).__next__, dict.fromkeys(SPECIAL, UNKNOWN))
     stream = array("i")

@@ -73,11 +73,11 @@ class NgramTable:
             log10 = np.where(numbers >= 0, _take(self.log10[order - 1], numbers), log10 + weights)
         return log10 * math.log(10)
 
-    def next_token(self, context: Sequence[int]) -> np.ndarray:
+    def next_log_probabilities(self, context: Sequence[int]) -> np.ndarray:
         """Return the natural log-probability of every token after a context, float64 (V,)."""
         log10 = self.log10[0].astype("float64")  # (V,)
         for order in range(1, min(self.order, len(context) + 1)):
-            number = self._number(context[-order:])
+            number = self._find_number(context[-order:])
             if number >= 0:
                 start = number * self.vocabulary_size
                 first, last = np.searchsorted(self.keys[order], [start, start + self.vocabulary_size])
@@ -85,7 +85,7 @@ class NgramTable:
                 log10[self.keys[order][first:last] - start] = self.log10[order][first:last]
         return log10 * math.log(10)
 
-    def _number(self, tokens: Sequence[int]) -> int:
+    def _find_number(self, tokens: Sequence[int]) -> int:
         """Return the number of an n-gram, or -1 if it is not in the table."""
         number = np.array(tokens[:1])
         for order, token in enumerate(tokens[1:], 2):

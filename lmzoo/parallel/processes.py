@@ -24,7 +24,7 @@ _LOST_PROCESS_ERROR = re.compile(
 )
 
 
-def several_processes() -> bool:
+def has_several_processes() -> bool:
     """Return whether the current `keras.distribution` has devices in several processes."""
     distribution = keras.distribution.distribution()
     return distribution is not None and distribution.num_processes > 1
@@ -32,7 +32,7 @@ def several_processes() -> bool:
 
 def process_index() -> int:
     """Return the index of this process, 0 for a single process; process 0 writes the files."""
-    if not several_processes():
+    if not has_several_processes():
         return 0
     import jax
 
@@ -50,7 +50,7 @@ def all_gather(values: Any) -> np.ndarray:
     Returns:
         Array (P, ...), the values of the P processes in the order of their indices.
     """
-    if not several_processes():
+    if not has_several_processes():
         return np.asarray(values)[None]
     return all_gather_on_jax(values)
 
@@ -66,20 +66,23 @@ def all_gather_on_jax(values: Any) -> np.ndarray:
     """
     from jax.experimental import multihost_utils
 
-    with naming_lost_processes():
+    with convert_lost_process_errors():
         return np.asarray(multihost_utils.process_allgather(np.asarray(values)))
 
 
 @contextlib.contextmanager
-def naming_lost_processes() -> Iterator[None]:
+def convert_lost_process_errors() -> Iterator[None]:
     """Convert JAX's errors in the block into a `ProcessesError` if another process has ended.
 
-    After a `SystemExit`, this process ends without waiting for other processes, which wait for it.
+    After a `SystemExit` in the block, this process ends without waiting for the other processes, which wait for it.
+
+    Raises:
+        ProcessesError: In place of an error that the end of another process caused.
     """
     try:
         yield
     except SystemExit as exit_error:
-        if several_processes():
+        if has_several_processes():
             atexit.register(end_at_once, exit_error.code)
         raise
     except (RuntimeError, ValueError) as error:
@@ -118,7 +121,7 @@ def check_same(**facts: Any) -> None:
     Raises:
         ProcessesError: in all processes, if one differs from process 0; the message names the process and the values.
     """
-    if several_processes():
+    if has_several_processes():
         compare_by_jax(facts)
 
 
@@ -174,7 +177,7 @@ def main_process_first() -> Iterator[None]:
 @contextlib.contextmanager
 def without_distribution() -> Iterator[None]:
     """Compute in this process only, without waiting for other processes."""
-    if not several_processes():
+    if not has_several_processes():
         yield
         return
     distribution = keras.distribution.distribution()

@@ -10,7 +10,7 @@ import keras
 
 from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.common.weights_in_place import lock_jax, restore_weights_on_error
-from lmzoo.parallel.processes import naming_lost_processes, process_index, several_processes
+from lmzoo.parallel.processes import convert_lost_process_errors, has_several_processes, process_index
 
 
 class SeveralDevicesModel(keras.Model):
@@ -25,27 +25,27 @@ class SeveralDevicesModel(keras.Model):
     """
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        with whole_batches(), restore_weights_on_error(self):
+        with give_whole_batches(), restore_weights_on_error(self):
             return super().fit(*args, **_silence_other_processes(kwargs))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        with lock_jax(), whole_batches(), restore_weights_on_error(self):
+        with lock_jax(), give_whole_batches(), restore_weights_on_error(self):
             return super().evaluate(*args, **_silence_other_processes(kwargs))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        with lock_jax(), whole_batches(), restore_weights_on_error(self):
+        with lock_jax(), give_whole_batches(), restore_weights_on_error(self):
             return super().predict(*args, **_silence_other_processes(kwargs))
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        with whole_batches(), restore_weights_on_error(self):
+        with give_whole_batches(), restore_weights_on_error(self):
             return super().train_on_batch(*args, **kwargs)
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        with lock_jax(), whole_batches(), restore_weights_on_error(self):
+        with lock_jax(), give_whole_batches(), restore_weights_on_error(self):
             return super().test_on_batch(*args, **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
-        with lock_jax(), whole_batches():
+        with lock_jax(), give_whole_batches():
             return super().predict_on_batch(x)
 
     # The batch is the last argument: on JAX, the training state precedes it.
@@ -61,10 +61,10 @@ class SeveralDevicesModel(keras.Model):
     def predict_step(self, *args: Any) -> Any:
         """Predict for a batch, split between the devices, and return the whole outputs in every process."""
         predicted = super().predict_step(*args[:-1], split_evenly(args[-1]))
-        if not several_processes():
+        if not has_several_processes():
             return predicted
         outputs, *state = predicted
-        return keras.tree.map_structure(on_every_process, outputs), *state
+        return keras.tree.map_structure(copy_to_every_process, outputs), *state
 
 
 def _silence_other_processes(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class WholeBatches(keras.distribution.ModelParallel):
 
     def get_data_layout(self, data_shape: Sequence[int]) -> keras.distribution.TensorLayout:
         """Return the layout for an array in a batch: a whole copy on every device."""
-        return _whole_layout(data_shape)
+        return _make_whole_layout(data_shape)
 
     def get_variable_layout(self, variable: keras.Variable) -> keras.distribution.TensorLayout:
         """Return the layout of a variable in the wrapped distribution."""
@@ -108,13 +108,13 @@ class WholeBatches(keras.distribution.ModelParallel):
 
 
 @contextlib.contextmanager
-def whole_batches() -> Iterator[None]:
+def give_whole_batches() -> Iterator[None]:
     """Give every device whole batches while the block runs, for `split_evenly` to split."""
     distribution = keras.distribution.distribution()
     if distribution is None or isinstance(distribution, WholeBatches):
         yield
         return
-    with WholeBatches(distribution).scope(), naming_lost_processes():
+    with WholeBatches(distribution).scope(), convert_lost_process_errors():
         yield
 
 
@@ -126,12 +126,12 @@ def split_evenly(batch: Tensors) -> Tensors:
     return keras.tree.map_structure(distribution.split, batch)
 
 
-def on_every_process(array: Tensor) -> Tensor:
+def copy_to_every_process(array: Tensor) -> Tensor:
     """Return an array that every process can read; if processes share it, every device gets a whole copy."""
-    if not several_processes():
+    if not has_several_processes():
         return array
-    return keras.distribution.distribute_tensor(array, _whole_layout(array.shape))
+    return keras.distribution.distribute_tensor(array, _make_whole_layout(array.shape))
 
 
-def _whole_layout(shape: Sequence[int]) -> keras.distribution.TensorLayout:
+def _make_whole_layout(shape: Sequence[int]) -> keras.distribution.TensorLayout:
     return keras.distribution.TensorLayout([None] * len(shape), keras.distribution.distribution().device_mesh)

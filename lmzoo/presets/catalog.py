@@ -90,10 +90,10 @@ def list_presets() -> dict[str, PresetInfo]:
 
 
 class PresetsOfClass:
-    """Class attribute with KerasHub's name `presets`: the presets that the class can load, by name."""
+    """Descriptor of the class attribute `presets`, as in KerasHub: the presets that the class can load, by name."""
 
     def __get__(self, instance: object, cls: type) -> dict[str, PresetInfo]:
-        """Return the result of the class's own `list_presets`, or of the function of this name."""
+        """Return the result of the class's own `list_presets`, or else of the function `list_presets`."""
         return getattr(cls, "list_presets", list_presets)()
 
 
@@ -119,7 +119,7 @@ def resolve(preset: str | os.PathLike[str]) -> Path:
     return location if isinstance(location, Path) else fetch(*location)
 
 
-def local_directory(preset: str | os.PathLike[str]) -> Path | None:
+def find_local_directory(preset: str | os.PathLike[str]) -> Path | None:
     """Return the directory of a preset on this machine, or None if the preset requires a download.
 
     Args:

@@ -67,7 +67,7 @@ def convert(
         target: Directory to write.
         to: Name of the format, as for `lmzoo.save_checkpoint`.
         overwrite: Whether to replace an existing directory.
-        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        family: Name of the family, such as "bert", for a checkpoint that does not specify it.
 
     Raises:
         ValueError: If the source cannot be loaded, or the format cannot hold the model.

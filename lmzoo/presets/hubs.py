@@ -21,7 +21,7 @@ from lmzoo.files.archives import ARCHIVES
 from lmzoo.files.cache import cache_directory, fetch_files
 from lmzoo.files.download import TIMEOUT as _TIMEOUT
 from lmzoo.files.download import RemoteFile
-from lmzoo.files.manifest import mismatch
+from lmzoo.files.manifest import find_mismatch
 
 _Result = TypeVar("_Result")
 
@@ -110,7 +110,7 @@ def fetch(handle: str, published: PublishedPreset | None = None) -> Path:
 
 @functools.cache
 def _verify_once(path: Path, size: int | None = None, sha256: str | None = None) -> None:
-    if problem := mismatch(path, size, sha256):
+    if problem := find_mismatch(path, size, sha256):
         raise ValueError(f"{path} is not the published file: {problem}. Delete {path.resolve()} to download it again.")
 
 
@@ -124,6 +124,14 @@ def _download_web(url: str, entry: PublishedPreset) -> Path:
 
 
 def _download_hf(handle: str) -> str:
+    """Download a Hugging Face repository, and return its directory in the client's cache.
+
+    If the server cannot be reached, a cached copy is used.
+
+    Raises:
+        ValueError: If the revision is empty.
+        ConnectionError: If the server cannot be reached, and there is no cached copy.
+    """
     repository, separator, revision = handle.partition("@")
     if separator and not revision:
         raise ValueError("No revision follows the @.")
@@ -134,7 +142,7 @@ def _download_hf(handle: str) -> str:
         )
         directory = Path(snapshot(ignore_patterns=_UNUSED_FILES, revision=revision or None))
         for pattern, preferred in ((_PICKLED, _PREFERRED), (_TENSORFLOW, (*_PREFERRED, _PICKLED))):
-            if directories := _find_parts_without(preferred, directory):
+            if directories := _find_directories_without(preferred, directory):
                 # The directory is named after the commit, so both downloads are of the same revision. The patterns also
                 # work offline.
                 patterns = [(path / pattern).as_posix() for path in directories]
@@ -150,7 +158,7 @@ def _download_hf(handle: str) -> str:
             raise failure from None
 
 
-def _find_parts_without(patterns: Iterable[str], directory: Path) -> list[Path]:
+def _find_directories_without(patterns: Iterable[str], directory: Path) -> list[Path]:
     """Return the directories, relative to `directory`, that need weights but have no file matching `patterns`."""
     candidates = [directory]
     if (directory / "modules.json").exists():

@@ -23,13 +23,13 @@ from lmzoo.checkpoints.formats.hdf5 import (
     BYTES_OF_METADATA,
     SCALE,
     Hdf5File,
-    decoded,
+    decode_int8_file,
     rewrite_in_half_precision,
     rewrite_in_int8,
     write_hdf5,
 )
 from lmzoo.checkpoints.formats.sharded import check_is_weights
-from lmzoo.checkpoints.formats.tensor_file import damage_named
+from lmzoo.checkpoints.formats.tensor_file import convert_damage_errors
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.common.arguments import require
 from lmzoo.errors import MissingTokenizerError, PresetError
@@ -85,7 +85,7 @@ class KerasPreset:
             names = ", ".join(map(repr, self.task_names))
             problem = f"Its tasks are {names}." if names else "It holds no named tasks: leave out `task`."
             raise PresetError(f"{self.directory} has no task {task!r:.60}. {problem}")
-        self._place = "" if task is None else f"{HEADS_DIR}/{task}/"  # of the files of the task
+        self._task_prefix = "" if task is None else f"{HEADS_DIR}/{task}/"  # of the names of the task's files
 
     @property
     def task_names(self) -> list[str]:
@@ -118,7 +118,7 @@ class KerasPreset:
         path = self.directory / MODEL_WEIGHTS_FILE
         check_is_weights(path)
         items: dict[str, Any] = {}
-        with damage_named(f"{path} cannot be read"), h5py.File(path, "r") as file:
+        with convert_damage_errors(f"{path} cannot be read"), h5py.File(path, "r") as file:
             file.visititems(items.__setitem__)
             return {name: item.shape for name, item in items.items() if isinstance(item, h5py.Dataset)}
 
@@ -161,13 +161,15 @@ class KerasPreset:
         self._check_shapes(backbone)
         try:
             has_scales = any(name.endswith(SCALE) for name in self._stored_shapes)
-            with decoded(path) if has_scales else contextlib.nullcontext(path) as weights_file:
+            with decode_int8_file(path) if has_scales else contextlib.nullcontext(path) as weights_file:
                 backbone.load_weights(weights_file)
         except (OSError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise PresetError(f"{path} cannot be read; fetch or save the preset again: {reason:.1000}") from error
         if with_head and isinstance(model, HasHead):
-            _read_head(model, self.directory / self._place / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
+            _read_head(
+                model, self.directory / self._task_prefix / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads
+            )
 
     def _check_shapes(self, backbone: keras.Model) -> None:
         """Compare the number and the shapes of stored weights with the backbone's.
@@ -204,10 +206,10 @@ class KerasPreset:
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, its task's class name if no task has heads of its kind, or None without a head."""
+        """Kind of the stored head, or its task's class name if no known task has this kind; None without a head."""
         if not (stored := self._task):
             return None
-        # Presets written until November 2026 lack the kind, unless it was not the class's.
+        # Presets written until November 2026 hold the kind only if it differs from the kind of the class.
         kind = stored.get("head_kind", getattr(self.task_class, "head_kind", None))
         return self.task_class_name if get_task_class(kind) is None else kind
 
@@ -224,10 +226,10 @@ class KerasPreset:
     @property
     def _task(self) -> JsonObject:
         """Content of the task's JSON file, or an empty dict without the file."""
-        file = self.directory / self._place / TASK_FILE
+        file = self.directory / self._task_prefix / TASK_FILE
         if not file.exists():
             return {}
-        stored = self._files.read(self._place + TASK_FILE)
+        stored = self._files.read(self._task_prefix + TASK_FILE)
         if not (isinstance(stored.get("registered_name"), str) and isinstance(stored.get("config"), dict)):
             raise PresetError(f"{file} does not describe a task: it must hold a `registered_name` and a `config`.")
         return stored
@@ -248,7 +250,7 @@ class KerasPreset:
         Raises:
             PresetError: If a file is missing or invalid, or a class is not registered.
         """
-        return self._read_part(Preprocessor, self._place + PREPROCESSOR_FILE, " Pass `preprocessor=`.")
+        return self._read_part(Preprocessor, self._task_prefix + PREPROCESSOR_FILE, " Pass `preprocessor=`.")
 
     def tokenizer(self) -> Tokenizer:
         """Return the stored tokenizer.
@@ -328,7 +330,7 @@ def save_preset(
         model: Backbone or task.
         directory: Directory to write.
         overwrite: Whether to replace an existing preset.
-        preprocessor: Preprocessor to write, or None.
+        preprocessor: Preprocessor to write; by default the preprocessor of the first of `tasks` that has one, if any.
         add_files: Function that writes additional files into the directory it is given, before the manifest is written.
         weights_dtype: How to store weights, which loading converts to the model's dtype: "float32", as they are;
             "float16", except for tensors with values beyond its range; or "int8", matrices of the backbone in 255 steps
@@ -338,8 +340,8 @@ def save_preset(
 
     Raises:
         FileExistsError: If the directory may not be replaced.
-        ValueError: If a class is not registered with Keras, `weights_dtype` is unknown, or `tasks` are not tasks on the
-            backbone with one tokenizer, under names for directories.
+        ValueError: If a class is not registered with Keras, `weights_dtype` is unknown, or an entry of `tasks` is not a
+            task on the backbone, has another tokenizer than the others, or has a name that cannot be a directory.
     """
     require(weights_dtype in WEIGHTS_DTYPES, "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", weights_dtype)
     if preprocessor is not None:
@@ -359,7 +361,7 @@ def save_preset(
         check_room(target, sum(sizes) + (len(backbone.weights) + 1) * BYTES_OF_METADATA)
         backbone.save_weights(target / MODEL_WEIGHTS_FILE)
         model_metadata = {"family": get_family(backbone).name, "parameter_count": backbone.count_params()}
-        write_json(target, METADATA_FILE, {**model_metadata, **versions(), **metadata})
+        write_json(target, METADATA_FILE, {**model_metadata, **get_versions(), **metadata})
         if rewrite := _REWRITES[weights_dtype]:
             rewrite(target / MODEL_WEIGHTS_FILE)
         if model is not backbone:
@@ -412,7 +414,7 @@ def _write_task(task: HasHead, target: Path, halve: bool) -> None:
     registered_name = keras.saving.get_registered_name(type(task))
     task_config = {"class_name": type(task).__name__, "registered_name": registered_name, "config": config}
     write_json(target, TASK_FILE, {**task_config, "head_kind": task.head_kind})
-    weights = _head_weights(task)
+    weights = _get_head_weights(task)
     warn_about_not_finite(f"The {type(task).__name__} that is saved", find_not_finite(weights.values()))
     arrays = (keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")) for weight in weights.values())
     write_hdf5(target / TASK_WEIGHTS_FILE, zip(weights, arrays, strict=True))
@@ -420,7 +422,7 @@ def _write_task(task: HasHead, target: Path, halve: bool) -> None:
         rewrite_in_half_precision(target / TASK_WEIGHTS_FILE)
 
 
-def versions() -> dict[str, str]:
+def get_versions() -> dict[str, str]:
     """Return the versions of Keras and lmzoo and the current date (UTC), for `metadata.json`."""
     return {
         "keras_version": keras.__version__,
@@ -455,7 +457,7 @@ def check_is_registered(part: keras.Model | Preprocessor | Tokenizer) -> None:
             )
 
 
-def _head_weights(task: keras.Model) -> dict[str, keras.Variable]:
+def _get_head_weights(task: keras.Model) -> dict[str, keras.Variable]:
     """Return the weights of a task's head by path: all weights except the backbone's."""
     backbone_ids = {id(v) for v in task.backbone.variables}
     return {v.path: v for v in task.weights if id(v) not in backbone_ids}
@@ -473,7 +475,7 @@ def _read_head(task: keras.Model, path: Path, in_part: bool) -> None:
     Raises:
         PresetError: If the stored weights do not match the head's.
     """
-    weights = _head_weights(task)
+    weights = _get_head_weights(task)
     with contextlib.closing(Hdf5File(path)) as file:
         stored_names = {name for name in file.names() if name in weights or not in_part}
         if stored_names != weights.keys():

@@ -19,7 +19,7 @@ from lmzoo.common.arguments import require
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import describe_files
 from lmzoo.layers.initializers import skip_initial_values
-from lmzoo.parallel.processes import check_same, several_processes
+from lmzoo.parallel.processes import check_same, has_several_processes
 from lmzoo.presets.keras_preset import KerasPreset
 from lmzoo.presets.source import Source, open_source
 from lmzoo.registry.family import get_family
@@ -50,7 +50,7 @@ def load_backbone(
         preset: Name, handle or path, as for `from_preset`.
         cls: Expected class of the backbone, or a base class of it.
         load_weights: Whether to load the weights; if False, they are random.
-        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        family: Name of the family, such as "bert", for a checkpoint that does not specify it.
         **overrides: Constructor arguments that replace the stored ones.
 
     Raises:
@@ -66,7 +66,11 @@ def load_backbone(
 
 
 def _check_load_weights(value: object) -> None:
-    """Check an argument that users of KerasHub's constructors take for the number of classes."""
+    """Check that `load_weights` is a bool, since users of KerasHub may pass the number of classes in its place.
+
+    Raises:
+        ValueError: If it is not.
+    """
     advice = "Pass other arguments by name, such as `num_classes=2`."
     require(isinstance(value, bool), "load_weights", "True or False", value, advice)
 
@@ -74,7 +78,13 @@ def _check_load_weights(value: object) -> None:
 def _build_backbone(
     source: Source, preset: str | Path, cls: type[keras.Model], load_weights: bool, overrides: Arguments
 ) -> keras.Model:
-    if several_processes():
+    """Build the backbone of a preset, without initial values if weights will be loaded into it.
+
+    Raises:
+        ValueError: If the backbone is not of the class `cls`.
+        ProcessesError: If several processes have different files of the preset.
+    """
+    if has_several_processes():
         check_same(**{f"{name} of the preset": entry for name, entry in describe_files(source.directory).items()})
     backbone_class = source.backbone_class
     if not issubclass(backbone_class, cls):
@@ -108,7 +118,7 @@ def load_task(
         backbone_overrides: Constructor arguments of the backbone that replace the stored ones.
         sequence_length: Maximum number of tokens in a sequence, or None for the stored one.
         preprocessor: Preprocessor of the task, or None for the stored one.
-        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        family: Name of the family, such as "bert", for a checkpoint that does not specify it.
         task: Name of one of several tasks in a preset, or None.
         **task_kwargs: Constructor arguments of the task.
 

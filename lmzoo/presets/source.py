@@ -32,7 +32,7 @@ class Source(Protocol):
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, its task's class name if no task has heads of its kind, or None without a head."""
+        """Kind of the stored head, or its task's class name if no known task has this kind; None without a head."""
 
     @property
     def backbone_class(self) -> type[keras.Model]:
@@ -86,7 +86,7 @@ def open_source(preset: str | Path, family: str | None = None, task: str | None 
 
     Args:
         preset: Name, handle or path, as for `from_preset`.
-        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        family: Name of the family, such as "bert", for a checkpoint that does not specify it.
         task: Name of one of several tasks in a preset, or None.
 
     Raises:

@@ -20,7 +20,7 @@ from lmzoo.files.preset_files import (
     TASK_WEIGHTS_FILE,
     write_json,
 )
-from lmzoo.presets.keras_preset import KerasPreset, check_is_registered, versions, write_text_part
+from lmzoo.presets.keras_preset import KerasPreset, check_is_registered, get_versions, write_text_part
 from lmzoo.presets.source import open_source
 from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.text.preset_storage import PRESET_STORAGE
@@ -35,7 +35,7 @@ def load_tokenizer(preset: str | Path, cls: type[Tokenizer], family: str | None 
     Args:
         preset: Name, handle or path, as for `from_preset`.
         cls: Expected class of the tokenizer, or a base class of it.
-        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        family: Name of the family, such as "bert", for a checkpoint that does not specify it.
 
     Raises:
         ValueError: If there is no supported tokenizer, or it is of a different class.
@@ -53,7 +53,7 @@ def load_preprocessor(
     Args:
         preset: Name, handle or path, as for `from_preset`.
         cls: Expected class of the preprocessor, or a base class of it.
-        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        family: Name of the family, such as "bert", for a checkpoint that does not specify it.
         sequence_length: Maximum number of tokens in a sequence, or None for the stored one.
 
     Raises:
@@ -107,7 +107,7 @@ def save_text_part(part: Preprocessor | Tokenizer, directory: str | Path, overwr
             if (preset_path / name).exists():
                 link_or_copy(preset_path / name, target / name)
         if not (target / METADATA_FILE).exists():
-            write_json(target, METADATA_FILE, versions())
+            write_json(target, METADATA_FILE, get_versions())
         write_text_part(part, target)
         write_manifest(target)
 

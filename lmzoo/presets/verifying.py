@@ -21,7 +21,7 @@ def verify(source: str | Path, write_manifest: bool = False, family: str | None 
         source: Name, handle or path, as for `from_preset`.
         write_manifest: Whether to write a `manifest.json` with the checksums of all files after a successful check.
             Loading and `verify` then compare the files with it.
-        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        family: Name of the family, such as "bert", for a checkpoint that does not specify it.
 
     Returns:
         A description of each part, by name.

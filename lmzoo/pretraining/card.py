@@ -78,7 +78,7 @@ where "{name}" is the path of this folder.
 {plot}
 ## Fine-tuning recipes
 
-{recipe_table(task.backbone.fine_tuning)}
+{make_recipe_table(task.backbone.fine_tuning)}
 
 These are the defaults of tasks that are built on this preset. They follow from the model's size; a search on your own
 data may find better ones.
@@ -99,16 +99,18 @@ def _format_text_scores(texts: Mapping[str, Mapping[str, float]]) -> str:
     """Return a Markdown table with the scores on each text of a mixture, or "" for a single text."""
     if not texts:
         return ""
-    names = next(iter(texts.values()))
+    metric_names = next(iter(texts.values()))
     lines = [
-        f"| held out from | {' | '.join(name.replace('_', ' ') for name in names)} |",
-        "|---" * (len(names) + 1) + "|",
+        f"| held out from | {' | '.join(name.replace('_', ' ') for name in metric_names)} |",
+        "|---" * (len(metric_names) + 1) + "|",
     ]
-    lines += [f"| {text} | {' | '.join(f'{scores[name]:.4g}' for name in names)} |" for text, scores in texts.items()]
+    lines += [
+        f"| {text} | {' | '.join(f'{scores[name]:.4g}' for name in metric_names)} |" for text, scores in texts.items()
+    ]
     return "\n".join(["", *lines, ""])
 
 
-def recipe_table(recipes: Mapping[str, FineTuningRecipe]) -> str:
+def make_recipe_table(recipes: Mapping[str, FineTuningRecipe]) -> str:
     """Return a Markdown table of fine-tuning recipes, with one row per kind of head."""
     lines = ["| task | peak learning rate | epochs | batch size | pooling |", "|---|---|---|---|---|"]
     for head, recipe in recipes.items():

@@ -78,7 +78,7 @@ def train_encoder(
     parts = _make_parts(run, model, train, corpora)
     short_length = parts[0].length
     batches_per_token = sum(part.rate for part in parts)
-    total_batches = run.batches(recipe.tokens, 1 / batches_per_token)
+    total_batches = run.count_batches(recipe.tokens, 1 / batches_per_token)
     model.compile(_make_optimizer(recipe, total_batches))
     for part in parts:
         count = round(total_batches * part.rate / batches_per_token)
@@ -91,7 +91,7 @@ def train_encoder(
     # Interleave the lengths: at the end, the learning rate would be too low to learn the later positions.
     interleaved = Interleaved([part.batches for part in parts], [part.rate for part in parts])
     interleaved.seed = (recipe.seed, 0)
-    seconds = run.fit(model, interleaved, total_batches, 1 / batches_per_token, decay_begin(recipe, total_batches))
+    seconds = run.fit(model, interleaved, total_batches, 1 / batches_per_token, find_decay_begin(recipe, total_batches))
     text_scores = [
         _evaluate_lengths(run, model, parts, text_sequences, text.name)
         for text, text_sequences in zip(held_out, held_out_sequences, strict=True)
@@ -226,7 +226,7 @@ def _evaluate(
     sample = sample_sequences(sequences, count)
     source = f" of {text_name}" if text_name else ""
     run.say(f"evaluating on {len(sample):,} sequences{source} of up to {part.length} tokens")
-    options = BatchOptions(size, buckets=_buckets(model, sample.lengths))
+    options = BatchOptions(size, buckets=_choose_buckets(model, sample.lengths))
     batches = model.batches(read_inputs(sample), options)[0]
     if run.recipe.method.causal:
         return measure_batches(model, batches, verbose=0)
@@ -243,7 +243,7 @@ def _make_batches(
     share: float,
     size: int,
 ) -> tuple[LengthBatches, float]:
-    """Return batches of sequences for a fraction of the training, and their mean number of tokens.
+    """Return the batches for a fraction of the training, and the mean number of tokens in a batch.
 
     Args:
         run: settings and files of the run.
@@ -260,7 +260,7 @@ def _make_batches(
         passes = _WSD_PASSES if run.recipe.schedule == "wsd" else passes  # a "wsd" run may be extended
         text_sequences.append(_pack_corpus(model, corpus, length, passes, run))
     max_lengths = np.array([sequences.lengths.max() for sequences in text_sequences])
-    options = BatchOptions(size, "shuffle", buckets=_buckets(model, max_lengths))
+    options = BatchOptions(size, "shuffle", buckets=_choose_buckets(model, max_lengths))
     mean_lengths = [float(sequences.lengths.mean()) for sequences in text_sequences]
     if len(text_sequences) == 1 and not compiles_shapes():  # an epoch may end with a smaller batch
         return model.batches(read_inputs(text_sequences[0]), options)[0], size * mean_lengths[0]
@@ -269,17 +269,17 @@ def _make_batches(
     return MixedBatches(batches, list(map(len, text_sequences)), rates), size / sum(rates)
 
 
-def _buckets(model: Task, lengths: np.ndarray) -> list[int] | None:
+def _choose_buckets(model: Task, lengths: np.ndarray) -> list[int] | None:
     """Return a single padded length if each length would be compiled, or most sequences are full; else None."""
     return [int(lengths.max())] if isinstance(model, CausalLM | Seq2SeqLM) or compiles_shapes() else None
 
 
-def decay_begin(recipe: Recipe, total: int) -> int | None:
+def find_decay_begin(recipe: Recipe, total: int) -> int | None:
     """Return the number of batches before the decay of the schedule "wsd", or None for other schedules.
 
     Args:
         recipe: settings of the training.
-        total: int, number of batches of the training.
+        total: int, number of batches in the whole training.
 
     Raises:
         ValueError: if the decay would begin before the end of the warm-up.
@@ -301,7 +301,7 @@ def decay_begin(recipe: Recipe, total: int) -> int | None:
 def _make_optimizer(recipe: Recipe, total: int) -> keras.optimizers.Optimizer:
     """Return the optimizer for a training of `total` batches."""
     peak = recipe.batch_settings[-1]
-    decay_start = decay_begin(recipe, total)
+    decay_start = find_decay_begin(recipe, total)
     accumulate = recipe.accumulate
     if decay_start is None:
         decay = keras.optimizers.schedules.PolynomialDecay(peak, total, end_learning_rate=0.0)
@@ -345,7 +345,7 @@ def _load_or_train_tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> To
     return tokenizer
 
 
-def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
+def build_encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
     """Build the backbone of a recipe with random weights."""
     common_settings: dict[str, Any] = {"dtype": recipe.dtype, "remat": recipe.remat}
     if recipe.init is not None:
@@ -415,7 +415,7 @@ def _build_model(recipe: Recipe, tokenizer: Tokenizer) -> Task:
     if recipe.init is not None:
         return _load_model(recipe.init, recipe)
     family = recipe.family_record
-    backbone = encoder_backbone(recipe, tokenizer.vocabulary_size)
+    backbone = build_encoder_backbone(recipe, tokenizer.vocabulary_size)
     position_embedding = backbone.embeddings.position_embedding
     if position_embedding is not None:
         num_positions, width = position_embedding.embeddings.shape
@@ -433,7 +433,7 @@ def _build_model(recipe: Recipe, tokenizer: Tokenizer) -> Task:
 
 
 def _make_pair_model(model: Seq2SeqLM) -> Seq2SeqLM:
-    """Return a model with the same weights that learns from pairs, as presets are loaded for."""
+    """Return a model with the same weights that learns from pairs of texts instead of from span corruption."""
     config = {**model.get_config(), "backbone": model.backbone, "preprocessor": model.preprocessor}
     pair_model = Seq2SeqLM(**{**config, "span_corruption": None})
     pair_model.set_weights(model.get_weights())

@@ -9,8 +9,8 @@ from itertools import pairwise
 import keras
 import numpy as np
 
-from lmzoo.pretraining.encoders import encoder_backbone
-from lmzoo.pretraining.language_model import count_sampled_words, language_model_backbone
+from lmzoo.pretraining.encoders import build_encoder_backbone
+from lmzoo.pretraining.language_model import build_language_model_backbone, count_sampled_words
 from lmzoo.pretraining.recipe import OPTIMIZERS, Recipe
 
 _MAX_STEPS = 20  # limits of the trial, which ends when it reaches one of them
@@ -18,7 +18,7 @@ _MAX_SECONDS = 10.0
 _UNTIMED_STEPS = 2  # the first steps include the compilation
 
 
-def training_seconds(recipe: Recipe) -> float:
+def estimate_training_seconds(recipe: Recipe) -> float:
     """Estimate the time of a training run on this machine in seconds, excluding the preparation of the text.
 
     A short trial runs the backbone with the optimizer, batches of the most frequent shape, and a head of about the same
@@ -26,16 +26,17 @@ def training_seconds(recipe: Recipe) -> float:
 
     Args:
         recipe: settings of the training.
-
-    Returns:
-        The estimate in seconds, a float.
     """
     length, batch_size, learning_rate = recipe.batch_settings
     predicts_words = recipe.method.words
     length = length if predicts_words else min(length, recipe.positions)
     text_length = recipe.span_corruption.text_length(length) if recipe.method.spans else length
     target_length = recipe.span_corruption.target_length(text_length) if recipe.method.spans else length
-    backbone = language_model_backbone(recipe) if predicts_words else encoder_backbone(recipe, recipe.vocabulary_size)
+    backbone = (
+        build_language_model_backbone(recipe)
+        if predicts_words
+        else build_encoder_backbone(recipe, recipe.vocabulary_size)
+    )
     predicts_all = predicts_words or recipe.method.causal or recipe.method.spans
     num_predicted = target_length if predicts_all else recipe.masking.slots(length)
     num_classes = max(2, count_sampled_words(recipe.vocabulary_size)) if predicts_words else recipe.vocabulary_size

@@ -12,13 +12,13 @@ _OTHER_HEADS = ("token_classification", "question_answering", "embedding", "mask
 _WIDE_DIM = 512  # from this width on, epochs and pooling are as in Devlin et al.
 
 
-def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
+def choose_recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
     """Return fine-tuning recipes by kind of head, for the tasks that the family supports.
 
     The peak learning rate is a power of the width: 1e-3 at a width of 128, from a search for the shipped presets, and
     5e-5 at a width of 768 (Devlin et al., 2019). Classifiers use the mean over tokens, which was better in the search.
     Wider models use the first token instead if an objective has trained its vector, and wider causal models the last.
-    Other heads have the family's usual recipe, if there is one.
+    Other heads have the family's own recipe (`usual_recipes`), if there is one.
 
     Args:
         task: the pre-trained model.

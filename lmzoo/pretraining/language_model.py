@@ -29,7 +29,7 @@ WORD_SIZES = {
 }
 
 
-def language_model_backbone(recipe: Recipe) -> Backbone:
+def build_language_model_backbone(recipe: Recipe) -> Backbone:
     """Build the backbone of a recipe with random weights."""
     lstm_dim, projection_dim, filters = WORD_SIZES[recipe.size]
     return recipe.family_record.backbone(
@@ -81,13 +81,13 @@ def train_language_model(
     word_tokenizer = WordTokenizer(words_file.read_text("utf-8").split("\n"))
     run.say("building the model")
     family = recipe.family_record
-    backbone = language_model_backbone(recipe)
+    backbone = build_language_model_backbone(recipe)
     preprocessor = Preprocessor(family.tokenizer(), family.packing)
     unroll, batch_size, learning_rate = recipe.batch_settings
     num_sampled = count_sampled_words(len(word_tokenizer.vocabulary))
     model = BidirectionalLM(backbone, preprocessor, word_tokenizer, num_sampled=num_sampled, unroll_steps=unroll)
     model.compile(optimizer=Adagrad(learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
-    steps = run.batches(recipe.tokens, batch_size * unroll)
+    steps = run.count_batches(recipe.tokens, batch_size * unroll)
     run.say(f"training on {batch_size} streams: {steps:,} steps of {unroll} words of each")
     seconds = run.fit(model, documents, steps, batch_size * unroll, batch_size=batch_size)
     text_scores = []

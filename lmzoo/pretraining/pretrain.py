@@ -14,18 +14,18 @@ import keras
 from lmzoo.common.arguments import require
 from lmzoo.errors import PathExistsError
 from lmzoo.files.manifest import describe_files
-from lmzoo.files.urls import absolute, exists
-from lmzoo.parallel.processes import check_same, main_process_first, process_index, several_processes
+from lmzoo.files.urls import exists, make_absolute
+from lmzoo.parallel.processes import check_same, has_several_processes, main_process_first, process_index
 from lmzoo.presets import resolve
 from lmzoo.presets.keras_preset import WEIGHTS_DTYPES, save_preset
 from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
-from lmzoo.pretraining.estimate import training_seconds
-from lmzoo.pretraining.fine_tuning import recipes_by_size
+from lmzoo.pretraining.estimate import estimate_training_seconds
+from lmzoo.pretraining.fine_tuning import choose_recipes_by_size
 from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts, Run
-from lmzoo.pretraining.training_texts import Text, identity_of, read_texts, split_held_out
+from lmzoo.pretraining.training_texts import Text, identify_texts, read_texts, split_held_out
 from lmzoo.tasks import Task
 
 # Training functions by kind of pre-training head, like `lmzoo.pretraining.recipe.METHODS`.
@@ -88,8 +88,8 @@ def pretrain(
             the rest of `work` is lost, the run recreates it and continues.
 
     Returns:
-        Scores on the held-out text by name. For a mixture these are means weighted like its texts, with additional
-        scores on each text, such as `loss_films`.
+        Scores on the held-out text by name. For a mixture, these are means weighted by the shares of its texts; scores
+        on each text, such as `loss_films`, are added.
 
     Raises:
         FileNotFoundError: if there is no text.
@@ -125,8 +125,8 @@ def pretrain(
     texts = read_texts(corpus, field, split)
     validation_texts = None if validation is None else read_texts(validation, field, split)
     run_identity = {
-        "corpus": identity_of(texts),
-        "validation": validation_texts and identity_of(validation_texts),
+        "corpus": identify_texts(texts),
+        "validation": validation_texts and identify_texts(validation_texts),
         "field": field,
         "split": split,
     }
@@ -138,10 +138,10 @@ def pretrain(
     with main_process_first():
         recipe.remember(work, run_identity)
     train, held_out = split_held_out(texts, validation_texts)
-    run = Run(recipe, work, work if states is None else absolute(states), list(callbacks), verbose, say)
-    if confirm is not None and not several_processes() and not exists(run.saved().folder):
+    run = Run(recipe, work, work if states is None else make_absolute(states), list(callbacks), verbose, say)
+    if confirm is not None and not has_several_processes() and not exists(run.get_states().folder):
         say("estimating the time")
-        confirm(training_seconds(recipe))
+        confirm(estimate_training_seconds(recipe))
     keras.utils.set_random_seed(recipe.seed)
     model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, train, held_out)
     _write_preset(model, run, output, overwrite, facts, metadata or {}, weights_dtype)
@@ -166,7 +166,7 @@ def _write_preset(
     recipe = run.recipe
     # Keep the recipes of an initial preset, which may come from a search.
     init_recipes = model.backbone.fine_tuning if recipe.init is not None else {}
-    fine_tuning = init_recipes or recipes_by_size(model)
+    fine_tuning = init_recipes or choose_recipes_by_size(model)
     changes |= {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype, "fine_tuning": fine_tuning}
     task = model.copy_with(**changes)
     origin = "" if recipe.init is None else f", after the weights of {recipe.init}"

@@ -72,7 +72,7 @@ class Run:
     verbose: bool
     say: Callable[[str], None]
 
-    def saved(self, last: int | None = None) -> RunStates:
+    def get_states(self, last: int | None = None) -> RunStates:
         """Return the saved states of the run, or of its decay phase if it ends after `last` batches."""
         return RunStates(join_path(self.states, _STATES if last is None else f"{_STATES}_to_{last}"))
 
@@ -84,7 +84,7 @@ class Run:
         for message in messages:
             self.say(message)
 
-    def batches(self, tokens: float, batch_tokens: float) -> int:
+    def count_batches(self, tokens: float, batch_tokens: float) -> int:
         """Return the number of batches for `tokens` tokens, in whole steps and at least one.
 
         Args:
@@ -95,14 +95,14 @@ class Run:
         return accumulate * max(1, round(tokens / batch_tokens / accumulate))
 
     def fit(
-        self, model: Task, x: Any, batches: int, batch_tokens: float, decay: int | None = None, **arguments: Any
+        self, model: Task, x: Any, num_batches: int, batch_tokens: float, decay: int | None = None, **arguments: Any
     ) -> float:
         """Train up to a total number of batches, continuing from saved states, and return the time in seconds.
 
         Args:
             model: the model to train.
             x: inputs for the model's `fit`.
-            batches: int, total number of batches.
+            num_batches: int, total number of batches.
             batch_tokens: float, mean number of tokens in a batch.
             decay: int, number of batches before the decay of the learning rate. The state before it is kept, since a
                 longer run continues from there; None if there is no such decay.
@@ -113,9 +113,9 @@ class Run:
             KeyboardInterrupt: after Ctrl-C.
         """
         started_at = time.perf_counter()
-        checkpoint = _EndingCheckpoint(self, batches, decay)
+        checkpoint = _EndingCheckpoint(self, num_batches, decay)
         accumulate = self.recipe.accumulate
-        throughput = Throughput(accumulate * batch_tokens, batches // accumulate, self.verbose, self.say)
+        throughput = Throughput(accumulate * batch_tokens, num_batches // accumulate, self.verbose, self.say)
         self.say("compiling the first step")
         csv_logger = keras.callbacks.CSVLogger(
             self.work / "log.csv" if process_index() == 0 else os.devnull, append=True
@@ -123,7 +123,7 @@ class Run:
         try:
             model.fit(
                 x,
-                epochs=math.ceil(batches / ROUND),
+                epochs=math.ceil(num_batches / ROUND),
                 steps_per_epoch=ROUND,
                 seed=self.recipe.seed,
                 verbose=0,
@@ -143,11 +143,11 @@ class _EndingCheckpoint(ResumableCheckpoint):
     """
 
     def __init__(self, run: Run, last: int, decay: int | None) -> None:
-        super().__init__(run.saved().folder, minutes=MINUTES)
+        super().__init__(run.get_states().folder, minutes=MINUTES)
         self.run = run
         self.last = last
         self.decay = decay
-        self._last_states = self._states if decay is None else run.saved(last)
+        self._last_states = self._states if decay is None else run.get_states(last)
 
     def restore(self, model: keras.Model, data: object, epochs: int, steps: int, done: int) -> tuple[int, bool]:
         """Restore the newest saved state; after a finished run, return the end of all epochs as its position."""

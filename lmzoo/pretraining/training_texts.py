@@ -15,7 +15,7 @@ from lmzoo.common.arguments import is_number, require
 from lmzoo.data.corpora.documents import read_documents, split_documents, text_files
 from lmzoo.data.corpora.tokenized_documents import check_documents
 from lmzoo.errors import ArgumentError
-from lmzoo.files.urls import absolute, get_size, open_to_read
+from lmzoo.files.urls import get_size, make_absolute, open_to_read
 from lmzoo.text.word_splitting import list_words
 
 Text: TypeAlias = str | Path | Iterable[str | Path] | Iterable[Sequence[str]] | Mapping[str, float]
@@ -160,7 +160,7 @@ def read_texts(source: Any, field: str = "text", split: bool = True) -> list[Tex
     owners: dict[str, str] = {}
     for text in texts:
         for file in text.files():
-            if (owner := owners.setdefault(absolute(file), text.name)) != text.name:
+            if (owner := owners.setdefault(make_absolute(file), text.name)) != text.name:
                 raise ValueError(f"{file} is in two texts, {owner} and {text.name}: each file has one weight.")
     return texts
 
@@ -182,7 +182,7 @@ def describe_shares(texts: Sequence[TrainingDocuments]) -> str:
     return ": " + ", ".join(f"{text.share:.1%} {text.name}" for text in texts) if len(texts) > 1 else ""
 
 
-def identity_of(texts: Sequence[TextSource]) -> dict[str, object]:
+def identify_texts(texts: Sequence[TextSource]) -> dict[str, object]:
     """Return values that identify a text, or the texts of a mixture and their shares, in a saved run."""
     if len(texts) == 1:
         return texts[0].identity()
@@ -203,8 +203,8 @@ def split_held_out(
         ValueError: if a text has no words or only one document, or a file is in both `corpus` and `validation`.
     """
     if validation is not None:
-        corpus_files = {absolute(file) for text in corpus for file in text.files()}
-        if shared := [file for text in validation for file in text.files() if absolute(file) in corpus_files]:
+        corpus_files = {make_absolute(file) for text in corpus for file in text.files()}
+        if shared := [file for text in validation for file in text.files() if make_absolute(file) in corpus_files]:
             message = f"{', '.join(shared)}: text to train on and to evaluate on (`validation`) must differ."
             raise ArgumentError(message, "validation")
         train, held_out = ([TrainingDocuments(text) for text in texts] for texts in (corpus, validation))

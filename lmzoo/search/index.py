@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.search.nearest import Hit, Vectors, as_hits, check_queries, check_top_k, is_vectors, nearest
+from lmzoo.search.nearest import Hit, Vectors, as_hits, check_queries, check_top_k, find_nearest, is_vectors
 
 
 class VectorIndex(ABC):
@@ -65,7 +65,7 @@ class ArrayIndex(VectorIndex):
         return tuple(self.vectors.shape)
 
     def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
-        return nearest(queries, self.vectors, top_k, similarity)
+        return find_nearest(queries, self.vectors, top_k, similarity)
 
 
 def search_vectors(
@@ -113,14 +113,14 @@ def search_vectors(
 
 
 def open_index(corpus: Any) -> VectorIndex | None:
-    """Return an index of a corpus that is vectors, or None if it is anything else, such as texts."""
+    """Return the index of a corpus of vectors (an index or an array), or None for any other corpus."""
     if isinstance(corpus, VectorIndex):
         return corpus
     return ArrayIndex(corpus) if is_vectors(corpus) else None
 
 
 def check_index(index: VectorIndex, width: int, texts: Sequence[str] | None) -> None:
-    """Check that an index has vectors of a width and, if there are texts, as many as texts.
+    """Check the width of an index's vectors and, if `texts` are passed, that there is one text per vector.
 
     Raises:
         ValueError: If it does not.

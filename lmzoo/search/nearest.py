@@ -86,7 +86,7 @@ def check_queries(queries: Any, width: int) -> np.ndarray:
     return array
 
 
-def nearest(
+def find_nearest(
     queries: np.ndarray, vectors: Vectors, top_k: int, similarity: str = "cosine"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the scores and the indices of the `top_k` vectors most similar to each query, best first.
@@ -137,7 +137,7 @@ def rescore(
         vectors: (n, H).
         candidates: indices of vectors, int64 (q, c), at least `top_k` for each query.
         top_k: int.
-        similarity: see `nearest`.
+        similarity: see `find_nearest`.
     """
     best_scores = _BestScores(len(queries), top_k)
     for row, indices in enumerate(np.sort(candidates, axis=1)):
@@ -181,7 +181,10 @@ class _BestScores:
         self.indices = np.zeros((count, top_k), "int64")
 
     def update(self, first: int, scores: np.ndarray, start: int = 0) -> None:
-        """Take in scores (m, b) of the queries from `first` on, for the vectors from `start` on, in ascending order."""
+        """Merge in the scores of m queries, beginning with `first`, and b vectors, beginning with `start`, (m, b).
+
+        Calls must be in ascending order of `start`.
+        """
         top_k = self.scores.shape[1]
         for row, values in enumerate(scores, first):
             # A later vector with the same score ranks below the earlier one, so only higher scores change the ranking.

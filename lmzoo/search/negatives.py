@@ -11,7 +11,7 @@ import numpy as np
 
 from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.progress import progress_over
-from lmzoo.search.nearest import nearest, similarities
+from lmzoo.search.nearest import find_nearest, similarities
 from lmzoo.text.segments import clean_single_texts
 
 _CANDIDATES_PER_NEGATIVE = 10  # candidates to filter for each negative
@@ -114,9 +114,9 @@ def mine_negatives(
     query_vectors = embedder.embed_queries(query_texts, batch_size)
     text_vectors = embedder.embed_documents(texts, batch_size)
     most_relevant = max(map(len, relevant.values()))
-    last_rank = limits.last_rank(most_relevant)
+    last_rank = limits.compute_last_rank(most_relevant)
     count = min(len(texts), last_rank + most_relevant)
-    scores, indices = nearest(query_vectors, text_vectors, count, embedder.similarity)
+    scores, indices = find_nearest(query_vectors, text_vectors, count, embedder.similarity)
     mined: dict[str, tuple[list[str], list[float]]] = {}
     with progress_over(range(len(query_texts)), "Mining", "queries") as rows:
         for row in rows:
@@ -130,7 +130,7 @@ def mine_negatives(
                 scored_texts = [texts[index] for index in (*positions, *indices[row])]
                 all_scores = cross_encoder.score([(query, text) for text in scored_texts], batch_size)
                 relevant_scores, candidate_scores = np.split(np.array(all_scores, "float32"), [len(positions)])
-            limit = limits.highest_score(float(relevant_scores.min()))
+            limit = limits.compute_max_score(float(relevant_scores.min()))
             is_negative = ~np.isin(indices[row], positions) & (candidate_scores <= limit)
             order = np.argsort(np.where(is_negative, -candidate_scores, np.inf), kind="stable")[: is_negative.sum()]
             negative_indices = order[range_min:last_rank][:num_negatives]
@@ -171,14 +171,14 @@ class _Limits:
         """Whether scores decide which candidates are negatives."""
         return not (self.absolute_margin is None and self.relative_margin is None and self.max_score is None)
 
-    def last_rank(self, most_relevant: int) -> int:
-        """Return `range_max`, or its default if queries have at most `most_relevant` relevant texts."""
+    def compute_last_rank(self, most_relevant: int) -> int:
+        """Return `range_max`, or else its default for queries with at most `most_relevant` relevant texts."""
         if self.range_max is not None:
             return self.range_max
         candidates = self.num_negatives * (_CANDIDATES_PER_NEGATIVE if self.has_filter else 1)
         return self.range_min + candidates + most_relevant
 
-    def highest_score(self, relevant_score: float) -> float:
+    def compute_max_score(self, relevant_score: float) -> float:
         """Return the highest score of a negative, given the lowest score of a relevant text."""
         scores = [math.inf if self.max_score is None else self.max_score]
         if self.absolute_margin is not None:

@@ -8,7 +8,15 @@ import numpy as np
 
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.search.index import VectorIndex
-from lmzoo.search.nearest import Vectors, check_queries, check_similarity, check_top_k, nearest, read_blocks, rescore
+from lmzoo.search.nearest import (
+    Vectors,
+    check_queries,
+    check_similarity,
+    check_top_k,
+    find_nearest,
+    read_blocks,
+    rescore,
+)
 
 _INT8_STEPS = 255
 
@@ -100,7 +108,7 @@ class QuantizedIndex(VectorIndex):
                 codes[start : start + len(block)] = np.packbits(block > 0, axis=1)
             return cls(codes, width, None, originals, oversampling)
         limits = _find_ranges(vectors) if ranges is None else np.asarray(ranges, "float32")
-        steps = _steps(limits)
+        steps = _compute_steps(limits)
         codes = np.empty((count, width), "int8")
         for start, block in read_blocks(vectors):
             codes[start : start + len(block)] = np.clip(np.floor((block - limits[0]) / steps), 0, _INT8_STEPS) - 128
@@ -117,19 +125,19 @@ class QuantizedIndex(VectorIndex):
         if self.ranges is None:
             return np.unpackbits(codes, axis=-1, count=self.width).astype("float32") * 2 - 1
         middle = (self.ranges[1] - self.ranges[0]) / np.float32(2 * _INT8_STEPS)  # of a step; 0 for a constant feature
-        return self.ranges[0] + middle + (codes.astype("float32") + 128) * _steps(self.ranges)
+        return self.ranges[0] + middle + (codes.astype("float32") + 128) * _compute_steps(self.ranges)
 
     def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
         check_similarity(similarity)
         check_top_k(top_k, len(self))
         query_vectors = check_queries(queries, self.width)
         if self.ranges is not None and self.originals is None:
-            return nearest(query_vectors, self, top_k, similarity)
+            return find_nearest(query_vectors, self, top_k, similarity)
         candidate_count = min(top_k * self.oversampling, len(self))
         if self.ranges is None:
             _, candidates = find_nearest_bits(np.packbits(query_vectors > 0, axis=1), self.codes, candidate_count)
         else:
-            _, candidates = nearest(query_vectors, self, candidate_count, similarity)
+            _, candidates = find_nearest(query_vectors, self, candidate_count, similarity)
         return rescore(query_vectors, self if self.originals is None else self.originals, candidates, top_k, similarity)
 
 
@@ -137,9 +145,9 @@ def find_nearest_bits(queries: np.ndarray, codes: np.ndarray, top_k: int) -> tup
     """Return the numbers of different bits and the indices of the codes that differ least from each query.
 
     Args:
-        queries: uint8 (q, b).
-        codes: uint8 (n, b).
-        top_k: int.
+        queries: uint8 (q, b), the bits of each query in b bytes.
+        codes: uint8 (n, b), the bits of each vector.
+        top_k: int, number of codes to return for each query.
 
     Returns:
         Two arrays (q, top_k), of which the first is ascending; equal numbers are ordered by index.
@@ -161,7 +169,7 @@ _BIT_COUNTS = np.unpackbits(np.arange(256, dtype="uint8")[:, None], axis=1).sum(
 
 def _count_bits(codes: np.ndarray) -> np.ndarray:
     """Return the number of ones in each row of bytes, int (n,)."""
-    counts = np.bitwise_count(codes) if hasattr(np, "bitwise_count") else _BIT_COUNTS[codes]  # NumPy 2 has the first
+    counts = np.bitwise_count(codes) if hasattr(np, "bitwise_count") else _BIT_COUNTS[codes]  # new in NumPy 2
     return counts.sum(axis=1, dtype="int32")
 
 
@@ -171,7 +179,7 @@ def _find_ranges(vectors: Vectors) -> np.ndarray:
     return np.stack([np.min(lowest, axis=0), np.max(highest, axis=0)])
 
 
-def _steps(ranges: np.ndarray) -> np.ndarray:
+def _compute_steps(ranges: np.ndarray) -> np.ndarray:
     """Return the width of a step of each feature, float32 (H,); 1 for a constant feature."""
     steps = (ranges[1] - ranges[0]) / np.float32(_INT8_STEPS)
     return np.where(steps == 0, np.float32(1), steps)

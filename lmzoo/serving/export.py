@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from lmzoo.checkpoints.formats.tensorflow import system_errors
+from lmzoo.checkpoints.formats.tensorflow import convert_tensorflow_errors
 from lmzoo.common.arguments import require
 from lmzoo.common.log_filters import suppress_log_lines
 from lmzoo.common.tensor_types import Features
@@ -204,7 +204,7 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
         # A SavedModel can restore only the variables that it tracks.
         module.pack = pack
         module.used = list({id(v): v for f in functions.values() for v in f.variables}.values())
-    with system_errors(target), suppress_log_lines("Assets written to"):  # would show in notebooks
+    with convert_tensorflow_errors(target), suppress_log_lines("Assets written to"):  # would show in notebooks
         tf.saved_model.save(module, str(target), signatures=functions)
     # Check the graph that servers will read.
     (meta_graph,) = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes()).meta_graphs

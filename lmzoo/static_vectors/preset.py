@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
-from lmzoo.checkpoints.formats.tensor_file import damage_named
+from lmzoo.checkpoints.formats.tensor_file import convert_damage_errors
 from lmzoo.common.arguments import is_integer
 from lmzoo.errors import PresetError
 from lmzoo.families import StaticBackbone
@@ -106,7 +106,7 @@ def load_table(preset: str | Path) -> VectorTable:
         names = [name for name in file.names() if file.shape(name)[:-1] == (len(words) + 1,)]
         if len(names) != 1:
             raise PresetError(f"{path} must hold one table of vectors for {len(words):,} words, got {len(names)}.")
-        with damage_named(f"{path} cannot be read"):
+        with convert_damage_errors(f"{path} cannot be read"):
             vectors = file.map(names[0])
     first = 1  # after padding
     while first < len(words) and words[first - 1] in _special_tokens() and not vectors[first].any():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lmzoo.common.arguments import is_integer, require, stop_strings
+from lmzoo.common.arguments import is_integer, list_stop_strings, require
 from lmzoo.errors import ArgumentError
 from lmzoo.text import Preprocessor
 from lmzoo.text.validate_text import Text, clean_columns
@@ -90,7 +90,9 @@ def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
     """
     stops = [*stop] if isinstance(stop, Iterable) and not isinstance(stop, (str, bytes)) else [stop]
     ids = [int(entry) for entry in stops if is_integer(entry, 0, size - 1)]
-    return ids, stop_strings(None if stop is None else [entry for entry in stops if not is_integer(entry, 0, size - 1)])
+    return ids, list_stop_strings(
+        None if stop is None else [entry for entry in stops if not is_integer(entry, 0, size - 1)]
+    )
 
 
 def check_room(ids: list[list[int]], new_tokens: int, max_length: int) -> None:

@@ -26,7 +26,7 @@ from lmzoo.testing.tiny import SEED, randomize, tiny_backbone, tiny_examples, ti
 # === Checks of a family ===
 
 
-def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _make_features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return padded inputs by name, and the mask of real tokens, bool (B, T).
 
     Values at padding are not zero, since they must not matter, except where zero marks padding.
@@ -53,14 +53,14 @@ def _blank_out(features: dict[str, np.ndarray], index: int) -> None:
         values[index] = 0
 
 
-def _outputs(backbone: Backbone, features: dict[str, np.ndarray]) -> dict[str, Tensors]:
+def _compute_outputs(backbone: Backbone, features: dict[str, np.ndarray]) -> dict[str, Tensors]:
     if compiles_each_operation():
         return backbone.predict_on_batch(features)
     outputs = backbone({name: ops.convert_to_tensor(values) for name, values in features.items()})
     return keras.tree.map_structure(ops.convert_to_numpy, dict(outputs))
 
 
-def _weights(model: keras.Model) -> list[np.ndarray]:
+def _get_weights(model: keras.Model) -> list[np.ndarray]:
     return [np.array(ops.convert_to_numpy(weight)) for weight in model.weights]
 
 
@@ -78,8 +78,8 @@ def check_config(family: Family) -> None:
 def check_shapes(family: Family) -> None:
     """Check that outputs have the names, shapes and dtypes required of every backbone."""
     backbone = tiny_backbone(family)
-    features, is_real = _features(family)
-    outputs = _outputs(backbone, features)
+    features, is_real = _make_features(family)
+    outputs = _compute_outputs(backbone, features)
     batch, length = is_real.shape
     hidden_dim = family.tiny.hidden_dim
     source_outputs = {"encoder_output", "encoder_hidden_states"} if family.backbone.reads_source else set()
@@ -99,15 +99,15 @@ def check_shapes(family: Family) -> None:
 def check_padding(family: Family) -> None:
     """Check that padding does not change the outputs, and that all-padding sequences have finite outputs."""
     backbone = tiny_backbone(family)
-    (narrow, is_real), (wide, _) = (_features(family, extra) for extra in (0, 5))
+    (narrow, is_real), (wide, _) = (_make_features(family, extra) for extra in (0, 5))
     width = is_real.shape[1]
-    expected = _outputs(backbone, narrow)
-    padded = _outputs(backbone, wide)
+    expected = _compute_outputs(backbone, narrow)
+    padded = _compute_outputs(backbone, wide)
     assert_close(padded["pooled_output"], expected["pooled_output"], "pooled_output depends on padding")
     for narrow_state, wide_state in zip(expected["hidden_states"], padded["hidden_states"], strict=True):
         assert_close(wide_state[:, :width][is_real], narrow_state[is_real], "hidden_states depend on padding")
     _blank_out(wide, 0)
-    blank = _outputs(backbone, wide)
+    blank = _compute_outputs(backbone, wide)
     assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank)), "an all-padding sequence is not finite"
     assert_close(
         blank["pooled_output"][1:], padded["pooled_output"][1:], "an all-padding sequence changes its neighbors"
@@ -117,18 +117,18 @@ def check_padding(family: Family) -> None:
 def check_batches(family: Family) -> None:
     """Check that a sequence's outputs do not depend on the rest of its batch, and are the same in every call."""
     backbone = tiny_backbone(family)
-    features, _ = _features(family)
-    batch_outputs = _outputs(backbone, features)
-    assert_close(_outputs(backbone, features), batch_outputs, "the same call twice", tolerance=0)
+    features, _ = _make_features(family)
+    batch_outputs = _compute_outputs(backbone, features)
+    assert_close(_compute_outputs(backbone, features), batch_outputs, "the same call twice", tolerance=0)
     for i in (0, 4):
-        outputs = _outputs(backbone, {name: values[i : i + 1] for name, values in features.items()})
+        outputs = _compute_outputs(backbone, {name: values[i : i + 1] for name, values in features.items()})
         expected = keras.tree.map_structure(lambda array, i=i: array[i : i + 1], batch_outputs)
         assert_close(outputs, expected, "a sequence alone and in a batch")
 
 
 def check_input_names(family: Family) -> None:
     """Check that inputs for other models do not change the outputs, and that unknown names raise an error."""
-    _check_input_names(tiny_backbone(family), _features(family)[0])
+    _check_input_names(tiny_backbone(family), _make_features(family)[0])
 
 
 def _check_input_names(model: NamedInputsModel, features: dict[str, np.ndarray]) -> None:
@@ -150,12 +150,12 @@ def check_causality(family: Family) -> None:
     if not family.backbone.causal and not family.backbone.reads_source:
         return
     backbone = tiny_backbone(family)
-    features, is_real = _features(family)
+    features, is_real = _make_features(family)
     position = 3
     name = "decoder_token_ids" if family.backbone.reads_source else "token_ids"
     changed = {**features, name: features[name].copy()}
     changed[name][:, position] = (changed[name][:, position] + 1) % family.tiny.vocabulary_size
-    old, new = (_outputs(backbone, inputs)["hidden_states"] for inputs in (features, changed))
+    old, new = (_compute_outputs(backbone, inputs)["hidden_states"] for inputs in (features, changed))
     for old_state, new_state in zip(old, new, strict=True):
         assert_close(new_state[:, :position], old_state[:, :position], "a token changes earlier ones", tolerance=0)
     differences = np.abs(new[-1] - old[-1]).max(axis=-1)  # (B, T)
@@ -173,7 +173,7 @@ def check_training(family: Family, eager: bool | None = None) -> None:
         eager: whether to take an eager step; by default not on JAX, where it takes most of a minute, and
             `check_task_backends` compares the compiled step with TensorFlow's.
     """
-    features, is_real = _features(family)
+    features, is_real = _make_features(family)
     rng = np.random.default_rng(SEED)
     _blank_out(features, 0)
     shape = (*is_real.shape, family.tiny.hidden_dim)
@@ -194,7 +194,7 @@ def check_seed(family: Family) -> None:
     """Check that `keras.utils.set_random_seed` makes initial weights and dropout reproducible."""
     config = {**tiny_backbone(family).get_config(), "dropout": 0.3}
     runs = []
-    features = {name: ops.convert_to_tensor(v) for name, v in _features(family)[0].items()}
+    features = {name: ops.convert_to_tensor(v) for name, v in _make_features(family)[0].items()}
     for _ in range(2):
         keras.utils.set_random_seed(SEED)
         backbone = family.backbone(**config)
@@ -214,12 +214,12 @@ def check_backbone_files(family: Family) -> None:
     for clone in clones:
         assert type(clone) is family.backbone
         assert clone.config == backbone.config
-        assert_close(_weights(clone), _weights(backbone), "weights after loading", tolerance=0)
+        assert_close(_get_weights(clone), _get_weights(backbone), "weights after loading", tolerance=0)
 
 
 def check_functional_model(family: Family) -> None:
     """Check that Keras' copies of a functional model (cloned, from JSON, loaded) have the same outputs."""
-    assert_copies_agree(tiny_backbone(family), _features(family)[0])
+    assert_copies_agree(tiny_backbone(family), _make_features(family)[0])
 
 
 # === Checks of a task on a family ===
@@ -303,7 +303,7 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
     for clone in [uncompiled, *clones]:
         assert clone.get_config() == task.get_config()
         assert clone.preprocessor.tokenizer.vocabulary == task.text_preprocessor.tokenizer.vocabulary
-        assert_close(_weights(clone), _weights(task), "weights after loading", tolerance=0)
+        assert_close(_get_weights(clone), _get_weights(task), "weights after loading", tolerance=0)
 
 
 def check_task_resume(task_class: type[Task], family: Family) -> None:
@@ -315,9 +315,9 @@ def check_task_resume(task_class: type[Task], family: Family) -> None:
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
         loaded = keras.saving.load_model(Path(folder, "task.keras"))
-    assert_close(_weights(loaded), _weights(task), "weights after loading", tolerance=0)
+    assert_close(_get_weights(loaded), _get_weights(task), "weights after loading", tolerance=0)
     assert_close(loaded.train_on_batch(*batch), task.train_on_batch(*batch), "the step after loading", tolerance=0)
-    assert_close(_weights(loaded), _weights(task), "weights after the step after loading")
+    assert_close(_get_weights(loaded), _get_weights(task), "weights after the step after loading")
 
 
 def check_task_backends(task_class: type[Task], family: Family) -> None:
@@ -387,8 +387,8 @@ def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, ea
     for arguments in (*[{"run_eagerly": True}] * eager, {"jit_compile": True}):
         model = build()
         model.compile(keras.optimizers.SGD(0.5), loss=loss, **arguments)
-        old_weights = _weights(model)
-        results.append((model.train_on_batch(*batch), _weights(model)))
+        old_weights = _get_weights(model)
+        results.append((model.train_on_batch(*batch), _get_weights(model)))
     assert_close(results[-1], results[0], "a training step, compiled and eager", tolerance=1e-4)
     assert all(np.isfinite(array).all() for array in results[-1][1]), "a gradient is not finite"
     trainable_ids = {id(weight) for weight in model.trainable_weights}
@@ -397,13 +397,13 @@ def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, ea
         for weight, old, new in zip(model.weights, old_weights, results[-1][1], strict=True)
         # The gradient of a key bias is only noise, since softmax ignores what is added to all scores of a query.
         if id(weight) in trainable_ids and np.array_equal(old, new) and not weight.path.endswith("key/bias")
-        if not _is_unseen(model, weight, batch)
+        if not _affects_only_outputs(model, weight, batch)
     ]
     assert not unchanged, f"no gradient reaches {unchanged}"
     return model
 
 
-def _is_unseen(model: keras.Model, weight: keras.Variable, batch: tuple[Tensors, ...]) -> bool:
+def _affects_only_outputs(model: keras.Model, weight: keras.Variable, batch: tuple[Tensors, ...]) -> bool:
     """Return whether the outputs depend on a weight but the loss does not.
 
     Such a weight adds the same number to all logits of a softmax, for example a bias before a softmax over positions.

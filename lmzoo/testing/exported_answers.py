@@ -51,7 +51,7 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, description: str) -> N
 
 
 def assert_close(actual: Tensors, expected: Tensors, description: str, tolerance: float = TOLERANCE) -> None:
-    """Check that nested arrays are close; the message has the `description`, and the path of the first mismatch."""
+    """Check that nested arrays are close; the message contains `description` and the path of the first mismatch."""
     for (path, a), b in zip(keras.tree.flatten_with_path(actual), keras.tree.flatten(expected), strict=True):
         name = ", ".join([description, *map(str, path)])
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)

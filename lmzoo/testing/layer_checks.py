@@ -55,7 +55,7 @@ def _compute(layer: Callable[..., Tensors], arguments: list[Any]) -> Tensors:
     return jax.jit(layer)(*tensors)
 
 
-def _arrays(tensors: Tensors) -> list[np.ndarray]:
+def _to_arrays(tensors: Tensors) -> list[np.ndarray]:
     return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in keras.tree.flatten(tensors)]
 
 
@@ -74,7 +74,7 @@ def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[s
     for policy in policies:
         layer = _build_layer(build, values, policy)
         computed = _compute(layer, values)
-        assert all(np.isfinite(array).all() for array in _arrays(computed)), f"{policy}: not finite"
+        assert all(np.isfinite(array).all() for array in _to_arrays(computed)), f"{policy}: not finite"
         for fixed_batch in (False, True):
             declared = layer(*_make_symbolic_inputs(values, fixed_batch))
             keras.tree.assert_same_structure(declared, computed)
@@ -114,9 +114,9 @@ def check_layer_masks(build: Build, arguments: Arguments) -> None:
     """
     values = arguments(_BATCH_SIZE)
     layer = _build_layer(build, values)
-    expected = _arrays(_compute(layer, values))
+    expected = _to_arrays(_compute(layer, values))
     integers = keras.tree.map_structure(lambda a: a.astype("int32") if a.dtype == bool else a, values)
-    assert_close(_arrays(_compute(layer, integers)), expected, "masks of integers")
+    assert_close(_to_arrays(_compute(layer, integers)), expected, "masks of integers")
     first = values[0]
     if isinstance(first, np.ndarray) and first.ndim == 3 and first.dtype == "float32":
 
@@ -125,7 +125,7 @@ def check_layer_masks(build: Build, arguments: Arguments) -> None:
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*does not support masking")
-            assert_close(_arrays(_compute(call_with_mask, values)), expected, "an input with a mask of Keras")
+            assert_close(_to_arrays(_compute(call_with_mask, values)), expected, "an input with a mask of Keras")
 
 
 def check_layer_training(build: Build, arguments: Arguments) -> None:
@@ -146,7 +146,9 @@ def check_layer_training(build: Build, arguments: Arguments) -> None:
 def check_layer_empty_batch(build: Build, arguments: Arguments) -> None:
     """Check that the outputs for an empty batch are empty along one axis and otherwise keep their shape."""
     layer = _build_layer(build, arguments(_BATCH_SIZE))
-    pairs = zip(_arrays(_compute(layer, arguments(0))), _arrays(_compute(layer, arguments(_BATCH_SIZE))), strict=True)
+    pairs = zip(
+        _to_arrays(_compute(layer, arguments(0))), _to_arrays(_compute(layer, arguments(_BATCH_SIZE))), strict=True
+    )
     for empty, full in pairs:
         changed_sizes = [m for m, n in zip(empty.shape, full.shape, strict=True) if m != n]
         message = f"shape {empty.shape} for an empty batch, {full.shape} for {_BATCH_SIZE} sequences"

@@ -204,8 +204,8 @@ class LengthBatches(Batches):
         order: `"shuffle"` (a new order each epoch; sequences of similar length share a batch), `"sorted"` (by length),
             `"given"`, or `"streams"` (row k of a batch continues in row k of the next batch, see `stream_steps`).
         seed: tuple of ints, seed of the order and of `rng`.
-        round_up: bool, whether to fill a smaller last batch by repeating its first sequence: up to the batch size or, if
-            it is the only batch, to a power of two.
+        round_up: bool, whether to fill a smaller last batch by repeating its first sequence, up to the batch size or,
+            if it is the only batch, to a power of two.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from lmzoo.files.urls import is_url
 from lmzoo.layers.carried_state import OUTSIDE_TRAINING
 from lmzoo.layers.finite import describe_not_finite
 from lmzoo.parallel.processes import all_gather, check_same, process_index
-from lmzoo.parallel.several_devices import on_every_process
+from lmzoo.parallel.several_devices import copy_to_every_process
 from lmzoo.text.batching import Batches
 from lmzoo.training.run_state import RunState, RunStates
 
@@ -282,7 +282,7 @@ def _read_arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
         NotFiniteError: if a value is NaN or infinite, since a run could not recover from such a state.
     """
     for name, variable in _list_named_variables(model):
-        array = np.asarray(keras.ops.convert_to_numpy(on_every_process(keras.ops.convert_to_tensor(variable))))
+        array = np.asarray(keras.ops.convert_to_numpy(copy_to_every_process(keras.ops.convert_to_tensor(variable))))
         if problem := describe_not_finite(variable.path, array):
             raise NotFiniteError(
                 f"Training diverged: {problem}. The state is not saved, and the one before is kept; start again in "

@@ -19,7 +19,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.manifest import verify_manifest, write_manifest
 from lmzoo.files.preset_files import MANIFEST_FILE, read_json, write_json
-from lmzoo.files.urls import copy_folder, exists, find_files, is_url, join_path, names_below, remove_folder
+from lmzoo.files.urls import copy_folder, exists, find_files, is_url, join_path, list_relative_names, remove_folder
 
 _POSITION_FILE = "position.json"
 _STATE_FILE = "state.safetensors"
@@ -65,7 +65,7 @@ class RunStates:
         """Return the names of all states in the order of their steps, including damaged states."""
         if is_url(self.folder):
             files = find_files(self.folder, lambda name: True) if exists(self.folder) else []
-            entries = {name.partition("/")[0] for name in names_below(self.folder, files)}
+            entries = {name.partition("/")[0] for name in list_relative_names(self.folder, files)}
         else:
             entries = {path.name for path in Path(self.folder).glob("step-*")}
         return sorted(name for name in entries if name.startswith("step-") and name[5:].isdigit())

@@ -16,7 +16,7 @@ from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.log_filters import suppress_log_lines
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.common.weights_in_place import restore_weights_on_error
-from lmzoo.parallel.processes import several_processes
+from lmzoo.parallel.processes import has_several_processes
 from lmzoo.text.batching import LengthBatches
 from lmzoo.text.interleaved import Interleaved
 from lmzoo.training.layer_order import layers_of
@@ -129,7 +129,7 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
         is_entry = isinstance(entry, tuple) and len(entry) in (2, 3) and hasattr(entry[0], "training_batches")
         if not isinstance(name, str) or not is_entry:
             raise TypeError(f"`tasks[{name!r}]` must be a tuple (task, x, y) under a string, got {entry!r:.60}.")
-    if several_processes():
+    if has_several_processes():
         raise ValueError("`fit_together` trains in one process. Start it without other processes.")
     models = {name: entry[0] for name, entry in tasks.items()}
     first_name, first = next(iter(models.items()))

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import keras
 
-from lmzoo.parallel.processes import check_same, several_processes
+from lmzoo.parallel.processes import check_same, has_several_processes
 from lmzoo.text.batching import Batches
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.training.divergence import StopOnDivergence
@@ -65,7 +65,7 @@ class TrainingRun:
             ValueError: if a resumable run has an unknown number of batches, or its state cannot be restored.
         """
         steps = steps_per_epoch or count_batches(data)
-        if several_processes():
+        if has_several_processes():
             check_same(steps=steps, epochs=epochs, **(data.identity() if isinstance(data, Batches) else {}))
         model.build_optimizer()
         _unfreeze_layers(model)

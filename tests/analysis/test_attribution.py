@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lmzoo.analysis import attribution, integrated_gradients, leave_out
-from lmzoo.analysis.explained import _remove_word, _words
+from lmzoo.analysis.explained import _list_words, _remove_word
 from lmzoo.families.albert import FAMILY as ALBERT
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.distilbert import FAMILY as DISTILBERT
@@ -89,7 +89,7 @@ def test_words_are_left_out():
 )
 def test_a_word_is_removed_with_its_space(text, word, expected):
     """Except where that would join two words."""
-    assert [_remove_word((text,), part) for part in _words((text,)) if part[1] == word] == [(expected,)]
+    assert [_remove_word((text,), part) for part in _list_words((text,)) if part[1] == word] == [(expected,)]
 
 
 @pytest.mark.slow

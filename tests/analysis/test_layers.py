@@ -12,7 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 from lmzoo.analysis import anisotropy, attention, hidden_states, layer_changes, layer_similarity, linear_cka, probe
-from lmzoo.analysis.reading import text_means
+from lmzoo.analysis.reading import compute_text_means
 from lmzoo.families.albert import FAMILY as ALBERT
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.elmo import FAMILY as ELMO
@@ -55,8 +55,8 @@ def test_clearing_the_session_changes_nothing():
 
 def test_means_omit_special_tokens(bert):
     encoded, states = hidden_states(bert, TEXTS)
-    np.testing.assert_allclose(text_means(encoded, states)[0], states[0][:, 1:-1].mean(axis=1), rtol=1e-5)
-    (empty,) = text_means(*hidden_states(bert, [""]))
+    np.testing.assert_allclose(compute_text_means(encoded, states)[0], states[0][:, 1:-1].mean(axis=1), rtol=1e-5)
+    (empty,) = compute_text_means(*hidden_states(bert, [""]))
     assert np.isfinite(empty).all()
 
 
@@ -111,7 +111,7 @@ def test_similarity_compares_layers_and_models(bert):
     np.testing.assert_allclose(np.diag(within), 1)
     np.testing.assert_allclose(within, within.T)
     assert between.shape == (len(within), len(second_model.backbone.output["hidden_states"]))
-    x, y = (text_means(*hidden_states(m, TEXTS)) for m in (bert, second_model))
+    x, y = (compute_text_means(*hidden_states(m, TEXTS)) for m in (bert, second_model))
     assert between[1, 2] == pytest.approx(linear_cka(x[:, 1], y[:, 2]))
     with pytest.raises(ValueError, match="at least two texts"):
         layer_similarity(bert, TEXTS[:1])
@@ -121,7 +121,7 @@ def test_probes_equal_scikit_learn(bert):
     texts = [f"the {word} was {word}" for word in ("film", "plot", "good", "dull")] * 5
     labels = ["x", "y", "y", "x"] * 5
     results = probe(bert, texts, labels, folds=5)
-    x = text_means(*hidden_states(bert, texts))[:, 1]
+    x = compute_text_means(*hidden_states(bert, texts))[:, 1]
     parts = StratifiedKFold(5, shuffle=True, random_state=0)
     accuracies = []
     for train, test in parts.split(x, labels):

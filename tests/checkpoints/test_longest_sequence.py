@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from lmzoo.checkpoints.tokenizers.config import longest_sequence
+from lmzoo.checkpoints.tokenizers.config import read_sequence_length
 from lmzoo.files.preset_files import JsonFiles
 from lmzoo.models import TextClassifier
 from lmzoo.presets import PresetError
@@ -75,10 +75,10 @@ def test_invalid_lengths_are_refused(length, folder):
 )
 def test_the_length_in_old_files(settings, length, tmp_path):
     (tmp_path / SETTINGS).write_text(json.dumps(settings))
-    assert longest_sequence(JsonFiles(tmp_path), 512) == length
+    assert read_sequence_length(JsonFiles(tmp_path), 512) == length
 
 
 def test_an_invalid_length_in_old_files_is_refused(tmp_path):
     (tmp_path / SETTINGS).write_text('{"max_len": "long"}')
     with pytest.raises(PresetError, match=rf"{SETTINGS}: `max_len` must be a positive number, got"):
-        longest_sequence(JsonFiles(tmp_path), 512)
+        read_sequence_length(JsonFiles(tmp_path), 512)

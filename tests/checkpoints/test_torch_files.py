@@ -105,7 +105,7 @@ def resident_bytes(path: Path) -> int:
 @pytest.mark.slow
 def test_values_do_not_stay_in_memory(tmp_path, monkeypatch):
     size, count, limit = 1 << 20, 23, 5 << 20
-    monkeypatch.setattr(torch_files, "_MOST_MAPPED", limit)
+    monkeypatch.setattr(torch_files, "_MAX_MAPPED_BYTES", limit)
     path = save({f"layer.{i}": torch.full((size // 4,), i) for i in range(count)}, tmp_path / "x.bin", "zip")
     tensors, sizes = TorchFile(path), []
     assert resident_bytes(path) < size
@@ -287,9 +287,9 @@ def test_flipped_bits_give_errors_or_the_same_values(tmp_path, container):
 
 def test_checksums_of_all_values_are_checked_once(tmp_path, monkeypatch):
     """Also if the file is opened again because much was read from it."""
-    checked, check = [], torch_files._check_sums
-    monkeypatch.setattr(torch_files, "_check_sums", lambda file: checked.append(file) or check(file))
-    monkeypatch.setattr(torch_files, "_MOST_MAPPED", 1)
+    checked, check = [], torch_files._verify_checksums
+    monkeypatch.setattr(torch_files, "_verify_checksums", lambda file: checked.append(file) or check(file))
+    monkeypatch.setattr(torch_files, "_MAX_MAPPED_BYTES", 1)
     path = save({"a": torch.full((331,), 3), "b": torch.full((331,), 5)}, tmp_path / "x.bin", "zip")
     tensors = TorchFile(path)
     assert [tensors.read(name)[330] for name in ("a", "b", "a")] == [3, 5, 3]

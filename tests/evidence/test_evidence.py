@@ -13,7 +13,7 @@ from benchmarks.evidence import page
 from benchmarks.evidence.claim import CONTRADICTED, NOT_RUN, OPEN, REPRODUCED, Claim, Comparison, Setting, verdict
 from benchmarks.evidence.claims import CLAIMS
 from benchmarks.evidence.runner import run_missing, stored_rows
-from lmzoo.pretraining.encoders import encoder_backbone
+from lmzoo.pretraining.encoders import build_encoder_backbone
 from lmzoo.pretraining.recipe import Recipe
 
 SETTING = Setting(common.ROOT, common.ROOT)
@@ -40,7 +40,7 @@ def results(tmp_path, monkeypatch):
     CALLS.clear()
     shipped = common.RESULTS
     monkeypatch.setattr(common, "RESULTS", tmp_path)
-    monkeypatch.setattr(common, "machine", dict)  # it would read all installed packages
+    monkeypatch.setattr(common, "describe_machine", dict)  # it would read all installed packages
     return shipped
 
 
@@ -188,9 +188,9 @@ def variants(monkeypatch):
 
 
 def backbone_of(variants, name: str):
-    family = variants.family_named(name).name
+    family = variants.get_or_register_family(name).name
     recipe = Recipe(family=family, size="4x64", vocabulary_size=31, sequence_length=8, positions=8, objective="none")
-    return encoder_backbone(recipe, recipe.vocabulary_size)
+    return build_encoder_backbone(recipe, recipe.vocabulary_size)
 
 
 def test_layers_share_the_parts_in_their_name(variants):
@@ -213,9 +213,9 @@ def test_variants_change_the_configuration(variants):
     assert backbone_of(variants, "dropout").config.dropout == 0.1
     assert backbone_of(variants, "embeddings_32").config.embedding_dim == 32
     assert backbone_of(variants, "embeddings_256").embedding_projection.kernel.shape == (256, 64)
-    recipe = Recipe(family=variants.family_named("ngrams").name)
+    recipe = Recipe(family=variants.get_or_register_family("ngrams").name)
     assert (recipe.masking.ngram, recipe.masking.whole_word) == (3, True)
-    assert Recipe(family=variants.family_named("whole_words").name).masking.ngram == 1
+    assert Recipe(family=variants.get_or_register_family("whole_words").name).masking.ngram == 1
 
 
 @pytest.mark.slow
@@ -252,5 +252,5 @@ def test_flops_of_span_corruption_are_counted_from_the_weights():
             products += weight.value.shape[0] * weight.value.shape[1] * (source if reads_source else target)
     products += 2 * 2 * 128 * (source * source + target * target + target * source)  # attention in two blocks
     expected = 6 * products / text_length
-    assert span_corruption.flops_of_text(backbone.config, corruption) == pytest.approx(expected)
+    assert span_corruption.count_flops_per_token_of_text(backbone.config, corruption) == pytest.approx(expected)
     assert span_corruption.T5_TOKENS < span_corruption.TOKENS

@@ -103,7 +103,7 @@ def test_duplicate_names_are_refused(folder, name):
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tgz"])
 def test_bombs_are_refused(folder, name, monkeypatch):
-    monkeypatch.setattr(module, "_ALLOWANCE", 1 << 20)
+    monkeypatch.setattr(module, "_EXTRA_BYTES", 1 << 20)
     MAKERS[name](folder.parent / name, [("0", bytes(1 << 19)), ("1", bytes(1 << 19)), ("2", bytes(1 << 23))])
     with pytest.raises(ValueError, match="unpacks to more than 10 times its size"):
         unpack(folder.parent / name, folder)

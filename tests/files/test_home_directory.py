@@ -9,7 +9,7 @@ import pytest
 from lmzoo.data.corpora import TokenCorpus, prepare_corpus, read_documents, write_corpus
 from lmzoo.data.readers import TableStream, read_table
 from lmzoo.families.bert import FAMILY
-from lmzoo.files.urls import absolute, exists, names_below, open_to_read, read_source_file, whole_file
+from lmzoo.files.urls import exists, list_relative_names, make_absolute, open_to_read, read_source_file, whole_file
 from lmzoo.models import Task, TextClassifier
 from lmzoo.presets import verify_manifest, write_manifest
 from lmzoo.testing import tiny_backbone
@@ -37,8 +37,8 @@ def test_files_below_the_home_directory(home):
     assert exists("~/new.bin")
     with open_to_read("~/new.bin") as file:
         assert file.read() == b"x"
-    assert absolute("~/new.bin") == str(home / "new.bin")
-    assert names_below("~/texts", [str(home / "texts" / "a.csv")]) == ["a.csv"]
+    assert make_absolute("~/new.bin") == str(home / "new.bin")
+    assert list_relative_names("~/texts", [str(home / "texts" / "a.csv")]) == ["a.csv"]
 
 
 def test_tables_and_documents_below_the_home_directory(home):

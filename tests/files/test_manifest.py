@@ -35,8 +35,8 @@ def preset(tmp_path):
 def hashed_files(monkeypatch):
     """Return the names of the files that were hashed."""
     names = []
-    original = manifest._sha256
-    monkeypatch.setattr(manifest, "_sha256", lambda path: names.append(path.name) or original(path))
+    original = manifest._compute_sha256
+    monkeypatch.setattr(manifest, "_compute_sha256", lambda path: names.append(path.name) or original(path))
     return names
 
 

@@ -13,7 +13,7 @@ from lmzoo.files.urls import (
     find_files,
     get_size,
     join_path,
-    names_below,
+    list_relative_names,
     open_to_read,
     read_source_file,
     remove,
@@ -42,7 +42,7 @@ def read(path):
 def find_texts(path):
     """Return the names of text files below a path, after checking that each holds its name."""
     files = find_files(path, lambda name: name.endswith(".txt"))
-    names = names_below(path, files)
+    names = list_relative_names(path, files)
     assert all(read(file).endswith(name) for file, name in zip(files, names, strict=True))
     return names
 

@@ -426,8 +426,8 @@ FAULTS = (
     Fault(
         "square kernels of TensorFlow's files are not transposed",
         "checkpoints/hugging_face/tensorflow.py",
-        'return array.T if _kind(stored) == "kernel" else',
-        'return array.T if len(set(array.shape)) > 1 and _kind(stored) == "kernel" else',
+        'return array.T if _get_variable_kind(stored) == "kernel" else',
+        'return array.T if len(set(array.shape)) > 1 and _get_variable_kind(stored) == "kernel" else',
     ),
     Fault(
         "copies of a weight in TensorFlow's files may differ",
@@ -451,8 +451,8 @@ FAULTS = (
     Fault(
         "the checksums of a preset's files are not compared with those of its manifest",
         "files/manifest.py",
-        "if sha256 is not None and (digest := _sha256(path)) != sha256:",
-        "if sha256 is not None and not (digest := _sha256(path)):",
+        "if sha256 is not None and (digest := _compute_sha256(path)) != sha256:",
+        "if sha256 is not None and not (digest := _compute_sha256(path)):",
     ),
     Fault(
         "files are written in place, so that a failure destroys what was there",
@@ -650,7 +650,7 @@ FAULTS = (
     Fault(
         "the preprocessor's length in KerasHub's presets of tasks is ignored",
         "checkpoints/keras_hub/checkpoint.py",
-        "preprocessor_length(directory, reader) if head else None",
+        "read_preprocessor_length(directory, reader) if head else None",
         "None",
     ),
     Fault(

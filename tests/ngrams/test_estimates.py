@@ -77,12 +77,12 @@ def test_probabilities_add_up(reviews, trigrams):
     contexts = [[START, *(ids.get(word, UNKNOWN) for word in sentence)] for sentence in reviews["test"]]
     contexts += [[], [END], [UNKNOWN, UNKNOWN], [START, START]]
     for context in [sentence[:n] for sentence in contexts for n in range(len(sentence) + 1)]:
-        log_probabilities = table.next_token(context)
+        log_probabilities = table.next_log_probabilities(context)
         assert np.exp(log_probabilities).sum() == pytest.approx(1, abs=2e-6)
         assert log_probabilities[START] < -200
     for sentence in contexts[:100]:
         tokens = np.array([*sentence, END])
-        expected = [table.next_token(tokens[:n])[tokens[n]] for n in range(1, len(tokens))]
+        expected = [table.next_log_probabilities(tokens[:n])[tokens[n]] for n in range(1, len(tokens))]
         np.testing.assert_allclose(table.log_probabilities(tokens)[1:], expected, rtol=1e-12)
 
 

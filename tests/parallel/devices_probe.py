@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from lmzoo import models
-from lmzoo.parallel.several_devices import SeveralDevicesModel, split_evenly, whole_batches
+from lmzoo.parallel.several_devices import SeveralDevicesModel, give_whole_batches, split_evenly
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor
 
@@ -45,7 +45,7 @@ def task_results() -> list[object]:
 
 def check_splits() -> None:
     count = len(keras.distribution.list_devices())
-    with whole_batches():
+    with give_whole_batches():
         (array,) = split_evenly([np.ones((2 * count, 3))])
         assert [part.data.shape for part in array.addressable_shards] == [(2, 3)] * count
         assert split_evenly(None) is None

@@ -198,7 +198,7 @@ def test_a_published_repository_is_pinned_and_verified(tmp_path, monkeypatch):
     (tmp_path / "w.bin").write_bytes(data)
     assert resolve("bert_big") == tmp_path
     assert set(revisions) == {COMMIT}
-    monkeypatch.setattr(hubs, "mismatch", None)
+    monkeypatch.setattr(hubs, "find_mismatch", None)
     assert resolve("bert_big") == tmp_path  # verified only once
 
 

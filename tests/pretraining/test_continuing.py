@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import lmzoo
 from lmzoo.pretraining import Recipe, encoders, pretrain
-from lmzoo.pretraining.encoders import encoder_backbone
+from lmzoo.pretraining.encoders import build_encoder_backbone
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.training import FineTuningRecipe
@@ -67,7 +67,9 @@ def test_a_preset_is_trained_on_other_text(tmp_path):
     stored = presets(tmp_path)["MaskedLM"]
     recipe = Recipe.from_preset(stored, tokens=300, batch_size=5, positions=11)
     assert (recipe.family, recipe.size, recipe.init) == ("bert", "2x35", str(stored))
-    assert encoder_backbone(recipe, 1).config.num_heads == lmzoo.models.Backbone.from_preset(stored).config.num_heads
+    assert (
+        build_encoder_backbone(recipe, 1).config.num_heads == lmzoo.models.Backbone.from_preset(stored).config.num_heads
+    )
     with pytest.raises(Interrupted):
         pretrain(OWN, tmp_path / "own", recipe, callbacks=[Stop(2)], verbose=False)
     changed = lmzoo.models.MaskedLM.from_preset(stored)

@@ -17,7 +17,7 @@ from lmzoo.pretraining.training_texts import (
     MixedDocuments,
     TrainingDocuments,
     _name_texts,
-    identity_of,
+    identify_texts,
     read_texts,
     split_held_out,
 )
@@ -171,10 +171,10 @@ def test_texts_have_unique_names_and_an_identity(tmp_path, text):
     assert read_texts({text: 7})[0].name == ""
     assert _name_texts(["a/books_2.txt", "books/", "b/books.txt"]) == ["books_2", "books", "books_3"]
     assert _name_texts(["books/", "b/books.txt", "c/books_2/"]) == ["books", "books_2", "books_2_2"]
-    identity = identity_of(texts)
+    identity = identify_texts(texts)
     assert json.loads(json.dumps(identity)) == identity
     assert identity["a"]["share"] == 0.2
-    assert identity_of(read_texts({text: 7})) == identity_of(read_texts(text))
+    assert identify_texts(read_texts({text: 7})) == identify_texts(read_texts(text))
 
 
 def test_held_out_text_without_pairs_is_refused_before_the_training(text, tmp_path, monkeypatch):

@@ -288,7 +288,7 @@ def test_batches_are_a_multiple_of_the_accumulation(tmp_path):
     tokens = (0.3, 150.4, 299, 900, 1001)
     for accumulate, expected in ((1, [1, 150, 299, 900, 1001]), (8, [8, 152, 296, 896, 1000])):
         training_run = run.Run(Recipe(accumulate=accumulate), tmp_path, tmp_path, [], False, print)
-        assert [training_run.batches(count, 1) for count in tokens] == expected
+        assert [training_run.count_batches(count, 1) for count in tokens] == expected
 
 
 @pytest.mark.slow
@@ -387,7 +387,7 @@ def test_the_time_of_a_training_is_estimated(text, monkeypatch, recipe, times, s
         return fit(self, (batch for batch in batches), **arguments)
 
     monkeypatch.setattr(keras.Model, "fit", record_shapes)
-    seconds = estimate.training_seconds(recipe)
+    seconds = estimate.estimate_training_seconds(recipe)
     batch_size, length = recipe.batch_size, min(recipe.sequence_length, 11)
     assert shapes == {((batch_size, length), batch_size)}
     assert seconds == pytest.approx(step * recipe.tokens / (batch_size * length))
@@ -407,7 +407,7 @@ def test_long_trainings_are_confirmed_on_a_terminal(
     text, tmp_path, monkeypatch, seconds, terminal, options, answer, code, is_asked
 ):
     module, runs = importlib.import_module("lmzoo.pretraining.pretrain"), []
-    monkeypatch.setattr(module, "training_seconds", lambda recipe: seconds)
+    monkeypatch.setattr(module, "estimate_training_seconds", lambda recipe: seconds)
     monkeypatch.setattr(module, "_write_preset", lambda *_: None)
     monkeypatch.setitem(
         module._TRAINERS, "pretraining", lambda run, *_: runs.append(run) or (None, {"scores": {}, "of_texts": {}})
@@ -429,7 +429,9 @@ def test_long_trainings_are_confirmed_on_a_terminal(
 
 @pytest.mark.slow
 def test_the_command_line_stops_and_continues(text, tmp_path, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("lmzoo.pretraining.pretrain"), "training_seconds", lambda recipe: 60.0)
+    monkeypatch.setattr(
+        importlib.import_module("lmzoo.pretraining.pretrain"), "estimate_training_seconds", lambda recipe: 60.0
+    )
 
     def call(*arguments, code=0):
         result = CliRunner().invoke(app, ["pretrain", *map(str, arguments)])

@@ -11,8 +11,8 @@ import lmzoo.registry.family
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.models import CausalLM, Pretrainer, XlnetBackbone
 from lmzoo.pretraining import Recipe
-from lmzoo.pretraining.encoders import encoder_backbone
-from lmzoo.pretraining.fine_tuning import recipes_by_size
+from lmzoo.pretraining.encoders import build_encoder_backbone
+from lmzoo.pretraining.fine_tuning import choose_recipes_by_size
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.text import Masking, SpanCorruption
@@ -20,7 +20,7 @@ from lmzoo.training import FineTuningRecipe
 
 
 def test_sizes_are_layers_and_width():
-    config = encoder_backbone(Recipe(size="2x192", positions=16), 50).config
+    config = build_encoder_backbone(Recipe(size="2x192", positions=16), 50).config
     assert (config.num_layers, config.hidden_dim, config.num_heads, config.intermediate_dim) == (2, 192, 3, 768)
     assert Recipe(size="6x512").learning_rate == Recipe(size="small").learning_rate
 
@@ -119,7 +119,7 @@ def test_families_may_have_no_pretraining(monkeypatch):
 def test_fine_tuning_depends_on_the_width(width, objective, expected):
     """Wide models have the default recipe; they pool the first token's vector if an objective has trained it."""
     backbone = SimpleNamespace(config=SimpleNamespace(hidden_dim=width))
-    recipes = recipes_by_size(SimpleNamespace(backbone=backbone, objective=objective, family=families()["bert"]))
+    recipes = choose_recipes_by_size(SimpleNamespace(backbone=backbone, objective=objective, family=families()["bert"]))
     assert recipes["classification"] == recipes["regression"] == recipes["multiple_choice"] == expected
     unpooled = {"token_classification", "question_answering", "embedding", "masked_lm"}
     without_pooling = dataclasses.replace(expected, pooling=None)
@@ -129,11 +129,11 @@ def test_fine_tuning_depends_on_the_width(width, objective, expected):
 def test_fine_tuning_of_wide_causal_models_reads_the_last_token():
     model = tiny_task(CausalLM, GPT2)
     object.__setattr__(model.backbone.config, "hidden_dim", 768)
-    assert recipes_by_size(model)["classification"].pooling == "first"
+    assert choose_recipes_by_size(model)["classification"].pooling == "first"
 
 
 def test_fine_tuning_of_xlnet_does_not_read_the_last_token():
     backbone = XlnetBackbone(
         vocabulary_size=11, num_layers=1, num_heads=1, hidden_dim=512, intermediate_dim=3, max_sequence_length=5
     )
-    assert recipes_by_size(Pretrainer(backbone))["classification"].pooling == "mean"
+    assert choose_recipes_by_size(Pretrainer(backbone))["classification"].pooling == "mean"

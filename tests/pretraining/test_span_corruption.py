@@ -13,7 +13,7 @@ from lmzoo.families.marian import FAMILY as MARIAN
 from lmzoo.families.t5 import FAMILY
 from lmzoo.models import Seq2SeqLM, TextClassifier
 from lmzoo.pretraining import Recipe, encoders, estimate, pretrain
-from lmzoo.pretraining.encoders import encoder_backbone
+from lmzoo.pretraining.encoders import build_encoder_backbone
 from lmzoo.testing import tiny_task
 from lmzoo.text import Preprocessor, SpanCorruption
 from lmzoo.training import FineTuningRecipe
@@ -80,7 +80,7 @@ def test_training_continues_from_a_preset(tmp_path):
 
 
 def test_initial_values_depend_on_the_width():
-    backbone = encoder_backbone(Recipe("t5", size="1x128", vocabulary_size=997), 997)
+    backbone = build_encoder_backbone(Recipe("t5", size="1x128", vocabulary_size=997), 997)
     assert backbone.config.initializer_range == 128**-0.5
     deviation = keras.ops.convert_to_numpy(backbone.embeddings.token_embedding.embeddings).std()
     assert deviation == pytest.approx(0.88, rel=0.03)  # a normal distribution, truncated at two deviations
@@ -111,7 +111,7 @@ def test_the_estimate_counts_the_tokens_of_the_text(monkeypatch):
     recipe = Recipe(**{**T5, "size": "1x64", "sequence_length": 64, "positions": 64})
     length = SpanCorruption().text_length(64)
     target_length = SpanCorruption().target_length(length)
-    assert estimate.training_seconds(recipe) == pytest.approx(step * recipe.tokens / (5 * length))
+    assert estimate.estimate_training_seconds(recipe) == pytest.approx(step * recipe.tokens / (5 * length))
     expected = dict.fromkeys(("token_ids", "padding_mask"), (5, 64))
     expected |= dict.fromkeys(("decoder_token_ids", "decoder_padding_mask", "targets"), (5, target_length))
     assert shapes == expected

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmzoo.search import FaissIndex, search_vectors
-from lmzoo.search.nearest import nearest
+from lmzoo.search.nearest import find_nearest
 
 NUMBERS = np.random.default_rng(1409)
 CORPUS = NUMBERS.normal(size=(311, 11)).astype("float32") * NUMBERS.uniform(0.5, 2, size=(311, 1)).astype("float32")
@@ -29,7 +29,7 @@ class TestWithFaiss:
     @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
     def test_a_flat_index_equals_exact_search(self, similarity):
         scores, indices = FaissIndex.build(CORPUS, similarity, "Flat").search(QUERIES, 7, similarity)
-        expected = nearest(QUERIES, CORPUS, 7, similarity)
+        expected = find_nearest(QUERIES, CORPUS, 7, similarity)
         np.testing.assert_array_equal(indices, expected[1])
         np.testing.assert_allclose(scores, expected[0], atol=1e-5)
 

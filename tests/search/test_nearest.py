@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 
 from lmzoo.search import nearest as module
 from lmzoo.search import search_vectors
-from lmzoo.search.nearest import nearest
+from lmzoo.search.nearest import find_nearest
 from tests.memory import memory_grows_less_than
 
 WIDTH = 7
@@ -45,7 +45,7 @@ def small_blocks(monkeypatch):
 def test_nearest_are_the_best_of_all_scores(similarity, top_k):
     all_scores = np.round(EXPECTED[similarity](QUERIES.astype("float64"), CORPUS.astype("float64")), 6)
     expected = np.argsort(-all_scores, axis=1, kind="stable")[:, :top_k]  # equal scores in the order of the corpus
-    scores, indices = nearest(QUERIES, CORPUS, top_k, similarity)
+    scores, indices = find_nearest(QUERIES, CORPUS, top_k, similarity)
     np.testing.assert_array_equal(indices, expected)
     np.testing.assert_allclose(scores, np.take_along_axis(all_scores, expected, axis=1), atol=1e-5)
 
@@ -55,8 +55,8 @@ def test_nearest_are_the_best_of_all_scores(similarity, top_k):
 def test_a_memory_mapped_file_equals_an_array(dtype, tmp_path):
     corpus = (CORPUS * 20).astype(dtype)
     np.save(tmp_path / "corpus.npy", corpus)
-    scores, indices = nearest(QUERIES, np.load(tmp_path / "corpus.npy", mmap_mode="r")[3:], 5, "dot")
-    expected = nearest(QUERIES, corpus[3:], 5, "dot")
+    scores, indices = find_nearest(QUERIES, np.load(tmp_path / "corpus.npy", mmap_mode="r")[3:], 5, "dot")
+    expected = find_nearest(QUERIES, corpus[3:], 5, "dot")
     np.testing.assert_array_equal(indices, expected[1])
     np.testing.assert_array_equal(scores, expected[0])
 
@@ -66,7 +66,7 @@ def test_copy_on_write_changes_are_searched(tmp_path):
     np.save(tmp_path / "corpus.npy", CORPUS)
     corpus = np.load(tmp_path / "corpus.npy", mmap_mode="c")
     corpus[5] = 100 * QUERIES[0]
-    assert nearest(QUERIES, corpus, 1, "dot")[1][0, 0] == 5
+    assert find_nearest(QUERIES, corpus, 1, "dot")[1][0, 0] == 5
     assert (corpus[5] == 100 * QUERIES[0]).all()
 
 
@@ -78,9 +78,9 @@ def test_vectors_in_a_file_take_little_memory(count, megabytes, tmp_path):
     queries = NUMBERS.normal(size=(3, 384)).astype("float32")
     queries[1] = np.arange(384)
     corpus = np.load(tmp_path / "corpus.npy", mmap_mode="r")
-    nearest(queries, corpus[:10], 2)
+    find_nearest(queries, corpus[:10], 2)
     with memory_grows_less_than(megabytes * 10**6):
-        scores, indices = nearest(queries, corpus, 2)
+        scores, indices = find_nearest(queries, corpus, 2)
     assert indices[1].tolist() == [count // 3, count - 1]
     np.testing.assert_allclose(scores[1], 1, atol=1e-6)
 

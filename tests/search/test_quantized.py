@@ -7,7 +7,7 @@ import pytest
 
 from lmzoo.search import QuantizedIndex, VectorIndex, search_vectors
 from lmzoo.search import nearest as module
-from lmzoo.search.nearest import nearest
+from lmzoo.search.nearest import find_nearest
 from lmzoo.search.quantized import find_nearest_bits
 
 WIDTH = 37  # not a multiple of eight
@@ -73,7 +73,7 @@ def test_rescoring_gives_the_exact_order(precision, similarity, tmp_path):
     originals = np.load(tmp_path / "corpus.npy", mmap_mode="r")
     index = QuantizedIndex.quantize(originals, precision, originals=originals, oversampling=30)
     scores, indices = index.search(QUERIES, 7, similarity)
-    expected = nearest(QUERIES, CORPUS, 7, similarity)
+    expected = find_nearest(QUERIES, CORPUS, 7, similarity)
     np.testing.assert_array_equal(indices, expected[1])
     np.testing.assert_allclose(scores, expected[0], rtol=1e-5, atol=1e-6)
 
@@ -86,7 +86,7 @@ def test_without_originals_codes_are_scored(precision, fraction):
     cosines = QUERIES @ decoded.T / np.linalg.norm(QUERIES, axis=1)[:, None] / np.linalg.norm(decoded, axis=1)
     np.testing.assert_allclose(scores, np.take_along_axis(cosines, indices, axis=1), atol=1e-5)
     assert (np.diff(scores) <= 0).all()
-    exact = nearest(QUERIES, CORPUS, 7)[1]
+    exact = find_nearest(QUERIES, CORPUS, 7)[1]
     assert indices[:, 0].tolist() == [3, 50, 200]
     assert np.mean([len({*a} & {*b}) for a, b in zip(exact, indices, strict=True)]) / 7 >= fraction
 
@@ -94,7 +94,7 @@ def test_without_originals_codes_are_scored(precision, fraction):
 def test_oversampling_is_bounded_by_the_corpus():
     index = QuantizedIndex.quantize(CORPUS, "binary", originals=CORPUS)
     assert len(index) == 211
-    np.testing.assert_array_equal(index.search(QUERIES, 211)[1], nearest(QUERIES, CORPUS, 211)[1])
+    np.testing.assert_array_equal(index.search(QUERIES, 211)[1], find_nearest(QUERIES, CORPUS, 211)[1])
 
 
 def test_a_custom_index_is_searched():

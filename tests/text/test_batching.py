@@ -161,7 +161,7 @@ def test_partial_batches_have_one_shape() -> None:
     batches = LengthBatches(lengths, lambda rows, width, rng: (len(rows), width), 3, BUCKETS, "given")
     assert read_all(batches) == [(3, 51), (2, 51)]
     batches = LengthBatches(lengths, lambda rows, width, rng: (len(rows), width), 3, BUCKETS, "given", round_up=True)
-    assert read_all(batches) == [(3, 51), (2, 8)], "rounding up leaves few shapes"
+    assert read_all(batches) == [(3, 51), (3, 8)]
 
 
 def test_orders_of_examples_and_batches() -> None:
@@ -192,14 +192,15 @@ def test_epochs_and_seeds() -> None:
     assert len(set(draws)) == len(draws), "every batch has its own random numbers"
 
 
-@pytest.mark.parametrize(("count", "expected"), [(14, 7), (8, 1), (9, 2), (10, 4), (12, 7), (3, 4)])
-def test_last_batches_are_rounded_up_to_a_power_of_two(count: int, expected: int) -> None:
+@pytest.mark.parametrize(("count", "expected"), [(14, 7), (8, 7), (12, 7), (1, 1), (3, 4), (5, 7)])
+def test_last_batches_are_filled(count: int, expected: int) -> None:
+    """A single batch is filled up to a power of two, at most the batch size."""
     batches = LengthBatches(
         LENGTHS[:count], lambda rows, width, rng: (rows, width), 7, BUCKETS, "sorted", round_up=True
     )
     rows, width = batches[len(batches) - 1]
     assert len(rows) == expected
-    assert width == next(b for b in BUCKETS if b >= LENGTHS[:count].max()) or count == 3
+    assert width == next(b for b in BUCKETS if b >= LENGTHS[:count].max())
     assert sorted(set(batches.example_order.tolist())) == list(range(count))
     # Outputs assigned by row are right although a row is repeated.
     outputs = LENGTHS[batches.example_order]

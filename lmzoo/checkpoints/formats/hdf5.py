@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights
-from lmzoo.checkpoints.formats.tensor_file import Arrays, Tensor, TensorFile, damage_named
+from lmzoo.checkpoints.formats.tensor_file import Arrays, Tensor, TensorFile, convert_damage_errors
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file, check_room
 
@@ -55,7 +55,7 @@ class Hdf5File(TensorFile):
         check_is_weights(path)
         tensors = {}
         # Close an invalid file at once: while it is open, HDF5 would not notice that it was replaced.
-        with damage_named(f"{path} is not a whole HDF5 file"), contextlib.ExitStack() as stack:
+        with convert_damage_errors(f"{path} is not a whole HDF5 file"), contextlib.ExitStack() as stack:
             file = stack.enter_context(h5py.File(path, "r"))
             links: dict[str, object] = {}
             file.visititems_links(links.__setitem__)
@@ -70,18 +70,18 @@ class Hdf5File(TensorFile):
         super().__init__(path, tensors)
 
     def read(self, name: str) -> np.ndarray:
-        with damage_named(f"{self.path}: {name} cannot be read"):
+        with convert_damage_errors(f"{self.path}: {name} cannot be read"):
             dataset = self._file[name]
             return np.asarray(dataset, dataset.dtype.newbyteorder("="))
 
     def map(self, name: str) -> np.ndarray:
-        """Map a tensor of float32 into memory, so that only the values that are used are read.
+        """Map a float32 tensor into memory, so that only the values that are used are read.
 
-        A tensor that the file does not hold as one run of float32 is read and converted; int8 is multiplied by its
-        scales, if there are any (`in_int8`).
+        A tensor that cannot be mapped, because its dtype differs or its values are not contiguous in the file, is
+        read and converted to float32. An int8 tensor with scales (see `quantize_rows`) is multiplied by them.
 
         Raises:
-            ValueError: If scales do not fit the tensor.
+            ValueError: If the scales do not fit the tensor.
         """
         dataset = self._file[name]
         if name + SCALE in self._file:
@@ -144,7 +144,7 @@ def convert_to_float16(array: np.ndarray) -> np.ndarray:
 
 
 def quantize_rows(array: np.ndarray) -> dict[str, np.ndarray]:
-    """Return an array as int8 with one scale for each row, float32, by suffix of their names.
+    """Return an array as int8 and the float32 scales of its rows, by the suffixes of their names in a file.
 
     Each row is rounded to 255 steps between its largest absolute value and the negative of it. Vectors, integers and
     arrays with values that are not finite have no scale: they are returned as by `convert_to_float16`.
@@ -170,8 +170,8 @@ def rewrite_in_half_precision(path: Path) -> None:
 def rewrite_in_int8(path: Path) -> None:
     """Convert the float matrices in an HDF5 file to int8 with scales, and other float arrays to float16.
 
-    The scales of a matrix stand beside it, under its name and `SCALE`, so that Keras refuses to read the file before
-    it has been decoded (`decoded`).
+    The scales of a matrix are stored next to it, under its name followed by `SCALE`, so that Keras refuses to read the
+    file before it has been decoded (`decode_int8_file`).
 
     Raises:
         OSError: If the file cannot be written; it is then unchanged.
@@ -180,8 +180,8 @@ def rewrite_in_int8(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def decoded(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary copy of an HDF5 file in which matrices of int8 with scales are float32.
+def decode_int8_file(path: Path) -> Iterator[Path]:
+    """Decode an HDF5 file: yield the path of a temporary copy in which int8 matrices with scales are float32.
 
     Raises:
         ValueError: If scales do not fit their matrix.

@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import safe_open
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights, tensors_in_files
-from lmzoo.checkpoints.formats.tensor_file import Arrays, Tensor, TensorFile, damage_named
+from lmzoo.checkpoints.formats.tensor_file import Arrays, Tensor, TensorFile, convert_damage_errors
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 
@@ -59,12 +59,16 @@ class SafetensorsFiles(TensorFile):
         super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._read_header))
 
     def _read_header(self, file: Path) -> dict[str, Tensor]:
+        """Return the tensors in the header of a file by name, and record their positions."""
         check_is_weights(file)
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if _MAX_HEADER_BYTES < length <= file.stat().st_size - 8:  # the library reports longer headers
                 raise PresetError(f"{file} has a header of {length} bytes, expected at most {_MAX_HEADER_BYTES}.")
-            with damage_named(f"{file} is not a whole safetensors file"), safe_open(file, framework="numpy") as tensors:
+            with (
+                convert_damage_errors(f"{file} is not a whole safetensors file"),
+                safe_open(file, framework="numpy") as tensors,
+            ):
                 names: list[str] = tensors.keys()  # the library checks the whole header
             header = json.loads(stream.read(length))
         self._offsets |= {name: 8 + length + header[name]["data_offsets"][0] for name in names}

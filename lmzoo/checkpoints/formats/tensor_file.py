@@ -160,7 +160,7 @@ def strip_wrappers(file: TensorFile) -> TensorFile:
 
 
 @contextlib.contextmanager
-def damage_named(what: str) -> Iterator[None]:
+def convert_damage_errors(what: str) -> Iterator[None]:
     """Convert any exception raised in the block into a `PresetError` about a damaged file.
 
     Args:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights
-from lmzoo.checkpoints.formats.tensor_file import Arrays, Tensor, TensorFile, damage_named
+from lmzoo.checkpoints.formats.tensor_file import Arrays, Tensor, TensorFile, convert_damage_errors
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.inside import resolve_inside
@@ -76,7 +76,7 @@ class TensorFlowCheckpoint(TensorFile):
             raise PresetError(f"{path}: TensorFlow takes brackets and backslashes for a pattern; rename it.")
         # `tf.train.load_checkpoint` would instead read the checkpoint in a directory with the same name as the prefix.
         open_reader = _import_tensorflow(path).compat.v1.train.NewCheckpointReader
-        with damage_named(f"{path} cannot be read as the index of a TensorFlow checkpoint"):
+        with convert_damage_errors(f"{path} cannot be read as the index of a TensorFlow checkpoint"):
             self._reader = open_reader(path_prefix)
             shapes = self._reader.get_variable_to_shape_map()
             dtypes = self._reader.get_variable_to_dtype_map()
@@ -102,7 +102,7 @@ class TensorFlowCheckpoint(TensorFile):
         """
         if (dtype := self.dtype(name)) not in _NUMERIC_DTYPES:
             raise PresetError(f"{self.path}: {name!r} is of dtype {dtype}, expected numbers.")
-        with damage_named(f"{self.path}: {name!r} cannot be read"):
+        with convert_damage_errors(f"{self.path}: {name!r} cannot be read"):
             return np.asarray(self._reader.get_tensor(name))
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class TensorFlowCheckpoint(TensorFile):
 
 
 def _iterate_data_files(index: Path) -> Iterator[Path]:
-    """Yield the data files of a checkpoint, after checking each; their names state how many there are.
+    """Check and yield each data file of a checkpoint; the file names include the number of files.
 
     Raises:
         PresetError: If a file is missing, empty or not weights.
@@ -136,7 +136,7 @@ def _import_tensorflow(path: str | os.PathLike[str]) -> ModuleType:
 
 
 @contextlib.contextmanager
-def system_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+def convert_tensorflow_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Convert TensorFlow errors raised in the block, which writes files, into `OSError`.
 
     Args:
@@ -179,7 +179,7 @@ def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Arrays)
             atomic_file(data) as new_data,
             tempfile.TemporaryDirectory(dir=new_index.parent) as folder,
         ):
-            with system_errors(prefix):
+            with convert_tensorflow_errors(prefix):
                 tensorflow.raw_ops.SaveV2(
                     prefix=f"{folder}/model",
                     tensor_names=list(values),

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights, tensors_in_files
-from lmzoo.checkpoints.formats.tensor_file import Tensor, TensorFile, damage_named
+from lmzoo.checkpoints.formats.tensor_file import Tensor, TensorFile, convert_damage_errors
 from lmzoo.errors import PresetError
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ _ALLOWED_GLOBALS = re.compile(
     r"torch (Double|Float|Half|BFloat16|Long|Int|Short|Char|Byte|Bool)Storage"
 )
 _LEGACY_PICKLES = 5  # magic number, protocol, byte order, state dict, order of the storages
-_MOST_EXTRA = 100_000  # maximum number of values in an entry of `extra`
+_MAX_EXTRA_VALUES = 100_000  # per entry of `extra`
 
 # Pages of a mapped file stay in memory until it is closed, so it is reopened after this many bytes.
-_MOST_MAPPED = 100_000_000  # bytes
+_MAX_MAPPED_BYTES = 100_000_000
 
 _FUSED_NAME = re.compile(r"((?:.*\.)?self_attn\.)in_proj_(weight|bias)")
 
@@ -72,7 +72,7 @@ class TorchFile(TensorFile):
     def __init__(self, path: str | Path) -> None:
         self.extra: dict[str, object] = {}
         self._states: dict[Path, dict[str, torch.Tensor]] = {}
-        self._mapped: dict[Path, int] = {}  # bytes read of each zip file since it was opened
+        self._bytes_read: dict[Path, int] = {}  # of each zip file, since it was opened
         self._checked: set[Path] = set()
         super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._open_file))
 
@@ -81,7 +81,7 @@ class TorchFile(TensorFile):
         self.extra.update(extra)
         self._states[file] = state
         if is_zip:
-            self._mapped[file] = 0
+            self._bytes_read[file] = 0
         return {
             name: Tensor(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), file)
             for name, tensor in state.items()
@@ -89,14 +89,14 @@ class TorchFile(TensorFile):
 
     def read(self, name: str) -> np.ndarray:
         file = self.file_of(name)
-        if file in self._mapped and file not in self._checked:
-            _check_sums(file)
+        if file in self._bytes_read and file not in self._checked:
+            _verify_checksums(file)
             self._checked.add(file)
-        if self._mapped.get(file, 0) > _MOST_MAPPED:
+        if self._bytes_read.get(file, 0) > _MAX_MAPPED_BYTES:
             self._open_file(file)
         tensor = self._states[file][name].detach()
-        if file in self._mapped:
-            self._mapped[file] += tensor.nbytes
+        if file in self._bytes_read:
+            self._bytes_read[file] += tensor.nbytes
         if self.dtype(name) == "bfloat16":
             import torch
 
@@ -117,7 +117,7 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
         PresetError: If the file is damaged or holds more than weights, or torch is not installed.
     """
     check_is_weights(file)
-    is_zip = _check_calls(file)
+    is_zip = _check_pickles(file)
     try:
         import torch
     except ImportError as error:
@@ -127,7 +127,10 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
         ) from error
     # Add the class only if it is not allowed yet, since leaving the context removes it.
     missing_globals = {argparse.Namespace}.difference(torch.serialization.get_safe_globals())
-    with damage_named(f"{file} cannot be read as PyTorch's"), torch.serialization.safe_globals(list(missing_globals)):
+    with (
+        convert_damage_errors(f"{file} cannot be read as PyTorch's"),
+        torch.serialization.safe_globals(list(missing_globals)),
+    ):
         loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
     if not isinstance(loaded, dict):
         raise PresetError(f"{file} holds a {type(loaded).__name__}, expected a state dict.")
@@ -153,14 +156,14 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
 
 
 def _convert_namespaces(value: Any) -> Any:
-    """Convert namespaces to dicts, recursively: fairseq stores its arguments in one or, in newer files, in several."""
+    """Convert namespaces to dicts, recursively: fairseq stores its arguments in nested namespaces in newer files."""
     value = vars(value) if isinstance(value, argparse.Namespace) else value
     return {key: _convert_namespaces(v) for key, v in value.items()} if isinstance(value, dict) else value
 
 
-def _check_calls(file: Path) -> bool:
+def _check_pickles(file: Path) -> bool:
     """Check the globals in a file's pickles without executing them, and return whether the file is a zip."""
-    with damage_named(f"{file} is not a whole file of PyTorch's"):
+    with convert_damage_errors(f"{file} is not a whole file of PyTorch's"):
         with file.open("rb") as stream:
             is_zip = stream.read(4) == b"PK\x03\x04"
             stream.seek(0)
@@ -184,9 +187,9 @@ def _check_zip(file: Path) -> None:
                     _check_pickle(file, pickled)
 
 
-def _check_sums(file: Path) -> None:
+def _verify_checksums(file: Path) -> None:
     """Verify the checksums of a zip file, which `torch.load` does not check for mapped files."""
-    with damage_named(f"{file} cannot be read as PyTorch's"), zipfile.ZipFile(file) as archive:
+    with convert_damage_errors(f"{file} cannot be read as PyTorch's"), zipfile.ZipFile(file) as archive:
         damaged_entry = archive.testzip()
     if damaged_entry is not None:
         raise PresetError(f"{file} was altered: the checksum of {damaged_entry!r:.100} in it differs. Fetch it again.")
@@ -216,10 +219,10 @@ def _split_fused(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether a value consists of at most `_MOST_EXTRA` strings, numbers, None, lists and dicts."""
+    """Return whether a value consists of at most `_MAX_EXTRA_VALUES` strings, numbers, None, lists and dicts."""
     pending = [value]
-    for _ in range(_MOST_EXTRA):
-        if not pending or len(pending) > _MOST_EXTRA:
+    for _ in range(_MAX_EXTRA_VALUES):
+        if not pending or len(pending) > _MAX_EXTRA_VALUES:
             return not pending
         item = pending.pop()
         if isinstance(item, dict):

@@ -230,14 +230,18 @@ def hugging_face_layout(
 
 
 def output_kernel(name: str) -> Table:
-    """Return the row of the kernel of a `CausalLM`, which is a copy of the token embeddings if it is tied to them."""
+    """Return the table of a `CausalLM`'s head: its kernel, stored as the tensor `name`.
+
+    If the kernel is tied to the token embeddings, the tensor is a copy of them.
+    """
     return {_OUTPUT_KERNELS[0]: Row(name, TRANSPOSED)}
 
 
 def _make_masked_lm_rows(dense: str, layer_norm: str, bias: str, backbone: Table, copies: Mapping[str, str]) -> Table:
     """Return the rows of a masked language modeling head.
 
-    If its kernel is not tied to the token embeddings, it is what would be their copy, and so is the bias.
+    If the kernel is not tied to the token embeddings, it is stored as the tensor that would otherwise be a copy of
+    them. The bias is then also stored under the name of its copy.
 
     Args:
         dense: Name of the module of the dense layer.
@@ -293,7 +297,7 @@ def _find_weights_file(directory: Path) -> str | None:
 def open_tensors(directory: Path) -> TensorFile:
     """Open the weights in a directory, without the prefixes that wrappers add to tensor names.
 
-    Safetensors are preferred to pickled state dicts, and these to TensorFlow's HDF5.
+    Safetensors are preferred to pickled state dicts, and state dicts to TensorFlow's HDF5.
 
     Raises:
         PresetError: If there are no weights, or a file is damaged.
@@ -331,7 +335,7 @@ def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied: Mappi
 def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> StoredHead:
     """Return the stored heads, identified by `architectures` and by the tensor names.
 
-    If tensors of other heads are stored next to those of the named one, or in their place, a task can also load them.
+    A file may also hold tensors of other heads, in addition to the named head or in place of it. Tasks can load them.
     """
     file = files.directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)

@@ -62,7 +62,7 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, req
     candidates = find_families_by_format("hf")
     if model_type is not None:
         matches = [family for family in candidates if names_in_transformers(family).model_type == model_type]
-        matches = _choose(matches, architecture, requested)
+        matches = _choose_family(matches, architecture, requested)
         if not matches:
             supported = ", ".join(dict.fromkeys(names_in_transformers(family).model_type for family in candidates))
             raise PresetError(
@@ -92,10 +92,12 @@ def match_prefixes(architecture: str | None) -> list[Family]:
     return [family for prefix, family in matches.items() if len(prefix) == longest]
 
 
-def _choose(matches: list[Family], architecture: str | None, requested: str | None) -> list[Family]:
-    """Choose one of several families with the same `model_type`, such as the family of another one's encoders.
+def _choose_family(matches: list[Family], architecture: str | None, requested: str | None) -> list[Family]:
+    """Choose one of several families with the same `model_type`, such as a family and the family of its encoders.
 
-    It is the wanted family, or the one with `architecture` among its irregular class names, or the first.
+    Returns:
+        A list of the requested family, or the family with `architecture` among its irregular class names, or the first
+        one; empty if `matches` is empty.
     """
     named = [family for family in matches if family.name == requested] or [
         family for family in matches if architecture in names_in_transformers(family).architectures.values()
@@ -106,7 +108,7 @@ def _choose(matches: list[Family], architecture: str | None, requested: str | No
 def _refuse_other_class(file: Path, architecture: str | None, family: Family) -> None:
     """Raise an error if `architectures` names a class of another family, or warn of a class that may be a user's.
 
-    A name that contains a family's, such as "ChineseBertModel", is that of another network.
+    A name that contains the prefix of a family, such as "ChineseBertModel", stands for another network.
     """
     names = names_in_transformers(family)
     if architecture is None:
@@ -163,7 +165,7 @@ def _rate_completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
 
 
 def _refuse_other_prefix(directory: Path, tensors: TensorFile, requested: Family) -> None:
-    """Raise an error if the tensors' names have the prefix of another family than the one that the caller names."""
+    """Raise an error if the tensors' names have the prefix of another family than `requested`."""
     own_parts = {name.partition(".")[0] for name in list_tensors(requested.checkpoints["hf"].backbone)}
     bases = {name.partition(".")[0] for name in tensors.names()} - own_parts
     base = names_in_transformers(requested).base

@@ -32,7 +32,8 @@ def find_heads(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject)
         tensors: Tensor name in the layout -> shape.
         config: Content of `config.json`.
     """
-    # All that a causal language model holds may be a copy of the token embeddings, which files of other models lack.
+    # The only tensor of a causal language model's head may be a copy of the token embeddings. It still identifies the
+    # head, since files of other models lack it.
     tensor_names = {
         kind: names or {row.name for row in layout.heads[kind].values()}
         for kind, names in _list_tensor_names(layout).items()
@@ -58,8 +59,8 @@ def put_named_head_first(
 ) -> list[str]:
     """Return the kinds of head in a file, beginning with the one that `architectures` names.
 
-    The named kind is left out if only tensors of other heads are stored. Of the other kinds, those are left out that
-    have a tensor in common with the named one, and so are only other readings of it.
+    The named kind is left out if only tensors of other heads are stored. Kinds that share a tensor with the named kind
+    are also left out, since they only are other interpretations of its tensors.
 
     Args:
         layout: Layout of the family.
@@ -114,7 +115,7 @@ def count_outputs(layout: Layout, kind: str, tensors: Mapping[str, Shape]) -> in
 
 
 def count_classes(config: JsonObject) -> int:
-    """Return the number of classes stated in `config.json`, 2 by default."""
+    """Return the number of classes according to `config.json`, 2 by default."""
     names_by_id = config.get("id2label")
     stated_counts = (
         config.get("num_labels"),

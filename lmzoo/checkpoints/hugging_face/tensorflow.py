@@ -93,7 +93,7 @@ def _load(file: TensorFile, names: Sequence[str], array: np.ndarray) -> np.ndarr
     for copy in copies:
         if not np.array_equal(file.read(copy), array, equal_nan=True):
             raise PresetError(f"{file.path}: {copy!r} and {stored!r} differ, but they are the same weight.")
-    return array.T if _kind(stored) == "kernel" else array.reshape(_make_torch_shape(stored, array.shape))
+    return array.T if _get_variable_kind(stored) == "kernel" else array.reshape(_make_torch_shape(stored, array.shape))
 
 
 def _make_torch_name(stored: str, scopes: int) -> str:
@@ -105,15 +105,15 @@ def _make_torch_name(stored: str, scopes: int) -> str:
     return _RENAMED.get(name, name)
 
 
-def _kind(stored: str) -> str:
+def _get_variable_kind(stored: str) -> str:
     """Return the last part of a tensor name in the file, such as "kernel", "bias" or "gamma"."""
     return stored.removesuffix(":0").rpartition("/")[2]
 
 
 def _make_torch_shape(stored: str, shape: Shape) -> Shape:
-    if _kind(stored) == "kernel":
+    if _get_variable_kind(stored) == "kernel":
         return shape[::-1]
-    if _kind(stored) == "bias" and len(shape) == 2 and shape[0] == 1:  # GPT-2's `Conv1D`
+    if _get_variable_kind(stored) == "bias" and len(shape) == 2 and shape[0] == 1:  # GPT-2's `Conv1D`
         return shape[1:]
     return shape
 

@@ -17,7 +17,7 @@ from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.reshaped import join_heads, split_heads
 from lmzoo.checkpoints.formats.tensor_file import Arrays, LazyTensors, Place, PlacedTensors, TensorFile
-from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, find_head, head_tables, preprocessor_length, with_head
+from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, add_head, find_head, head_tables, read_preprocessor_length
 from lmzoo.checkpoints.sentence_transformers.modules import describe
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, JsonFiles
@@ -55,7 +55,7 @@ class KerasHubLayout(Layout):
     Attributes:
         prefix: Prefix of the family's class names in KerasHub, or "" to derive it from lmzoo's.
         head_activation: Activation in the masked language modeling head, independent of the backbone's.
-        head_epsilon: Epsilon of that head's LayerNorm, or None for the backbone's.
+        head_epsilon: Epsilon of LayerNorm in the masked language modeling head, or None for the backbone's.
         block: Name of the blocks in the file, without a number. The first block has no number; in tables it has 0.
         group_size: Name of the argument that counts the blocks of a group, or "" without groups. Files number the
             blocks of all groups consecutively; tables number them by group and position in the group.
@@ -218,7 +218,7 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     epsilon = arguments["layer_norm_epsilon"] if layout.head_epsilon is None else layout.head_epsilon
     masked_lm = {"activation": layout.head_activation, "layer_norm_epsilon": epsilon}
     head, head_arguments = find_head(directory, keras_hub_prefix(family), masked_lm, arguments["hidden_dim"], reader)
-    length = preprocessor_length(directory, reader) if head else None
+    length = read_preprocessor_length(directory, reader) if head else None
     reader.warn()
 
     def open_tensors() -> TensorFile:
@@ -227,7 +227,7 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
         if layout.group_size:
             backbone = _number_by_group(backbone, layout.block, arguments[layout.group_size])
         has_head_weights = head and layout.heads.get(head)
-        return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_head_weights else backbone
+        return add_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_head_weights else backbone
 
     modules = {"modules": describe(head_arguments)} if head == "embedding" else {}
     notes = {**modules, **reader.report(directory)}

@@ -69,7 +69,7 @@ def find_head(
         prefix: Prefix of the family's class names in KerasHub.
         masked_lm: Constructor arguments of the family's masked language modeling head.
         hidden_dim: Width of the backbone.
-        reader: Reader of files that people edit.
+        reader: Collector of unknown keys.
 
     Raises:
         PresetError: If the head has unsupported settings.
@@ -96,12 +96,12 @@ def find_head(
     return kind, arguments
 
 
-def preprocessor_length(directory: Path, reader: KeyReader) -> int | None:
-    """Return the sequence length of the stored preprocessor, or None if it states none.
+def read_preprocessor_length(directory: Path, reader: KeyReader) -> int | None:
+    """Return the sequence length of the stored preprocessor, or None if the file does not specify it.
 
     Args:
         directory: Directory of the checkpoint.
-        reader: Reader of files that people edit.
+        reader: Collector of unknown keys.
 
     Raises:
         PresetError: If the length is not a positive integer.
@@ -152,7 +152,7 @@ def _serialize(name: str, config: Arguments) -> Arguments:
     return {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
 
 
-def with_head(backbone: TensorFile, head: TensorFile) -> TensorFile:
+def add_head(backbone: TensorFile, head: TensorFile) -> TensorFile:
     """Combine the tensors in a backbone's file and in its head's file; the head's names begin with "head/"."""
     places = {name: Place(backbone, name) for name in backbone.names()}
     places |= {HEAD_PREFIX + name: Place(head, name) for name in head.names()}

@@ -152,7 +152,7 @@ def find_sentence_transformers(files: JsonFiles, family: str | None = None) -> S
 
     Args:
         files: JSON files of the directory.
-        family: Name of the family, such as "bert", for a Transformer that does not state it.
+        family: Name of the family, such as "bert", for a Transformer that does not specify it.
 
     Raises:
         PresetError: If a module or a setting is not supported; the message names it and its file.
@@ -182,6 +182,15 @@ def find_sentence_transformers(files: JsonFiles, family: str | None = None) -> S
 
 
 def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
+    """Read and check the settings of a checkpoint.
+
+    Returns:
+        The settings by key, with the similarity function as `similarity`. If the stored function is not supported, it
+        is in `unused`, and `similarity` is the default.
+
+    Raises:
+        PresetError: If a setting is invalid; the message names the file and the key.
+    """
     file = files.directory / SETTINGS_FILE
     stored = files.read_if_present(SETTINGS_FILE)
     settings = reader.read(_SETTINGS, stored, file)
@@ -235,6 +244,7 @@ def _read_length(reader: KeyReader, files: JsonFiles, model_type: str) -> tuple[
 def _read_embedder(
     files: JsonFiles, transformer: Checkpoint, modules: list[Module], settings: Arguments, reader: KeyReader
 ) -> Checkpoint:
+    """Return the checkpoint of an embedder: the Transformer, the modules after it and the settings."""
     arguments = read_head(modules, transformer.arguments["hidden_dim"], reader)
     if settings["truncate_dim"] is not None:  # truncation follows all modules
         normalize = [{"kind": "normalize"}] if arguments["normalize"] else []
@@ -292,6 +302,11 @@ def _join_tensors(directory: Path, transformer: TensorFile, modules: list[Module
 def _read_cross_encoder(
     directory: Path, transformer: Checkpoint, modules: list[Module], settings: Arguments
 ) -> Checkpoint:
+    """Return the checkpoint of a cross-encoder: the Transformer, with the output activation in the settings.
+
+    Raises:
+        PresetError: If there are other modules, or a default prompt.
+    """
     kinds = [module.kind for module in modules]
     if kinds != ["Transformer"]:
         raise PresetError(

@@ -24,7 +24,7 @@ POOLING_MODES = {  # mode -> its key in files before version 6, in the order of 
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-MOST_MODULES = 34  # a Transformer, its pooling, and the 32 layers that a `TextEmbedder` supports
+MAX_MODULES = 34  # a Transformer, its pooling, and the 32 layers that a `TextEmbedder` supports
 
 _PACKAGE = re.compile(r"sentence_transformers(\.[A-Za-z_]\w*)+")
 _ENTRY = ConfigTable(
@@ -100,8 +100,8 @@ def read_modules(directory: Path, reader: KeyReader | None = None) -> list[Modul
     """
     file = directory / MODULES_FILE
     entries = read_json_list(directory, resolve_inside(directory, MODULES_FILE).name)
-    if len(entries) > MOST_MODULES:
-        raise PresetError(f"{file} lists {len(entries):,} modules, expected at most {MOST_MODULES}.")
+    if len(entries) > MAX_MODULES:
+        raise PresetError(f"{file} lists {len(entries):,} modules, expected at most {MAX_MODULES}.")
     names = [entry.get("name") for entry in entries]
     for position, name in enumerate(names):
         if name is not None and name in names[:position]:

@@ -11,7 +11,7 @@ import numpy as np
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.formats.tensor_file import Arrays
 from lmzoo.checkpoints.sentence_transformers.checkpoint import LENGTH_FILES, SETTINGS_FILE
-from lmzoo.checkpoints.sentence_transformers.modules import LAYER_CLASSES, MODULES_FILE, MOST_MODULES, POOLING_MODES
+from lmzoo.checkpoints.sentence_transformers.modules import LAYER_CLASSES, MAX_MODULES, MODULES_FILE, POOLING_MODES
 from lmzoo.checkpoints.tokenizers.classes import SETTINGS_FILE as TOKENIZER_SETTINGS_FILE
 from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
@@ -27,7 +27,7 @@ SENTENCE_FILES = {
     MODULES_FILE,
     SETTINGS_FILE,
     *LENGTH_FILES,
-    *(f"{i}_{name}" for i in range(1, MOST_MODULES) for name in ("Pooling", *LAYER_CLASSES.values())),
+    *(f"{i}_{name}" for i in range(1, MAX_MODULES) for name in ("Pooling", *LAYER_CLASSES.values())),
 }
 
 
@@ -83,7 +83,7 @@ def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> N
     Args:
         target: Directory to write.
         model: `TextEmbedder` to write.
-        weights: Tensors of the layers after pooling, by name, as collected by `without_modules`.
+        weights: Tensors of the layers after pooling, by name, as collected by `split_off_modules`.
     """
     entries = [_make_entry(0, "", "Transformer"), _make_entry(1, "1_Pooling", "Pooling")]
     modes = [model.pooling] if isinstance(model.pooling, str) else list(model.pooling)
@@ -112,7 +112,7 @@ def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> N
     write_json(target, SETTINGS_FILE, settings)
 
 
-def without_modules(tensors: Arrays, collected: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+def split_off_modules(tensors: Arrays, collected: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the tensors of the Transformer, and collect the tensors of the modules after it.
 
     Args:

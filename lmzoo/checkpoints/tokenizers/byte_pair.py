@@ -197,7 +197,7 @@ class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):
 def _warn_about_offsets(post_processor: JsonObject | None, file: Path) -> None:
     """Warn if offsets include the spaces around tokens in transformers.
 
-    A processor of GPT-2's form, `ByteLevel` alone, is no exception that people make: it is that of all its files.
+    There is no warning for a processor that is `ByteLevel` alone, since all files of GPT-2 have it.
     """
     stored = post_processor if isinstance(post_processor, Mapping) else {}
     processors = stored.get("processors") or ([] if stored.get("type") == "ByteLevel" else [stored])

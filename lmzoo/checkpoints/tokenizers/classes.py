@@ -61,7 +61,7 @@ def get_family_class(family: Family) -> TokenizerClass:
     return TokenizerClass(name, family.tokenizer, family.special_tokens, packing, packs)
 
 
-def tokenizer_classes() -> dict[str, TokenizerClass]:
+def list_tokenizer_classes() -> dict[str, TokenizerClass]:
     """Return the supported tokenizer classes by name, starting with families that have default special tokens."""
     classes: dict[str, TokenizerClass] = {}
     for tokenizer_class in _list_family_classes():
@@ -71,7 +71,7 @@ def tokenizer_classes() -> dict[str, TokenizerClass]:
 
 
 def _list_family_classes() -> list[TokenizerClass]:
-    """Return the classes of all families, including unnamed ones, in the order of `tokenizer_classes`."""
+    """Return the classes of all families, including unnamed ones, in the order of `list_tokenizer_classes`."""
     families = sorted(find_families_by_format("hf"), key=lambda family: bool(family.special_tokens))
     return [get_family_class(family) for family in families]
 
@@ -99,7 +99,7 @@ def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObj
         PresetError: If the class is not supported or contradicts `tokenizer.json`; the message names the class and the
             file.
     """
-    classes = tokenizer_classes()
+    classes = list_tokenizer_classes()
     directory = files.directory
     file, name = read_class_name(files)
     own_format = get_format(family_class.tokenizer)
@@ -156,7 +156,7 @@ def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> Tok
     return next(matches, first_candidate)
 
 
-def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -> TokenizerClass | None:
+def find_class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -> TokenizerClass | None:
     """Return the transformers class equivalent to a tokenizer and a packing, or None if there is no such class.
 
     The class of the family is preferred, and is also returned for the family's packing, which may differ from the
@@ -171,5 +171,7 @@ def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -
 
 def find_tokenizer_classes(tokenizer: Tokenizer) -> list[TokenizerClass]:
     """Return the transformers classes equivalent to a tokenizer, if possible with the same special tokens."""
-    candidates = [candidate for candidate in tokenizer_classes().values() if candidate.tokenizer is type(tokenizer)]
+    candidates = [
+        candidate for candidate in list_tokenizer_classes().values() if candidate.tokenizer is type(tokenizer)
+    ]
     return [candidate for candidate in candidates if candidate.can_be(tokenizer.special_tokens)] or candidates

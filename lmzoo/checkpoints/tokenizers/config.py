@@ -27,9 +27,10 @@ _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 
 
 def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: JsonObject | None) -> Arguments:
-    """Return the tokenizer constructor arguments for the settings that the files state.
+    """Return the tokenizer constructor arguments for the settings in the files.
 
-    As in transformers, tokenizer_config.json takes precedence over tokenizer.json; a difference causes a warning.
+    As in transformers, tokenizer_config.json takes precedence over tokenizer.json, except if it names a generic class
+    (`ANY_CLASS`). A difference causes a warning.
 
     Args:
         files: JSON files of the checkpoint.
@@ -70,7 +71,7 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
     return arguments
 
 
-def longest_sequence(files: JsonFiles, positions: int) -> int:
+def read_sequence_length(files: JsonFiles, positions: int) -> int:
     """Return the maximum number of tokens in a sequence, the smaller of the tokenizer's and the model's limits.
 
     The tokenizer's limit is `model_max_length` or, in files from 2019 and 2020, `max_len`.
@@ -92,11 +93,11 @@ def longest_sequence(files: JsonFiles, positions: int) -> int:
 
 
 def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | None) -> Arguments:
-    """Return the constructor arguments for the special and added tokens that the files state.
+    """Return the constructor arguments for the special and added tokens in the files.
 
     Args:
         files: JSON files of the checkpoint.
-        tokenizer: Tokenizer without these arguments. Tokens that it already handles as the files state are omitted.
+        tokenizer: Tokenizer without these arguments. Tokens that it already handles in the same way are omitted.
         pipeline: Content of tokenizer.json, or None without the file.
 
     Raises:
@@ -151,7 +152,7 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
     return {**roles, "added_tokens": _sort_by_id(added_tokens, new_ids, ids, tokenizer.vocabulary_size)}
 
 
-def file_that_adds(token: str, files: JsonFiles) -> Path:
+def find_file_that_adds(token: str, files: JsonFiles) -> Path:
     """Return the path of the first file that adds a token."""
     mentions = _list_mentions(files, files.read_if_present(PIPELINE_FILE))
     names = (
@@ -176,7 +177,7 @@ def _sort_by_id(
 
     Args:
         added: Content -> added token.
-        new_ids: Content -> stored id and the file that states it.
+        new_ids: Content -> stored id and the file that contains it.
         ids: Content -> id of the tokens in the vocabulary.
         size: Number of tokens in the vocabulary, the first new id.
 

@@ -19,9 +19,9 @@ from lmzoo.checkpoints.tokenizers.classes import (
     find_class,
     find_tokenizer_classes,
     get_family_class,
-    tokenizer_classes,
+    list_tokenizer_classes,
 )
-from lmzoo.checkpoints.tokenizers.config import file_that_adds, read_settings, read_tokens
+from lmzoo.checkpoints.tokenizers.config import find_file_that_adds, read_settings, read_tokens
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
@@ -68,7 +68,7 @@ def read_tokenizer(
     The files determine the tokenizer class: by its name, by the content of tokenizer.json, or by the names of the
     vocabulary files. The default is the family's class.
 
-    If the files do not state whether to lowercase text, transformers' files imply lowercasing, except for XLNet. For
+    If the files do not specify whether to lowercase text, transformers' files imply lowercasing, except for XLNet. For
     files of other libraries, "cased" or "uncased" in the name of the directory or the checkpoint decides; otherwise
     text is lowercased if the vocabulary has no capital letters.
 
@@ -94,7 +94,7 @@ def read_tokenizer_and_packing(
     """Read the tokenizer and the packing in a checkpoint's directory.
 
     In transformers, decoders' tokenizers add no special tokens to texts. In lmzoo, they use the family's packing if
-    their files state none.
+    their files specify none.
 
     Args:
         files: JSON files of the checkpoint.
@@ -117,7 +117,7 @@ def read_tokenizer_and_packing(
 
 
 def _find_own_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerClass:
-    candidates = [candidate for candidate in tokenizer_classes().values() if candidate.tokenizer is cls]
+    candidates = [candidate for candidate in list_tokenizer_classes().values() if candidate.tokenizer is cls]
     return next(
         (candidate for candidate in candidates if candidate.special_tokens == special), TokenizerClass("", cls, special)
     )
@@ -199,7 +199,7 @@ def write_tokenizer(
     if packing is not None and pipeline is not None:
         settings["tokenizer_class"] = _ANY_CLASS
     else:
-        packing = _packing_to_state(tokenizer, settings["tokenizer_class"])
+        packing = _find_packing_to_write(tokenizer, settings["tokenizer_class"])
     if packing is not None and pipeline is not None:
         pipeline.post_processor = tokenizer_format.processor(packing, tokenizer)
     write_json(directory, SETTINGS_FILE, settings)
@@ -207,9 +207,9 @@ def write_tokenizer(
         pipeline.save(str(directory / PIPELINE_FILE))
 
 
-def _packing_to_state(tokenizer: Tokenizer, name: str) -> Packing | None:
-    """Return the packing of the transformers class `name`, or None if `tokenizer.json` states it by default."""
-    tokenizer_class = tokenizer_classes().get(name)
+def _find_packing_to_write(tokenizer: Tokenizer, name: str) -> Packing | None:
+    """Return the packing of the transformers class `name`, or None if `tokenizer.json` has it by default."""
+    tokenizer_class = list_tokenizer_classes().get(name)
     written_packing = get_format(type(tokenizer)).packing(tokenizer)
     if tokenizer_class is None or written_packing is None or not tokenizer_class.can_be(tokenizer.special_tokens):
         return None
@@ -371,7 +371,7 @@ def _describe_missing_files(directory: Path, file_sets: list[tuple[str, ...]]) -
 
 
 def _guess_lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool:
-    """Guess whether to lowercase text, for files that do not state it."""
+    """Guess whether to lowercase text, if the files do not specify it; see `read_tokenizer`."""
     directory = files.directory
     capitalized_token = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
     if "model_type" in files.read_if_present(CONFIG_FILE):  # a checkpoint of transformers
@@ -395,7 +395,7 @@ def _check_size(files: JsonFiles, tokenizer: Tokenizer, vocabulary_size: int, fi
     if tokenizer.added_tokens and len(tokenizer.base_vocabulary) <= vocabulary_size < size:
         token = tokenizer.vocabulary[vocabulary_size]
         raise PresetError(
-            f"{file_that_adds(token, files)} adds the token {token!r}, for which the model has no embedding: it "
+            f"{find_file_that_adds(token, files)} adds the token {token!r}, for which the model has no embedding: it "
             f"has {vocabulary_size:,}. Remove the token from the files."
         )
     message = f"{file} holds {size:,} tokens, but the model has embeddings for {vocabulary_size:,}"

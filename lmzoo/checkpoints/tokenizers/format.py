@@ -138,7 +138,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return set()
 
     def with_flags(self, token: AddedToken, flags: JsonObject) -> AddedToken:
-        """Return a special token with the `token_flags` that a file states for it."""
+        """Return a special token with the flags in `token_flags` that a file sets for it."""
         stored_flags: Arguments = {name: bool(flags[name]) for name in self.token_flags if name in flags}
         return replace(token, **stored_flags)
 
@@ -197,13 +197,13 @@ def make_template(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
     """Convert a packing to a post-processor of the `tokenizers` library."""
     from tokenizers import processors
 
-    single, pair = ([f"{token}:{segment}" for token, segment in items] for items in packed_items(packing))
+    single, pair = ([f"{token}:{segment}" for token, segment in items] for items in list_template_items(packing))
     tokens = dict.fromkeys(filter(None, (packing.start, *packing.between, *packing.closing)))
     special_tokens = [(token, tokenizer.token_to_id(token)) for token in tokens]
     return processors.TemplateProcessing(single, pair, special_tokens)
 
 
-def packed_items(packing: Packing) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+def list_template_items(packing: Packing) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """Return the templates of a packing for one text, "$A", and for two, "$A" and "$B": lists of (token, segment)."""
     second_segment = int(packing.segments)
     start_item = (packing.start, 0)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.tokenizers.classes import NO_PACKING, SETTINGS_FILE, TokenizerClass, read_class_name
-from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, packed_items
+from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, list_template_items
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
 from lmzoo.text import Packing, Tokenizer
@@ -145,7 +145,7 @@ def _read_packing_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Pa
         segments=pair[second_text_index].segment != 0,
         last="".join(tokens[body_end:]),
     )
-    single_items, pair_items = packed_items(packing)
+    single_items, pair_items = list_template_items(packing)
     is_equivalent = pair_items == pair and [token for token, _ in single_items] == [item.token for item in single]
     return packing if is_equivalent else None
 

@@ -86,7 +86,11 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
                 )
                 proto.pieces.add(piece=piece, score=score, type=_UNKNOWN if id == model["unk_id"] else token_type)
             proto.trainer_spec.unk_id = model["unk_id"]
-            charsmaps = [step["precompiled_charsmap"] for step in _steps(pipeline) if step.get("type") == "Precompiled"]
+            charsmaps = [
+                step["precompiled_charsmap"]
+                for step in _list_normalizer_steps(pipeline)
+                if step.get("type") == "Precompiled"
+            ]
             proto.normalizer_spec.precompiled_charsmap = b"".join(map(base64.b64decode, charsmaps))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"expected a vocabulary of pairs, token and score, and `unk_id` ({error}).") from None
@@ -97,7 +101,9 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
         return {"model": proto.SerializeToString(deterministic=True)}
 
     def fits(self, pipeline: JsonObject) -> bool:
-        return any(step.get("type") == "Replace" for step in _steps(pipeline)[:1]) == self.replaces_quotes
+        return (
+            any(step.get("type") == "Replace" for step in _list_normalizer_steps(pipeline)[:1]) == self.replaces_quotes
+        )
 
     def _check_splitting(self, pipeline: JsonObject, file: Path) -> None:
         splitter = pipeline.get("pre_tokenizer") or {}
@@ -169,7 +175,7 @@ class SentencePieceFormat(_ModelFormat):
     extra_settings: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 
     def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
-        steps = _steps(pipeline)
+        steps = _list_normalizer_steps(pipeline)
         types = [step.get("type") for step in steps]
         lowercase = "Lowercase" in types
         keep_accents = "StripAccents" not in types
@@ -223,12 +229,12 @@ class XlnetFormat(SentencePieceFormat):
 
 
 def _check_normalizer(pipeline: JsonObject, file: Path, types: Sequence[str]) -> None:
-    """Check that the normalizer has only steps of these types, and steps that strip or squeeze white space.
+    """Check that the normalizer has only steps of the given types, and steps that strip or squeeze white space.
 
     Raises:
         PresetError: If there is another step.
     """
-    for step in _steps(pipeline):
+    for step in _list_normalizer_steps(pipeline):
         pattern = step.get("pattern") if step.get("content") in (" ", SPACE) else None
         is_supported = step.get("type") in (*types, "Strip", None)
         # White space is squeezed in any case.
@@ -249,7 +255,7 @@ class XlmRobertaFormat(_ModelFormat):
         return {"model": convert_to_fairseq_ids(files[0].read_bytes())}
 
     def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
-        for step in _steps(pipeline):
+        for step in _list_normalizer_steps(pipeline):
             # Other steps have no effect: the model already merges spaces.
             squeezes_spaces = (step.get("type"), step.get("pattern")) == ("Replace", {"Regex": " {2,}"})
             squeezes_spaces &= step.get("content") in (" ", SPACE)
@@ -291,12 +297,12 @@ class DebertaV3Format(_ModelFormat):
     def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         """Return the model in a pipeline, with rules for NFC if the pipeline has an NFC step, as in transformers 5."""
         proto = read_model(super().read_pipeline_vocabulary(pipeline, special_tokens)["model"])
-        if any(step.get("type") == "NFC" for step in _steps(pipeline)):
+        if any(step.get("type") == "NFC" for step in _list_normalizer_steps(pipeline)):
             proto.normalizer_spec.precompiled_charsmap = make_composition_rules()
         return {"model": add_mask_token(proto.SerializeToString(deterministic=True))}
 
     def fits(self, pipeline: JsonObject) -> bool:
-        return not any(step.get("pattern") == {"String": QUOTES[0]} for step in _steps(pipeline)[:1])
+        return not any(step.get("pattern") == {"String": QUOTES[0]} for step in _list_normalizer_steps(pipeline)[:1])
 
     def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         _check_normalizer(pipeline, file, ("Precompiled", "NFC"))
@@ -387,7 +393,7 @@ class MarianFormat(TokenizerFormat[MarianTokenizer]):
         return {"tokens": vocabulary["vocabulary"]}
 
 
-def _steps(pipeline: JsonObject) -> list[dict[str, Any]]:
+def _list_normalizer_steps(pipeline: JsonObject) -> list[dict[str, Any]]:
     normalizer = pipeline.get("normalizer") or {}
     steps: list[dict[str, Any]] = normalizer.get("normalizers", [normalizer])
     return steps

@@ -58,13 +58,13 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         tokens = _read_tokens(files[0])
         last_ids = {token: id for id, token in enumerate(tokens)}
         # As in transformers, blank lines take up an id, and the last of several equal tokens counts.
-        return self._arguments([token if last_ids[token] == id else "" for id, token in enumerate(tokens)])
+        return self._make_arguments([token if last_ids[token] == id else "" for id, token in enumerate(tokens)])
 
     def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         tokens = in_order(pipeline["model"]["vocab"])
-        return self._arguments(remove_placeholders(tokens))
+        return self._make_arguments(remove_placeholders(tokens))
 
-    def _arguments(self, tokens: list[str]) -> Arguments:
+    def _make_arguments(self, tokens: list[str]) -> Arguments:
         # A file with only special tokens is truncated, which the constructor reports.
         lacks_mask = WordPieceTokenizer.mask_token not in tokens and {*tokens} - {*WordPieceTokenizer.special_tokens}
         return {"vocabulary": tokens, **({"mask_token": None} if lacks_mask else {})}

@@ -39,11 +39,11 @@ from lmzoo.data.corpora.near_duplicates import (
 )
 from lmzoo.data.corpora.tokenized_documents import DocumentReader
 from lmzoo.files.urls import (
-    absolute,
     exists,
     get_size,
     join_path,
     load_json,
+    make_absolute,
     open_to_read,
     remove,
     save_json,
@@ -171,13 +171,13 @@ def prepare_corpus(
     paths = [documents] if isinstance(documents, (str, Path)) else list(documents)
     files = [file for path in paths for file in text_files(path)]
     check_languages(preparation.languages)
-    folder = absolute(folder)
+    folder = make_absolute(folder)
     record = {
         **asdict(preparation),
         "tokenizer": identity_of(tokenizer)["sha256"],
         "files": [[os.path.basename(file), get_size(file)] for file in files],
     }
-    parts = [_Part(number, absolute(file), folder) for number, file in enumerate(files)]
+    parts = [_Part(number, make_absolute(file), folder) for number, file in enumerate(files)]
     if complete_counts := _begin(folder, json.loads(json.dumps(record)), tokenizer):
         _clean_up(parts)
         return complete_counts

@@ -14,7 +14,7 @@ import numpy as np
 from lmzoo.data.corpora.corpus_index import ADVICE, BLOCK, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard, compute_checksums
 from lmzoo.data.corpora.tokenized_documents import TokenizedDocuments
 from lmzoo.files.atomic import check_path
-from lmzoo.files.manifest import mismatch
+from lmzoo.files.manifest import find_mismatch
 from lmzoo.text import Tokenizer
 
 
@@ -182,5 +182,5 @@ def _check_sha256(folder: Path, shard: Shard) -> None:
         ValueError: If the file was altered.
     """
     path = folder / shard["name"]
-    if problem := mismatch(path, sha256=shard["sha256"]):
+    if problem := find_mismatch(path, sha256=shard["sha256"]):
         raise ValueError(f"{path} was altered: {problem}, as {INDEX_FILE} says. {ADVICE}")

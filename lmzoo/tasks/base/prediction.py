@@ -169,7 +169,8 @@ def _trace_for_all_shapes(model: SeveralDevicesModel, batches: LengthBatches) ->
     if model.predict_function is not None or model.run_eagerly or model.steps_per_execution != 1:
         return
     model.make_predict_function()
-    model.predict_function.get_concrete_function([batch_signature(next(batches.batches()), batches.fixed_shapes)])
+    predict_function: Any = model.predict_function
+    predict_function.get_concrete_function([batch_signature(next(batches.batches()), batches.fixed_shapes)])
 
 
 def _uses_several_devices(model: SeveralDevicesModel) -> bool:
