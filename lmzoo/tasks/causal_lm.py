@@ -420,8 +420,8 @@ class CausalLM(Task):
             unconditional_prompt: a prompt that says nothing about the answer, such as "Answer:" or "". The
                 log-likelihood of each choice after it, without examples, is subtracted, so that choices which are
                 likely in any context have no advantage (Holtzman et al., 2021). None to subtract nothing.
-            separator: string between a prompt and its choice if neither has whitespace there; "" for languages that
-                write no spaces.
+            separator: string between a prompt and its choice if neither has whitespace there; "" for languages
+                written without spaces.
             top_k: int, number of choices to return for each prompt.
             batch_size: int, sequences per batch. Choices of one token share the sequence of their prompt.
 
