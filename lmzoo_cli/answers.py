@@ -1,4 +1,4 @@
-"""Writers of answers and their inputs for `lmzoo predict`, as JSON lines, CSV or Parquet."""
+"""Functions that write the answers of `lmzoo predict`, with their inputs, as JSON lines, CSV or Parquet."""
 
 from __future__ import annotations
 

@@ -202,19 +202,21 @@ class DisentangledAttention(SelfAttention):
         else:
             (query,) = self._project_to_heads(queries, self.query)  # (B, N, S, D)
             key, value = self._project_to_heads(inputs, self.key, self.value)  # (B, N, T, D)
-        distances = self.dropout(distances, training=training)  # (R, H)
-        probabilities = self._compute_probabilities(query, key, padding_mask, distances, positions)  # (B, N, S, T)
+        distance_vectors = self.dropout(distances, training=training)  # (R, H)
+        probabilities = self._compute_probabilities(
+            query, key, padding_mask, distance_vectors, positions
+        )  # (B, N, S, T)
         context = ops.matmul(self.dropout(probabilities, training=training), value)  # (B, N, S, D)
         return self._join_and_project_heads(context, ops.shape(inputs if queries is None else queries))  # (B, S, H)
 
     def _compute_probabilities(
-        self, query: Tensor, key: Tensor, padding_mask: Tensor, distances: Tensor, positions: Tensor | None
+        self, query: Tensor, key: Tensor, padding_mask: Tensor, distance_vectors: Tensor, positions: Tensor | None
     ) -> Tensor:
         """Return the attention probabilities, (B, N, S, T), of queries (B, N, S, D) over keys (B, N, T, D)."""
         scale = (_TERMS * query.shape[-1]) ** -0.5
         query = query * ops.cast(scale, query.dtype)
-        distance_queries = self._project_distances(distances, self.query, key)  # (B, N, D, R)
-        distance_keys = self._project_distances(distances, self.key, key)  # (B, N, D, R)
+        distance_queries = self._project_distance_vectors(distance_vectors, self.query, key)  # (B, N, D, R)
+        distance_keys = self._project_distance_vectors(distance_vectors, self.key, key)  # (B, N, D, R)
         content_scores = ops.matmul(query, ops.swapaxes(key, 2, 3))  # (B, N, S, T)
         query_scores = ops.matmul(query, distance_keys)  # (B, N, S, R)
         # From a key's point of view, distances to later queries come last.
@@ -233,9 +235,9 @@ class DisentangledAttention(SelfAttention):
         scores = scores + ops.cast(ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2)), "float32")
         return ops.cast(softmax_over_keys(scores), query.dtype)
 
-    def _project_distances(self, distances: Tensor, layer: keras.layers.Dense, key: Tensor) -> Tensor:
+    def _project_distance_vectors(self, distance_vectors: Tensor, layer: keras.layers.Dense, key: Tensor) -> Tensor:
         """Project the distance vectors with `layer`, and return them split into heads, (B, N, D, R)."""
-        (projected,) = self._project_to_heads(distances[None], layer, join=False)  # (1, N, R, D)
+        (projected,) = self._project_to_heads(distance_vectors[None], layer, join=False)  # (1, N, R, D)
         projected = ops.swapaxes(projected, 2, 3)  # (1, N, D, R)
         # Repeated explicitly, since the gradient of TensorFlow's broadcasting product may crash.
         return ops.broadcast_to(projected, (ops.shape(key)[0], *ops.shape(projected)[1:]))

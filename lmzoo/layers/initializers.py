@@ -31,9 +31,11 @@ def skip_initial_values() -> Iterator[None]:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TruncatedNormal(keras.initializers.TruncatedNormal):
-    """Initializer from a normal distribution truncated at two standard deviations; see `skip_initial_values`.
+    """Truncated normal initializer: values lie within two standard deviations of the mean.
 
-    On JAX the values are drawn by NumPy, since JAX would compile a program for each shape.
+    Inside `skip_initial_values`, the values are arbitrary.
+
+    On JAX, the values are drawn by NumPy, since JAX would compile a program for each shape.
 
     Call arguments: `shape`, `dtype`. Returns a tensor.
     """
@@ -55,7 +57,9 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Orthogonal(keras.initializers.Orthogonal):
-    """Orthogonal matrix initializer for any float dtype; see `skip_initial_values`.
+    """Orthogonal matrix initializer for any float dtype.
+
+    Inside `skip_initial_values`, the values are arbitrary.
 
     Values of 16-bit dtypes are drawn in float32, since no backend implements the decomposition for 16 bits.
 

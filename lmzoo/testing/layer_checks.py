@@ -27,27 +27,27 @@ Arguments: TypeAlias = Callable[[int], list[Any]]
 _BATCH_SIZE = 3
 
 
-def _make_symbolic_inputs(arguments: list[Any], fixed_batch: bool = False) -> list[Any]:
+def _make_symbolic_inputs(values: list[Any], fixed_batch: bool = False) -> list[Any]:
     """Return symbolic inputs for the arrays; the size of the first axis is unknown unless `fixed_batch`."""
 
     def make_input(array: np.ndarray) -> keras.KerasTensor:
         batch_size = array.shape[0] if fixed_batch else None
         return keras.Input(batch_shape=(batch_size, *array.shape[1:]), dtype=str(array.dtype))
 
-    return keras.tree.map_structure(make_input, arguments)
+    return keras.tree.map_structure(make_input, values)
 
 
-def _build_layer(build: Build, arguments: list[Any], policy: str = "float32") -> keras.layers.Layer:
+def _build_layer(build: Build, values: list[Any], policy: str = "float32") -> keras.layers.Layer:
     """Build a layer with reproducible initial weights."""
     keras.utils.set_random_seed(SEED)
     layer = build(policy)
-    layer(*_make_symbolic_inputs(arguments))
+    layer(*_make_symbolic_inputs(values))
     return layer
 
 
-def _compute(layer: Callable[..., Tensors], arguments: list[Any]) -> Tensors:
+def _compute(layer: Callable[..., Tensors], values: list[Any]) -> Tensors:
     """Compute a layer's outputs; on JAX, compile the call, since eager code would compile each operation separately."""
-    tensors = keras.tree.map_structure(ops.convert_to_tensor, arguments)
+    tensors = keras.tree.map_structure(ops.convert_to_tensor, values)
     if not compiles_each_operation():
         return layer(*tensors)
     import jax
@@ -59,13 +59,13 @@ def _to_arrays(tensors: Tensors) -> list[np.ndarray]:
     return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in keras.tree.flatten(tensors)]
 
 
-def _make_functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
+def _make_functional(layer: keras.layers.Layer, values: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
     """Return a functional model of the layer, with the outputs whose dtypes contain `kinds`, and its input arrays."""
-    inputs = _make_symbolic_inputs(arguments)
+    inputs = _make_symbolic_inputs(values)
     outputs = [x for x in keras.tree.flatten(layer(*inputs)) if kinds in x.dtype]
     model = keras.Model(keras.tree.flatten(inputs), outputs)
     model.run_eagerly = not compiles_each_operation()
-    return model, keras.tree.flatten(arguments)
+    return model, keras.tree.flatten(values)
 
 
 def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[str] = DTYPE_POLICIES) -> None:

@@ -327,9 +327,9 @@ def encode_words_in_windows(
     token = ranges(begin, placed.count)  # (C,)
     # Position of the window's first token in the windows of its text side by side.
     base = placed.index * preprocessor.sequence_length + bool(preprocessor.packing.start)  # (w,)
-    position = np.repeat(base - begin, placed.count) + token  # (C,)
+    window_positions = np.repeat(base - begin, placed.count) + token  # (C,)
     positions = np.full(token_splits[-1], -1, "int64")
-    positions[token[most_context]] = position[most_context]
+    positions[token[most_context]] = window_positions[most_context]
     word_lengths = np.array([len(word) for word_ids in ids for word in word_ids], "int64")
     first = positions[np.cumsum(word_lengths) - word_lengths]
     return WindowedWords(
@@ -350,7 +350,7 @@ def halve_window(preprocessor: Preprocessor) -> int:
 
 
 def _prompt_lengths(prompt: Sequence[Token], texts: Sequence[Sequence[Token]]) -> np.ndarray:
-    """Return the number of tokens at the beginning of each text that are tokens of the prompt, int64 (n,).
+    """Return how many of the prompt's tokens each text begins with, int64 (n,).
 
     The last tokens of a prompt may be joined with the beginning of a text.
     """

@@ -88,11 +88,11 @@ def split_words(text: str) -> list[tuple[str, int, int]]:
     """Split a text into words with their offsets.
 
     * Whitespace separates words and is dropped; every other character is in a word.
-    * Consecutive letters, digits, marks and underscores are a word. Hyphens and apostrophes inside it stay
-      ("well-known", "o'clock"), and so do points and commas between digits ("1,000.5") and the points of initials
+    * Consecutive letters, digits, marks and underscores form a word. Hyphens and apostrophes inside it stay
+      ("well-known", "o'clock"), and so do periods and commas between digits ("1,000.5") and the periods of initials
       ("U.S.", "e.g.").
     * The clitics 's, 're, 've, 'm, 'll, 'd and n't at the end of a word are words of their own: "do" "n't".
-    * A punctuation mark is a word; repetitions of it are one word ("...", "--").
+    * A punctuation mark is a word; repeated marks form one word ("...", "--").
     * Any other symbol is a word, together with its marks, skin tones and the symbols that zero-width joiners add to it.
 
     Text in scripts without spaces between words is not split; pass lists of words instead.

@@ -149,10 +149,10 @@ class DebertaV3Backbone(TransformerBackbone):
 
     @classmethod
     def compute_states(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
-        distances = layers["distances"](x)  # (R, H)
+        distance_vectors = layers["distances"](x)  # (R, H)
         states = []
         for block in layers["blocks"]:
-            x = block(x, mask, distances)
+            x = block(x, mask, distance_vectors)
             states.append(x)
         return states
 
@@ -192,18 +192,18 @@ class DebertaV3Backbone(TransformerBackbone):
         last_inputs = states[-2]  # (B, T, H)
         check_length(ops.shape(last_inputs)[1], layers["absolute_positions"].input_dim)
         positions = ops.cast(positions, "int32")
-        distances = layers["distances"](last_inputs)  # (R, H)
+        distance_vectors = layers["distances"](last_inputs)  # (R, H)
         vectors = gather_positions(last_inputs, positions) + layers["absolute_positions"](positions)  # (B, M, H)
         for _ in range(_DECODER_STEPS):
-            vectors = layers["blocks"][-1](last_inputs, mask, distances, vectors, positions)
+            vectors = layers["blocks"][-1](last_inputs, mask, distance_vectors, vectors, positions)
         return vectors
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
         """Return the attention probabilities of every block, outside of training; see `TransformerBackbone`."""
         hidden_states = self(inputs)["hidden_states"]
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        distances = self.distances(hidden_states[0])  # (R, H)
+        distance_vectors = self.distances(hidden_states[0])  # (R, H)
         return [
-            block.attention_scores(hidden, mask, distances)
+            block.attention_scores(hidden, mask, distance_vectors)
             for block, hidden in zip(self.blocks, hidden_states, strict=False)
         ]

@@ -47,6 +47,7 @@ class QueryStream(ConfiguredLayer):
     ) -> Tensor:
         """Compute the hidden states at `positions`, or the logits of `vectors` if these are passed."""
         if vectors is not None:
+            # Keras would duplicate the token embeddings if they were used both in this layer and outside of it.
             return self.backbone.token_logits(vectors, bias)
         initial_vector = ops.cast(self.vector, self.compute_dtype)
         queries = ops.broadcast_to(initial_vector, (*ops.shape(positions), initial_vector.shape[-1]))  # (B, M, H)

@@ -264,9 +264,9 @@ class _FindTokens(tf.Module):
             text_start = tf.gather(codes.row_starts(), row)  # (k,)
             text_end = tf.gather(codes.row_limits(), row)  # (k,)
             begin, end = self._strip(codes, index, begin, end, text_start, text_end)
-            # A token of whitespace that the token before it includes is none.
-            remains = begin < end
-            index, row, begin, end = (tf.boolean_mask(x, remains) for x in (index, row, begin, end))
+            # Drop a whitespace token if the token before it already covers it.
+            is_kept = begin < end
+            index, row, begin, end = (tf.boolean_mask(x, is_kept) for x in (index, row, begin, end))
         return _Matches(tf.gather(self._ids, index), row, begin, end)
 
     def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:

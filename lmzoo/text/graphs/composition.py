@@ -138,8 +138,8 @@ class Composition(tf.Module):
         begins = (ranks == 0) | (row != tf.concat([[-1], row[:-1]], axis=0))
         order = tf.argsort(tf.cumsum(tf.cast(begins, tf.int64)) * _UNIT + tf.cast(ranks, tf.int64), stable=True)
         values, ranks, consumed = (tf.gather(x, order) for x in (values, ranks, consumed))
-        values, consumed, remains = self._compose(values, ranks, row, consumed)
-        values, consumed, row = (tf.boolean_mask(x, remains) for x in (values, consumed, row))
+        values, consumed, is_kept = self._compose(values, ranks, row, consumed)
+        values, consumed, row = (tf.boolean_mask(x, is_kept) for x in (values, consumed, row))
         before = tf.cumsum(consumed, exclusive=True)  # original characters before this one's, over all texts
         source = tf.where(consumed == 0, tf.maximum(before - 1, 0), before)
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), source
@@ -171,7 +171,7 @@ class Composition(tf.Module):
         step k composes the k-th characters of all chains.
 
         Returns:
-            Code points, int32 (d,); the number of original characters in each, int32 (d,); and whether each remains,
+            Code points, int32 (d,); the number of original characters in each, int32 (d,); and whether each is kept,
             bool (d,).
         """
         seconds = self._tables.seconds
@@ -199,7 +199,7 @@ class Composition(tf.Module):
             return tf.reduce_any(starts + step < ends)
 
         def compose(
-            step: tf.Tensor, values: tf.Tensor, consumed: tf.Tensor, remains: tf.Tensor, base_index: tf.Tensor,
+            step: tf.Tensor, values: tf.Tensor, consumed: tf.Tensor, is_kept: tf.Tensor, base_index: tf.Tensor,
             last: tf.Tensor, rank: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:  # fmt: skip
             is_open = starts + step < ends  # (k,)
@@ -216,16 +216,16 @@ class Composition(tf.Module):
                 tf.boolean_mask(tf.gather(consumed, current), merges),
             )
             removed = tf.boolean_mask(current, merges)[:, None]
-            remains = tf.tensor_scatter_nd_update(remains, removed, tf.zeros_like(removed[:, 0], tf.bool))
+            is_kept = tf.tensor_scatter_nd_update(is_kept, removed, tf.zeros_like(removed[:, 0], tf.bool))
             begins = is_open & ~merges & (current_rank == 0)
             stays = is_open & ~merges & (current_rank > 0)
             base_index = tf.where(begins, current, base_index)
             last = tf.where(merges, composed, tf.where(begins, code, last))
             rank = tf.where(begins, 0, tf.where(stays, current_rank, rank))
-            return step + 1, values, consumed, remains, base_index, last, rank
+            return step + 1, values, consumed, is_kept, base_index, last, rank
 
-        _, values, consumed, remains, *_ = tf.while_loop(has_more, compose, state)
-        return values, consumed, remains
+        _, values, consumed, is_kept, *_ = tf.while_loop(has_more, compose, state)
+        return values, consumed, is_kept
 
     def _find(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return whether each pair of characters is composed, bool (k,), and its composition, int32 (k,)."""

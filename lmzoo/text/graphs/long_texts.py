@@ -101,7 +101,7 @@ class LongTextGraph(PackingGraph):
         return {**self._features(rows, boundary), "text": text, "length": rows.row_lengths(), "truncated": truncated}
 
     def _count_prompt_tokens(self, tokens: tf.RaggedTensor, prompt: str) -> tf.Tensor:
-        """Return the number of tokens at the beginning of each text that are tokens of the prompt, int64 (n,)."""
+        """Return how many of the prompt's tokens each text begins with, int64 (n,)."""
         ids = self._python_tokenizer.tokenize([prompt])[0] if prompt else []
         if not ids:
             return tf.zeros_like(tokens.row_lengths())

@@ -32,14 +32,16 @@ class PrecompiledRulesGraph(tf.Module):
     def __init__(self, rules: PrecompiledRules, whitespace: bool) -> None:
         super().__init__()
         self._sources = np.array(sorted(map(ord, rules.sources)) or [EDGE], "int32")  # (s,)
-        numbers_by_key = [(ord(pair[0]) * EDGE + ord(pair[1]), number) for number, pair in enumerate(rules.pairs)]
+        numbers_by_key = [
+            (ord(pair[0]) * EDGE + ord(pair[1]), number) for number, pair in enumerate(rules.pair_replacements)
+        ]
         keys, values = zip(*sorted(numbers_by_key or [(-1, 0)]), strict=True)
         self._pair_keys = np.array(keys, "int64")  # (p,)
         self._pair_numbers = np.array(values, "int32") + _FIRST_PAIR_CODE  # (p,)
         self._starts, self._kinds = character_kinds()
-        singles = rules.singles if whitespace else rules.exact_singles
-        changes = {ord(source): result for source, result in singles.items() if source != result}
-        changes |= dict(enumerate(rules.pairs.values(), _FIRST_PAIR_CODE))
+        replacements = rules.character_replacements if whitespace else rules.exact_replacements
+        changes = {ord(source): result for source, result in replacements.items() if source != result}
+        changes |= dict(enumerate(rules.pair_replacements.values(), _FIRST_PAIR_CODE))
         self._characters = Expansion({code: [(ord(c),) for c in result] for code, result in changes.items()})
 
     def __call__(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -174,8 +174,8 @@ class BytePairTokenizer(MergesTokenizer):
             return None  # a literal token that is only used for padding is plain text
         return special_token(token, lstrip=token == self.mask_token)
 
-    def _set_text_tokens(self) -> None:
-        super()._set_text_tokens()
+    def _prepare_text_tokens(self) -> None:
+        super()._prepare_text_tokens()
         # A token that words are split into is written in bytes, even if a special token has the same letters.
         pieces = {*BYTE_TOKENS, *map("".join, self._pairs)}
         self._literal_tokens = {*self.special_tokens, *self._tokens[self._base_size :]} - pieces

@@ -66,13 +66,13 @@ class PrecompiledRules:
         return dict(rules.decompile())
 
     @functools.cached_property
-    def singles(self) -> Mapping[str, str]:
+    def character_replacements(self) -> Mapping[str, str]:
         """Replacement of each character that changes; whitespace becomes a space."""
-        results = dict.fromkeys(WHITE_SPACE, " ") | self.exact_singles
+        results = dict.fromkeys(WHITE_SPACE, " ") | self.exact_replacements
         return {source: _SPACES.sub(lambda match: " " * len(match[0]), result) for source, result in results.items()}
 
     @functools.cached_property
-    def exact_singles(self) -> dict[str, str]:
+    def exact_replacements(self) -> dict[str, str]:
         """Replacement of each character that has a rule, as the rule says."""
         return {source: result for source, result in self._rules.items() if len(source) == 1}
 
@@ -82,7 +82,7 @@ class PrecompiledRules:
         return {source for source in self._rules if len(source) == 1}
 
     @functools.cached_property
-    def pairs(self) -> Mapping[str, str]:
+    def pair_replacements(self) -> Mapping[str, str]:
         """Replacement of each pair of characters that change together in a cluster of at most `MOST_BYTES`."""
         sources = [s for s in self._rules if len(s) == 2 and len(s.encode()) <= MOST_BYTES and s[0] not in self._rules]
         return {source: self._rules[source] for source in sources}
@@ -95,11 +95,15 @@ class PrecompiledRules:
 
     def align(self, text: str, begin: int = 0) -> Aligned:
         """Clean a text, and return it with the original offsets of its characters, counted from `begin`."""
-        replacements = [self.singles.get(character, character) for character in text]
+        replacements = [self.character_replacements.get(character, character) for character in text]
         for match in _make_cluster_pattern().finditer(text):
             cluster = match[0]
             size = len(cluster)
-            replacement = self.singles[cluster[0]] if cluster[0] in self.sources else self.pairs.get(cluster[:2])
+            replacement = (
+                self.character_replacements[cluster[0]]
+                if cluster[0] in self.sources
+                else self.pair_replacements.get(cluster[:2])
+            )
             if replacement is not None and len(cluster.encode()) <= MOST_BYTES:
                 # The result's characters replace the cluster's one by one; the last place gets the rest.
                 replacements[match.start() : match.end()] = [
@@ -185,7 +189,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(maxsize=1)
 def _make_cluster_pattern() -> re.Pattern[str]:
-    """Return a pattern that matches clusters of several characters."""
+    """Return a pattern that matches each grapheme cluster of two or more characters."""
     starts, kinds = character_kinds()
     ends = np.append(starts[1:], 0x110000) - 1
     runs = list(zip(kinds.tolist(), starts.tolist(), ends.tolist(), strict=True))

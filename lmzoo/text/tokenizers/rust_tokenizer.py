@@ -43,11 +43,11 @@ class RustTokenizer(Tokenizer):
     _backend: tokenizers.Tokenizer
 
     def _set_backend(self, backend: tokenizers.Tokenizer) -> None:
-        """Set the `tokenizers.Tokenizer`, and prepare the matching of `text_tokens`."""
+        """Set the `tokenizers.Tokenizer`, and prepare to match `text_tokens` in texts."""
         self._backend = backend
-        self._set_text_tokens()
+        self._prepare_text_tokens()
 
-    def _set_text_tokens(self) -> None:
+    def _prepare_text_tokens(self) -> None:
         self._check_normalized(self.added_tokens)
         tokens = sorted(self.text_tokens, key=lambda token: self._ids[token.content])
         self._backend.add_tokens([token.to_library() for token in tokens])

@@ -117,9 +117,9 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         self._model = model
         self._splitting_bytes = splitting_model
         self._backend = backend
-        self._set_text_tokens()
+        self._prepare_text_tokens()
 
-    def _set_text_tokens(self) -> None:
+    def _prepare_text_tokens(self) -> None:
         self._check_normalized(self.added_tokens)
         self._cutter = TextCutter(self.text_tokens, self._ids, self.normalizer)
         whole_tokens = {token.content for token in self.text_tokens}

@@ -80,7 +80,9 @@ class Aligned(NamedTuple):
 
 
 def clean(text: str, characters: CharacterMap, quotes: bool = True) -> str:
-    """Map every character of a text, collapse whitespace and, with `quotes`, replace PTB quotes.
+    """Clean a text: map each of its characters, and collapse whitespace.
+
+    With `quotes`, two backticks or two apostrophes become one double quote.
 
     Example:
 

@@ -275,7 +275,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         self.added_tokens = tuple(read_added_tokens([*self.added_tokens, *new_tokens]))
         self.special_tokens = _list_all_special_tokens(self)
         self._set_tokens(base_vocabulary)
-        self._set_text_tokens()
+        self._prepare_text_tokens()
         return self.vocabulary_size - old_size
 
     def _check_takes_added_tokens(self) -> None:
@@ -299,8 +299,11 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         """Return the normalizer of texts and of tokens with the flag `normalized`, or None without one."""
         return None
 
-    def _set_text_tokens(self) -> None:
-        """Prepare the matching of `text_tokens`, in tokenizers that support added tokens."""
+    def _prepare_text_tokens(self) -> None:
+        """Prepare to match `text_tokens` in texts.
+
+        Called whenever the tokens change; tokenizers that support added tokens override it.
+        """
         raise NotImplementedError
 
     # === Text to tokens ===
