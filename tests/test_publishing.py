@@ -1,4 +1,4 @@
-"""Publishing: workflows, the check of a tag, the page of dependencies, and the switch for PyPI."""
+"""Publishing: workflows, release tags, the citation, the list of dependencies, and the page on PyPI."""
 
 from __future__ import annotations
 

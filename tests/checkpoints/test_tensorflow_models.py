@@ -99,15 +99,15 @@ def check_outputs(model, folder: Path, shift: float = 0.0) -> None:
         stored = dict(file)
     expected = {name: stored.pop(name) for name in list(stored) if name.startswith("expected ")}
     outputs = run(model, stored)
-    real = stored.get("decoder_padding_mask", stored["padding_mask"]) > 0
+    is_token = stored.get("decoder_padding_mask", stored["padding_mask"]) > 0
     assert expected
     for name, theirs in expected.items():
         ours = outputs if name == "expected logits" else outputs[name.removeprefix("expected ")]
         ours = np.asarray(ours)
         assert ours.shape == theirs.shape
-        if real.ndim == 2 and theirs.shape[:2] == real.shape:
-            ours = ours[real]
-            theirs = theirs[real]
+        if is_token.ndim == 2 and theirs.shape[:2] == is_token.shape:
+            ours = ours[is_token]
+            theirs = theirs[is_token]
         assert difference(ours, theirs + shift) <= TOLERANCE
 
 

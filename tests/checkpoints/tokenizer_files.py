@@ -37,7 +37,7 @@ def word_pieces(texts: Iterable[str]) -> list[str]:
 
 
 def make_tokenizers(root: Path, texts: list[str]) -> dict[type[Tokenizer], Any]:
-    """Return a tokenizer of each class; `root` is the repository's top directory."""
+    """Return a WordPiece, a byte-pair and a SentencePiece tokenizer by class; `root` is the repository's directory."""
     trained = train_byte_pairs(root, texts[:3000])
     return {
         WordPieceTokenizer: WordPieceTokenizer(word_pieces(texts)),
@@ -156,7 +156,11 @@ def write_old(directory: Path, tokenizer: Any) -> None:
 
 
 def write_fairseq(directory: Path, tokenizer: BytePairTokenizer) -> None:
-    """Write RoBERTa's files as fairseq has them: tokens in the order of their ids, by their indices in GPT-2's."""
+    """Write RoBERTa's files as fairseq does.
+
+    `dict.txt` lists the tokens in order of their ids, and names each by its index in GPT-2's vocabulary
+    (`encoder.json`).
+    """
     tokens = [token for token in tokenizer.vocabulary if token not in tokenizer.special_tokens]
     indices = {token: index for index, token in enumerate(sorted(token for token in tokens if token not in FILLERS))}
     write_json(directory / "encoder.json", indices)

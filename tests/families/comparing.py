@@ -13,7 +13,10 @@ def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def add_noise(peer: Any) -> None:
-    """Add random values to the trained parameters of a torch model: at 0 and 1 they would hide mistakes."""
+    """Add noise to the trainable parameters of a torch model.
+
+    Parameters that are still 0 or 1, such as biases and scales, would hide mistakes.
+    """
     import torch
 
     with torch.no_grad():

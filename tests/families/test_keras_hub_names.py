@@ -32,7 +32,8 @@ def test_parts_have_the_names_of_keras_hub(name: str) -> None:
     else:
         check_missing("position_embedding", "models of its family have no table of positions")
     if isinstance(backbone, TransformerBackbone):
-        (first, *_) = layers = backbone.transformer_layers
+        layers = backbone.transformer_layers
+        first = layers[0]
         assert first.attention.built
         assert {w.path for w in first.weights} <= {w.path for w in backbone.weights}
         assert len(layers) == len(backbone.output["hidden_states"]) - 1

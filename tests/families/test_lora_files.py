@@ -16,7 +16,7 @@ from tests.reference.weights import difference, padded_batch, run, tiny_backbone
 pytestmark = pytest.mark.usefixtures("eager")
 
 
-def adapted(rank: int = 2, targets: tuple[str, ...] = ("query", "value"), **config: object) -> Backbone:
+def make_lora_backbone(rank: int = 2, targets: tuple[str, ...] = ("query", "value"), **config: object) -> Backbone:
     """Return a backbone whose low-rank updates are not zero."""
     backbone, rng = tiny_backbone(num_layers=2, **config), np.random.default_rng(7)
     backbone.enable_lora(rank, targets)
@@ -28,7 +28,7 @@ def adapted(rank: int = 2, targets: tuple[str, ...] = ("query", "value"), **conf
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_updates_are_saved_and_loaded(tmp_path, dtype):
     path, batch = tmp_path / "a.lora.h5", padded_batch()
-    backbone = adapted(3, ("query", "output_dense"), dtype=dtype)
+    backbone = make_lora_backbone(3, ("query", "output_dense"), dtype=dtype)
     expected = run(backbone, batch)
     backbone.save_lora_weights(path)
     with contextlib.closing(Hdf5File(path)) as file:
@@ -51,7 +51,7 @@ def test_updates_are_saved_and_loaded(tmp_path, dtype):
 
 def test_updates_of_token_embeddings_are_saved_and_loaded(tmp_path):
     path, batch = tmp_path / "a.lora.h5", padded_batch()
-    backbone = adapted(3, ("token_embedding",))
+    backbone = make_lora_backbone(3, ("token_embedding",))
     backbone.save_lora_weights(path)
     loaded = tiny_backbone(num_layers=2)
     loaded.load_lora_weights(path)
@@ -60,7 +60,7 @@ def test_updates_of_token_embeddings_are_saved_and_loaded(tmp_path):
 
 def test_wrong_files_leave_the_model_as_it_was(tmp_path):
     path = tmp_path / "a.lora.h5"
-    adapted().save_lora_weights(path)
+    make_lora_backbone().save_lora_weights(path)
     with contextlib.closing(Hdf5File(path)) as file:
         arrays = {name: file.read(name) for name in file.names()}
     backbone = tiny_backbone(num_layers=2)
@@ -91,11 +91,14 @@ def test_wrong_files_leave_the_model_as_it_was(tmp_path):
 
 def test_other_ranks_layers_and_paths_are_refused(tmp_path):
     path = tmp_path / "a.lora.h5"
-    backbone = adapted()
+    backbone = make_lora_backbone()
     backbone.save_lora_weights(path)
     for model, message in (
-        (adapted(3), "of rank 2, but the LoRA of this BertBackbone has rank 3"),
-        (adapted(2, ("key", "value")), "of other layers than .*: only one of them has 'block_0/attention/key'"),
+        (make_lora_backbone(3), "of rank 2, but the LoRA of this BertBackbone has rank 3"),
+        (
+            make_lora_backbone(2, ("key", "value")),
+            "of other layers than .*: only one of them has 'block_0/attention/key'",
+        ),
     ):
         with pytest.raises(ValueError, match=rf"a\.lora\.h5 holds updates {message}\. Load them into a model without"):
             model.load_lora_weights(path)
@@ -107,7 +110,7 @@ def test_other_ranks_layers_and_paths_are_refused(tmp_path):
 
 
 def test_updates_that_are_not_finite_are_reported(tmp_path):
-    backbone = adapted()
+    backbone = make_lora_backbone()
     backbone.trainable_weights[0].assign(np.full(backbone.trainable_weights[0].shape, np.nan))
     backbone.save_lora_weights(tmp_path / "a.lora.h5")
     with pytest.warns(UserWarning, match=r"a\.lora\.h5: 'block_0/attention/query/lora_kernel_a' is NaN or infinite"):
@@ -116,8 +119,8 @@ def test_updates_that_are_not_finite_are_reported(tmp_path):
 
 def test_a_failed_save_keeps_the_file(tmp_path, monkeypatch):
     path = tmp_path / "a.lora.h5"
-    adapted().save_lora_weights(path)
-    before, backbone = path.read_bytes(), adapted(3)
+    make_lora_backbone().save_lora_weights(path)
+    before, backbone = path.read_bytes(), make_lora_backbone(3)
     monkeypatch.setattr(h5py.File, "create_dataset", lambda *args, **kwargs: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         backbone.save_lora_weights(path)

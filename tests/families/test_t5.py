@@ -68,7 +68,7 @@ def save(model, directory, version):
 @pytest.mark.quick_cases("1.1")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_states_and_logits_equal_transformers(tmp_path, version):
-    """Sequences are longer than the last bucket."""
+    """Sequences are longer than `relative_attention_max_distance`, so the last relative-position bucket is used."""
     peer = make_peer(version)
     save(peer, tmp_path, version)
     check_states_and_logits(peer, tmp_path, FAMILY, padded_batch(149, (41, 29)))

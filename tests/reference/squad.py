@@ -65,7 +65,10 @@ def has_max_context(spans: list[Span], index: int, piece: int) -> bool:
 def label_pieces(
     context: str, text: str, start: int, tokenize: Callable[[str], list[str]]
 ) -> tuple[Span, list[str]] | None:
-    """Return the first and last piece of an answer, and all pieces; None if the context does not hold the answer."""
+    """Return the indices of an answer's first and last piece, and all pieces of the context.
+
+    Return None if the words at the answer's position do not contain the answer.
+    """
     words, word_of = split_words(context)
     first, last = word_of[start], word_of[start + len(text) - 1]
     if " ".join(split_words(text)[0]) not in " ".join(words[first : last + 1]):

@@ -31,6 +31,12 @@ def model():
     return model
 
 
+@pytest.fixture(scope="module")
+def bare_task(model):
+    """Return the same model without a preprocessor."""
+    return CausalLM(model.backbone, max_new_tokens=11)
+
+
 # === generate ===
 
 
@@ -104,7 +110,7 @@ def tokenize(model, prompts):
 
 
 @pytest.mark.slow
-def test_generate_continues_all_forms_of_token_ids(model):
+def test_generate_continues_all_forms_of_token_ids(model, bare_task):
     """The results are the same with and without a preprocessor, for single prompts and for several."""
     tokenizer = model.preprocessor.tokenizer
     ids = tokenize(model, PROMPTS)
@@ -114,7 +120,6 @@ def test_generate_continues_all_forms_of_token_ids(model):
     padded = np.full(mask.shape, 5, "int32")
     padded[mask] = [token for row in ids for token in row]
     expected = model.generate(PROMPTS, stop=None)
-    bare_task = CausalLM(model.backbone, max_new_tokens=11)
     for task in (model, bare_task):
         new = task.generate(ids, stop=None)
         assert [
@@ -127,14 +132,29 @@ def test_generate_continues_all_forms_of_token_ids(model):
         for single in (ids[0], np.array(ids[0]), keras.ops.convert_to_tensor(ids[0])):
             assert task.generate(single, stop=None) == new[0]
         assert task.generate(np.array([ids[0], ids[0]]), stop=None) == [new[0], new[0]]
+
+
+@pytest.mark.slow
+def test_new_token_ids_are_streamed(model, bare_task):
+    ids = tokenize(model, PROMPTS)
+    for task in (model, bare_task):
+        new = task.generate(ids, stop=None)
         chunks = [*task.generate(ids, stop=None, stream=True)]
         assert len(chunks) > 1
         assert [[*itertools.chain(*parts)] for parts in zip(*chunks, strict=True)] == new
         assert [*task.generate(ids[0], stop=None, stream=True)] == [
             parts[0] for parts in task.generate(ids[:1], stop=None, stream=True)
         ]
+
+
+@pytest.mark.slow
+def test_new_token_ids_end_before_a_stop_id(model, bare_task):
+    ids = tokenize(model, PROMPTS)
+    for task in (model, bare_task):
+        new = task.generate(ids, stop=None)
         end = new[0][4]
         assert task.generate(ids[0], stop=end) == new[0][: new[0].index(end)] == task.generate(ids, stop=[end])[0]
+    tokenizer = model.preprocessor.tokenizer
     end_id = tokenizer.token_to_id(tokenizer.end_token)
     assert model.generate(ids) == [row[: row.index(end_id)] if end_id in row else row for row in new]
     assert bare_task.generate(ids) == new
@@ -146,8 +166,7 @@ def test_texts_end_before_a_stop_id(model):
     assert model.generate(PROMPTS[0], stop=new_ids[count]) == model.generate(PROMPTS[0], max_new_tokens=count)
 
 
-def test_errors_of_token_ids(model):
-    bare_task = CausalLM(model.backbone)
+def test_errors_of_token_ids(model, bare_task):
     size = model.backbone.vocabulary_size
     for task in (model, bare_task):
         for prompts, message in (

@@ -294,9 +294,9 @@ def test_static_masks_depend_on_the_sequence_alone(tiny):
     ids, positions, targets, weights = make_masked_batch(task, encoded, np.arange(11), 16, 3)
     rows = np.array([7, 2, 10])
     subset = make_masked_batch(task, encoded, rows, 24, 5)
-    for first, second in zip((ids, positions, targets, weights), subset, strict=True):
-        width = min(first.shape[1], second.shape[1])  # beyond it there is padding only
-        np.testing.assert_array_equal(second[:, :width], first[rows, :width])
+    for full, part in zip((ids, positions, targets, weights), subset, strict=True):
+        width = min(full.shape[1], part.shape[1])  # beyond it there is padding only
+        np.testing.assert_array_equal(part[:, :width], full[rows, :width])
     equal_sequences = encoded.select([0, 0])
     assert len({tuple(row) for row in make_masked_batch(task, equal_sequences, np.arange(2), 16, 3)[0].tolist()}) == 1
     assert len({tuple(row) for row in positions.tolist()}) > 3

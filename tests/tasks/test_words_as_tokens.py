@@ -15,6 +15,7 @@ from lmzoo.text import Preprocessor, TextWarning, TextWordTokenizer
 from lmzoo.text.probabilities import log_softmax
 
 TEXTS = tiny_texts(13)
+PROMPTS = [" ".join(text.split()[:count]) for text, count in zip(TEXTS, (2, 5), strict=False)]
 FAMILIES = pytest.mark.parametrize("family", [LSTM_LM, FFNN_LM], ids=lambda family: family.name)
 
 
@@ -69,24 +70,36 @@ def test_scores_do_not_depend_on_padding(family):
     np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
-@pytest.mark.slow
-@FAMILIES
-def test_models_learn_generate_and_are_saved(family, tmp_path):
-    model = make_model(family)
+@pytest.fixture(scope="module", params=[LSTM_LM, FFNN_LM], ids=lambda family: family.name)
+def trained_model(request):
+    """Return a model that was trained on the first text."""
+    model = make_model(request.param)
     model.compile(keras.optimizers.Adam(0.03))
-    before = model.perplexity(TEXTS[:1])
     model.fit(TEXTS[:1] * 13, epochs=5, batch_size=2, verbose=0)
-    assert model.perplexity(TEXTS[:1]) < 0.8 * before
-    words = model.preprocessor.tokenizer.vocabulary
-    prompts = [" ".join(text.split()[:count]) for text, count in zip(TEXTS, (2, 5), strict=False)]
-    texts = model.generate(prompts)
-    assert texts == [model.generate([prompt])[0] for prompt in prompts]
+    return model
+
+
+@pytest.mark.slow
+def test_models_learn(trained_model):
+    untrained_model = make_model(trained_model.family)
+    assert trained_model.perplexity(TEXTS[:1]) < 0.8 * untrained_model.perplexity(TEXTS[:1])
+
+
+@pytest.mark.slow
+def test_models_generate_words(trained_model):
+    words = trained_model.preprocessor.tokenizer.vocabulary
+    texts = trained_model.generate(PROMPTS)
+    assert texts == [trained_model.generate([prompt])[0] for prompt in PROMPTS]
     assert all(text.startswith(" ") and {*text.split()} <= {*words[1:]} for text in texts)
     word = texts[0].split()[-1]
-    assert model.generate(prompts[:1], stop=word) == [texts[0][: texts[0].index(word)]]
-    model.save(tmp_path / "model.keras")
+    assert trained_model.generate(PROMPTS[:1], stop=word) == [texts[0][: texts[0].index(word)]]
+
+
+@pytest.mark.slow
+def test_saved_models_generate_the_same_texts(trained_model, tmp_path):
+    trained_model.save(tmp_path / "model.keras")
     reloaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert reloaded.generate(prompts) == texts
+    assert reloaded.generate(PROMPTS) == trained_model.generate(PROMPTS)
 
 
 @pytest.mark.slow
