@@ -45,7 +45,9 @@ class Reading:
 
 # Readings by their names in `Task.commands`.
 READINGS = {
-    "choices": Reading(read_prompts, "table", "SWAG's; `--text`, `--pair`, `--choices a,b,c` for others"),
+    "choices": Reading(
+        read_prompts, "table", "SWAG's columns; for other tables, pass `--text`, `--pair`, `--choices a,b,c`"
+    ),
     "classes": Reading(read_texts, "table", "`--text text`, `--label label`; `--pair` for pairs", iter),
     "numbers": Reading(read_numbers, "table", "`--text text`, `--label label`; `--scale 5` divides the labels by 5"),
     "pairs": Reading(
@@ -66,7 +68,8 @@ READINGS = {
     "words": Reading(
         read_words,
         "CoNLL, CoNLL-U",
-        "the first (the second, if the first one numbers the words) and the last; FORM and UPOS",
+        "CoNLL: words in the first column (the second if the first numbers the words), labels in the last; "
+        "CoNLL-U: FORM and UPOS",
         chain.from_iterable,
     ),
 }

@@ -128,19 +128,19 @@ CALLS = {
         Call("backbone.hidden_dim, backbone.num_layers, backbone.num_heads"),
         Call(
             "backbone.token_embedding.embeddings.shape, len(backbone.transformer_layers)",
-            result="the same, likewise `position_embedding`, of families with such a part",
+            result="the same; families with learned positions also have `position_embedding`",
             compare=lambda a, b: ([*a[0], a[1]], [*b[0], b[1]]),
         ),
         Call(
             "backbone.enable_lora(rank=4); backbone.trainable_variables",
-            result="adapters of the same kernels, queries and values; KerasHub also trains the biases of these layers",
+            result="updates of the same kernels (queries and values); KerasHub also trains the biases of these layers",
             compare=adapters,
             changes=True,
             slow=True,
         ),
         Call(
             "backbone.enable_lora(rank=4); backbone.save_lora_weights(lora_file)",
-            result="a file of the updates only; neither library reads the other's files",
+            result="a file that holds only the updates; neither library reads the other's files",
             compare=None,
             changes=True,
             slow=True,
@@ -181,7 +181,7 @@ CALLS = {
         ),
         Call(
             "next(iter(dataset.map(preprocessor)))[0]",
-            result="the same tokens; lmzoo runs Python for them",
+            result="the same tokens; lmzoo computes them in Python",
             compare=real_tokens,
             slow=True,
         ),
@@ -192,11 +192,11 @@ CALLS = {
     ],
     "Train and predict": [
         Call("classifier.predict(texts)", result="the same logits, in the order of the texts"),
-        Call("classifier.predict((texts, seconds))", result="the same logits, of pairs"),
+        Call("classifier.predict((texts, seconds))", result="the same logits, for pairs"),
         Call(
             "",
             "classifier.classify(texts)",
-            "labels and scores; likewise `tag`, `answer`, `choose`, `fill`, `score` and `embed` of other tasks",
+            "labels and scores; other tasks have `tag`, `answer`, `choose`, `fill`, `score` or `embed`",
             None,
         ),
         Call(
@@ -224,7 +224,7 @@ CALLS = {
         Call("classifier.evaluate(texts, labels)", result="the same loss and accuracy"),
         Call("classifier.summary()", result="layers, parameters and the tokenizer", compare=None, slow=True),
         Call("embedder.encode_text(texts)", "embedder.embed(texts)"),
-        Call("masked_lm(features)", result="the same logits, of token features"),
+        Call("masked_lm(features)", result="the same logits, for token features"),
         Call(
             "",
             'masked_lm.fill(["the plot was [MASK] ."])',
