@@ -211,7 +211,7 @@ def test_models_of_layers_are_cached_and_follow_the_weights():
     models = task._layer_models
     task.embed([text], level="word")
     assert models is task._layer_models
-    assert models.of.cache_info()[:2] == (1, 1)  # hits, misses
+    assert models.get.cache_info()[:2] == (1, 1)  # hits, misses
     np.testing.assert_allclose(before, compute_states(task, text)[-1], rtol=1e-4, atol=1e-5)
     task.backbone.enable_lora(2)
     task.compile()

@@ -115,10 +115,13 @@ def predict_encoded(
     Returns:
         An array with a row for each example, or a structure of such arrays.
     """
-    buckets = _choose_buckets(task, encoded.lengths, batch_size)
+    # Repeated calls use the same padded lengths.
+    buckets = ladder_buckets(max(task.text_preprocessor.sequence_length, int(encoded.lengths.max())))
     with suppress_retracing_warnings():
         if task.per_token if per_token is None else per_token:
             return _predict_tokens(task, model, encoded, batch_size, buckets, **kwargs)
+        if task.jit_compile:
+            buckets = _choose_buckets(encoded.lengths, buckets, batch_size)
         batches = _make_prediction_batches(task, encoded, batch_size, buckets, extra)
         outputs = _predict_batches(model, batches, **kwargs)
     order = batches.example_order
@@ -131,14 +134,10 @@ def predict_encoded(
     return keras.tree.map_structure(restore_order, outputs)
 
 
-def _choose_buckets(task: Predictor, lengths: np.ndarray, batch_size: int) -> list[int]:
-    """Return the padded lengths for prediction, chosen from a fixed list so that repeated calls use the same ones."""
-    limit = max(task.text_preprocessor.sequence_length, int(lengths.max()))
-    buckets = ladder_buckets(limit)
-    if not task.jit_compile:  # one graph computes all widths
-        return buckets
-    needed = fit_buckets(lengths, limit, batch_size=batch_size)
-    return sorted({smallest_bucket(buckets, width) for width in needed})
+def _choose_buckets(lengths: np.ndarray, ladder: list[int], batch_size: int) -> list[int]:
+    """Return the padded lengths of `ladder` that are worth compiling for sequences with the given lengths."""
+    widths = fit_buckets(lengths, ladder[-1], batch_size=batch_size)
+    return sorted({smallest_bucket(ladder, width) for width in widths})
 
 
 def _predict_batches(
