@@ -50,6 +50,22 @@ def load_or_train_tokenizer(work: Path, sources: list[str], targets: list[str], 
     return tokenizer
 
 
+def build_model(tokenizer: MarianTokenizer, layers: int, width: int, dropout: float) -> Seq2SeqLM:
+    """Build a translation model with random weights, whose heads have a width of 32."""
+    backbone = MarianBackbone(
+        vocabulary_size=tokenizer.vocabulary_size,
+        num_layers=layers,
+        num_heads=width // 32,
+        hidden_dim=width,
+        intermediate_dim=2 * width,
+        max_sequence_length=POSITIONS,
+        dropout=dropout,
+        scale_embeddings=True,
+        initializer_range=width**-0.5,
+    )
+    return Seq2SeqLM(backbone, Preprocessor(tokenizer, FAMILY.packing, POSITIONS))
+
+
 def draw(model: Seq2SeqLM, path: Path, layer: int = -1) -> None:
     """Draw the decoder's attention while it translates a sentence."""
     from matplotlib.figure import Figure  # `pyplot` would start a graphical backend
@@ -83,18 +99,7 @@ def main() -> None:
     keras.utils.set_random_seed(options.seed)
     train, validation = (read(options.data, part, options.limit) for part in ("train", "val"))
     tokenizer = load_or_train_tokenizer(options.work, *train, options.vocabulary_size)
-    backbone = MarianBackbone(
-        vocabulary_size=tokenizer.vocabulary_size,
-        num_layers=options.layers,
-        num_heads=options.width // 32,
-        hidden_dim=options.width,
-        intermediate_dim=2 * options.width,
-        max_sequence_length=POSITIONS,
-        dropout=options.dropout,
-        scale_embeddings=True,
-        initializer_range=options.width**-0.5,
-    )
-    model = Seq2SeqLM(backbone, Preprocessor(tokenizer, FAMILY.packing, POSITIONS))
+    model = build_model(tokenizer, options.layers, options.width, options.dropout)
     model.compile(
         lmzoo.training.AdamW(options.learning_rate, beta_2=0.98, global_clipnorm=1.0, schedule="inverse_square_root")
     )

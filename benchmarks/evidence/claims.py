@@ -1,10 +1,11 @@
 """All claims, in the order of the page."""
 
-from benchmarks.evidence import applications, bert, elmo, replaced, span_corruption, spans, trained
+from benchmarks.evidence import applications, bert, elmo, replaced, span_corruption, spans, trained, transfer
 
 CLAIMS = (
     *elmo.CLAIMS,
     *applications.CLAIMS,
+    *transfer.CLAIMS,
     *bert.CLAIMS,
     *trained.CLAIMS,
     *replaced.CLAIMS,
