@@ -277,6 +277,7 @@ def test_graphs_skip_the_checks(backbone, batch):
     assert np.isfinite(arrays(tf.function(lambda x: backbone(x))({"character_ids": ids}))["pooled_output"]).all()
 
 
+@pytest.mark.half_precision
 def test_memories_stay_in_float32(batch):
     half = tiny_elmo(dtype="mixed_bfloat16")
     _, _, state = layers_and_state(half, batch)

@@ -63,6 +63,7 @@ def test_remat_does_not_change_training(family, mode):
     assert difference(expected[1], [to_numpy(v.value) for v in build(family).variables]) > 0.01
 
 
+@pytest.mark.half_precision
 @pytest.mark.slow
 def test_a_frozen_block_is_not_rounded_in_mixed_precision():
     results = []

@@ -39,6 +39,7 @@ def test_products_in_a_loop_equal_numpy(columns, uses):
     np.testing.assert_allclose(keras.ops.convert_to_numpy(product), x @ kernel, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.half_precision
 @pytest.mark.usefixtures("bfloat16_processor")
 @pytest.mark.parametrize("rows", [1, 5])
 def test_products_of_small_integers_are_exact(rows):

@@ -186,6 +186,7 @@ def test_documents_are_stored_as_words(tmp_path, monkeypatch):
     assert not (tmp_path / "nothing").exists()
 
 
+@pytest.mark.half_precision
 @pytest.mark.slow
 def test_mixed_precision_ends_in_float32_and_pairs_follow_the_seed(text, tmp_path, monkeypatch):
     pairs, states = encoders.segment_pairs, []
