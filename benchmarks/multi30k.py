@@ -17,13 +17,12 @@ from pathlib import Path
 
 import keras
 
-import lmzoo
 from benchmarks.common import SHARED, console, save
 from lmzoo.data.corpora import train_joint_tokenizer
 from lmzoo.families.marian import FAMILY
 from lmzoo.models import MarianBackbone, Seq2SeqLM
 from lmzoo.text import MarianTokenizer, Preprocessor
-from lmzoo.training import ResumableCheckpoint
+from lmzoo.training import AdamW, ResumableCheckpoint
 from lmzoo.training.throughput import Throughput
 
 POSITIONS = 128
@@ -50,8 +49,8 @@ def load_or_train_tokenizer(work: Path, sources: list[str], targets: list[str], 
     return tokenizer
 
 
-def build_model(tokenizer: MarianTokenizer, layers: int, width: int, dropout: float) -> Seq2SeqLM:
-    """Build a translation model with random weights, whose heads have a width of 32."""
+def build_model(tokenizer: MarianTokenizer, layers: int, width: int, dropout: float, learning_rate: float) -> Seq2SeqLM:
+    """Build and compile a translation model with random weights, whose heads have a width of 32."""
     backbone = MarianBackbone(
         vocabulary_size=tokenizer.vocabulary_size,
         num_layers=layers,
@@ -63,7 +62,9 @@ def build_model(tokenizer: MarianTokenizer, layers: int, width: int, dropout: fl
         scale_embeddings=True,
         initializer_range=width**-0.5,
     )
-    return Seq2SeqLM(backbone, Preprocessor(tokenizer, FAMILY.packing, POSITIONS))
+    model = Seq2SeqLM(backbone, Preprocessor(tokenizer, FAMILY.packing, POSITIONS))
+    model.compile(AdamW(learning_rate, beta_2=0.98, global_clipnorm=1.0, schedule="inverse_square_root"))
+    return model
 
 
 def draw(model: Seq2SeqLM, path: Path, layer: int = -1) -> None:
@@ -99,10 +100,7 @@ def main() -> None:
     keras.utils.set_random_seed(options.seed)
     train, validation = (read(options.data, part, options.limit) for part in ("train", "val"))
     tokenizer = load_or_train_tokenizer(options.work, *train, options.vocabulary_size)
-    model = build_model(tokenizer, options.layers, options.width, options.dropout)
-    model.compile(
-        lmzoo.training.AdamW(options.learning_rate, beta_2=0.98, global_clipnorm=1.0, schedule="inverse_square_root")
-    )
+    model = build_model(tokenizer, options.layers, options.width, options.dropout, options.learning_rate)
     steps = -(-len(train[0]) // options.batch_size) * options.epochs
     words = sum(len(text.split()) for text in train[1]) / len(train[1])
     throughput = Throughput(options.batch_size * words, steps, True, console.print)

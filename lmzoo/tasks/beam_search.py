@@ -113,28 +113,17 @@ class BeamSampler:
             is_open: Tensor,
         ) -> tuple[Tensors, ...]:
             logits, _, cache = next(ops.reshape(running, (-1, width)), cache, index)
-            vocabulary_size = logits.shape[-1]
-            log_probabilities = ops.reshape(ops.log_softmax(logits), (-1, num_beams, vocabulary_size))  # (B, K, V)
-            log_probabilities = log_probabilities + ops.expand_dims(scores, 2)
-            # At most S candidates of each beam end a text, so among this many candidates at least K do not.
-            candidates_per_row = min(num_beams * (1 + stop_ids.shape[0]), num_beams * vocabulary_size)
-            candidate_scores, flat_index = ops.top_k(
-                ops.reshape(log_probabilities, (-1, num_beams * vocabulary_size)), candidates_per_row
-            )  # (B, C)
-            origin = flat_index // vocabulary_size  # (B, C)
-            token = ops.cast(flat_index % vocabulary_size, prompt.dtype)  # (B, C)
+            candidate_scores, origin, token = _find_candidates(logits, scores, stop_ids)  # (B, C)
             at_limit = index + 1 >= limits  # (B,)
-            is_stopping = ops.any(ops.expand_dims(token, -1) == stop_ids, axis=-1) | ops.expand_dims(
-                at_limit, 1
-            )  # (B, C)
+            is_stop_token = ops.any(ops.expand_dims(token, -1) == stop_ids, axis=-1)  # (B, C)
+            is_stopping = is_stop_token | ops.expand_dims(at_limit, 1)  # (B, C)
 
             # The beams of the next step are the best candidates that continue.
             continuing_scores = candidate_scores + ops.where(is_stopping, _NEVER, 0.0)  # (B, C)
             next_scores, best_indices = ops.top_k(continuing_scores, num_beams)  # (B, K)
             next_origin = gather_positions(origin, best_indices)  # (B, K)
-            next_running = _append_token(
-                running, next_origin, gather_positions(token, best_indices), index
-            )  # (B, K, L)
+            next_token = gather_positions(token, best_indices)  # (B, K)
+            next_running = _append_token(running, next_origin, next_token, index)  # (B, K, L)
 
             # Candidates that end a text are kept if they are among the best K and their row could still improve.
             token_count = ops.cast(ops.maximum(index + 1 - prompt_lengths, 1), "float32")  # (B,)
@@ -142,20 +131,15 @@ class BeamSampler:
             is_new = is_stopping[:, :num_beams] & ops.expand_dims(is_open, 1)  # (B, K)
             new_scores = candidate_scores[:, :num_beams] / penalty + ops.where(is_new, 0.0, _NEVER)  # (B, K)
             new_texts = _append_token(running, origin[:, :num_beams], token[:, :num_beams], index)  # (B, K, L)
-            next_ended, next_ended_scores, next_has_ended = _keep_best(
-                (ended, ended_scores, has_ended), (new_texts, new_scores, is_new)
-            )
-            worst_scores = ops.where(
-                next_has_ended, ops.min(next_ended_scores, axis=1, keepdims=True), _NEVER
-            )  # (B, K)
-            can_improve = ops.any(next_scores[:, :1] / penalty > worst_scores, axis=1)  # (B,)
+            next_ended = _keep_best((ended, ended_scores, has_ended), (new_texts, new_scores, is_new))
+            can_improve = _can_improve(next_scores[:, :1] / penalty, *next_ended[1:])  # (B,)
 
             # Rows still inside their prompt keep their state. All their beams are equal, so any order suits the cache.
             in_prompt = ops.take(mask, index, axis=1)  # (B,)
             cache = keras.tree.map_structure(lambda x: _select_beams(x, next_origin), cache)
             previous = (running, scores, ended, ended_scores, has_ended, is_open)
             next_is_open = is_open & can_improve & ~at_limit  # (B,)
-            updated = (next_running, next_scores, next_ended, next_ended_scores, next_has_ended, next_is_open)
+            updated = (next_running, next_scores, *next_ended, next_is_open)
             running, scores, ended, ended_scores, has_ended, is_open = _keep_rows(in_prompt, previous, updated)
             return index + 1, running, scores, cache, ended, ended_scores, has_ended, is_open
 
@@ -165,6 +149,30 @@ class BeamSampler:
         )
         _, running, scores, _, ended, _, has_ended, _ = state
         return ops.where(has_ended[:, :1], ended[:, 0], running[:, 0])
+
+
+def _find_candidates(logits: Tensor, scores: Tensor, stop_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the scores, beams and tokens of each prompt's best candidates, each (B, C), the best ones first.
+
+    Args:
+        logits: float (B·K, V), for the next token of each beam.
+        scores: float (B, K), log-probabilities of the beams.
+        stop_ids: int (S,), tokens that end a text. C is so large that at least K candidates end none.
+    """
+    num_beams, vocabulary_size = scores.shape[1], logits.shape[-1]
+    log_probabilities = ops.reshape(ops.log_softmax(logits), (-1, num_beams, vocabulary_size))  # (B, K, V)
+    log_probabilities = log_probabilities + ops.expand_dims(scores, 2)
+    # At most S candidates of each beam end a text.
+    count = min(num_beams * (1 + stop_ids.shape[0]), num_beams * vocabulary_size)
+    flat = ops.reshape(log_probabilities, (-1, num_beams * vocabulary_size))
+    candidate_scores, flat_index = ops.top_k(flat, count)  # (B, C)
+    return candidate_scores, flat_index // vocabulary_size, ops.cast(flat_index % vocabulary_size, stop_ids.dtype)
+
+
+def _can_improve(best_score: Tensor, ended_scores: Tensor, has_ended: Tensor) -> Tensor:
+    """Return whether the best beam of each prompt, (B, 1), may still beat one of its ended texts, (B, K): bool (B,)."""
+    worst_score = ops.where(has_ended, ops.min(ended_scores, axis=1, keepdims=True), _NEVER)  # (B, K)
+    return ops.any(best_score > worst_score, axis=1)
 
 
 def _keep_best(ended: tuple[Tensor, ...], candidates: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

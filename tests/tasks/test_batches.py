@@ -135,6 +135,12 @@ def test_a_few_batches_give_the_predictions_of_keras_loop(tiny, task):
     np.testing.assert_array_equal(task.predict(texts, batch_size=4, verbose=0), expected)
 
 
+def test_padded_lengths_are_compiled_only_where_they_save_more():
+    ladder, lengths = [24, 32, 48, 64], np.arange(17, 49)
+    assert prediction._choose_buckets(lengths, ladder, 32) == [48]
+    assert prediction._choose_buckets(np.repeat(lengths, 101), ladder, 32) == [24, 32, 48]
+
+
 @pytest.mark.compiled
 def test_repeated_calls_compile_a_bounded_number_of_times(tiny, task):
     traces, head = [], task.head.call
