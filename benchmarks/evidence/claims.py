@@ -1,6 +1,16 @@
 """All claims, in the order of the page."""
 
-from benchmarks.evidence import applications, bert, elmo, replaced, span_corruption, spans, trained, transfer
+from benchmarks.evidence import (
+    applications,
+    bert,
+    elmo,
+    modern_network,
+    replaced,
+    span_corruption,
+    spans,
+    trained,
+    transfer,
+)
 
 CLAIMS = (
     *elmo.CLAIMS,
@@ -9,6 +19,7 @@ CLAIMS = (
     *bert.CLAIMS,
     *trained.CLAIMS,
     *replaced.CLAIMS,
+    *modern_network.CLAIMS,
     *spans.CLAIMS,
     *span_corruption.CLAIMS,
 )

@@ -27,26 +27,27 @@ def count_flops_per_token(config: ElectraConfig, replaced: bool) -> float:
     """
     fraction = Masking().slots(LENGTH) / LENGTH
     if not replaced:
-        return 6 * (_count_encoder_products(config) + fraction * _count_prediction_products(config))
+        return 6 * (count_encoder_products(config) + fraction * count_prediction_products(config))
     generator, detection = make_narrow_config(config), config.hidden_dim**2 + config.hidden_dim
     return 6 * (
-        _count_encoder_products(generator)
-        + fraction * _count_prediction_products(generator)
-        + _count_encoder_products(config)
+        count_encoder_products(generator)
+        + fraction * count_prediction_products(generator)
+        + count_encoder_products(config)
         + detection
     )
 
 
-def _count_encoder_products(config: Any) -> float:
+def count_encoder_products(config: Any, gated: bool = False) -> float:
     """Return the number of multiplications per token in an encoder: its blocks, and the projection of embeddings."""
-    width, embedded = config.hidden_dim, config.embedding_dim
-    block = 4 * width**2 + 2 * width * config.intermediate_dim + 2 * LENGTH * width
+    width, embedded = config.hidden_dim, getattr(config, "embedding_dim", config.hidden_dim)
+    block = 4 * width**2 + (3 if gated else 2) * width * config.intermediate_dim + 2 * LENGTH * width
     return config.num_layers * block + (embedded * width if embedded != width else 0)
 
 
-def _count_prediction_products(config: Any) -> float:
+def count_prediction_products(config: Any) -> float:
     """Return the number of multiplications in the prediction of a masked token."""
-    return config.hidden_dim * config.embedding_dim + config.embedding_dim * config.vocabulary_size
+    embedded = getattr(config, "embedding_dim", config.hidden_dim)
+    return config.hidden_dim * embedded + embedded * config.vocabulary_size
 
 
 def make_arms() -> dict[str, Training]:

@@ -13,7 +13,7 @@ import numpy as np
 
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
-from benchmarks.evidence.variants import VARIANTS, get_or_register_family
+from benchmarks.evidence.variants import get_family_of_tokens, get_or_register_family
 from benchmarks.evidence.words import embed_parts_of_speech
 from benchmarks.pretraining_trials import probe
 from lmzoo.data.corpora import pack_sentences, read_documents
@@ -86,9 +86,9 @@ def prepare_texts(arm: Training, setting: Setting) -> Path:
     family = get_or_register_family(arm.family)
     folder = setting.work / f"texts_{family.tokenizer.__name__}{'_causal' * family.backbone.causal}"
     if not folder.exists():
-        # BERT has the same tokenizer as the variants, some of which do not fit the default size.
-        family_name = "bert" if arm.family in VARIANTS else arm.family
-        training, run = Training(family=family_name, objective=arm.objective), folder.with_suffix(".run")
+        # Not the variants themselves, since some of them do not fit the default size.
+        training = Training(family=get_family_of_tokens(arm.family).name, objective=arm.objective)
+        run = folder.with_suffix(".run")
         recipe = dataclasses.replace(training.recipe(0, setting), tokens=1)
         files, held_out = ([str(setting.data / name) for name in names] for names in (TEXT, HELD_OUT))
         text: Any = list(islice(read_documents(files), 40)) if setting.trial else files

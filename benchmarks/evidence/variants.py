@@ -1,7 +1,7 @@
 """Variants of families for the arms of claims: other masks, dropout, embeddings, or shared layers.
 
 `lmzoo.pretraining` trains every registered family. A variant differs from BERT or ALBERT in some fields of its
-configuration, and uses BERT's tokenizer and packing.
+configuration, or in its tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lmzoo.families.bert import BertBackbone
 from lmzoo.layers import TransformerBlock
 from lmzoo.models import Backbone
 from lmzoo.registry.family import Family, families, register_family
-from lmzoo.text import Masking, WordPieceTokenizer
+from lmzoo.text import Masking
 
 FEED_FORWARD = ("intermediate_dense", "output_dense")
 
@@ -71,8 +71,15 @@ VARIANTS: dict[str, tuple[type, dict[str, Any]]] = {
     "shared_feed_forward": _make_partly_shared(*FEED_FORWARD),
     "shared_all": (AlbertBackbone, {}),
     **{f"embeddings_{size}": (AlbertBackbone, {"embedding_dim": size}) for size in (32, 64, 256)},
+    "bert_modern_tokens": (BertBackbone, {"num_segments": 0}),
 }
 MASKS = {"whole_words": Masking(whole_word=True), "ngrams": Masking(whole_word=True, ngram=3)}
+TOKENS = {"bert_modern_tokens": "modernbert"}  # the family whose tokens a variant reads, if not BERT
+
+
+def get_family_of_tokens(name: str) -> Family:
+    """Return the family that defines the tokens of a family or variant: tokenizer, packing and masking."""
+    return families()[TOKENS.get(name, "bert") if name in VARIANTS else name]
 
 
 def get_or_register_family(name: str) -> Family:
@@ -89,6 +96,12 @@ def _make_family(name: str, base: type, changes: dict[str, Any]) -> Family:
 
     Variant.__name__ = Variant.__qualname__ = f"{base.__name__}_{name}"
     registered: type[Backbone] = keras.saving.register_keras_serializable("lmzoo_evidence")(Variant)
+    tokens = get_family_of_tokens(name)
     return Family(
-        name=name, backbone=registered, tokenizer=WordPieceTokenizer, masking=MASKS.get(name, Masking()), tiny=None
+        name=name,
+        backbone=registered,
+        tokenizer=tokens.tokenizer,
+        packing=tokens.packing,
+        masking=MASKS.get(name, tokens.masking),
+        tiny=None,
     )
