@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from lmzoo_cli.output import show_parts
+from lmzoo_cli.preset_commands import describe_place
 
 # Instructions on which the speed and the last digits of results depend: x86's, then ARM's.
 _INSTRUCTIONS = (
@@ -86,8 +87,8 @@ def _load_backend() -> dict[str, str]:
 
     backend = keras.backend.backend()
     presets = lmzoo.list_presets().values()
-    shipped = [info.name for info in presets if info.shipped]
-    local = [info.name for info in presets if not info.shipped and info.handle == info.name]
+    shipped = [info.name for info in presets if describe_place(info) == "package"]
+    local = [info.name for info in presets if describe_place(info) == "local"]
     published = len(presets) - len(shipped) - len(local)
     return {
         "backend": f"{backend} on {', '.join(keras.distribution.list_devices())}",
