@@ -33,6 +33,8 @@ def env() -> None:
     If lmzoo cannot be imported, the error is shown. On a terminal, the output is a table; in a pipe or a file,
     tab-separated lines. It contains no tokens or passwords; look through the paths before you publish it.
     """
+    # Read before `_load_backend`: importing lmzoo sets TF_ENABLE_ONEDNN_OPTS, and the report is of what the user set.
+    settings = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
     parts = {
         "lmzoo": importlib.metadata.version("lmzoo"),
         "Python": platform.python_version() + (" (conda)" if Path(sys.prefix, "conda-meta").is_dir() else ""),
@@ -41,7 +43,6 @@ def env() -> None:
         **_read_versions(),
         **_load_backend(),
     }
-    settings = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
     show_parts({**parts, "settings": " ".join(settings) or "none"})
 
 
