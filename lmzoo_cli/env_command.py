@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from lmzoo_cli.output import show_parts
+from lmzoo_cli.preset_commands import describe_place
 
 # Instructions on which the speed and the last digits of results depend: x86's, then ARM's.
 _INSTRUCTIONS = (
@@ -32,6 +33,8 @@ def env() -> None:
     If lmzoo cannot be imported, the error is shown. On a terminal, the output is a table; in a pipe or a file,
     tab-separated lines. It contains no tokens or passwords; look through the paths before you publish it.
     """
+    # Read before `_load_backend`: importing lmzoo sets TF_ENABLE_ONEDNN_OPTS, and the report is of what the user set.
+    settings = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
     parts = {
         "lmzoo": importlib.metadata.version("lmzoo"),
         "Python": platform.python_version() + (" (conda)" if Path(sys.prefix, "conda-meta").is_dir() else ""),
@@ -40,7 +43,6 @@ def env() -> None:
         **_read_versions(),
         **_load_backend(),
     }
-    settings = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
     show_parts({**parts, "settings": " ".join(settings) or "none"})
 
 
@@ -86,8 +88,8 @@ def _load_backend() -> dict[str, str]:
 
     backend = keras.backend.backend()
     presets = lmzoo.list_presets().values()
-    shipped = [info.name for info in presets if info.shipped]
-    local = [info.name for info in presets if not info.shipped and info.handle == info.name]
+    shipped = [info.name for info in presets if describe_place(info) == "package"]
+    local = [info.name for info in presets if describe_place(info) == "local"]
     published = len(presets) - len(shipped) - len(local)
     return {
         "backend": f"{backend} on {', '.join(keras.distribution.list_devices())}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from lmzoo.evaluation.reports import Report
 from lmzoo.parallel.processes import main_process_first, process_index
 from lmzoo.presets.catalog import find_local_directory
 from lmzoo.tasks import QuestionAnswerer, Task
+from lmzoo.tasks.base.labels import describe_missing_classes
 from lmzoo.training import AdamW, FineTuningRecipe, ResumableCheckpoint
 from lmzoo_cli.examples import Examples, Inputs, Labels, count_examples, is_several, take
 from lmzoo_cli.model_loading import check_reads_windows
@@ -123,6 +125,8 @@ def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> Fi
     if reading.names and validation:
         training_counts = counts[0] if is_streamed else Counter(reading.names(y))
         counts = [training_counts, Counter(reading.names(validation[1]))]
+    if options.validation_split and reading.names is iter and (missing := describe_missing_classes(*counts)):
+        warnings.warn(f"{missing} Raise --validation-split, or pass --validation.", stacklevel=2)
     weights = None
     if options.class_weight and class_names:
         weight_by_class = class_weights(options.class_weight, {name: counts[0][name] for name in class_names})

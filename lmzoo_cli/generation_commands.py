@@ -23,6 +23,16 @@ def _check_temperature(temperature: float) -> float:
     return temperature
 
 
+def _check_choices(choices: list[str] | None) -> list[str]:
+    """Return the choices; raise an error if there are none, as in a call that is meant for `lmzoo predict`."""
+    if not choices:
+        raise typer.BadParameter(
+            "a fine-tuned classifier answers with `lmzoo predict`, such as `echo TEXT | lmzoo predict MODEL -`; "
+            "`lmzoo classify` asks a language model, which needs at least two choices"
+        )
+    return choices
+
+
 def generate(
     model: Model,
     prompts: Annotated[
@@ -81,8 +91,14 @@ def classify(
         typer.Argument(metavar="[PROMPT]...", help="Prompts to classify. Default: lines from standard input."),
     ] = None,
     choices: Annotated[
-        list[str], typer.Option("--choice", help="Possible continuation of every prompt; give at least two.")
-    ],
+        list[str],
+        typer.Option(
+            "--choice",
+            help="Possible continuation of every prompt; give at least two.",
+            callback=_check_choices,
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006 - typer copies the default
     examples: Annotated[
         Path | None,
         typer.Option(
@@ -113,6 +129,8 @@ def classify(
     batch_size: Annotated[int, typer.Option(min=1, help="Sequences in a batch.")] = 32,
 ) -> None:
     """Print the most likely choice after each prompt as JSON lines, according to a language model.
+
+    A fine-tuned classifier answers with `lmzoo predict` instead.
 
     The score of a choice is the softmax over the log-likelihoods of all choices.
     """

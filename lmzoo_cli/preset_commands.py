@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from lmzoo_cli.output import plain_table, print_tabs, say, show_parts, show_status
 
+if TYPE_CHECKING:
+    from lmzoo import PresetInfo
+
 
 def presets() -> None:
-    """List the presets that `from_preset` loads by name.
+    """List the presets that `from_preset` loads by name, and where each comes from.
+
+    A preset is part of the package, in a local directory of presets, or downloaded when it is first loaded.
 
     On a terminal, the output is a table; in a pipe or a file, tab-separated lines with column names and exact numbers.
     """
@@ -22,18 +27,21 @@ def presets() -> None:
     infos = [info for _, info in sorted(list_presets().items())]
     console = Console()
     if not console.is_terminal:
-        columns = ("name", "family", "parameters", "size_bytes", "languages", "license", "handle")
-        rows = [{**asdict(info), "languages": ",".join(info.languages)} for info in infos]
+        columns = ("name", "family", "parameters", "size_bytes", "languages", "license", "handle", "where")
+        rows = [
+            {**asdict(info), "languages": ",".join(info.languages), "where": describe_place(info)} for info in infos
+        ]
         print_tabs([columns, *([row[column] for column in columns] for row in rows)])
         return
-    values_by_title = {
+    values_by_title: dict[str, list[str]] = {
         "name": [info.name for info in infos],
         "params": [f"{info.parameters / 1e6:.1f}M" for info in infos],
         "size": [f"{info.size_bytes / 1e6:.1f} MB" for info in infos],
+        "where": [describe_place(info) for info in infos],
         "family": [info.family for info in infos],
         "language": [", ".join(info.languages) for info in infos],
         "license": [info.license for info in infos],
-        "where": ["shipped" if info.shipped else info.handle for info in infos],
+        "handle": ["" if info.shipped else info.handle for info in infos],
     }
     # Names are never truncated, since users copy them: on narrow terminals, the last columns are dropped.
     table = plain_table()
@@ -46,6 +54,13 @@ def presets() -> None:
     for row in zip(*values_by_title.values(), strict=True):
         table.add_row(*row[: len(table.columns)])
     console.print(table)
+
+
+def describe_place(info: PresetInfo) -> Literal["package", "local", "download"]:
+    """Return whether a preset is in the package, in a local directory, or has to be downloaded."""
+    if info.shipped:
+        return "package"
+    return "local" if info.handle == info.name else "download"
 
 
 _SOURCE = "A preset's name, a directory, hf://org/name, kaggle://... or https://..."

@@ -60,7 +60,7 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "lmzoo").mkdir()
     (tmp_path / "lmzoo/version.py").write_text('__version__ = "7.5.3"\n')
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [7.5.3] - 2027-11-13\n")
-    (tmp_path / "CITATION.cff").write_text("version: 7.5.3\n")
+    (tmp_path / "CITATION.cff").write_text("version: 7.5.3\ndate-released: 2027-11-13\n")
     (tmp_path / "pyproject.toml").write_text("[tool.lmzoo]\non-pypi = true\n")
     (tmp_path / "tests/saved_models/7.5.3").mkdir(parents=True)
     return tmp_path
@@ -83,7 +83,9 @@ def test_a_matching_tag_can_be_released(checkout: Path) -> None:
     [
         ("lmzoo/version.py", '__version__ = "7.5.31"\n'),
         ("CHANGELOG.md", "## [Unreleased]\n"),
-        ("CITATION.cff", "version: 7.5.2\n"),
+        ("CITATION.cff", "version: 7.5.2\ndate-released: 2027-11-13\n"),
+        ("CITATION.cff", "version: 7.5.3\n"),
+        ("CITATION.cff", "version: 7.5.3\ndate-released: 2027-11-12\n"),  # the changelog has another date
         ("pyproject.toml", "on-pypi = false\n"),
     ],
 )

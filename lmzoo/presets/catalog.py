@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -20,6 +20,8 @@ from lmzoo.presets.hubs import PublishedPreset, fetch
 
 _PACKAGE = Path(__file__).parent
 _VERSION = re.compile(r".+@[1-9]\d*")  # a preset name with a version
+_MAX_SUGGESTIONS = 3  # similar names in an error message
+_MIN_SIMILARITY = 0.6  # between an unknown name and a suggestion; difflib's own default
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,23 @@ def _make_info(name: str, metadata: PublishedPreset, shipped: bool, version: int
     )
 
 
+def _find_similar(preset: str, names: Iterable[str]) -> list[str]:
+    """Return up to three names of presets that are similar to an unknown name, or begin similarly, best first."""
+    matcher = difflib.SequenceMatcher(b=preset)
+
+    def similarity(text: str) -> float:
+        matcher.set_seq1(text)
+        return matcher.ratio()
+
+    # The first characters alone are also compared: a user may leave out a suffix such as `_en_uncased`.
+    scores = {}
+    for name in names:
+        whole = similarity(name)
+        scores[name] = (max(whole, similarity(name[: len(preset)])), whole)
+    similar = [name for name, (best, _) in scores.items() if best >= _MIN_SIMILARITY]
+    return sorted(similar, key=lambda name: scores[name], reverse=True)[:_MAX_SUGGESTIONS]
+
+
 def _describe_unknown(preset: str, path: Path) -> str:
     local_names = _drop_older_versions(_find_directories())
     names = [*local_names, *_read_published()]
@@ -261,8 +280,8 @@ def _describe_unknown(preset: str, path: Path) -> str:
             message += " The package has the newest version only; older ones are in lmzoo's repository, in presets/."
         return message
     prefix = preset.lower()
-    similar = [name for name in names if prefix and name.startswith(prefix)][:3]
-    similar = similar or difflib.get_close_matches(prefix, names)
+    similar = [name for name in names if prefix and name.startswith(prefix)][:_MAX_SUGGESTIONS]
+    similar = similar or _find_similar(prefix, names)
     message = f"Unknown preset {preset!r:.200}."
     if os.path.isfile(path):
         message += " It is a file, and a preset is a directory (`keras.saving.load_model` reads .keras files)."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,10 +18,11 @@ from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.base.examples import Labels, Texts
-from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
+from lmzoo.tasks.base.labels import check_classes, describe_missing_classes, encode_classes, encode_label_sets
 from lmzoo.tasks.base.long_texts import LongTextTask
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.tasks.base.word_features import WordFeatures
+from lmzoo.tasks.inputs import TaskInputs
 from lmzoo.text import Preprocessor
 from lmzoo.text.long_texts import Windows, check_windows
 from lmzoo.text.probabilities import sigmoid, softmax
@@ -162,6 +164,20 @@ class TextClassifier(LongTextTask, TextVectorTask):
         """Check labels and return them as int32 (n,), or as float32 indicators (n, C) with `multi_label`."""
         encode = encode_label_sets if self.multi_label else encode_classes
         return None if y is None else encode(y, self.num_classes, self.labels)
+
+    def split_validation(self, inputs: TaskInputs, fraction: float) -> tuple[TaskInputs, TaskInputs]:
+        """Hold out the last `fraction`, and warn if it lacks a class; see `Task.split_validation`."""
+        training, validation = super().split_validation(inputs, fraction)
+        if not self.multi_label and training.y is not None:
+            counts = [np.bincount(part.y, minlength=self.num_classes).tolist() for part in (training, validation)]
+            by_name = [dict(zip(self.class_names, part, strict=True)) for part in counts]
+            if missing := describe_missing_classes(*by_name):
+                warnings.warn(
+                    f"{missing} `validation_split` holds out the last examples: shuffle the data first, or pass "
+                    "`validation_data`.",
+                    stacklevel=4,  # the caller of `fit`
+                )
+        return training, validation
 
     def classify(
         self, texts: Texts, batch_size: int = 32, top_k: int = 1, threshold: float = 0.5

@@ -159,12 +159,15 @@ def test_presets_in_a_pipe_are_a_table_of_tabs(monkeypatch: pytest.MonkeyPatch) 
         info = lmzoo.list_presets()[row["name"]]
         assert int(row["parameters"]) == info.parameters
         assert int(row["size_bytes"]) == info.size_bytes
+        assert row["where"] == ("package" if info.shipped else "download")
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_presets_on_a_terminal_fit_its_width_with_full_names(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     table = re.sub(r"\x1b\[\d*m", "", presets(monkeypatch, COLUMNS=str(columns), FORCE_COLOR="1"))
     assert "params" in table or columns < 80
+    shipped = [info.name for info in lmzoo.list_presets().values() if info.shipped]
+    assert table.split().count("package") == (len(shipped) if columns >= 80 else 0)
     for name in lmzoo.list_presets():
         assert name in table
     assert max(map(len, table.splitlines())) <= columns

@@ -61,6 +61,21 @@ def test_settings_hold_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hidden" not in str(entries)
 
 
+def test_settings_are_those_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables that `import lmzoo` sets, such as TF_ENABLE_ONEDNN_OPTS, are not reported."""
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "")  # pytest restores it
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")
+
+    def load_backend() -> dict[str, str]:
+        os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
+        return {"backend": "a backend"}
+
+    monkeypatch.setattr(env_command, "_load_backend", load_backend)
+    entries = report()
+    assert entries["backend"] == "a backend"
+    assert "TF_ENABLE_ONEDNN_OPTS" not in entries["settings"]
+
+
 def test_a_broken_installation_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lmzoo", None)  # an import raises an error
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: ["keras>=3", "no-such-package", 'x; extra == "y"'])

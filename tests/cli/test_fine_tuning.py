@@ -1,8 +1,9 @@
-"""`lmzoo fit` uses and names the preset's recipe, and options override it."""
+"""`lmzoo fit`: the preset's recipe, which options override, and classes that held-out examples lack."""
 
 from __future__ import annotations
 
 import json
+import warnings
 
 import keras
 import pytest
@@ -11,6 +12,9 @@ from lmzoo.families.bert import FAMILY
 from lmzoo.models import MaskedLM, Task, TextClassifier
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo.training import FineTuningRecipe
+from lmzoo_cli.fine_tuning import read_examples
+from lmzoo_cli.options import Columns, FitOptions
+from lmzoo_cli.task_kinds import get_kind
 from tests.cli.commands import run as run_lmzoo
 
 RECIPE = FineTuningRecipe(0.004, epochs=2, batch_size=3, pooling="mean")
@@ -66,3 +70,23 @@ def test_presets_without_a_recipe_use_the_default(fit):
     assert (batch_size, epochs, pooling) == (32, 3, "first")
     assert rate == pytest.approx(5e-5 * 768 / width)
     assert "Default recipe: peak learning rate " in stderr
+
+
+@pytest.mark.parametrize(
+    ("labels", "warning"),
+    [
+        ("aaaaaaabbb", "The validation examples lack the class 'b'. Raise --validation-split, or pass --validation."),
+        ("aaaaaaaabb", ""),  # four tenths of two are not even one
+    ],
+)
+def test_classes_that_the_held_out_examples_lack_are_named(tmp_path, labels, warning):
+    (tmp_path / "data.csv").write_text("text,label\n" + "".join(f"x,{label}\n" for label in labels))
+    options = FitOptions(
+        data=tmp_path / "data.csv", task="classifier", preset="", output=tmp_path / "a.keras", validation_split=0.4,
+        seed=10,
+    )  # fmt: skip
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        examples = read_examples(options, Columns(), get_kind("classifier").reading)
+    assert "b" not in examples.counts[1]
+    assert [str(each.message) for each in caught] == [warning] * bool(warning)

@@ -82,10 +82,14 @@ def test_classify_equals_the_method(model, tmp_path):
     assert row == {"prompt": PROMPTS[0], **answer, "score": pytest.approx(answer["score"], rel=1e-4)}
 
 
+def test_without_choices_classify_names_the_command_for_classifiers():
+    message = plain(run("classify", "sentiment.keras", PROMPTS[0], code=2))  # the model is not looked for
+    assert "Invalid value for '--choice': a fine-tuned classifier answers with `lmzoo predict`" in message
+
+
 def test_classify_errors(model, masked_lm, tmp_path):
     (tmp_path / "shots.csv").write_text("text,label\na,good\nb,fine\n")
     choices = ["--choice", "good", "--choice", "bad"]
-    assert "Missing option '--choice'" in plain(run("classify", model, PROMPTS[0], code=2))
     missing_file = run("classify", model, PROMPTS[0], *choices, "--examples", tmp_path / "no.csv", code=2)
     assert "does not exist" in plain(missing_file)
     message = "`choices` must be at least two texts, got ['good']. Option: --choice."

@@ -72,6 +72,11 @@ def run(error: BaseException, *words: str, code: int = 1) -> str:
         (PathExistsError("a exists."), "a exists."),  # the command has no --overwrite
         (FileNotFoundError(2, "No such file", "a.csv"), "There is no a.csv."),
         (ImportError("Install it."), "Install it."),
+        (
+            ModuleNotFoundError("No module named 'jax'", name="jax"),
+            "JAX is not installed: pip install 'lmzoo[jax]', or set KERAS_BACKEND=tensorflow.",
+        ),
+        (ModuleNotFoundError("No module named 'x'", name="x"), "No module named 'x'"),
     ],
 )
 def test_an_error_is_a_line_with_its_option(error, line):

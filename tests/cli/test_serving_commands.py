@@ -1,6 +1,13 @@
-"""`lmzoo export`: the task and options that it passes to `Task.export`, which `tests/serving` tests."""
+"""`lmzoo export`: the task and options that it passes to `Task.export`, which `tests/serving` tests.
+
+The commands of README, from training to a server, also run here.
+"""
 
 from __future__ import annotations
+
+import json
+import re
+import shlex
 
 import keras
 import numpy as np
@@ -10,8 +17,10 @@ from typer.testing import CliRunner
 from lmzoo import models
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt2 import FAMILY as GPT2
+from lmzoo.serving import server
 from lmzoo.testing.tiny import tiny_task
 from lmzoo_cli.main import app
+from tests.cli.commands import run
 
 
 @pytest.fixture
@@ -81,3 +90,26 @@ def test_max_new_tokens_are_set_and_checked(call, tmp_path):
     result = call("--max-new-tokens", "73", model="writer.keras")[-1]
     assert "must be a positive integer below the model's 73 positions, got 73" in result.stderr.replace("\n", " ")
     assert "A TextClassifier generates no text: leave out --max-new-tokens." in call("--max-new-tokens", "5")[-1].stderr
+
+
+@pytest.mark.slow
+@pytest.mark.tf_only
+def test_commands_of_readme_run(root, tmp_path, monkeypatch):
+    """A server is only started, and the label that README shows is that of the model."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reviews.csv").symlink_to(root / "examples/data/reviews.csv")
+    served = []
+    monkeypatch.setattr(server, "serve", lambda api, listener: served.append(api.versions.name))
+    page = (root / "README.md").read_text("utf-8").replace("\\\n", "")
+    section = page.partition("\n## On the command line\n")[2].partition("\n## ")[0]
+    outputs = {}
+    for command in re.findall(r"^\$ (.*)$", section, re.MULTILINE):
+        echo, _, program = command.rpartition(" | ")
+        name, subcommand, *arguments = shlex.split(program, comments=True)
+        assert name == "lmzoo"
+        outputs[subcommand] = run(subcommand, *arguments, stdin=shlex.split(echo)[1] if echo else None).stdout
+    assert [*outputs] == ["fit", "predict", "export", "serve"]
+    shown = json.loads(re.search(r"^{.*}$", section, re.MULTILINE)[0])
+    answer = json.loads(outputs["predict"])
+    assert answer == {**shown, "score": pytest.approx(shown["score"], abs=0.2)}
+    assert served == ["reviews"]

@@ -475,8 +475,8 @@ FAULTS = (
     Fault(
         "a name that is nearly that of a preset gets no suggestion",
         "presets/catalog.py",
-        "difflib.get_close_matches(prefix, names)",
-        "difflib.get_close_matches(prefix, names, cutoff=1.0)",
+        "best >= _MIN_SIMILARITY",
+        "best >= 1",
     ),
     Fault(
         "the preset's recipe for fine-tuning does not decide on the pooling",

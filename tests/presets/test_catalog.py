@@ -159,6 +159,14 @@ def test_unknown_presets_are_errors(preset, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("preset", ["bert_nanoo", "bert-nano", "bert_nan0_en"])
+def test_names_with_a_similar_beginning_are_suggested_first(preset, shipped):
+    """Suffixes for language and case, which the user left out, do not count."""
+    write_preset(shipped, "roberta", "roberta_nano_en")
+    with pytest.raises(PresetError, match="Did you mean 'bert_nano_en_uncased' or"):
+        resolve(preset)
+
+
 def test_a_file_is_not_a_preset(tmp_path):
     (tmp_path / "model.keras").write_text("")
     with pytest.raises(PresetError, match=r"It is a file.*load_model"):

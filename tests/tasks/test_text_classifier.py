@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from lmzoo.families.bert import FAMILY
 from lmzoo.layers import MeanPooler
 from lmzoo.models import BertBackbone, ElmoBackbone, TextClassifier
 from lmzoo.registry.family import families
+from lmzoo.tasks.base.labels import describe_missing_classes
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 from lmzoo.text import CharacterTokenizer, Preprocessor, TextWarning, WordPieceTokenizer, WordTokenizer
 from lmzoo.training import AdamW
@@ -202,6 +204,7 @@ def test_class_weight_and_sample_weight(tiny):
         task.fit(texts, names, class_weight={"fine": 2.0}, **arguments)
 
 
+@pytest.mark.filterwarnings("ignore:The validation examples lack the class")
 def test_all_forms_of_validation_data_are_equivalent(tiny, strings_dataset):
     texts, labels = tiny.data(12)
     names = [("bad", "good")[label] for label in labels]
@@ -461,6 +464,40 @@ def test_a_validation_split_must_leave_examples(task):
         task.fit(TEXTS, [0, 1, 2], validation_split=0.9)
     with pytest.raises(ValueError, match="Label 3 at position 2"):
         task.fit(TEXTS, [0, 1, 3], validation_split=0.4)
+
+
+def fit_split(task, labels, fraction):
+    """Return the warnings of `fit` on as many texts as labels, of which the last are held out."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        task.fit(TEXTS[:1] * len(labels), labels, batch_size=len(labels), validation_split=fraction, verbose=0)
+    return [(str(warning.message), Path(warning.filename).name) for warning in caught]
+
+
+@pytest.mark.usefixtures("eager")
+def test_classes_that_the_held_out_examples_lack_are_named(tiny):
+    """If a class has too few examples for the fraction that is held out, its absence is no surprise."""
+    task = tiny.classifier(labels=["bad", "good"])
+    assert fit_split(task, [0, 0, 0, 0, 1, 1, 1, 1], 0.25) == [
+        (
+            "The validation examples lack the class 'bad'. `validation_split` holds out the last examples: shuffle the "
+            "data first, or pass `validation_data`.",
+            "test_text_classifier.py",
+        )
+    ]
+    assert fit_split(task, [0, 0, 0, 1, 1, 1, 0, 1], 0.25) == []
+    assert fit_split(task, [0, 0, 0, 1, 1, 1, 1, 1], 0.25) == []  # a quarter of three is not even one
+
+
+def test_at_most_five_missing_classes_are_listed():
+    training = dict.fromkeys("abcdefg", 10) | {"rare": 1}
+    message = "The validation examples lack {}"
+    for count, end in (
+        (0, "7 classes: 'a', 'b', 'c', 'd', 'e' and 2 more."),
+        (2, "5 classes: 'c', 'd', 'e', 'f', 'g'."),
+    ):
+        validation = {"rare": 40} | dict.fromkeys("abcdefg"[:count], 1)
+        assert describe_missing_classes(training, validation) == message.format(end)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\x00", "���", "mañana 😀 中文", "[SEP] good [MASK]"])

@@ -13,6 +13,7 @@ from lmzoo.tasks.base.examples import Labels
 
 # From this number of examples on, lists that are all [0, 1] are taken for rows of indicators, not for sets of classes.
 _MIN_FOR_INDICATORS = 100
+_MAX_LISTED = 5  # classes in a warning
 
 
 def check_classes(
@@ -152,6 +153,27 @@ def encode_classes(
     )
     refuse_first((array < 0) | (array >= num_classes), array, problem, place)
     return array.astype("int32")
+
+
+def describe_missing_classes(training: Mapping[str, int], validation: Mapping[str, int]) -> str:
+    """Return a sentence that names the classes which held-out examples lack, or "" if they lack none.
+
+    Rare classes do not count: those of which a held-out fraction in proportion would not even have one example.
+
+    Args:
+        training: number of training examples of each class.
+        validation: number of held-out examples of each class.
+    """
+    num_validation = sum(validation.values())
+    total = num_validation + sum(training.values())
+    missing = [name for name, count in training.items() if not validation.get(name) and count * num_validation >= total]
+    if not missing:
+        return ""
+    listed = ", ".join(f"{name!r:.40}" for name in missing[:_MAX_LISTED])
+    if len(missing) > _MAX_LISTED:
+        listed += f" and {len(missing) - _MAX_LISTED} more"
+    number = "the class" if len(missing) == 1 else f"{len(missing)} classes:"
+    return f"The validation examples lack {number} {listed}."
 
 
 def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None) -> np.ndarray:
