@@ -62,7 +62,7 @@ class Encoder:
         cases: Cases that are measured by default.
         settings: Arguments of transformers' configuration in which the published models differ from its defaults.
         added_positions: Positions that transformers counts in addition to `max_length`.
-        has_positions: Whether KerasHub's backbone has the arguments `max_sequence_length` and `dropout`.
+        has_positions: Whether KerasHub's backbone has the argument `max_sequence_length`.
         has_fused_attention: Whether transformers' default differs from `attn_implementation="eager"`.
     """
 
@@ -141,7 +141,7 @@ def check_case(case: str) -> str:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the classifier, run its functions, which compiles, and return a function that measures a round."""
+    """Build the classifier, run its functions, which compiles them, and return a function that measures a round."""
     batch_size, length, is_forward_only = read_case(options["case"])
     encoder = FAMILIES[options["family"]]
     if peer.startswith("lmzoo"):
@@ -150,7 +150,10 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
         build = _build_keras_hub
     else:
         build = _build_transformers
-    steps = build(peer, encoder, options, batch_size, length)
+    features, labels = make_batch(encoder.vocabulary_size, batch_size, length)
+    del features["segment_ids"]
+    settings = {**options, "positions": max(encoder.max_length, length)}
+    steps = build(peer, encoder, settings, features, labels)
     if is_forward_only:
         del steps[TRAIN]
     return measure_steps(steps, options["steps"])
@@ -163,29 +166,25 @@ def _get_shape(encoder: Encoder, options: dict[str, Any]) -> dict[str, int]:
     return {"vocabulary_size": encoder.vocabulary_size, **shape}
 
 
-def _build_lmzoo(peer: str, encoder: Encoder, options: dict[str, Any], batch_size: int, length: int) -> Steps:
+def _build_lmzoo(peer: str, encoder: Encoder, options: dict[str, Any], features: Any, labels: Any) -> Steps:
     import lmzoo
 
-    features, labels = make_batch(encoder.vocabulary_size, batch_size, length)
-    del features["segment_ids"]
     backbone = getattr(lmzoo.models, f"{encoder.class_name}Backbone")(
         **_get_shape(encoder, options),
-        max_sequence_length=max(encoder.max_length, length),
+        max_sequence_length=options["positions"],
         dtype=KERAS_DTYPES[options["precision"]],
     )
     model = compile_lmzoo(lmzoo.models.TextClassifier(backbone, num_classes=2), peer)
     return make_keras_steps(model, features, labels)
 
 
-def _build_keras_hub(peer: str, encoder: Encoder, options: dict[str, Any], batch_size: int, length: int) -> Steps:
+def _build_keras_hub(peer: str, encoder: Encoder, options: dict[str, Any], features: Any, labels: Any) -> Steps:
     import keras
     import keras_hub
 
     if not hasattr(keras_hub.models, f"{encoder.class_name}Backbone"):
         raise ImportError(f"KerasHub {keras_hub.__version__} has no {encoder.title}.")
-    features, labels = make_batch(encoder.vocabulary_size, batch_size, length)
-    del features["segment_ids"]
-    positions = {"max_sequence_length": max(encoder.max_length, length)} if encoder.has_positions else {}
+    positions = {"max_sequence_length": options["positions"]} if encoder.has_positions else {}
     backbone = getattr(keras_hub.models, f"{encoder.class_name}Backbone")(
         **_get_shape(encoder, options), **positions, dtype=KERAS_DTYPES[options["precision"]]
     )
@@ -194,17 +193,16 @@ def _build_keras_hub(peer: str, encoder: Encoder, options: dict[str, Any], batch
     return make_keras_steps(model, features, labels)
 
 
-def _build_transformers(peer: str, encoder: Encoder, options: dict[str, Any], batch_size: int, length: int) -> Steps:
+def _build_transformers(peer: str, encoder: Encoder, options: dict[str, Any], features: Any, labels: Any) -> Steps:
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    features, labels = make_batch(encoder.vocabulary_size, batch_size, length)
     names = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
     config = AutoConfig.for_model(
         encoder.model_type,
         vocab_size=encoder.vocabulary_size,
         num_labels=2,
-        max_position_embeddings=max(encoder.max_length, length) + encoder.added_positions,
+        max_position_embeddings=options["positions"] + encoder.added_positions,
         **dict(zip(names, encoder.sizes[options["size"]], strict=True)),
         **encoder.settings,
     )
