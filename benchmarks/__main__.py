@@ -12,6 +12,7 @@ QUICK = {
     "train_step": "--size small --batch-size 4 --length 64 --rounds 3 --precision fp32 "
     "--peers lmzoo-tf kerashub-tf lmzoo-jax transformers-torch",
     "xlnet_step": "--size tiny --batch-size 4 --length 32 --rounds 2",
+    "encoder_step": "--size tiny --cases 2x16 1x1040:forward --precision fp32 --rounds 1 --steps 1",
     "finetune_epoch": "--size nano --sentences 512 --rounds 2 --peers lmzoo-tf lmzoo-jax transformers-grouped",
     "fit_overhead": "--steps 60 --rounds 3",
     "startup": "--size nano --rounds 1",
@@ -27,7 +28,7 @@ QUICK = {
     "task_speed": "--size tiny --sentences 64 --questions 16 --rounds 2 --peers lmzoo-tf lmzoo-jax transformers",
     "generation": "--size tiny --new 8 --rounds 2 --precision fp32",
     "language_model_step": "--size tiny --batch-size 2 --length 16 --vocabulary-size 1100 --rounds 2",
-    "translation": "--size tiny --batch-sizes 2 --length 7 --rounds 2",
+    "translation": "--family marian t5 --size tiny --batch-sizes 2 --length 7 --rounds 2",
     "packing": "--size tiny --sentences 64 --rounds 2 --peers lmzoo-tf lmzoo-tf-packed lmzoo-jax lmzoo-jax-packed",
     "growth": "--axes batch --values 2 --rounds 1 --steps 1",
     "local_attention": "--forms blocks mask --longest 128 --rounds 1 --steps 1",

@@ -115,11 +115,12 @@ def interleave(
 ) -> Rows:
     """Run `rounds` rounds, each with all peers in turn, and return all numbers.
 
-    Peers that cannot start, or fail, are left out with a message. With `fresh`, each round starts new processes, for
-    peers that do not fit into memory together.
+    Peers that cannot start, or fail, are left out of the following rounds, with a message. With `fresh`, each round
+    starts new processes, for peers that do not fit into memory together.
     """
     rows: Rows = {}
     workers: dict[str, Worker] = {}
+    remaining = list(peers)
     columns = (TextColumn("{task.description:<44}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         bar = progress.add_task(module, total=len(peers) * (2 * rounds if fresh else rounds + 1))
@@ -129,6 +130,7 @@ def interleave(
             if "skip" in reply:
                 console.print(f"[yellow]{peer} left out:[/] {reply['skip']}", highlight=False)
                 workers.pop(peer).close()
+                remaining.remove(peer)
             return "skip" not in reply
 
         def start(peer: str) -> None:
@@ -141,7 +143,7 @@ def interleave(
                 if not fresh:
                     start(peer)
             for _ in range(rounds):
-                for peer in list(peers if fresh else workers):
+                for peer in list(remaining):
                     if fresh:
                         start(peer)
                     progress.update(bar, description=f"{module}: {peer}")

@@ -20,12 +20,11 @@ import numpy as np
 
 from benchmarks.common import JAX, TORCH, Rows, Worker, console, save, show, time_call
 from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier, transformers_classifier
+from benchmarks.steps import KERAS_DTYPES, LEARNING_RATE, Step, compile_lmzoo, make_batch
 
 VOCABULARY = 30_522
 PEAKS = {"bf16": 989e12, "fp32": 494.5e12}
-KERAS_DTYPES = {"bf16": "mixed_bfloat16", "fp32": "float32"}
 PEERS = {"lmzoo-jax": JAX, "kerashub-jax": JAX, "transformers-torch": TORCH}
-Step = Callable[[], object]
 
 
 def count_flops(size: str, length: int, batch_size: int) -> float:
@@ -35,27 +34,15 @@ def count_flops(size: str, length: int, batch_size: int) -> float:
     return flops_per_token * length * batch_size
 
 
-def make_batch(length: int, batch_size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return a batch without padding, and its labels."""
-    rng = np.random.default_rng(1)
-    shape = (batch_size, length)
-    ids = rng.integers(1000, VOCABULARY, shape).astype("int32")
-    features = {"token_ids": ids, "padding_mask": np.ones(shape, "int32"), "segment_ids": np.zeros(shape, "int32")}
-    return features, rng.integers(2, size=batch_size).astype("int32")
-
-
 def build_keras_model(peer: str, size: str, dropout: float, precision: str) -> Any:
     """Return a compiled classifier of lmzoo or KerasHub."""
     import keras
 
+    dtype = KERAS_DTYPES[precision]
     if peer.startswith("lmzoo"):
-        from lmzoo.training import AdamW
-
-        model = lmzoo_classifier(size, VOCABULARY, KERAS_DTYPES[precision], dropout=dropout)
-        model.compile(optimizer=AdamW(5e-5))
-    else:
-        model = keras_hub_classifier(size, VOCABULARY, KERAS_DTYPES[precision], dropout=dropout)
-        model.compile(optimizer=keras.optimizers.AdamW(5e-5, weight_decay=0.01))
+        return compile_lmzoo(lmzoo_classifier(size, VOCABULARY, dtype, dropout=dropout), peer)
+    model = keras_hub_classifier(size, VOCABULARY, dtype, dropout=dropout)
+    model.compile(optimizer=keras.optimizers.AdamW(LEARNING_RATE, weight_decay=0.01))
     return model
 
 
@@ -63,7 +50,7 @@ def make_keras_steps(peer: str, options: dict[str, Any]) -> tuple[Step, Step]:
     """Return two functions for lmzoo or KerasHub: one calls `fit` on two batches, the other takes a training step."""
     size, length, batch_size = read_case(options)
     model = build_keras_model(peer, size, options["dropout"], options["precision"])
-    features, labels = make_batch(length, batch_size)
+    features, labels = make_batch(VOCABULARY, batch_size, length)
     if not peer.startswith("lmzoo"):
         features = {**features, "padding_mask": features["padding_mask"].astype(bool)}
     twice = {name: np.concatenate([values, values]) for name, values in features.items()}
@@ -92,7 +79,7 @@ def make_torch_step(options: dict[str, Any]) -> Step:
     model = transformers_classifier(size, VOCABULARY, dropout).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
     compiled = torch.compile(model)
-    features, labels = make_batch(length, batch_size)
+    features, labels = make_batch(VOCABULARY, batch_size, length)
     names = {"input_ids": "token_ids", "attention_mask": "padding_mask", "token_type_ids": "segment_ids"}
 
     def step() -> float:

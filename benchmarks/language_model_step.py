@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.common import JAX, TENSORFLOW, TORCH, console, interleave, save, show, time_call, warn_if_busy
 from benchmarks.models import SIZES, get_shape
+from benchmarks.steps import LEARNING_RATE, make_torch_train_step
 
 PEERS = {
     "lmzoo-tf": TENSORFLOW,
@@ -26,7 +27,7 @@ PEERS = {
 }
 GROUPS = {"tf": ("lmzoo-tf", "keras-tf", "torch"), "jax": ("lmzoo-jax", "keras-jax", "torch")}
 MODELS = ("gpt2", "lstm")
-POSITIONS, LAYERS, DROPOUT, RATE = 1024, 2, 0.1, 5e-5
+POSITIONS, LAYERS, DROPOUT = 1024, 2, 0.1
 MEASURES = ("train step s", "peak memory GiB")
 
 
@@ -58,7 +59,7 @@ def _build_lmzoo(options: dict[str, Any], ids: np.ndarray) -> Callable[[], objec
         width = get_shape(size)["hidden_dim"]
         backbone = lmzoo.models.LstmLmBackbone(**common, num_layers=LAYERS, hidden_dim=width)
     model = lmzoo.models.CausalLM(backbone)
-    model.compile(AdamW(RATE))  # without lmzoo's default gradient clipping, which the other peers lack
+    model.compile(AdamW(LEARNING_RATE))  # without lmzoo's default gradient clipping, which the other peers lack
     return _make_step(model, ids)
 
 
@@ -85,7 +86,7 @@ def _build_keras(options: dict[str, Any], ids: np.ndarray) -> Callable[[], objec
             x = keras.layers.Dropout(DROPOUT)(keras.layers.LSTM(width, return_sequences=True)(x))
         model = keras.Model(inputs, table(x, reverse=True))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.AdamW(RATE, weight_decay=0.01), loss)
+    model.compile(keras.optimizers.AdamW(LEARNING_RATE, weight_decay=0.01), loss)
     return _make_step(model, ids)
 
 
@@ -112,16 +113,10 @@ def _build_torch(options: dict[str, Any], ids: np.ndarray) -> Callable[[], objec
             x = torch.nn.functional.dropout(table(batch[:, :-1]), DROPOUT)  # (B, T, H)
             return torch.nn.functional.dropout(lstm(x)[0], DROPOUT) @ table.weight.T
 
-    optimizer = torch.optim.AdamW(model.train().parameters(), lr=RATE, weight_decay=0.01, fused=True)
+    def compute_loss() -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(logits().flatten(0, 1), batch[:, 1:].flatten())
 
-    def train() -> None:
-        loss = torch.nn.functional.cross_entropy(logits().flatten(0, 1), batch[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        loss.item()
-
-    return train
+    return make_torch_train_step(model, compute_loss)
 
 
 def main() -> None:
