@@ -233,7 +233,8 @@ class AdamW(keras.optimizers.Optimizer):
         rise = ops.where(warmup > 0, ops.minimum(1.0, (step + 1) / ops.maximum(warmup, 1.0)), 1.0)
         if self.schedule == "slanted_triangular":
             step = step + 1  # in both parts, the paper's t
-        remaining = ops.clip((total - step) / ops.maximum(total - warmup, 1.0), 0.0, 1.0)
+        decayed = ops.clip((total - step) / ops.maximum(total - warmup, 1.0), 0.0, 1.0)
+        remaining = ops.where(step <= warmup, 1.0, decayed)  # also in a run that consists of its warm-up
         peak_step = ops.maximum(warmup, 1.0)
         warmup_ratio = peak_step / ops.maximum(step + 1, peak_step)
         factor = rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)

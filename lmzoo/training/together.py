@@ -70,8 +70,8 @@ def fit_together(
     Raises:
         TypeError: if an entry is not a task with its examples, or the examples are not texts in memory.
         ValueError: before the first step, if the tasks have different backbones, for examples that a task's `fit`
-            refuses (the message names the task), for `validation_data` of an unknown task, for a number out of range,
-            and for several processes.
+            refuses (the message names the task), also in `validation_data`, for `validation_data` of an unknown task,
+            for a number out of range, and for several processes.
         NotFiniteError: if training diverges.
 
     Example:
@@ -98,7 +98,7 @@ def fit_together(
     is_valid = steps_per_epoch is None or is_integer(steps_per_epoch, 1)
     require(is_valid, "steps_per_epoch", "an integer of at least 1, or None", steps_per_epoch)
     models = _check_tasks(tasks)
-    validation = _check_validation(validation_data, models)
+    validation = _check_validation(validation_data, models, batch_size)
     parts = [_read_part(name, entry, batch_size, seed) for name, entry in tasks.items()]
     counts = np.array([part.num_batches for part in parts], "float64")
     batches = Interleaved(parts, (counts ** (1 / temperature)).tolist())
@@ -144,18 +144,23 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     return models
 
 
-def _check_validation(data: Any, models: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+def _check_validation(data: Any, models: Mapping[str, Any], batch_size: int) -> dict[str, tuple[Any, ...]]:
     """Check the validation data, and return it by the name of its task.
 
     Raises:
-        TypeError: if an entry is not a tuple.
-        ValueError: if there is no task of a name.
+        TypeError: if the data is not a dict of tuples, or the examples are not texts in memory.
+        ValueError: if there is no task of a name, or for examples that the task refuses.
     """
-    for name, entry in ({} if data is None else data).items():
+    if data is None:
+        return {}
+    if not isinstance(data, Mapping):
+        raise TypeError(f"`validation_data` must be a dict from names of tasks to (x, y), got {data!r:.60}.")
+    for name, entry in data.items():
         require(name in models, "validation_data", f"a dict with some of the keys {', '.join(models)}", name)
         if not isinstance(entry, tuple) or len(entry) not in (1, 2):
             raise TypeError(f"`validation_data[{name!r}]` must be a tuple (x, y), got {entry!r:.60}.")
-    return dict(data or {})
+        _read_part(name, (models[name], *entry), batch_size, seed=0)  # refuses wrong examples
+    return dict(data)
 
 
 def _read_part(name: str, entry: tuple[Any, ...], batch_size: int, seed: int) -> LengthBatches:

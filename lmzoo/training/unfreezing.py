@@ -56,8 +56,9 @@ class GradualUnfreezing(keras.callbacks.Callback):
         if (steps := self.params.get("steps")) is None:
             raise ValueError("GradualUnfreezing cannot count the steps of an epoch. Pass `steps_per_epoch`.")
         layers = layers_of(model)
-        updates = steps * self.epochs_per_layer // (optimizer.gradient_accumulation_steps or 1)
-        optimizer.set_layers(layers, [index * updates for index in reversed(range(len(layers)))])
+        steps_per_update = optimizer.gradient_accumulation_steps or 1
+        first_steps = [index * self.epochs_per_layer * steps for index in reversed(range(len(layers)))]
+        optimizer.set_layers(layers, [-(-step // steps_per_update) for step in first_steps])  # rounded up
         model.make_train_function(force=True)
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:

@@ -75,14 +75,15 @@ def test_updates_are_scaled_by_the_decay_of_each_layer(kind):
     np.testing.assert_allclose(updates(0.4), updates(1) * np.array([[0.16], [0.4], [1.0]]), rtol=0, atol=1e-6)
 
 
-def test_slanted_triangles_follow_the_formula():
-    total, cut, ratio, peak = 40, 4, 32, 0.01  # cut_frac = 0.1
+@pytest.mark.parametrize(("total", "cut"), [(40, 4), (1, 1)])  # cut_frac = 0.1, and a single step
+def test_slanted_triangles_follow_the_formula(total, cut):
+    ratio, peak = 32, 0.01
     optimizer = AdamW(peak, schedule="slanted_triangular")
     variable = keras.Variable(np.zeros(3, "float32"))
     optimizer.build([variable])
     optimizer.start_schedule(cut, total)
     for t in range(1, total + 1):
-        p = t / cut if t < cut else 1 - (t - cut) / (cut * (total / cut - 1))
+        p = t / cut if t <= cut else 1 - (t - cut) / (cut * (total / cut - 1))
         np.testing.assert_allclose(float(optimizer._factor()), (1 + p * (ratio - 1)) / ratio, atol=1e-6)
         optimizer.iterations.assign_add(1)
 
@@ -104,8 +105,9 @@ class ChangedLayers(keras.callbacks.Callback):
         )
 
 
-def test_layers_are_unfrozen_from_the_top(task):
-    task.compile(AdamW(1e-2))
+@pytest.mark.parametrize("steps_per_update", [None, 2])  # an epoch has three steps
+def test_layers_are_unfrozen_from_the_top(task, steps_per_update):
+    task.compile(AdamW(1e-2, gradient_accumulation_steps=steps_per_update))
     changes = ChangedLayers(task)
     fit(task, GradualUnfreezing(), changes, epochs=6)
     assert [sum(epoch) for epoch in changes.epochs] == [1, 2, 3, 4, 5, 5]

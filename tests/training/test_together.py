@@ -193,6 +193,8 @@ def test_wrong_arguments_are_refused(tiny):
         ({"tasks": {"a": (moods[0], ["good", 7], ["bad", "bad"])}}, "In the task 'a': .*7"),
         ({"tasks": tasks, "temperature": 0.5}, "`temperature` must be a number of at least 1, got 0.5"),
         ({"tasks": tasks, "validation_data": {"mood": ((), ())}}, "`validation_data` must be a dict with some of"),
+        ({"tasks": tasks, "validation_data": [1]}, "`validation_data` must be a dict from names of tasks"),
+        ({"tasks": tasks, "validation_data": {"moods": (["good"], ["awful"])}}, "In the task 'moods': .*awful"),
         ({"tasks": tasks, "epochs": 0}, "`epochs` must be an integer of at least 1, got 0"),
     ):
         before = weights_of(tasks)
