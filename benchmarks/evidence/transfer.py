@@ -141,8 +141,8 @@ scratch with 10 to 20 times as many (figure 3).""",
 {EXAMPLES:,} examples of each, for 3 epochs with batches of 32 and a peak learning rate of 0.001, one by one or together
 (`fit_together`). The rule is about the mean of the three accuracies. MT-DNN, trained on all of GLUE and then fine-tuned
 on each task, gained 2.2 points over BERT-large (80.5 to 82.7).""",
-        limits="Three tasks and small training sets; no task is fine-tuned alone after the common training. The rate was"
-        " not tuned.",
+        limits="Three tasks, small training sets, and a learning rate that was not tuned; no task is fine-tuned alone"
+        " after the common training.",
         reading="""All three tasks are worse together: TREC by two points, SST-2 by three, MNLI by five. The backbone
 takes two thirds of its steps for other tasks, which have little in common with the third, and a network of this size
 has no room to spare. On MNLI, always giving the same answer is right in 34% of the pairs.""",
