@@ -96,6 +96,13 @@ def test_hits_have_index_text_and_score():
     assert search_vectors(np.zeros((0, 2)), np.array([[1, 0]]), 1) == []
 
 
+def test_texts_of_a_table_are_taken_by_position():
+    pandas = pytest.importorskip("pandas")
+    texts = pandas.Series(["a", "b", "c"], index=[2, 0, 1])
+    (hits,) = search_vectors(np.array([[1.0, 0, 0]]), np.eye(3), 1, texts=texts)
+    assert hits == [{"index": 0, "text": "a", "score": 1.0}]
+
+
 NAN = np.where(np.arange(61)[:, None] == 41, np.nan, CORPUS)
 
 
@@ -111,6 +118,8 @@ NAN = np.where(np.arange(61)[:, None] == 41, np.nan, CORPUS)
         (QUERIES * np.inf, CORPUS, {}, "A vector of the queries holds NaN or infinity"),
         (QUERIES, NAN, {}, "A vector among 33 to 43 of the corpus holds NaN or infinity"),
         (QUERIES, ["a"], {}, r"`corpus` must be an array \(n, H\) of numbers or a VectorIndex, got \['a'\]"),
+        (QUERIES, CORPUS, {"texts": "a" * 61}, "`texts` must be a list of texts, got 'aaa"),
+        (QUERIES, CORPUS, {"texts": {*range(61)}}, "`texts` must be a list of texts, got {0, 1"),
         (QUERIES, CORPUS, {"texts": ["a"]}, "`texts` must hold a text for each of the 61 vectors of the corpus, got 1"),
     ],
 )
