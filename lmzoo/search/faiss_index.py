@@ -9,7 +9,7 @@ import numpy as np
 
 from lmzoo.common.arguments import require
 from lmzoo.search.index import VectorIndex
-from lmzoo.search.nearest import Vectors, check_queries, check_top_k, prepare, read_blocks
+from lmzoo.search.nearest import Vectors, check_finite, check_queries, check_top_k, prepare, read_finite_blocks
 
 _METRICS = {"cosine": "METRIC_INNER_PRODUCT", "dot": "METRIC_INNER_PRODUCT", "euclidean": "METRIC_L2"}
 _MAX_TRAINING_VECTORS = 1 << 18
@@ -55,7 +55,7 @@ class FaissIndex(VectorIndex):
 
         Raises:
             ImportError: If faiss is not installed.
-            ValueError: For a similarity that faiss does not have, or an unknown kind.
+            ValueError: For a similarity that faiss does not have, an unknown kind, or a vector that is not finite.
         """
         faiss = _import_faiss()
         count, width = vectors.shape
@@ -67,8 +67,10 @@ class FaissIndex(VectorIndex):
             raise ValueError(message) from None
         if not index.is_trained:
             rows = np.linspace(0, count - 1, min(count, _MAX_TRAINING_VECTORS)).astype("int64")
-            index.train(prepare(np.asarray(vectors[rows], "float32"), similarity))
-        for _, block in read_blocks(vectors, "Indexing"):
+            sample = np.asarray(vectors[rows], "float32")
+            check_finite(sample, 0, count - 1)
+            index.train(prepare(sample, similarity))
+        for _, block in read_finite_blocks(vectors, "Indexing"):
             index.add(prepare(block, similarity))
         return cls(index, similarity)
 

@@ -115,9 +115,7 @@ def find_nearest(
         prepared_block = prepare(block, similarity)
         for first in range(0, len(prepared_queries), _QUERY_GROUP):
             scores = _compare(prepared_queries[first : first + _QUERY_GROUP], prepared_block, similarity)
-            if not np.isfinite(scores).all():
-                last = start + len(block) - 1
-                raise ValueError(f"A vector among {start} to {last} of the corpus holds NaN or infinity.")
+            check_finite(scores, start, start + len(block) - 1)
             best_scores.update(first, scores, start)
     return best_scores.scores, best_scores.indices
 
@@ -138,10 +136,15 @@ def rescore(
         candidates: indices of vectors, int64 (q, c), at least `top_k` for each query.
         top_k: int.
         similarity: see `find_nearest`.
+
+    Raises:
+        ValueError: If a candidate is not finite; the message names it.
     """
     best_scores = _BestScores(len(queries), top_k)
     for row, indices in enumerate(np.sort(candidates, axis=1)):
         scores = similarities(queries[row : row + 1], np.asarray(vectors[indices], "float32"), similarity)  # (1, c)
+        if not (is_finite := np.isfinite(scores[0])).all():
+            raise ValueError(f"The vector {indices[is_finite.argmin()]} of the corpus holds NaN or infinity.")
         best_scores.update(row, scores)
         best_scores.indices[row] = indices[best_scores.indices[row]]
     return best_scores.scores, best_scores.indices
@@ -216,6 +219,27 @@ def read_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndar
             _release(vectors)
             yield start, block
             advance(len(block))
+
+
+def read_finite_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the blocks of `read_blocks`, each of which is checked.
+
+    Raises:
+        ValueError: If a vector is not finite; the message names its block.
+    """
+    for start, block in read_blocks(vectors, work):
+        check_finite(block, start, start + len(block) - 1)
+        yield start, block
+
+
+def check_finite(values: np.ndarray, first: int, last: int) -> None:
+    """Check the values of the vectors `first` to `last` of the corpus, or their scores.
+
+    Raises:
+        ValueError: If one is not finite.
+    """
+    if not np.isfinite(values).all():
+        raise ValueError(f"A vector among {first} to {last} of the corpus holds NaN or infinity.")
 
 
 def _release(vectors: Any) -> None:

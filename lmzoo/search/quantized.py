@@ -14,7 +14,7 @@ from lmzoo.search.nearest import (
     check_similarity,
     check_top_k,
     find_nearest,
-    read_blocks,
+    read_finite_blocks,
     rescore,
 )
 
@@ -96,7 +96,7 @@ class QuantizedIndex(VectorIndex):
             oversampling: int, number of candidates for each vector to return.
 
         Raises:
-            ValueError: For an unknown precision, or ranges for bits.
+            ValueError: For an unknown precision, ranges for bits, or a vector that is not finite.
         """
         require(precision in ("int8", "binary"), "precision", '"int8" or "binary"', precision)
         count, width = vectors.shape
@@ -104,13 +104,13 @@ class QuantizedIndex(VectorIndex):
         if precision == "binary":
             require(ranges is None, "ranges", 'None for "binary"', ranges)
             codes = np.empty((count, -(-width // 8)), "uint8")
-            for start, block in read_blocks(vectors):
+            for start, block in read_finite_blocks(vectors):
                 codes[start : start + len(block)] = np.packbits(block > 0, axis=1)
             return cls(codes, width, None, originals, oversampling)
         limits = _find_ranges(vectors) if ranges is None else np.asarray(ranges, "float32")
         steps = _compute_steps(limits)
         codes = np.empty((count, width), "int8")
-        for start, block in read_blocks(vectors):
+        for start, block in read_finite_blocks(vectors):
             codes[start : start + len(block)] = np.clip(np.floor((block - limits[0]) / steps), 0, _INT8_STEPS) - 128
         return cls(codes, width, limits, originals, oversampling)
 
@@ -175,7 +175,7 @@ def _count_bits(codes: np.ndarray) -> np.ndarray:
 
 def _find_ranges(vectors: Vectors) -> np.ndarray:
     """Return the lowest and the highest value of each feature, float32 (2, H)."""
-    lowest, highest = zip(*((block.min(axis=0), block.max(axis=0)) for _, block in read_blocks(vectors)), strict=True)
+    lowest, highest = zip(*((block.min(axis=0), block.max(axis=0)) for _, block in read_finite_blocks(vectors)), strict=True)
     return np.stack([np.min(lowest, axis=0), np.max(highest, axis=0)])
 
 

@@ -49,6 +49,11 @@ class TestWithFaiss:
         assert 0 < len(hits) < 300
         assert len({hit["index"] for hit in hits}) == len(hits)
 
+    def test_vectors_must_be_finite(self):
+        corpus = np.where(np.arange(311)[:, None] == 41, np.nan, CORPUS)
+        with pytest.raises(ValueError, match="A vector among 0 to 310 of the corpus holds NaN or infinity"):
+            FaissIndex.build(corpus)
+
     @pytest.mark.parametrize(
         ("call", "message"),
         [

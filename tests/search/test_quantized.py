@@ -108,6 +108,18 @@ def test_a_custom_index_is_searched():
     assert [[hit["text"] for hit in row] for row in hits] == [["c", "b"]]  # -1 means no vector
 
 
+NAN = np.where(np.arange(211)[:, None] == 41, np.nan, CORPUS)
+
+
+@pytest.mark.parametrize("precision", ["int8", "binary"])
+def test_vectors_must_be_finite(precision):
+    with pytest.raises(ValueError, match="A vector among 33 to 43 of the corpus holds NaN or infinity"):
+        QuantizedIndex.quantize(NAN, precision)
+    index = QuantizedIndex.quantize(CORPUS, precision, originals=NAN)
+    with pytest.raises(ValueError, match="The vector 41 of the corpus holds NaN or infinity"):
+        index.search(CORPUS[41:42], 2)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
