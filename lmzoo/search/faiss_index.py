@@ -84,7 +84,9 @@ class FaissIndex(VectorIndex):
         check_top_k(top_k, len(self))
         query_vectors = check_queries(queries, self.shape[1])
         scores, indices = self.index.search(prepare(query_vectors, similarity), top_k)
-        return (-np.sqrt(scores) if similarity == "euclidean" else scores), indices
+        if similarity == "euclidean":
+            scores = -np.sqrt(np.maximum(scores, 0))  # rounding leaves some squared distances of "IVF,PQ" below 0
+        return scores, indices
 
 
 def _import_faiss() -> ModuleType:

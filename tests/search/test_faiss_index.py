@@ -49,6 +49,19 @@ class TestWithFaiss:
         assert 0 < len(hits) < 300
         assert len({hit["index"] for hit in hits}) == len(hits)
 
+    def test_distances_of_product_quantization_are_numbers(self, faiss):
+        """Of vectors that their codes give back almost exactly, faiss computes squared distances below 0."""
+
+        class Index:
+            metric_type = faiss.METRIC_L2
+            ntotal, d = 2, 11
+
+            def search(self, queries, top_k):
+                return np.array([[-1e-6, 4]], "float32"), np.array([[1, 0]])
+
+        scores, indices = FaissIndex(Index(), "euclidean").search(QUERIES[:1], 2, "euclidean")
+        assert scores.tolist() == [[0, -2]]
+
     def test_vectors_must_be_finite(self):
         corpus = np.where(np.arange(311)[:, None] == 41, np.nan, CORPUS)
         with pytest.raises(ValueError, match="A vector among 0 to 310 of the corpus holds NaN or infinity"):
