@@ -81,7 +81,7 @@ class FaissIndex(VectorIndex):
 
     def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
         require(similarity == self.similarity, "similarity", f"that of the index, {self.similarity!r}", similarity)
-        check_top_k(top_k, len(self))
+        top_k = check_top_k(top_k, len(self))
         query_vectors = check_queries(queries, self.shape[1])
         scores, indices = self.index.search(prepare(query_vectors, similarity), top_k)
         if similarity == "euclidean":

@@ -60,7 +60,7 @@ def check_top_k(top_k: int | None, count: int, name: str = "corpus") -> int:
     if top_k is None:
         return min(_DEFAULT_TOP_K, count)
     require(is_integer(top_k, 1, count), "top_k", f"an integer from 1 to {count}, the size of `{name}`", top_k)
-    return top_k
+    return int(top_k)
 
 
 def check_similarity(similarity: str) -> None:

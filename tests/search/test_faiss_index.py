@@ -67,6 +67,10 @@ class TestWithFaiss:
         with pytest.raises(ValueError, match="A vector among 0 to 310 of the corpus holds NaN or infinity"):
             FaissIndex.build(corpus)
 
+    def test_top_k_may_be_a_numpy_integer(self):
+        index = FaissIndex.build(CORPUS, kind="Flat")
+        np.testing.assert_array_equal(index.search(QUERIES, np.int64(3))[1], index.search(QUERIES, 3)[1])
+
     @pytest.mark.parametrize(
         ("call", "message"),
         [
