@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ def read_vectors(path: str | Path, verbose: bool = True) -> VectorTable:
     ```
     """
     with _open(path) as file:
-        head = file.read(_HEAD_BYTES)
+        head = file.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
     for magic, name in _ARCHIVES.items():
         if head.startswith(magic):
             raise ValueError(f"{path} is a {name} archive. Extract it, and pass the file with the vectors.")

@@ -143,6 +143,15 @@ def test_repeated_and_invalid_words(tmp_path: Path) -> None:
         assert read_vectors(path).words == ["caf\ufffd"]
 
 
+@pytest.mark.parametrize("content", ["2 2\nthe 1 2\nfilm 3 4\n", "the 1 2\nfilm 3 4\n"])
+def test_a_byte_order_mark_is_left_out(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text(content, "utf-8-sig")
+    loaded = read_vectors(path)
+    assert loaded.words == ["the", "film"]
+    np.testing.assert_array_equal(loaded.vectors, [[1, 2], [3, 4]])
+
+
 DAMAGED = {
     b"": "holds no word vectors",
     b"0 3\n": "holds no word vectors",
