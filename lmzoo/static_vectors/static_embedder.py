@@ -296,7 +296,7 @@ class StaticEmbedder:
         Raises:
             ValueError: If a word has no vector, or another argument is invalid.
         """
-        require(method in ("3CosAdd", "3CosMul"), "method", '"3CosAdd" or "3CosMul"', method)
+        _check_method(method)
         vectors = np.stack([self._look_up_unit_vector(word, name) for name, word in (("a", a), ("b", b), ("c", c))])
         return self._rank_best(self.score_analogies(vectors[None], method)[0], [a, b, c], top_k)
 
@@ -306,7 +306,11 @@ class StaticEmbedder:
         Args:
             vectors: float32 (n, 3, H), vectors of length 1 of a, b and c.
             method: `"3CosAdd"` or `"3CosMul"`.
+
+        Raises:
+            ValueError: If `method` is unknown.
         """
+        _check_method(method)
         if method == "3CosAdd":
             sums = vectors[:, 1] - vectors[:, 0] + vectors[:, 2]  # (n, H)
             norms = np.linalg.norm(sums, axis=1, keepdims=True)
@@ -363,3 +367,7 @@ class StaticEmbedder:
 
     def _table(self) -> VectorTable:
         return VectorTable(self.words, self.vectors, self.subwords)
+
+
+def _check_method(method: str) -> None:
+    require(method in ("3CosAdd", "3CosMul"), "method", '"3CosAdd" or "3CosMul"', method)

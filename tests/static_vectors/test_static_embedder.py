@@ -233,3 +233,30 @@ def test_errors_of_evaluation_files(tmp_path: Path) -> None:
         lmzoo.evaluation.word_similarity(make_embedder(), [("x", "y", 1)])
     with pytest.raises(ValueError, match="questions whose words are in the vocabulary, got none of 1"):
         lmzoo.evaluation.word_analogies(make_embedder(), [("x", "y", "z", "good")])
+
+
+@pytest.mark.parametrize(
+    ("questions", "message"),
+    [
+        ([WORDS[:4], WORDS[:3]], r"`questions\[1\]` must be four words, got \['the', 'film', 'was'\]"),
+        (["good"], r"`questions\[0\]` must be four words, got 'good'"),
+        ([("the", "film", "was", 3)], r"`questions\[0\]` must be four words, got \('the', 'film', 'was', 3\)"),
+    ],
+)
+def test_errors_of_questions(questions: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lmzoo.evaluation.word_analogies(make_embedder(), questions)
+
+
+@pytest.mark.parametrize("pair", [("the", "film"), ("the", "film", "x"), ("the", "film", float("nan")), "abc", 3])
+def test_errors_of_judged_pairs(pair: Any) -> None:
+    pairs = [("the", "film", "1.5"), pair]
+    with pytest.raises(ValueError, match=r"`pairs\[1\]` must be two words and a finite number, got "):
+        lmzoo.evaluation.word_similarity(make_embedder(), pairs)
+
+
+def test_errors_of_methods() -> None:
+    with pytest.raises(ValueError, match='`method` must be "3CosAdd" or "3CosMul", got \'x\''):
+        lmzoo.evaluation.word_analogies(make_embedder(), [WORDS[:4]], method="x")
+    with pytest.raises(ValueError, match='`method` must be "3CosAdd" or "3CosMul", got \'x\''):
+        make_embedder().score_analogies(np.ones((1, 3, 5), "float32"), "x")
