@@ -260,3 +260,11 @@ def test_errors_of_methods() -> None:
         lmzoo.evaluation.word_analogies(make_embedder(), [WORDS[:4]], method="x")
     with pytest.raises(ValueError, match='`method` must be "3CosAdd" or "3CosMul", got \'x\''):
         make_embedder().score_analogies(np.ones((1, 3, 5), "float32"), "x")
+
+
+def test_words_to_look_up_are_cleaned() -> None:
+    embedder = make_embedder(with_subwords=True)
+    assert embedder.nearest(b"good", 3) == embedder.nearest("good", 3)
+    assert embedder.analogy(b"the", "film", b"was", 3) == embedder.analogy("the", "film", "was", 3)
+    with pytest.warns(TextWarning, match="invalid UTF-8"):
+        assert embedder.nearest("\ud800abc", 3) == embedder.nearest("\ufffdabc", 3)
