@@ -9,7 +9,15 @@ import numpy as np
 
 from lmzoo.common.arguments import require
 from lmzoo.search.index import VectorIndex
-from lmzoo.search.nearest import Vectors, check_finite, check_queries, check_top_k, prepare, read_finite_blocks
+from lmzoo.search.nearest import (
+    Vectors,
+    check_finite,
+    check_queries,
+    check_top_k,
+    check_vectors,
+    prepare,
+    read_finite_blocks,
+)
 
 _METRICS = {"cosine": "METRIC_INNER_PRODUCT", "dot": "METRIC_INNER_PRODUCT", "euclidean": "METRIC_L2"}
 _MAX_TRAINING_VECTORS = 1 << 18
@@ -55,10 +63,11 @@ class FaissIndex(VectorIndex):
 
         Raises:
             ImportError: If faiss is not installed.
-            ValueError: For a similarity that faiss does not have, an unknown kind, or a vector that is not finite.
+            ValueError: For a similarity that faiss does not have, an unknown kind or a kind that needs more vectors, or
+                a vector that is not finite.
         """
         faiss = _import_faiss()
-        count, width = vectors.shape
+        count, width = check_vectors(vectors)
         metric = _get_metric(similarity)
         try:
             index = faiss.index_factory(width, kind, metric)
@@ -69,7 +78,11 @@ class FaissIndex(VectorIndex):
             rows = np.linspace(0, count - 1, min(count, _MAX_TRAINING_VECTORS)).astype("int64")
             sample = np.asarray(vectors[rows], "float32")
             check_finite(sample, 0, count - 1)
-            index.train(prepare(sample, similarity))
+            try:
+                index.train(prepare(sample, similarity))
+            except RuntimeError:
+                message = f"`kind` must be an index that faiss can train on {count} vectors, got {kind!r:.60}."
+                raise ValueError(f"{message} Pass more vectors, or a kind with fewer lists and codes.") from None
         for _, block in read_finite_blocks(vectors, "Indexing"):
             index.add(prepare(block, similarity))
         return cls(index, similarity)

@@ -45,6 +45,20 @@ def is_vectors(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiu"
 
 
+def check_vectors(vectors: Any) -> tuple[int, int]:
+    """Check the argument `vectors`, and return the number of vectors and their width.
+
+    Raises:
+        ValueError: If it is not an array (n, H) of numbers, where n and H are at least 1.
+    """
+    is_array = is_vectors(vectors) if isinstance(vectors, np.ndarray) else len(getattr(vectors, "shape", ())) == 2
+    require(is_array, "vectors", "an array (n, H) of numbers", vectors)
+    count, width = vectors.shape
+    require(count, "vectors", "an array of at least one vector", "nothing")
+    require(width, "vectors", "of a width of at least 1", width)
+    return count, width
+
+
 def check_top_k(top_k: int | None, count: int, name: str = "corpus") -> int:
     """Check the number of entries to return from a corpus of `count` entries, and return it; by default at most 10.
 

@@ -59,7 +59,7 @@ class TestWithFaiss:
             def search(self, queries, top_k):
                 return np.array([[-1e-6, 4]], "float32"), np.array([[1, 0]])
 
-        scores, indices = FaissIndex(Index(), "euclidean").search(QUERIES[:1], 2, "euclidean")
+        scores, _ = FaissIndex(Index(), "euclidean").search(QUERIES[:1], 2, "euclidean")
         assert scores.tolist() == [[0, -2]]
 
     def test_vectors_must_be_finite(self):
@@ -82,6 +82,12 @@ class TestWithFaiss:
                 lambda: FaissIndex.build(CORPUS, kind="HNSV"),
                 "`kind` must be an index that faiss can make for vectors of",
             ),
+            (
+                lambda: FaissIndex.build(CORPUS, kind="IVF400,Flat"),
+                "`kind` must be an index that faiss can train on 311 vectors, got 'IVF400,Flat'. Pass more vectors",
+            ),
+            (lambda: FaissIndex.build(CORPUS[:0]), "`vectors` must be an array of at least one vector"),
+            (lambda: FaissIndex.build(CORPUS.tolist()), r"`vectors` must be an array \(n, H\) of numbers, got \[\["),
             (lambda: FaissIndex.build(CORPUS).search(QUERIES, 2, "dot"), "that of the index, 'cosine', got 'dot'"),
             (
                 lambda: FaissIndex(FaissIndex.build(CORPUS).index, "euclidean"),
