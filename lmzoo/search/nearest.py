@@ -271,7 +271,15 @@ def prepare(vectors: np.ndarray, similarity: str) -> np.ndarray:
     """Return vectors at unit length for cosines, and unchanged otherwise."""
     if similarity != "cosine":
         return vectors
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _MIN_NORM)
+    with np.errstate(over="ignore"):
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    rows = np.flatnonzero((norms < _MIN_NORM) | (norms == np.inf))
+    if len(rows):  # squares of these vectors may be zero or infinite
+        vectors = vectors.astype(norms.dtype)
+        largest = np.abs(vectors[rows]).max(axis=1, keepdims=True)
+        vectors[rows] /= np.where((largest > 0) & (largest < np.inf), largest, 1)
+        norms[rows] = np.linalg.norm(vectors[rows], axis=1, keepdims=True)
+    return vectors / np.maximum(norms, _MIN_NORM)
 
 
 def _compare(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> np.ndarray:

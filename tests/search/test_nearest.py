@@ -96,6 +96,14 @@ def test_hits_have_index_text_and_score():
     assert search_vectors(np.zeros((0, 2)), np.array([[1, 0]]), 1) == []
 
 
+def test_cosines_of_very_long_and_very_short_vectors():
+    expected = find_nearest(QUERIES, CORPUS, 61)
+    for scale in (1e25, 1e-20, 1e-30):
+        for queries, corpus in ((QUERIES * scale, CORPUS), (QUERIES, CORPUS * scale)):
+            scores, _ = find_nearest(queries.astype("float32"), corpus.astype("float32"), 61)
+            np.testing.assert_allclose(scores, expected[0], atol=1e-6)
+
+
 def test_texts_of_a_table_are_taken_by_position():
     pandas = pytest.importorskip("pandas")
     texts = pandas.Series(["a", "b", "c"], index=[2, 0, 1])
