@@ -131,6 +131,7 @@ def check_index(index: VectorIndex, width: int, texts: Iterable[str] | None) -> 
         ValueError: If the width or the number of texts is wrong, or `texts` are not a list of texts.
     """
     count, index_width = index.shape
+    require(index_width, "corpus", "an array whose vectors have a width of at least 1", index_width)
     if index_width != width:
         raise ValueError(f"`corpus` has vectors of width {index_width}, but the queries have width {width}.")
     if texts is None:

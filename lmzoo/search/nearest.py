@@ -92,7 +92,10 @@ def check_queries(queries: Any, width: int) -> np.ndarray:
     Raises:
         ValueError: If they are not an array (q, H) of finite numbers, where H is `width`, as in the corpus.
     """
-    array = np.asarray(queries, "float32")
+    try:
+        array = np.asarray(queries, "float32")
+    except (TypeError, ValueError):
+        raise ValueError(f"`queries` must be vectors (q, H) of numbers, got {queries!r:.60}.") from None
     if array.ndim != 2 or array.shape[1] != width:
         raise ValueError(f"The corpus has vectors of width {width}, but the queries have the shape {array.shape}.")
     if not np.isfinite(array).all():
