@@ -78,10 +78,24 @@ def _is_binary(head: bytes) -> bool:
     if header is None:
         return False
     width = int(header[2])
-    remainder = file.read().lstrip(b"\n").partition(b" ")[2]
+    rest = file.read().lstrip(b"\n")
+    line, line_end, _ = rest.partition(b"\n")
+    if line_end and _ends_in_numbers(line, width):
+        return False
+    remainder = rest.partition(b" ")[2]
     numbers = remainder[: 4 * width].partition(b"\n")[0]
     is_long_enough = len(numbers) >= min(2 * width - 1, len(remainder))  # a newline may be a byte of a binary vector
     return not (is_long_enough and _NUMBER_CHARACTERS.issuperset(numbers))
+
+
+def _ends_in_numbers(line: bytes, width: int) -> bool:
+    """Return whether a line holds a word, which may contain spaces, and `width` numbers."""
+    fields = line.rstrip().rsplit(b" ", min(width, len(line)))
+    try:
+        numbers = [*map(float, fields[1:])]
+    except ValueError:
+        return False
+    return len(numbers) == width
 
 
 def write_vectors(path: str | Path, table: VectorTable, format: str, verbose: bool = True) -> None:

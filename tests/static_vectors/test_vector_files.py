@@ -152,6 +152,14 @@ def test_a_byte_order_mark_is_left_out(content: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.vectors, [[1, 2], [3, 4]])
 
 
+def test_a_first_word_with_a_space_is_not_taken_for_a_binary_file(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("2 3\nnew york 1 2 3 \nfilm 4 5 6\n", "utf-8")
+    loaded = read_vectors(path)
+    assert loaded.words == ["new york", "film"]
+    np.testing.assert_array_equal(loaded.vectors, [[1, 2, 3], [4, 5, 6]])
+
+
 DAMAGED = {
     b"": "holds no word vectors",
     b"0 3\n": "holds no word vectors",
