@@ -13,7 +13,7 @@ from lmzoo.common.arguments import require
 from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompress
 from lmzoo.files.urls import open_to_read
 from lmzoo.static_vectors.fasttext import MAGIC, read_fasttext, write_fasttext
-from lmzoo.static_vectors.vector_table import VectorTable
+from lmzoo.static_vectors.vector_table import VectorTable, find_invalid_vector
 from lmzoo.static_vectors.word2vec import HEADER, read_binary, read_text, write_binary, write_text
 
 FORMATS = ("word2vec", "word2vec_binary", "glove", "fasttext")
@@ -108,9 +108,15 @@ def write_vectors(path: str | Path, table: VectorTable, format: str, verbose: bo
         verbose: whether to show progress.
 
     Raises:
-        ValueError: If the format is unknown or cannot hold the vectors.
+        ValueError: If the format is unknown or cannot hold a word, or a vector is not finite.
     """
     require(format in FORMATS, "format", f"one of {', '.join(map(repr, FORMATS))}", format)
+    if (row := find_invalid_vector(table.vectors)) is not None:
+        raise ValueError(
+            f"The vector of {table.words[row]!r:.60} holds NaN or infinite numbers. Save without this word."
+        )
+    if (word := next((word for word in table.words if "\0" in word), None)) is not None:
+        raise ValueError(f"The word {word!r:.60} holds a zero byte, which ends words in files. Save without this word.")
     if format == "fasttext":
         write_fasttext(path, table, verbose)
     elif format == "word2vec_binary":

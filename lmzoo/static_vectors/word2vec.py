@@ -119,6 +119,11 @@ def write_text(path: str | Path, table: VectorTable, header: bool = True, verbos
         ValueError: If a word is empty or contains spaces.
     """
     _check_words(table)
+    if not header and table.words[0].startswith("\ufeff"):
+        raise ValueError(
+            f"The word {table.words[0]!r:.60} begins with a byte order mark, which readers leave out at the start of "
+            "GloVe's files. Save as 'word2vec'."
+        )
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(whole_file(path))
         advance = stack.enter_context(progress_bar("Writing", len(table.words), "words", verbose))
