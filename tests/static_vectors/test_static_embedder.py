@@ -178,6 +178,16 @@ def test_words_that_presets_cannot_hold_are_left_out(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("words", [["the", "<unk>", "cat"], ["<unk>", "the", "cat"]])
+def test_presets_keep_special_tokens_with_a_vector_of_zeros(words: list[str], tmp_path: Path) -> None:
+    vectors = np.array([[1, 2], [3, 4], [5, 6]], "float32")
+    vectors[words.index("<unk>")] = 0
+    StaticEmbedder(words, vectors).save_to_preset(tmp_path / "preset")
+    loaded = StaticEmbedder.from_preset(tmp_path / "preset")
+    assert loaded.words == ["the", "cat", "<unk>"]
+    np.testing.assert_array_equal(loaded.vectors, vectors[[words.index(word) for word in loaded.words]])
+
+
 def test_tasks_on_word_vectors(tmp_path: Path) -> None:
     embedder = make_embedder(words=["the", "film", "was", "good", "bad"])
     embedder.save_to_preset(tmp_path / "preset")
