@@ -45,6 +45,7 @@ class StaticEmbedder:
         subwords: `lmzoo.static_vectors.Subwords`, vectors of character n-grams; None for vectors of words only.
 
     Raises:
+        TypeError: If a word is not a string; the message names its position.
         ValueError: If a word is repeated, or the shapes do not match.
 
     Example:
@@ -65,7 +66,7 @@ class StaticEmbedder:
     """
 
     def __init__(self, words: Sequence[str], vectors: Any, subwords: Subwords | None = None) -> None:
-        words = list(words)
+        words = clean_texts(words, "words")
         vectors = vectors if isinstance(vectors, np.ndarray) else np.asarray(vectors, "float32")
         if vectors.ndim != 2 or len(vectors) != len(words) or not vectors.size:
             raise ValueError(

@@ -216,6 +216,10 @@ def test_errors_of_arguments() -> None:
         StaticEmbedder(["a", "a"], vectors)
     with pytest.raises(ValueError, match="got the widths 3 and 2"):
         StaticEmbedder(["a", "b"], vectors, Subwords(3, 6, np.ones((5, 2), "float32")))
+    with pytest.raises(TypeError, match=r"`words\[1\]` must be a string, got 3"):
+        StaticEmbedder(["a", 3], vectors)
+    with pytest.raises(TypeError, match="`words` must be a list of strings, got one string"):
+        StaticEmbedder("ab", vectors)
     embedder = make_embedder()
     with pytest.raises(ValueError, match="'xyz' is not among the 11 words"):
         embedder.nearest("xyz")
