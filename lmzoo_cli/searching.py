@@ -79,8 +79,8 @@ def load_vectors(path: Path) -> np.ndarray:
     """
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not an array of vectors, as `lmzoo embed` writes it (.npy): {error}") from None
+    except (ValueError, EOFError):
+        raise ValueError(f"{path} is not an array of vectors. Write it with `lmzoo embed` (.npy).") from None
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind not in "fiu":
         raise ValueError(f"{path} must hold an array (n, H) of numbers. Write it with `lmzoo embed` (.npy).")
     return vectors

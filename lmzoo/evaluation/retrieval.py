@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.text.validate_text import is_column
 
 
 def retrieval_metrics(
@@ -32,7 +34,7 @@ def retrieval_metrics(
 
     Raises:
         ValueError: If there are no queries, the numbers of rankings and of queries differ, a query has no relevant
-            text, or a ranking holds a key twice.
+            text, a ranking holds a key twice, or an entry is not a collection of keys; the message names its position.
 
     Example:
 
@@ -84,7 +86,8 @@ def _compute_dcg(gains: np.ndarray) -> float:
     return float((gains / np.log2(np.arange(2, len(gains) + 2))).sum())
 
 
-def _get_keys(ranking: Sequence[Any], number: int) -> list[Any]:
+def _get_keys(ranking: Any, number: int) -> list[Any]:
+    require(is_column(ranking), f"rankings[{number}]", "a list of keys, best first", ranking)
     keys = [entry["index"] if isinstance(entry, Mapping) else entry for entry in ranking]
     if len(set(keys)) < len(keys):
         repeated = next(key for position, key in enumerate(keys) if key in keys[:position])
@@ -92,12 +95,16 @@ def _get_keys(ranking: Sequence[Any], number: int) -> list[Any]:
     return keys
 
 
-def _get_grades(texts: Collection[Any] | Mapping[Any, float], number: int) -> dict[Any, float]:
+def _get_grades(texts: Any, number: int) -> dict[Any, float]:
     """Return the grades above 0 by key."""
+    is_valid = is_column(texts) or isinstance(texts, (Mapping, Set))
+    require(is_valid, f"relevant[{number}]", "a set or list of keys, or a dict of grades", texts)
     grades = dict(texts) if isinstance(texts, Mapping) else dict.fromkeys(texts, 1.0)
     for key, grade in grades.items():
-        if not is_number(grade, 0):
-            raise ValueError(f"`relevant[{number}]` must have grades of at least 0, got {grade!r:.60} for {key!r:.60}.")
+        if not (is_number(grade, 0) and grade < math.inf):
+            raise ValueError(
+                f"`relevant[{number}]` must have finite grades of at least 0, got {grade!r:.60} for {key!r:.60}."
+            )
     positive = {key: float(grade) for key, grade in grades.items() if grade > 0}
     if not positive:
         raise ValueError(f"`relevant[{number}]` names no relevant text. Leave out queries without relevant texts.")

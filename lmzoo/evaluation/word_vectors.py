@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.progress import progress_bar
 from lmzoo.data.readers.text_files import open_text, read_numbered_lines
 from lmzoo.evaluation.reports import Cell, Report
+from lmzoo.text.validate_text import is_column
 
 NUM_WORDS = 300_000  # as in gensim
 _MAX_SCORES = 1 << 24  # scores in memory at once
@@ -45,8 +47,8 @@ def word_similarity(
         `Report` with the scores `spearman` and `pearson`, the number of `pairs`, and the number of pairs `left_out`.
 
     Raises:
-        ValueError: If a line of the file has other columns (the message gives its number), or fewer than two pairs are
-            in the vocabulary.
+        ValueError: If a line of the file has other columns, or a pair is not two words and a finite number (the message
+            gives its number), or fewer than two pairs are in the vocabulary.
 
     Example:
 
@@ -62,9 +64,12 @@ def word_similarity(
     from scipy.stats import pearsonr, spearmanr
 
     rows_by_word = _group_rows_by_word(embedder, num_words)
-    triples = [*(_read_pairs(pairs) if isinstance(pairs, (str, Path)) else pairs)]
-    covered = [(a.upper(), b.upper(), float(score)) for a, b, score in triples]
-    covered = [triple for triple in covered if triple[0] in rows_by_word and triple[1] in rows_by_word]
+    if isinstance(pairs, (str, Path)):
+        triples = [*_read_pairs(pairs)]
+    else:
+        triples = [_check_pair(pair, position) for position, pair in enumerate(pairs)]
+    uppercase = [(first.upper(), second.upper(), score) for first, second, score in triples]
+    covered = [triple for triple in uppercase if triple[0] in rows_by_word and triple[1] in rows_by_word]
     if len(covered) < 2:
         counts = f"{len(covered)} of {len(triples)}"
         raise ValueError(f"Expected two or more pairs of words in the vocabulary, got {counts}.")
@@ -106,8 +111,8 @@ def word_analogies(
         "by section".
 
     Raises:
-        ValueError: If a line of the file does not have four words (the message gives its number), or no question is in
-            the vocabulary.
+        ValueError: If a line of the file or a question does not have four words (the message gives its number), no
+            question is in the vocabulary, or `method` is unknown.
 
     Example:
 
@@ -124,7 +129,7 @@ def word_analogies(
     if isinstance(questions, (str, Path)):
         rows = [*_read_questions(questions)]
     else:
-        rows = [("", [*question]) for question in questions]
+        rows = [("", _check_question(question, position)) for position, question in enumerate(questions)]
     covered = [(section, [word.upper() for word in words]) for section, words in rows]
     covered = [(section, words) for section, words in covered if all(word in rows_by_word for word in words)]
     if not covered:
@@ -178,6 +183,35 @@ def _compute_unit_vectors(embedder: WordVectorModel, rows: Any) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
 
 
+def _check_pair(pair: Any, position: int) -> tuple[str, str, float]:
+    """Return a pair of words with their similarity, `pairs[position]`.
+
+    Raises:
+        ValueError: If it is anything else; the message names the position.
+    """
+    fields = list(pair) if is_column(pair) else []
+    try:
+        first, second, number = fields
+        similarity = float(number)
+    except (TypeError, ValueError):
+        similarity = math.nan
+    is_valid = math.isfinite(similarity) and isinstance(fields[0], str) and isinstance(fields[1], str)
+    require(is_valid, f"pairs[{position}]", "two words and a finite number", pair)
+    return first, second, similarity
+
+
+def _check_question(question: Any, position: int) -> list[str]:
+    """Return the words of a question, `questions[position]`.
+
+    Raises:
+        ValueError: If they are not four words; the message names the position.
+    """
+    words = list(question) if is_column(question) else []
+    is_valid = len(words) == 4 and all(isinstance(word, str) for word in words)
+    require(is_valid, f"questions[{position}]", "four words", question)
+    return words
+
+
 def _read_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
     """Read pairs of words with their similarity from a text file."""
     with open_text(path) as file:
@@ -186,11 +220,11 @@ def _read_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
                 continue
             fields = line.split("\t") if "\t" in line else line.split()
             try:
-                first, second, similarity = fields
-                yield first.strip(), second.strip(), float(similarity)
+                triple = _check_pair([field.strip() for field in fields], number)
             except ValueError:
                 message = f"{path}, line {number} must hold two words and a number, separated by tabs: {line:.60}"
                 raise ValueError(message) from None
+            yield triple
 
 
 def _read_questions(path: str | Path) -> Iterator[tuple[str, list[str]]]:

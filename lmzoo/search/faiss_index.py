@@ -9,7 +9,15 @@ import numpy as np
 
 from lmzoo.common.arguments import require
 from lmzoo.search.index import VectorIndex
-from lmzoo.search.nearest import Vectors, check_queries, check_top_k, prepare, read_blocks
+from lmzoo.search.nearest import (
+    Vectors,
+    check_finite,
+    check_queries,
+    check_top_k,
+    check_vectors,
+    prepare,
+    read_finite_blocks,
+)
 
 _METRICS = {"cosine": "METRIC_INNER_PRODUCT", "dot": "METRIC_INNER_PRODUCT", "euclidean": "METRIC_L2"}
 _MAX_TRAINING_VECTORS = 1 << 18
@@ -55,10 +63,11 @@ class FaissIndex(VectorIndex):
 
         Raises:
             ImportError: If faiss is not installed.
-            ValueError: For a similarity that faiss does not have, or an unknown kind.
+            ValueError: For a similarity that faiss does not have, an unknown kind or a kind that needs more vectors, or
+                a vector that is not finite.
         """
         faiss = _import_faiss()
-        count, width = vectors.shape
+        count, width = check_vectors(vectors)
         metric = _get_metric(similarity)
         try:
             index = faiss.index_factory(width, kind, metric)
@@ -67,8 +76,14 @@ class FaissIndex(VectorIndex):
             raise ValueError(message) from None
         if not index.is_trained:
             rows = np.linspace(0, count - 1, min(count, _MAX_TRAINING_VECTORS)).astype("int64")
-            index.train(prepare(np.asarray(vectors[rows], "float32"), similarity))
-        for _, block in read_blocks(vectors, "Indexing"):
+            sample = np.asarray(vectors[rows], "float32")
+            check_finite(sample, 0, count - 1)
+            try:
+                index.train(prepare(sample, similarity))
+            except RuntimeError:
+                message = f"`kind` must be an index that faiss can train on {count} vectors, got {kind!r:.60}."
+                raise ValueError(f"{message} Pass more vectors, or a kind with fewer lists and codes.") from None
+        for _, block in read_finite_blocks(vectors, "Indexing"):
             index.add(prepare(block, similarity))
         return cls(index, similarity)
 
@@ -79,10 +94,12 @@ class FaissIndex(VectorIndex):
 
     def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
         require(similarity == self.similarity, "similarity", f"that of the index, {self.similarity!r}", similarity)
-        check_top_k(top_k, len(self))
+        top_k = check_top_k(top_k, len(self))
         query_vectors = check_queries(queries, self.shape[1])
         scores, indices = self.index.search(prepare(query_vectors, similarity), top_k)
-        return (-np.sqrt(scores) if similarity == "euclidean" else scores), indices
+        if similarity == "euclidean":
+            scores = -np.sqrt(np.maximum(scores, 0))  # rounding leaves some squared distances of "IVF,PQ" below 0
+        return scores, indices
 
 
 def _import_faiss() -> ModuleType:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from lmzoo.common.arguments import require
 from lmzoo.search.nearest import Hit, Vectors, as_hits, check_queries, check_top_k, find_nearest, is_vectors
+from lmzoo.text.validate_text import is_column
 
 
 class VectorIndex(ABC):
@@ -108,7 +110,7 @@ def search_vectors(
     if index is None:
         raise ValueError(f"`corpus` must be an array (n, H) of numbers or a VectorIndex, got {corpus!r:.60}.")
     query_vectors = check_queries(queries, index.shape[1])
-    check_index(index, index.shape[1], texts)
+    texts = check_index(index, index.shape[1], texts)
     return as_hits(*index.search(query_vectors, check_top_k(top_k, len(index)), similarity), texts)
 
 
@@ -119,14 +121,25 @@ def open_index(corpus: Any) -> VectorIndex | None:
     return ArrayIndex(corpus) if is_vectors(corpus) else None
 
 
-def check_index(index: VectorIndex, width: int, texts: Sequence[str] | None) -> None:
+def check_index(index: VectorIndex, width: int, texts: Iterable[str] | None) -> Sequence[str] | None:
     """Check the width of an index's vectors and, if `texts` are passed, that there is one text per vector.
 
+    Returns:
+        `texts`, or a list of them if they are not a sequence: `[i]` of a column of a table is not its i-th text.
+
     Raises:
-        ValueError: If it does not.
+        ValueError: If the width or the number of texts is wrong, or `texts` are not a list of texts.
     """
     count, index_width = index.shape
+    require(index_width, "corpus", "an array whose vectors have a width of at least 1", index_width)
     if index_width != width:
         raise ValueError(f"`corpus` has vectors of width {index_width}, but the queries have width {width}.")
-    if texts is not None and len(texts) != count:
-        raise ValueError(f"`texts` must hold a text for each of the {count} vectors of the corpus, got {len(texts)}.")
+    if texts is None:
+        return None
+    require(is_column(texts), "texts", "a list of texts", texts)
+    sequence = texts if isinstance(texts, Sequence) else list(texts)
+    if len(sequence) != count:
+        raise ValueError(
+            f"`texts` must hold a text for each of the {count} vectors of the corpus, got {len(sequence)}."
+        )
+    return sequence

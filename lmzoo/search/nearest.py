@@ -45,6 +45,20 @@ def is_vectors(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiu"
 
 
+def check_vectors(vectors: Any) -> tuple[int, int]:
+    """Check the argument `vectors`, and return the number of vectors and their width.
+
+    Raises:
+        ValueError: If it is not an array (n, H) of numbers, where n and H are at least 1.
+    """
+    is_array = is_vectors(vectors) if isinstance(vectors, np.ndarray) else len(getattr(vectors, "shape", ())) == 2
+    require(is_array, "vectors", "an array (n, H) of numbers", vectors)
+    count, width = vectors.shape
+    require(count, "vectors", "an array of at least one vector", "nothing")
+    require(width, "vectors", "of a width of at least 1", width)
+    return count, width
+
+
 def check_top_k(top_k: int | None, count: int, name: str = "corpus") -> int:
     """Check the number of entries to return from a corpus of `count` entries, and return it; by default at most 10.
 
@@ -60,7 +74,7 @@ def check_top_k(top_k: int | None, count: int, name: str = "corpus") -> int:
     if top_k is None:
         return min(_DEFAULT_TOP_K, count)
     require(is_integer(top_k, 1, count), "top_k", f"an integer from 1 to {count}, the size of `{name}`", top_k)
-    return top_k
+    return int(top_k)
 
 
 def check_similarity(similarity: str) -> None:
@@ -78,7 +92,10 @@ def check_queries(queries: Any, width: int) -> np.ndarray:
     Raises:
         ValueError: If they are not an array (q, H) of finite numbers, where H is `width`, as in the corpus.
     """
-    array = np.asarray(queries, "float32")
+    try:
+        array = np.asarray(queries, "float32")
+    except (TypeError, ValueError):
+        raise ValueError(f"`queries` must be vectors (q, H) of numbers, got {queries!r:.60}.") from None
     if array.ndim != 2 or array.shape[1] != width:
         raise ValueError(f"The corpus has vectors of width {width}, but the queries have the shape {array.shape}.")
     if not np.isfinite(array).all():
@@ -115,9 +132,7 @@ def find_nearest(
         prepared_block = prepare(block, similarity)
         for first in range(0, len(prepared_queries), _QUERY_GROUP):
             scores = _compare(prepared_queries[first : first + _QUERY_GROUP], prepared_block, similarity)
-            if not np.isfinite(scores).all():
-                last = start + len(block) - 1
-                raise ValueError(f"A vector among {start} to {last} of the corpus holds NaN or infinity.")
+            check_finite(scores, start, start + len(block) - 1)
             best_scores.update(first, scores, start)
     return best_scores.scores, best_scores.indices
 
@@ -138,10 +153,15 @@ def rescore(
         candidates: indices of vectors, int64 (q, c), at least `top_k` for each query.
         top_k: int.
         similarity: see `find_nearest`.
+
+    Raises:
+        ValueError: If a candidate is not finite; the message names it.
     """
     best_scores = _BestScores(len(queries), top_k)
     for row, indices in enumerate(np.sort(candidates, axis=1)):
         scores = similarities(queries[row : row + 1], np.asarray(vectors[indices], "float32"), similarity)  # (1, c)
+        if not (is_finite := np.isfinite(scores[0])).all():
+            raise ValueError(f"The vector {indices[is_finite.argmin()]} of the corpus holds NaN or infinity.")
         best_scores.update(row, scores)
         best_scores.indices[row] = indices[best_scores.indices[row]]
     return best_scores.scores, best_scores.indices
@@ -218,6 +238,27 @@ def read_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndar
             advance(len(block))
 
 
+def read_finite_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the blocks of `read_blocks`, each of which is checked.
+
+    Raises:
+        ValueError: If a vector is not finite; the message names its block.
+    """
+    for start, block in read_blocks(vectors, work):
+        check_finite(block, start, start + len(block) - 1)
+        yield start, block
+
+
+def check_finite(values: np.ndarray, first: int, last: int) -> None:
+    """Check the values of the vectors `first` to `last` of the corpus, or their scores.
+
+    Raises:
+        ValueError: If one is not finite.
+    """
+    if not np.isfinite(values).all():
+        raise ValueError(f"A vector among {first} to {last} of the corpus holds NaN or infinity.")
+
+
 def _release(vectors: Any) -> None:
     """Remove the pages of a memory-mapped file from the process's memory; the file's cache keeps them."""
     if not isinstance(vectors, np.memmap) or vectors.mode == "c":  # changes in mode "c" are only in memory
@@ -233,7 +274,15 @@ def prepare(vectors: np.ndarray, similarity: str) -> np.ndarray:
     """Return vectors at unit length for cosines, and unchanged otherwise."""
     if similarity != "cosine":
         return vectors
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _MIN_NORM)
+    with np.errstate(over="ignore"):
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    rows = np.flatnonzero((norms < _MIN_NORM) | (norms == np.inf))
+    if len(rows):  # squares of these vectors may be zero or infinite
+        vectors = vectors.astype(norms.dtype)
+        largest = np.abs(vectors[rows]).max(axis=1, keepdims=True)
+        vectors[rows] /= np.where((largest > 0) & (largest < np.inf), largest, 1)
+        norms[rows] = np.linalg.norm(vectors[rows], axis=1, keepdims=True)
+    return vectors / np.maximum(norms, _MIN_NORM)
 
 
 def _compare(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> np.ndarray:

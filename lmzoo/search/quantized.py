@@ -13,8 +13,9 @@ from lmzoo.search.nearest import (
     check_queries,
     check_similarity,
     check_top_k,
+    check_vectors,
     find_nearest,
-    read_blocks,
+    read_finite_blocks,
     rescore,
 )
 
@@ -67,13 +68,11 @@ class QuantizedIndex(VectorIndex):
                 f"`codes` must be {expected[0]} (n, {expected[1]}) for vectors of width {width}, got "
                 f"{codes.dtype.name} {codes.shape}. Make them with `QuantizedIndex.quantize`."
             )
-        if ranges is not None and np.shape(ranges) != (2, width):
-            raise ValueError(f"`ranges` must have the shape (2, {width}), got {np.shape(ranges)}.")
         if originals is not None and tuple(originals.shape) != (len(codes), width):
             raise ValueError(f"`originals` must have the shape ({len(codes)}, {width}), got {originals.shape}.")
         self.codes: np.ndarray = codes
         self.width: int = width
-        self.ranges: np.ndarray | None = ranges
+        self.ranges: np.ndarray | None = None if ranges is None else _check_ranges(ranges, width)
         self.originals: Vectors | None = originals
         self.oversampling: int = oversampling
 
@@ -96,21 +95,20 @@ class QuantizedIndex(VectorIndex):
             oversampling: int, number of candidates for each vector to return.
 
         Raises:
-            ValueError: For an unknown precision, or ranges for bits.
+            ValueError: For an unknown precision, ranges for bits, or a vector that is not finite.
         """
         require(precision in ("int8", "binary"), "precision", '"int8" or "binary"', precision)
-        count, width = vectors.shape
-        require(count, "vectors", "an array of at least one vector", "nothing")
+        count, width = check_vectors(vectors)
         if precision == "binary":
             require(ranges is None, "ranges", 'None for "binary"', ranges)
             codes = np.empty((count, -(-width // 8)), "uint8")
-            for start, block in read_blocks(vectors):
+            for start, block in read_finite_blocks(vectors):
                 codes[start : start + len(block)] = np.packbits(block > 0, axis=1)
             return cls(codes, width, None, originals, oversampling)
-        limits = _find_ranges(vectors) if ranges is None else np.asarray(ranges, "float32")
+        limits = _find_ranges(vectors) if ranges is None else _check_ranges(ranges, width)
         steps = _compute_steps(limits)
         codes = np.empty((count, width), "int8")
-        for start, block in read_blocks(vectors):
+        for start, block in read_finite_blocks(vectors):
             codes[start : start + len(block)] = np.clip(np.floor((block - limits[0]) / steps), 0, _INT8_STEPS) - 128
         return cls(codes, width, limits, originals, oversampling)
 
@@ -175,8 +173,29 @@ def _count_bits(codes: np.ndarray) -> np.ndarray:
 
 def _find_ranges(vectors: Vectors) -> np.ndarray:
     """Return the lowest and the highest value of each feature, float32 (2, H)."""
-    lowest, highest = zip(*((block.min(axis=0), block.max(axis=0)) for _, block in read_blocks(vectors)), strict=True)
+    lowest = []
+    highest = []
+    for _, block in read_finite_blocks(vectors):
+        lowest.append(block.min(axis=0))
+        highest.append(block.max(axis=0))
     return np.stack([np.min(lowest, axis=0), np.max(highest, axis=0)])
+
+
+def _check_ranges(ranges: Any, width: int) -> np.ndarray:
+    """Return the lowest and the highest value of each feature as float32 (2, H).
+
+    Raises:
+        ValueError: If they do not have this shape, a value is not finite, or a lowest value is above the highest.
+    """
+    try:
+        limits = np.asarray(ranges, "float32")
+    except (TypeError, ValueError):
+        raise ValueError(f"`ranges` must be numbers of the shape (2, {width}), got {ranges!r:.60}.") from None
+    if limits.shape != (2, width):
+        raise ValueError(f"`ranges` must have the shape (2, {width}), got {limits.shape}.")
+    is_valid = np.isfinite(limits).all() and (limits[0] <= limits[1]).all()
+    require(is_valid, "ranges", "finite numbers, the lowest and the highest value of each feature", ranges)
+    return limits
 
 
 def _compute_steps(ranges: np.ndarray) -> np.ndarray:

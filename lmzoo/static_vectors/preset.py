@@ -50,10 +50,18 @@ def save_table(
     row_by_word = {word: row for row, word in enumerate(table.words) if _fits_a_file(word)}
     if num_omitted := len(table.words) - len(row_by_word):
         warn(f"{num_omitted} of {len(table.words)} words are empty or begin or end with spaces, and are left out.")
-    # Special tokens without a vector come first, so that `load_table` can map all other rows.
-    specials = sorted(_special_tokens(), key=lambda token: token in row_by_word)
+    specials = _special_tokens()
+    # `load_table` takes the rows after special tokens with zeros, so tokens without a vector come first, and words that
+    # are special tokens with zeros last.
+    zero_specials = [word for word in specials if word in row_by_word and not table.vectors[row_by_word[word]].any()]
     tokenizer = WordTokenizer(
-        [*specials, *(word for word in row_by_word if word not in specials)], lowercase, **family.special_tokens
+        [
+            *(token for token in specials if token not in row_by_word),
+            *(word for word in row_by_word if word not in zero_specials),
+            *zero_specials,
+        ],
+        lowercase,
+        **family.special_tokens,
     )
     vectors = np.zeros((tokenizer.vocabulary_size, table.vectors.shape[1]), "float32")
     rows = np.array([row_by_word.get(word, -1) for word in tokenizer.vocabulary])

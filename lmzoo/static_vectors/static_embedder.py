@@ -17,7 +17,7 @@ from lmzoo.static_vectors.training import train_table
 from lmzoo.static_vectors.vector_files import read_vectors, write_vectors
 from lmzoo.static_vectors.vector_table import VectorTable
 from lmzoo.tasks.word_vectors import WordVectors
-from lmzoo.text.validate_text import Text, clean_columns, is_text, warn
+from lmzoo.text.validate_text import Text, clean_columns, clean_texts, is_text, warn
 from lmzoo.text.word_splitting import place_words
 
 _EPSILON = 1e-6  # in 3CosMul, as in gensim; the paper has 0.001
@@ -45,6 +45,7 @@ class StaticEmbedder:
         subwords: `lmzoo.static_vectors.Subwords`, vectors of character n-grams; None for vectors of words only.
 
     Raises:
+        TypeError: If a word is not a string; the message names its position.
         ValueError: If a word is repeated, or the shapes do not match.
 
     Example:
@@ -65,7 +66,7 @@ class StaticEmbedder:
     """
 
     def __init__(self, words: Sequence[str], vectors: Any, subwords: Subwords | None = None) -> None:
-        words = list(words)
+        words = clean_texts(words, "words")
         vectors = vectors if isinstance(vectors, np.ndarray) else np.asarray(vectors, "float32")
         if vectors.ndim != 2 or len(vectors) != len(words) or not vectors.size:
             raise ValueError(
@@ -234,13 +235,12 @@ class StaticEmbedder:
             has_vector[unknown] = vectors[unknown].any(axis=1)
         return vectors, has_vector
 
-    def _look_up_unit_vector(self, word: Any, argument: str) -> np.ndarray:
+    def _look_up_unit_vector(self, word: str) -> np.ndarray:
         """Return the vector of a word, scaled to length 1: float32 (H,).
 
         Raises:
             ValueError: If the word has no vector.
         """
-        require(is_text(word), argument, "a word", word)
         vectors, has_vector = self._look_up_vectors([word])
         if not has_vector[0]:
             reason = "has no character n-grams" if self.subwords else f"is not among the {len(self):,} words"
@@ -273,7 +273,8 @@ class StaticEmbedder:
         Raises:
             ValueError: If the word has no vector, or `top_k` is not a positive integer.
         """
-        scores = self.cosines(self._look_up_unit_vector(word, "word")[None])[0]
+        (word,) = _clean_words(word=word)
+        scores = self.cosines(self._look_up_unit_vector(word)[None])[0]
         return self._rank_best(scores, [word], top_k)
 
     def analogy(self, a: str, b: str, c: str, top_k: int = 10, method: str = "3CosAdd") -> list[Neighbor]:
@@ -296,9 +297,10 @@ class StaticEmbedder:
         Raises:
             ValueError: If a word has no vector, or another argument is invalid.
         """
-        require(method in ("3CosAdd", "3CosMul"), "method", '"3CosAdd" or "3CosMul"', method)
-        vectors = np.stack([self._look_up_unit_vector(word, name) for name, word in (("a", a), ("b", b), ("c", c))])
-        return self._rank_best(self.score_analogies(vectors[None], method)[0], [a, b, c], top_k)
+        _check_method(method)
+        words = _clean_words(a=a, b=b, c=c)
+        vectors = np.stack([self._look_up_unit_vector(word) for word in words])
+        return self._rank_best(self.score_analogies(vectors[None], method)[0], words, top_k)
 
     def score_analogies(self, vectors: np.ndarray, method: str = "3CosAdd") -> np.ndarray:
         """Return the scores of all words as answers to analogies, float32 (n, V); see `analogy`.
@@ -306,7 +308,11 @@ class StaticEmbedder:
         Args:
             vectors: float32 (n, 3, H), vectors of length 1 of a, b and c.
             method: `"3CosAdd"` or `"3CosMul"`.
+
+        Raises:
+            ValueError: If `method` is unknown.
         """
+        _check_method(method)
         if method == "3CosAdd":
             sums = vectors[:, 1] - vectors[:, 0] + vectors[:, 2]  # (n, H)
             norms = np.linalg.norm(sums, axis=1, keepdims=True)
@@ -363,3 +369,18 @@ class StaticEmbedder:
 
     def _table(self) -> VectorTable:
         return VectorTable(self.words, self.vectors, self.subwords)
+
+
+def _check_method(method: str) -> None:
+    require(method in ("3CosAdd", "3CosMul"), "method", '"3CosAdd" or "3CosMul"', method)
+
+
+def _clean_words(**words: object) -> list[str]:
+    """Return the words in arguments as valid strings.
+
+    Raises:
+        ValueError: If an argument is not text; the message names it.
+    """
+    for name, word in words.items():
+        require(is_text(word), name, "a word", word)
+    return clean_texts([*words.values()], "words")

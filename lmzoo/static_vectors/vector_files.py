@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from lmzoo.common.arguments import require
 from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompress
 from lmzoo.files.urls import open_to_read
 from lmzoo.static_vectors.fasttext import MAGIC, read_fasttext, write_fasttext
-from lmzoo.static_vectors.vector_table import VectorTable
+from lmzoo.static_vectors.vector_table import VectorTable, find_invalid_vector
 from lmzoo.static_vectors.word2vec import HEADER, read_binary, read_text, write_binary, write_text
 
 FORMATS = ("word2vec", "word2vec_binary", "glove", "fasttext")
@@ -44,7 +45,7 @@ def read_vectors(path: str | Path, verbose: bool = True) -> VectorTable:
     ```
     """
     with _open(path) as file:
-        head = file.read(_HEAD_BYTES)
+        head = file.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
     for magic, name in _ARCHIVES.items():
         if head.startswith(magic):
             raise ValueError(f"{path} is a {name} archive. Extract it, and pass the file with the vectors.")
@@ -77,10 +78,24 @@ def _is_binary(head: bytes) -> bool:
     if header is None:
         return False
     width = int(header[2])
-    remainder = file.read().lstrip(b"\n").partition(b" ")[2]
+    rest = file.read().lstrip(b"\n")
+    line, line_end, _ = rest.partition(b"\n")
+    if line_end and _ends_in_numbers(line, width):
+        return False
+    remainder = rest.partition(b" ")[2]
     numbers = remainder[: 4 * width].partition(b"\n")[0]
     is_long_enough = len(numbers) >= min(2 * width - 1, len(remainder))  # a newline may be a byte of a binary vector
     return not (is_long_enough and _NUMBER_CHARACTERS.issuperset(numbers))
+
+
+def _ends_in_numbers(line: bytes, width: int) -> bool:
+    """Return whether a line holds a word, which may contain spaces, and `width` numbers."""
+    fields = line.rstrip().rsplit(b" ", min(width, len(line)))
+    try:
+        numbers = [*map(float, fields[1:])]
+    except ValueError:
+        return False
+    return len(numbers) == width
 
 
 def write_vectors(path: str | Path, table: VectorTable, format: str, verbose: bool = True) -> None:
@@ -93,9 +108,15 @@ def write_vectors(path: str | Path, table: VectorTable, format: str, verbose: bo
         verbose: whether to show progress.
 
     Raises:
-        ValueError: If the format is unknown or cannot hold the vectors.
+        ValueError: If the format is unknown or cannot hold a word, or a vector is not finite.
     """
     require(format in FORMATS, "format", f"one of {', '.join(map(repr, FORMATS))}", format)
+    if (row := find_invalid_vector(table.vectors)) is not None:
+        raise ValueError(
+            f"The vector of {table.words[row]!r:.60} holds NaN or infinite numbers. Save without this word."
+        )
+    if (word := next((word for word in table.words if "\0" in word), None)) is not None:
+        raise ValueError(f"The word {word!r:.60} holds a zero byte, which ends words in files. Save without this word.")
     if format == "fasttext":
         write_fasttext(path, table, verbose)
     elif format == "word2vec_binary":

@@ -12,6 +12,7 @@ from lmzoo.static_vectors.subwords import Subwords
 from lmzoo.text.validate_text import clean_texts, warn
 
 MAX_HIDDEN_DIM = 1 << 20  # a header with wider vectors is damaged
+_CHECKED_ROWS = 65_536  # a check of all vectors at once would copy a large file into memory
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,9 @@ def make_table(path: str | Path, words: Sequence[bytes], vectors: np.ndarray) ->
     decoded_words = clean_texts(words, "words")
     if not decoded_words:
         raise ValueError(f"{path} holds no word vectors.")
-    for start in range(0, len(vectors), 65_536):  # a check of all vectors at once would copy a large file into memory
-        is_finite = np.isfinite(vectors[start : start + 65_536]).all(axis=1)
-        if not is_finite.all():
-            word = decoded_words[start + int(np.argmin(is_finite))]
-            raise ValueError(f"{path}: the vector of {word!r:.60} holds NaN or infinite numbers. The file is damaged.")
+    if (row := find_invalid_vector(vectors)) is not None:
+        word = decoded_words[row]
+        raise ValueError(f"{path}: the vector of {word!r:.60} holds NaN or infinite numbers. The file is damaged.")
     first_rows: dict[str, int] = {}
     for row, word in enumerate(decoded_words):
         first_rows.setdefault(word, row)
@@ -60,3 +59,12 @@ def make_table(path: str | Path, words: Sequence[bytes], vectors: np.ndarray) ->
     num_repeated = len(decoded_words) - len(first_rows)
     warn(f"{path} repeats {num_repeated} of {len(decoded_words)} words; the first vector of each is used.")
     return VectorTable([*first_rows], vectors[[*first_rows.values()]])
+
+
+def find_invalid_vector(vectors: np.ndarray) -> int | None:
+    """Return the index of the first vector that is not finite, or None if all are finite."""
+    for start in range(0, len(vectors), _CHECKED_ROWS):
+        is_finite = np.isfinite(vectors[start : start + _CHECKED_ROWS]).all(axis=1)
+        if not is_finite.all():
+            return start + int(np.argmin(is_finite))
+    return None

@@ -7,6 +7,7 @@ follow each other, with or without line ends in between.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import re
 from array import array
@@ -27,7 +28,8 @@ _MAX_LINE_BYTES = 1 << 26
 def read_text(path: str | Path, file: BinaryIO, verbose: bool = True) -> VectorTable:
     """Read a text file of word2vec, fastText or GloVe.
 
-    The last H fields of a line are its numbers, so that words may contain spaces, as in some files of GloVe.
+    The last H fields of a line are its numbers, so that words may contain spaces, as in some files of GloVe. A byte
+    order mark at the beginning is left out.
 
     Args:
         path: path of the file, for messages.
@@ -37,7 +39,7 @@ def read_text(path: str | Path, file: BinaryIO, verbose: bool = True) -> VectorT
     Raises:
         ValueError: If the file is truncated or damaged; the message names the line.
     """
-    line = file.readline(_MAX_LINE_BYTES)
+    line = file.readline(_MAX_LINE_BYTES).removeprefix(codecs.BOM_UTF8)
     number = 1
     count = None
     width = None
@@ -117,6 +119,11 @@ def write_text(path: str | Path, table: VectorTable, header: bool = True, verbos
         ValueError: If a word is empty or contains spaces.
     """
     _check_words(table)
+    if not header and table.words[0].startswith("\ufeff"):
+        raise ValueError(
+            f"The word {table.words[0]!r:.60} begins with a byte order mark, which readers leave out at the start of "
+            "GloVe's files. Save as 'word2vec'."
+        )
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(whole_file(path))
         advance = stack.enter_context(progress_bar("Writing", len(table.words), "words", verbose))

@@ -654,7 +654,7 @@ class TextEmbedder(LongTextTask):
             texts = corpus_texts
             top_k = check_top_k(top_k, len(corpus_texts))
         else:
-            check_index(index, width, texts)
+            texts = check_index(index, width, texts)
             top_k = check_top_k(top_k, len(index))
         if is_vectors(queries):
             query_vectors = check_queries(queries, width)

@@ -167,7 +167,9 @@ def test_errors_are_one_line(folder, tmp_path):
             "--top-k",
             6,
         ): "an integer from 1 to 5, the size of `corpus`, got 6. Option: --top-k.",
-        ("search", embedder, corpus, corpus, "--vectors", tmp_path / "bad.npy"): "bad.npy is not an array of vectors",
+        ("search", embedder, corpus, corpus, "--vectors", tmp_path / "bad.npy"): (
+            "bad.npy is not an array of vectors. Write it with `lmzoo embed` (.npy)."
+        ),
         ("search", embedder, corpus, corpus, "--vectors", tmp_path / "row.npy"): "row.npy must hold an array (n, H)",
         ("search", embedder, corpus, corpus, "--vectors", tmp_path / "short.npy"): "has vectors of width 7, but",
         ("rank", embedder, corpus): 'line 1 must have a text as "query" and a list of texts as "texts"',

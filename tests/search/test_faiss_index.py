@@ -49,6 +49,28 @@ class TestWithFaiss:
         assert 0 < len(hits) < 300
         assert len({hit["index"] for hit in hits}) == len(hits)
 
+    def test_distances_of_product_quantization_are_numbers(self, faiss):
+        """Of vectors that their codes give back almost exactly, faiss computes squared distances below 0."""
+
+        class Index:
+            metric_type = faiss.METRIC_L2
+            ntotal, d = 2, 11
+
+            def search(self, queries, top_k):
+                return np.array([[-1e-6, 4]], "float32"), np.array([[1, 0]])
+
+        scores, _ = FaissIndex(Index(), "euclidean").search(QUERIES[:1], 2, "euclidean")
+        assert scores.tolist() == [[0, -2]]
+
+    def test_vectors_must_be_finite(self):
+        corpus = np.where(np.arange(311)[:, None] == 41, np.nan, CORPUS)
+        with pytest.raises(ValueError, match="A vector among 0 to 310 of the corpus holds NaN or infinity"):
+            FaissIndex.build(corpus)
+
+    def test_top_k_may_be_a_numpy_integer(self):
+        index = FaissIndex.build(CORPUS, kind="Flat")
+        np.testing.assert_array_equal(index.search(QUERIES, np.int64(3))[1], index.search(QUERIES, 3)[1])
+
     @pytest.mark.parametrize(
         ("call", "message"),
         [
@@ -60,6 +82,12 @@ class TestWithFaiss:
                 lambda: FaissIndex.build(CORPUS, kind="HNSV"),
                 "`kind` must be an index that faiss can make for vectors of",
             ),
+            (
+                lambda: FaissIndex.build(CORPUS, kind="IVF400,Flat"),
+                "`kind` must be an index that faiss can train on 311 vectors, got 'IVF400,Flat'. Pass more vectors",
+            ),
+            (lambda: FaissIndex.build(CORPUS[:0]), "`vectors` must be an array of at least one vector"),
+            (lambda: FaissIndex.build(CORPUS.tolist()), r"`vectors` must be an array \(n, H\) of numbers, got \[\["),
             (lambda: FaissIndex.build(CORPUS).search(QUERIES, 2, "dot"), "that of the index, 'cosine', got 'dot'"),
             (
                 lambda: FaissIndex(FaissIndex.build(CORPUS).index, "euclidean"),

@@ -96,6 +96,21 @@ def test_hits_have_index_text_and_score():
     assert search_vectors(np.zeros((0, 2)), np.array([[1, 0]]), 1) == []
 
 
+def test_cosines_of_very_long_and_very_short_vectors():
+    expected = find_nearest(QUERIES, CORPUS, 61)
+    for scale in (1e25, 1e-20, 1e-30):
+        for queries, corpus in ((QUERIES * scale, CORPUS), (QUERIES, CORPUS * scale)):
+            scores, _ = find_nearest(queries.astype("float32"), corpus.astype("float32"), 61)
+            np.testing.assert_allclose(scores, expected[0], atol=1e-6)
+
+
+def test_texts_of_a_table_are_taken_by_position():
+    pandas = pytest.importorskip("pandas")
+    texts = pandas.Series(["a", "b", "c"], index=[2, 0, 1])
+    (hits,) = search_vectors(np.array([[1.0, 0, 0]]), np.eye(3), 1, texts=texts)
+    assert hits == [{"index": 0, "text": "a", "score": 1.0}]
+
+
 NAN = np.where(np.arange(61)[:, None] == 41, np.nan, CORPUS)
 
 
@@ -110,7 +125,17 @@ NAN = np.where(np.arange(61)[:, None] == 41, np.nan, CORPUS)
         (QUERIES[0], CORPUS, {}, r"the queries have the shape \(7,\)"),
         (QUERIES * np.inf, CORPUS, {}, "A vector of the queries holds NaN or infinity"),
         (QUERIES, NAN, {}, "A vector among 33 to 43 of the corpus holds NaN or infinity"),
+        (["a"], CORPUS, {}, r"`queries` must be vectors \(q, H\) of numbers, got \['a'\]"),
+        ([[1, 2], [3]], CORPUS, {}, r"`queries` must be vectors \(q, H\) of numbers, got \[\[1"),
+        (
+            QUERIES[:, :0],
+            CORPUS[:, :0],
+            {},
+            "`corpus` must be an array whose vectors have a width of at least 1, got 0",
+        ),
         (QUERIES, ["a"], {}, r"`corpus` must be an array \(n, H\) of numbers or a VectorIndex, got \['a'\]"),
+        (QUERIES, CORPUS, {"texts": "a" * 61}, "`texts` must be a list of texts, got 'aaa"),
+        (QUERIES, CORPUS, {"texts": {*range(61)}}, "`texts` must be a list of texts, got {0, 1"),
         (QUERIES, CORPUS, {"texts": ["a"]}, "`texts` must hold a text for each of the 61 vectors of the corpus, got 1"),
     ],
 )

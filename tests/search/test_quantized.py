@@ -108,6 +108,26 @@ def test_a_custom_index_is_searched():
     assert [[hit["text"] for hit in row] for row in hits] == [["c", "b"]]  # -1 means no vector
 
 
+def test_ranges_may_be_lists():
+    ranges = np.stack([CORPUS.min(axis=0), CORPUS.max(axis=0)])
+    index = QuantizedIndex.quantize(CORPUS, ranges=ranges.tolist())
+    expected = QuantizedIndex.quantize(CORPUS)
+    np.testing.assert_array_equal(index.codes, expected.codes)
+    np.testing.assert_array_equal(QuantizedIndex(index.codes, WIDTH, ranges.tolist())[:], expected[:])
+
+
+NAN = np.where(np.arange(211)[:, None] == 41, np.nan, CORPUS)
+
+
+@pytest.mark.parametrize("precision", ["int8", "binary"])
+def test_vectors_must_be_finite(precision):
+    with pytest.raises(ValueError, match="A vector among 33 to 43 of the corpus holds NaN or infinity"):
+        QuantizedIndex.quantize(NAN, precision)
+    index = QuantizedIndex.quantize(CORPUS, precision, originals=NAN)
+    with pytest.raises(ValueError, match="The vector 41 of the corpus holds NaN or infinity"):
+        index.search(CORPUS[41:42], 2)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -115,6 +135,16 @@ def test_a_custom_index_is_searched():
         (lambda: QuantizedIndex.quantize(CORPUS[:0]), "`vectors` must be an array of at least one vector"),
         (lambda: QuantizedIndex.quantize(CORPUS, "binary", ranges=CORPUS[:2]), '`ranges` must be None for "binary"'),
         (lambda: QuantizedIndex.quantize(CORPUS, ranges=CORPUS[:3]), r"`ranges` must have the shape \(2, 37\)"),
+        (
+            lambda: QuantizedIndex.quantize(CORPUS, ranges=CORPUS[:2, 1:]),
+            r"`ranges` must have the shape \(2, 37\), got",
+        ),
+        (lambda: QuantizedIndex.quantize(CORPUS, ranges=NAN[40:42]), "`ranges` must be finite numbers, the lowest"),
+        (lambda: QuantizedIndex.quantize(CORPUS, ranges=np.sort(CORPUS[:2], 0)[::-1]), "`ranges` must be finite num"),
+        (lambda: QuantizedIndex.quantize(CORPUS, ranges=[["a"], ["b"]]), "`ranges` must be numbers"),
+        (lambda: QuantizedIndex.quantize(CORPUS.tolist()), r"`vectors` must be an array \(n, H\) of numbers, got \[\["),
+        (lambda: QuantizedIndex.quantize(CORPUS[0]), r"`vectors` must be an array \(n, H\) of numbers, got array"),
+        (lambda: QuantizedIndex.quantize(CORPUS[:, :0]), "`vectors` must be of a width of at least 1, got 0"),
         (lambda: QuantizedIndex.quantize(CORPUS, originals=CORPUS[1:]), r"`originals` must have the shape \(211, 37\)"),
         (lambda: QuantizedIndex.quantize(CORPUS, oversampling=0), "`oversampling` must be a positive integer"),
         (lambda: QuantizedIndex(CORPUS, WIDTH), r"`codes` must be uint8 \(n, 5\) for vectors of width 37, got float32"),

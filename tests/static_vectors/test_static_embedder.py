@@ -178,6 +178,16 @@ def test_words_that_presets_cannot_hold_are_left_out(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("words", [["the", "<unk>", "cat"], ["<unk>", "the", "cat"]])
+def test_presets_keep_special_tokens_with_a_vector_of_zeros(words: list[str], tmp_path: Path) -> None:
+    vectors = np.array([[1, 2], [3, 4], [5, 6]], "float32")
+    vectors[words.index("<unk>")] = 0
+    StaticEmbedder(words, vectors).save_to_preset(tmp_path / "preset")
+    loaded = StaticEmbedder.from_preset(tmp_path / "preset")
+    assert loaded.words == ["the", "cat", "<unk>"]
+    np.testing.assert_array_equal(loaded.vectors, vectors[[words.index(word) for word in loaded.words]])
+
+
 def test_tasks_on_word_vectors(tmp_path: Path) -> None:
     embedder = make_embedder(words=["the", "film", "was", "good", "bad"])
     embedder.save_to_preset(tmp_path / "preset")
@@ -206,6 +216,10 @@ def test_errors_of_arguments() -> None:
         StaticEmbedder(["a", "a"], vectors)
     with pytest.raises(ValueError, match="got the widths 3 and 2"):
         StaticEmbedder(["a", "b"], vectors, Subwords(3, 6, np.ones((5, 2), "float32")))
+    with pytest.raises(TypeError, match=r"`words\[1\]` must be a string, got 3"):
+        StaticEmbedder(["a", 3], vectors)
+    with pytest.raises(TypeError, match="`words` must be a list of strings, got one string"):
+        StaticEmbedder("ab", vectors)
     embedder = make_embedder()
     with pytest.raises(ValueError, match="'xyz' is not among the 11 words"):
         embedder.nearest("xyz")
@@ -233,3 +247,38 @@ def test_errors_of_evaluation_files(tmp_path: Path) -> None:
         lmzoo.evaluation.word_similarity(make_embedder(), [("x", "y", 1)])
     with pytest.raises(ValueError, match="questions whose words are in the vocabulary, got none of 1"):
         lmzoo.evaluation.word_analogies(make_embedder(), [("x", "y", "z", "good")])
+
+
+@pytest.mark.parametrize(
+    ("questions", "message"),
+    [
+        ([WORDS[:4], WORDS[:3]], r"`questions\[1\]` must be four words, got \['the', 'film', 'was'\]"),
+        (["good"], r"`questions\[0\]` must be four words, got 'good'"),
+        ([("the", "film", "was", 3)], r"`questions\[0\]` must be four words, got \('the', 'film', 'was', 3\)"),
+    ],
+)
+def test_errors_of_questions(questions: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lmzoo.evaluation.word_analogies(make_embedder(), questions)
+
+
+@pytest.mark.parametrize("pair", [("the", "film"), ("the", "film", "x"), ("the", "film", float("nan")), "abc", 3])
+def test_errors_of_judged_pairs(pair: Any) -> None:
+    pairs = [("the", "film", "1.5"), pair]
+    with pytest.raises(ValueError, match=r"`pairs\[1\]` must be two words and a finite number, got "):
+        lmzoo.evaluation.word_similarity(make_embedder(), pairs)
+
+
+def test_errors_of_methods() -> None:
+    with pytest.raises(ValueError, match='`method` must be "3CosAdd" or "3CosMul", got \'x\''):
+        lmzoo.evaluation.word_analogies(make_embedder(), [WORDS[:4]], method="x")
+    with pytest.raises(ValueError, match='`method` must be "3CosAdd" or "3CosMul", got \'x\''):
+        make_embedder().score_analogies(np.ones((1, 3, 5), "float32"), "x")
+
+
+def test_words_to_look_up_are_cleaned() -> None:
+    embedder = make_embedder(with_subwords=True)
+    assert embedder.nearest(b"good", 3) == embedder.nearest("good", 3)
+    assert embedder.analogy(b"the", "film", b"was", 3) == embedder.analogy("the", "film", "was", 3)
+    with pytest.warns(TextWarning, match="invalid UTF-8"):
+        assert embedder.nearest("\ud800abc", 3) == embedder.nearest("\ufffdabc", 3)

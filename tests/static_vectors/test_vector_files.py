@@ -143,6 +143,44 @@ def test_repeated_and_invalid_words(tmp_path: Path) -> None:
         assert read_vectors(path).words == ["caf\ufffd"]
 
 
+@pytest.mark.parametrize("content", ["2 2\nthe 1 2\nfilm 3 4\n", "the 1 2\nfilm 3 4\n"])
+def test_a_byte_order_mark_is_left_out(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text(content, "utf-8-sig")
+    loaded = read_vectors(path)
+    assert loaded.words == ["the", "film"]
+    np.testing.assert_array_equal(loaded.vectors, [[1, 2], [3, 4]])
+
+
+def test_a_first_word_with_a_space_is_not_taken_for_a_binary_file(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("2 3\nnew york 1 2 3 \nfilm 4 5 6\n", "utf-8")
+    loaded = read_vectors(path)
+    assert loaded.words == ["new york", "film"]
+    np.testing.assert_array_equal(loaded.vectors, [[1, 2, 3], [4, 5, 6]])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_tables_that_files_cannot_hold_are_not_written(format: str, tmp_path: Path) -> None:
+    table = make_table(with_subwords=True)
+    words = [*WORDS[:-1], "a\0b"]
+    with pytest.raises(ValueError, match=r"The word 'a\\x00b' holds a zero byte"):
+        write_vectors(tmp_path / "vectors", VectorTable(words, table.vectors, table.subwords), format)
+    vectors = table.vectors.copy()
+    vectors[3, 2] = np.nan
+    with pytest.raises(ValueError, match="The vector of '日本' holds NaN or infinite numbers"):
+        write_vectors(tmp_path / "vectors", VectorTable(WORDS, vectors, table.subwords), format)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_byte_order_mark_in_the_first_word_is_not_written_without_a_header(tmp_path: Path) -> None:
+    table = VectorTable(["\ufeffa", "b"], np.eye(2, dtype="float32"))
+    with pytest.raises(ValueError, match="begins with a byte order mark"):
+        write_vectors(tmp_path / "vectors", table, "glove")
+    write_vectors(tmp_path / "vectors", table, "word2vec")
+    assert read_vectors(tmp_path / "vectors").words == table.words
+
+
 DAMAGED = {
     b"": "holds no word vectors",
     b"0 3\n": "holds no word vectors",
