@@ -22,6 +22,7 @@ from lmzoo.registry.family import Family, get_family
 from lmzoo.serving.export import signature, text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Texts, Weights
+from lmzoo.tasks.base.reports import make_perplexity_report, measure_by_token
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling, get_generator
@@ -107,7 +108,15 @@ class Seq2SeqLM(Task):
     per_token = True
     uses_pooler = False
 
+    def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
+        if self.span_corruption is None:
+            return super().measure(x, y, batch_size, verbose)
+        return measure_by_token(self, x, batch_size, verbose)
+
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        """Return a report with BLEU and chrF of translations or, with span corruption, the perplexity."""
+        if self.span_corruption is not None:
+            return make_perplexity_report(measured["loss"])
         translations: list[str] = []
         references: list[Any] = []
         for part in parts:
