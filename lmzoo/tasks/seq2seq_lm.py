@@ -14,6 +14,7 @@ from lmzoo.common.arguments import is_integer, is_number, refuse_arguments, requ
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.sequences import pack_running_text
 from lmzoo.data.corpora.tokenized_documents import group_items
+from lmzoo.errors import ArgumentError
 from lmzoo.evaluation.reports import Report
 from lmzoo.evaluation.translations import compare_translations
 from lmzoo.families.backbone import Backbone
@@ -538,7 +539,8 @@ class Seq2SeqLM(Task):
             size: int, number of token ids.
 
         Raises:
-            ValueError: for an invalid id, a sequence that is too long for the model, or unknown beginnings of targets.
+            ValueError: for an invalid id, a sequence that is too long for the model, unknown beginnings of targets, or
+                another number of targets than of sources.
         """
         if targets is None:
             if self.preprocessor is None:
@@ -547,6 +549,12 @@ class Seq2SeqLM(Task):
                     "target. Pass a dict of `token_ids`, `padding_mask` and `decoder_token_ids`."
                 )
             targets = [[self.preprocessor.tokenizer.pad_id]] * len(ids)
+        if len(targets) != len(ids):
+            raise ArgumentError(
+                f"`decoder_token_ids` must have a row for each of the {len(ids)} sources in `token_ids`, got "
+                f"{len(targets)}.",
+                "decoder_token_ids",
+            )
         max_length = self.backbone.config.max_sequence_length
         check_prompt_ids("token_ids", ids, size, max_length)
         check_prompt_ids("decoder_token_ids", targets, size, max_length - 1)
