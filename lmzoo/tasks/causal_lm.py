@@ -596,7 +596,7 @@ class CausalLM(Task):
         ids, is_single, are_ids = self._encode_prompts(prompts, size)
         require(not (are_ids and stop_texts), "stop", "token ids, as the prompts are", stop)
         max_length = self.backbone.config.max_sequence_length
-        check_room(ids, max_new_tokens or 1, max_length)
+        check_room(ids, max_new_tokens, max_length)
         limits = [max_new_tokens or min(self.max_new_tokens, max_length - len(prompt)) for prompt in ids]
         if stop is not None and tokenizer is not None and tokenizer.end_token:
             end_ids = [tokenizer.token_to_id(tokenizer.end_token), *end_ids]
