@@ -472,6 +472,8 @@ class Seq2SeqLM(Task):
         max_target_length = self.backbone.config.max_sequence_length - 1
         is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1, max_target_length)
         require(is_valid, "max_new_tokens", f"an integer from 1 to {max_target_length}", max_new_tokens)
+        is_code = language is None or isinstance(language, str)
+        require(is_code, "language", 'a language code such as "fra", or None', language)
         check_sampling(sampler, temperature, seed, batch_size)
         tokenizer = None if self.preprocessor is None else self.preprocessor.tokenizer
         size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size

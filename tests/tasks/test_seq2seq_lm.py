@@ -123,6 +123,10 @@ ERRORS = {
         lambda t: t.generate({"token_ids": [[4, 5, 2]], "decoder_token_ids": [[0, 4], [0, 5]]}),
         "`decoder_token_ids` must have a row for each of the 1 sources in `token_ids`, got 2",
     ),
+    "language of another type": (
+        lambda t: t.translate(["a"], language=3),
+        '`language` must be a language code such as "fra", or None, got 3',
+    ),
 }
 
 
