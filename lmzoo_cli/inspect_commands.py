@@ -73,7 +73,7 @@ def report(
 
     kind, task = load_task(model)
     with show_status("Reading the examples"):
-        x, y = kind.reading.read(data, columns, True, kind.label_names(task))
+        x, y = kind.read_labeled(data, columns, task)
     if isinstance(x, ExampleStream):
         raise ValueError(f"A report is on the examples of one file, not of a directory or a pattern: {data}.")
     values_by_column = read_columns(data, columns, by or [])

@@ -73,7 +73,7 @@ def evaluate(
         check_output(json_file, overwrite)
     kind, task = load_task(model, long_texts.settings)
     with show_status("Reading the examples"):
-        x, y = kind.reading.read(data, columns, True, kind.label_names(task))
+        x, y = kind.read_labeled(data, columns, task)
     if isinstance(x, ExampleStream):  # a stream may not fit in memory, and neither may answers to all of its examples
         report = Report(task.evaluate(x, batch_size=batch_size, return_dict=True))
     else:

@@ -10,7 +10,9 @@ from itertools import chain
 from typing import Any
 
 from lmzoo import tasks
+from lmzoo.data.readers.text_files import Source
 from lmzoo_cli.examples import (
+    Examples,
     Reader,
     read_label_sets,
     read_numbers,
@@ -22,6 +24,7 @@ from lmzoo_cli.examples import (
     read_translations,
     read_words,
 )
+from lmzoo_cli.options import Columns
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,15 @@ class Kind:
             and model.head_kind == self.task_class.head_kind
             and model.multi_label == self.reading.multi_label
         )
+
+    def read_labeled(self, source: Source, columns: Columns, task: tasks.Task) -> Examples:
+        """Read examples to evaluate a task on: with labels or, if it learns to restore dropped spans, texts alone.
+
+        With a column of second texts, pairs are read in any case, and the task says if it takes none.
+        """
+        learns_from_texts = getattr(task, "span_corruption", None) is not None and columns.pair is None
+        reading = READINGS["texts"] if learns_from_texts else self.reading
+        return reading.read(source, columns, True, self.label_names(task))
 
     def label_names(self, task: tasks.Task) -> list[str] | None:
         """Return the allowed names of labels for a task, or None if labels have no names."""

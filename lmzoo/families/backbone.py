@@ -429,8 +429,9 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
         Raises:
             TypeError: If there is an unknown argument.
-            ValueError: If `weights_dtype` is none of the three, or `tasks` are not tasks on this backbone with one
-                tokenizer, under names of letters, digits, `_`, `-` and `.`.
+            ValueError: If `weights_dtype` is none of the three, or `tasks` is not a dict of at least one task, all on
+                this backbone and with one tokenizer, under names of letters, digits, `_`, `-` and `.` that differ not
+                only in case.
         """
         refuse_arguments("save_to_preset", unknown, SAVE_TO_PRESET)
         save_preset(self, directory, overwrite, weights_dtype=weights_dtype, tasks=tasks)

@@ -32,7 +32,7 @@ from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.checkpoints.formats.tensor_file import convert_damage_errors
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.common.arguments import require
-from lmzoo.errors import MissingTokenizerError, PresetError
+from lmzoo.errors import ArgumentError, MissingTokenizerError, PresetError
 from lmzoo.files.atomic import atomic_directory, check_room
 from lmzoo.files.manifest import write_manifest
 from lmzoo.files.preset_files import (
@@ -340,15 +340,18 @@ def save_preset(
 
     Raises:
         FileExistsError: If the directory may not be replaced.
-        ValueError: If a class is not registered with Keras, `weights_dtype` is unknown, or an entry of `tasks` is not a
-            task on the backbone, has another tokenizer than the others, or has a name that cannot be a directory.
+        ValueError: If a class is not registered with Keras, `weights_dtype` is unknown, `tasks` is not a dict or is
+            empty, or an entry of it is not a task on the backbone, has another tokenizer than the others, or has a name
+            that cannot be a directory or differs from another name only in case.
     """
     require(weights_dtype in WEIGHTS_DTYPES, "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", weights_dtype)
     if preprocessor is not None:
         check_is_registered(preprocessor)
     check_is_registered(_get_backbone(model))
-    tasks = {} if tasks is None else tasks
-    _check_tasks(model, tasks)
+    if tasks is None:
+        tasks = {}
+    else:
+        _check_tasks(model, tasks)
     for task in (*tasks.values(), model):
         if isinstance(task, HasHead):
             check_head_kind(type(task))
@@ -383,15 +386,25 @@ def _check_tasks(backbone: keras.Model, tasks: Mapping[str, HasHead]) -> None:
     """Check that `tasks` can be written into one preset.
 
     Raises:
-        ValueError: If an entry is not a task on the backbone, two tasks have different tokenizers, or a name cannot be
-            a directory.
+        ValueError: If `tasks` is not a dict or is empty, an entry is not a task on the backbone, two tasks have
+            different tokenizers, a name cannot be a directory, or two names differ only in case.
     """
+    is_dict = isinstance(tasks, Mapping) and tasks
+    require(is_dict, "tasks", "a dict from names to tasks, not empty, or None", tasks)
     tokenizers = {}
+    names_by_lowercase: dict[str, str] = {}
     for name, task in tasks.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
             raise ValueError(f"Tasks need names of letters, digits, `_`, `-` and `.`, got {name!r:.60}.")
         if getattr(task, "backbone", None) is not backbone:
             raise ValueError(f"`tasks[{name!r}]` must be a task on this backbone, got {task!r:.60}.")
+        # Some file systems would write both names to one directory.
+        similar_name = names_by_lowercase.setdefault(name.lower(), name)
+        if similar_name != name:
+            raise ArgumentError(
+                f"The names {similar_name!r} and {name!r} differ only in upper and lower case. Rename one of them.",
+                "tasks",
+            )
         if task.preprocessor is not None:
             check_is_registered(task.preprocessor)
             tokenizer = task.preprocessor.tokenizer

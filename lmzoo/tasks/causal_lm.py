@@ -407,8 +407,10 @@ class CausalLM(Task):
     ) -> list[ClassAnswer] | list[list[ClassAnswer]]:
         """Return the choice that is the most likely continuation of each prompt (Brown et al., 2020).
 
-        The log-likelihood of a choice is the sum of the log-probabilities of its tokens. Prompts begin with the start
-        token only if `add_start_token` is set or they are empty, as in `generate`.
+        The log-likelihood of a choice is the sum of the log-probabilities of its tokens. If choices change the tokens
+        of a prompt, which may happen without a space in between, the tokens of the prompt from the first different one
+        on are included for every choice. Prompts begin with the start token only if `add_start_token` is set, or if
+        they are empty or their first token depends on the choice.
 
         Args:
             prompts: strings.
@@ -432,8 +434,8 @@ class CausalLM(Task):
         Raises:
             TypeError: for an entry that is not a string, or not a pair in `examples`; the message names its position.
             ValueError: before the first step, for choices that are empty, equal or fewer than two, an example whose
-                choice is not one of them, a prompt longer than the model's maximum length, an empty prompt if the
-                family has no start token, and an unknown `reduction`.
+                choice is not one of them, a prompt longer than the model's maximum length, an unknown `reduction`, and
+                if the family has no start token, an empty prompt or one whose first token depends on the choice.
 
         Example:
 
@@ -594,7 +596,7 @@ class CausalLM(Task):
         ids, is_single, are_ids = self._encode_prompts(prompts, size)
         require(not (are_ids and stop_texts), "stop", "token ids, as the prompts are", stop)
         max_length = self.backbone.config.max_sequence_length
-        check_room(ids, max_new_tokens or 1, max_length)
+        check_room(ids, max_new_tokens, max_length)
         limits = [max_new_tokens or min(self.max_new_tokens, max_length - len(prompt)) for prompt in ids]
         if stop is not None and tokenizer is not None and tokenizer.end_token:
             end_ids = [tokenizer.token_to_id(tokenizer.end_token), *end_ids]

@@ -113,8 +113,9 @@ def encode_choices(
 ) -> list[ChoiceRow]:
     """Return the rows from which a model predicts all tokens of the choices after a prompt.
 
-    Prompt and choice are tokenized as one text. A token with characters of both belongs to the choice. If the number of
-    prompt tokens depends on the choice, the smallest is used for all, so that their likelihoods can be compared.
+    Prompt and choice are tokenized as one text. A token with characters of both belongs to the choice. If the tokens of
+    the prompt depend on the choice, all tokens from the first different one on are predicted, so that the likelihoods
+    follow the same context and can be compared.
 
     Args:
         preprocessor: preprocessor of prompts.
@@ -126,20 +127,21 @@ def encode_choices(
         max_length: maximum number of tokens that the model reads.
 
     Raises:
-        ValueError: for a prompt that is too long, an empty prompt without a start token, or choices that have no tokens
-            or the same tokens.
+        ValueError: for a prompt that is too long; without a start token, for an empty prompt, or a prompt whose first
+            token depends on the choice; for choices that have no tokens or the same tokens.
     """
     spans = preprocessor.tokenizer.tokenize_with_offsets([join_choice(prompt, choice, separator) for choice in choices])
-    prompt_length = min(sum(span.end <= len(prompt) for span in row) for row in spans)
-    prefix = preprocessor.special_ids()[0] or (list(start_ids) if prompt_length == 0 else [])
-    first = len(prefix) + prompt_length
+    prompt_lengths = [sum(span.end <= len(prompt) for span in row) for row in spans]
+    rows = [[span.id for span in row] for row in spans]
+    common_length = _count_common([ids[:length] for ids, length in zip(rows, prompt_lengths, strict=True)])
+    prefix = preprocessor.special_ids()[0] or (list(start_ids) if common_length == 0 else [])
+    first = len(prefix) + common_length
     if not first:
-        raise ValueError(
-            f"{name} is empty, and the family has no start token to begin a text with: write at least one word."
-        )
-    sequences = [prefix + [span.id for span in row] for row in spans]
+        raise ValueError(_explain_missing_context(preprocessor, name, prompt))
+    sequences = [prefix + ids for ids in rows]
     for i, ids in enumerate(sequences):
-        if not ids[first:]:
+        token_count = len(prefix) + prompt_lengths[i]
+        if len(ids) == token_count:
             raise ArgumentError(
                 f"`choices[{i}]`, {choices[i]!r:.60}, has no tokens: write at least one word.", "choices"
             )
@@ -148,10 +150,27 @@ def encode_choices(
             raise ArgumentError(message, "choices")
         if len(ids) - 1 > max_length:
             raise ValueError(
-                f"{name} has {first} tokens, which with `choices[{i}]` is more than the {max_length} tokens that the "
-                "model takes. Shorten it."
+                f"{name} has {token_count} tokens, which with `choices[{i}]` is more than the {max_length} tokens "
+                "that the model takes. Shorten it."
             )
     return _merge_rows(sequences, first)
+
+
+def _count_common(sequences: Iterable[Sequence[int]]) -> int:
+    """Return the number of ids with which all sequences begin."""
+    columns = zip(*sequences, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+def _explain_missing_context(preprocessor: Preprocessor, name: str, prompt: str) -> str:
+    """Return the message for a prompt after which choices have no context in common."""
+    if not preprocessor.tokenizer.tokenize([prompt])[0]:
+        return f"{name} is empty, and the family has no start token to begin a text with: write at least one word."
+    return (
+        f"The first token of {name} depends on the choice or holds characters of it, and the family has no start token "
+        "after which to predict it. Put a space between prompt and choice (`separator`), or write words before the "
+        "prompt."
+    )
 
 
 def _merge_rows(sequences: Sequence[list[int]], first: int) -> list[ChoiceRow]:

@@ -95,18 +95,27 @@ def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
     )
 
 
-def check_room(ids: list[list[int]], new_tokens: int, max_length: int) -> None:
+def check_room(ids: list[list[int]], new_tokens: int | None, max_length: int) -> None:
     """Check that a model with `max_length` positions has room for each prompt and `new_tokens` more tokens.
+
+    If `new_tokens` is None, there must be room for one.
 
     Raises:
         ValueError: for a prompt that leaves too little room; the message names the first.
     """
     for i, count in enumerate(map(len, ids)):
-        if count + new_tokens > max_length:
-            room = max_length - count
-            advice = f"`max_new_tokens` may be at most {room}" if room > 0 else "Shorten the prompt"
+        room = max_length - count
+        if room >= (new_tokens or 1):
+            continue
+        if new_tokens is None:
             raise ArgumentError(
-                f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new_tokens}` is more than the "
-                f"{max_length} tokens that the model takes. {advice}.",
-                "max_new_tokens",
+                f"`prompts[{i}]` has {count} tokens, and the model takes {max_length}: there is no room for a new "
+                "token. Shorten the prompt.",
+                "prompts",
             )
+        advice = f"`max_new_tokens` may be at most {room}" if room > 0 else "Shorten the prompt"
+        raise ArgumentError(
+            f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new_tokens}` is more than the "
+            f"{max_length} tokens that the model takes. {advice}.",
+            "max_new_tokens",
+        )

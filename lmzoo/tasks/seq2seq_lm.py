@@ -14,6 +14,7 @@ from lmzoo.common.arguments import is_integer, is_number, refuse_arguments, requ
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.sequences import pack_running_text
 from lmzoo.data.corpora.tokenized_documents import group_items
+from lmzoo.errors import ArgumentError
 from lmzoo.evaluation.reports import Report
 from lmzoo.evaluation.translations import compare_translations
 from lmzoo.families.backbone import Backbone
@@ -22,6 +23,7 @@ from lmzoo.registry.family import Family, get_family
 from lmzoo.serving.export import signature, text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Texts, Weights
+from lmzoo.tasks.base.reports import make_perplexity_report, measure_by_token
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling, get_generator
@@ -107,7 +109,15 @@ class Seq2SeqLM(Task):
     per_token = True
     uses_pooler = False
 
+    def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
+        if self.span_corruption is None:
+            return super().measure(x, y, batch_size, verbose)
+        return measure_by_token(self, x, batch_size, verbose)
+
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        """Return a report with BLEU and chrF of translations or, with span corruption, the perplexity."""
+        if self.span_corruption is not None:
+            return make_perplexity_report(measured["loss"])
         translations: list[str] = []
         references: list[Any] = []
         for part in parts:
@@ -462,6 +472,8 @@ class Seq2SeqLM(Task):
         max_target_length = self.backbone.config.max_sequence_length - 1
         is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1, max_target_length)
         require(is_valid, "max_new_tokens", f"an integer from 1 to {max_target_length}", max_new_tokens)
+        is_code = language is None or isinstance(language, str)
+        require(is_code, "language", 'a language code such as "fra", or None', language)
         check_sampling(sampler, temperature, seed, batch_size)
         tokenizer = None if self.preprocessor is None else self.preprocessor.tokenizer
         size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
@@ -529,7 +541,8 @@ class Seq2SeqLM(Task):
             size: int, number of token ids.
 
         Raises:
-            ValueError: for an invalid id, a sequence that is too long for the model, or unknown beginnings of targets.
+            ValueError: for an invalid id, a sequence that is too long for the model, unknown beginnings of targets, or
+                another number of targets than of sources.
         """
         if targets is None:
             if self.preprocessor is None:
@@ -538,6 +551,12 @@ class Seq2SeqLM(Task):
                     "target. Pass a dict of `token_ids`, `padding_mask` and `decoder_token_ids`."
                 )
             targets = [[self.preprocessor.tokenizer.pad_id]] * len(ids)
+        if len(targets) != len(ids):
+            raise ArgumentError(
+                f"`decoder_token_ids` must have a row for each of the {len(ids)} sources in `token_ids`, got "
+                f"{len(targets)}.",
+                "decoder_token_ids",
+            )
         max_length = self.backbone.config.max_sequence_length
         check_prompt_ids("token_ids", ids, size, max_length)
         check_prompt_ids("decoder_token_ids", targets, size, max_length - 1)

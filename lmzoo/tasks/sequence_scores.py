@@ -47,16 +47,18 @@ def score_sequences(
     """Return the log-probabilities of the tokens of each sequence, float32 (n,), with 0 for its first token.
 
     A sequence of more than `length` tokens is read in windows of that length that overlap by half. Each token then has
-    at least half a window before it, except in the first window.
+    at least half a window before it, except in the first window. Windows have at least two tokens, since nothing is
+    predicted in a window of one.
 
     Args:
         model: the `make_scoring_model`.
         task: task whose preprocessor pads the windows.
         sequences: token ids of each sequence.
-        length: int, maximum number of tokens that the model reads at once.
+        length: int, maximum number of tokens that the model reads at once; 1 is taken as 2.
         batch_size: int, windows per batch.
     """
-    step = max(1, length // 2)
+    length = max(2, length)
+    step = length // 2
     begins_by_sequence = [range(0, max(1, len(sequence) - length + step), step) for sequence in sequences]
     windows = [(i, begin) for i, begins in enumerate(begins_by_sequence) for begin in begins]
     tokens_by_window = [sequences[i][begin : begin + length] for i, begin in windows]

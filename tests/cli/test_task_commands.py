@@ -25,7 +25,9 @@ from lmzoo import models
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.families.marian import FAMILY as MARIAN
-from lmzoo.testing.tiny import public_tasks, tiny_task, tiny_texts
+from lmzoo.families.t5 import FAMILY as T5
+from lmzoo.testing.tiny import public_tasks, tiny_backbone, tiny_task, tiny_texts
+from lmzoo.text import Preprocessor, T5Tokenizer
 from lmzoo_cli import fine_tuning
 from lmzoo_cli.answers import open_output, write_csv
 from lmzoo_cli.examples import Columns, read_numbers, read_texts, read_words
@@ -216,6 +218,17 @@ def test_evaluate(folder, fitted, kind):
         loss = task.report([*x], batch_size=3, verbose=0).scores["loss"]
         assert report["scores"]["loss"] == float(f"{loss:.6g}")
         assert report["scores"]["perplexity"] == float(f"{math.exp(loss):.6g}")
+
+
+def test_a_model_of_dropped_spans_is_evaluated_on_texts_alone(folder, tmp_path):
+    tokenizer = T5Tokenizer.of_words(["the", "film", "good"], T5.tiny.vocabulary_size, num_sentinels=20)
+    preprocessor = Preprocessor(tokenizer, T5.packing, 31)
+    models.Seq2SeqLM(tiny_backbone(T5), preprocessor, span_corruption={}).save_to_preset(tmp_path / "t5")
+    scores = scores_of(run("evaluate", tmp_path / "t5", folder / "texts.txt").stdout)
+    assert scores.keys() == {"loss", "accuracy", "perplexity"}
+    assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]), rel=1e-3)
+    message = error_of("evaluate", tmp_path / "t5", folder / "pairs.tsv", "--text", "one", "--pair", "two")
+    assert "With `span_corruption` a Seq2SeqLM learns from documents" in message
 
 
 @pytest.mark.slow_cases("embedder", "multi-label", "qa")

@@ -78,3 +78,11 @@ def test_files_without_roles(write):
         read_roles(write("Ada B-PER\n"))
     with pytest.raises(ValueError, match="`index` must be an integer from 0 to 7, got 8"):
         mark_predicate(WORDS, 8)
+
+
+def test_predicates_are_marked_in_lists_of_words():
+    assert mark_predicate(("Ada", "wrote"), 1) == ["Ada", "*", "wrote"]
+    with pytest.raises(TypeError, match="`words` must be a list of strings, got one string"):
+        mark_predicate("Ada wrote", 1)
+    with pytest.raises(TypeError, match=r"`words\[1\]` must be a string, got 3"):
+        mark_predicate(["Ada", 3], 1)

@@ -208,6 +208,17 @@ def test_long_texts_are_scored_in_windows():
     np.testing.assert_allclose(log_probabilities, np.concatenate(expected), rtol=1e-5, atol=1e-5)
 
 
+def test_a_sequence_length_of_1_leaves_one_token_of_context():
+    """As in training, where a sequence of one token has the next token as its target."""
+    model = CausalLM(tiny_backbone(FAMILY), make_preprocessor(1))
+    tokenizer = model.preprocessor.tokenizer
+    ids = [tokenizer.token_to_id(tokenizer.end_token), *tokenizer.tokenize([TEXTS[0]])[0]]
+    expected = [compute_log_probabilities(model, list(pair))[0] for pair in itertools.pairwise(ids)]
+    log_probabilities = [s["log_probability"] for s in model.score(TEXTS[:1])[0]]
+    np.testing.assert_allclose(log_probabilities, expected, rtol=1e-5, atol=1e-5)
+    assert model.perplexity(TEXTS[:1]) == pytest.approx(np.exp(-np.mean(expected)), rel=1e-5)
+
+
 # === Errors ===
 
 

@@ -124,6 +124,71 @@ def sum_token_scores(model, prompt, choices):
     return np.array([sums])
 
 
+def sum_text_scores(model, prompt, choices):
+    """Return the sums over `score` of whole texts, float (1, C), and their numbers of tokens."""
+    rows = model.score([prompt + choice for choice in choices])
+    sums = [sum(token["log_probability"] for token in row) for row in rows]
+    return np.array([sums]), np.array([[len(row) for row in rows]])
+
+
+@pytest.fixture(scope="module")
+def merging_model(model):
+    """Return the model with a tokenizer for which "overcome" begins with "over", and "overside" with "o"."""
+    original = model.preprocessor.tokenizer
+    merges = ["r s", "e rs", "v ers", "o v", "ov e", "ove r"]
+    vocabulary = list(original.vocabulary)
+    for old, new in zip(original.merges[-len(merges) :], merges, strict=True):
+        vocabulary[vocabulary.index(old.replace(" ", ""))] = new.replace(" ", "")
+    all_merges = [*original.merges[: -len(merges)], *merges]
+    tokenizer = FAMILY.tokenizer(vocabulary, all_merges, **FAMILY.special_tokens)
+    tokens = [[tokenizer.id_to_token(id) for id in ids] for ids in tokenizer.tokenize(["overcome", "overside"])]
+    assert [row[:2] for row in tokens] == [["over", "c"], ["o", "vers"]]
+    return CausalLM(model.backbone, Preprocessor(tokenizer, FAMILY.packing, 67))
+
+
+@pytest.mark.parametrize(("prompt", "adds_start_token"), [("over", False), ("over", True), ("the over", True)])
+def test_choices_follow_the_same_context_if_they_change_the_tokens_of_the_prompt(
+    merging_model, prompt, adds_start_token
+):
+    task = CausalLM(merging_model.backbone, merging_model.preprocessor, add_start_token=adds_start_token)
+    choices = ["come", "side"]
+    sums, counts = sum_text_scores(task, prompt, choices)
+
+    def classify(prompt, **settings):
+        (row,) = task.classify([prompt], choices, separator="", top_k=2, **settings)
+        return [[{answer["label"]: answer["score"] for answer in row}[choice] for choice in choices]]
+
+    np.testing.assert_allclose(classify(prompt), softmax(sums), atol=1e-5)
+    # The mean is over the tokens after the common ones, which are the tokens of "the ".
+    (common_row,) = task.score([prompt.removesuffix("over")])
+    common_sum = sum(token["log_probability"] for token in common_row)
+    means = (sums - common_sum) / (counts - len(common_row))
+    np.testing.assert_allclose(classify(prompt, reduction="mean"), softmax(means), atol=1e-5)
+    if adds_start_token:
+        other_sums, _ = sum_text_scores(task, "the film was ", choices)
+        relative = classify("the film was ", unconditional_prompt=prompt)
+        np.testing.assert_allclose(relative, softmax(other_sums - sums), atol=1e-5)
+
+
+def test_choices_that_change_the_prompt_in_a_family_without_a_start_token():
+    """The last token of "goo" differs between "goox" and "goo!", and all of its tokens between "good" and "goo!"."""
+    model = tiny_task(CausalLM, GPT)
+    choices = ["x", "!"]
+    (row,) = model.classify(["goo"], choices, separator="", top_k=2)
+    scores = {answer["label"]: answer["score"] for answer in row}
+    expected = softmax(sum_text_scores(model, "goo", choices)[0])
+    np.testing.assert_allclose([[scores[choice] for choice in choices]], expected, atol=1e-5)
+    with pytest.raises(ValueError, match=r"first token of `prompts\[0\]` depends on the choice or .* no start token"):
+        model.classify(["goo"], ["d", "!"], separator="")
+    with pytest.raises(ValueError, match=r"first token of `unconditional_prompt` depends on the choice"):
+        model.classify(["the film "], ["d", "!"], separator="", unconditional_prompt="goo")
+
+
+def test_a_choice_without_tokens_after_a_prompt_that_others_change():
+    with pytest.raises(ValueError, match=r"`choices\[1\]`, '\\x00', has no tokens"):
+        tiny_task(CausalLM, GPT).classify(["the goo"], ["d", "\x00"], separator="")
+
+
 @pytest.mark.slow
 def test_prompts_begin_with_the_start_token_if_it_is_added(model):
     started = CausalLM(model.backbone, model.preprocessor, add_start_token=True)

@@ -242,12 +242,22 @@ def test_few_shapes_are_compiled(model, monkeypatch):
         (
             {"prompts": ["a", "the film " * 50]},
             ValueError,
-            r"`prompts\[1\]` has \d+ tokens.* 73 tokens that the model takes.* Shorten",
+            r"`prompts\[1\]` has \d+ tokens, and the model takes 73: there is no room for a new token. Shorten the",
         ),
         (
             {"max_new_tokens": 73},
             ValueError,
             r"`max_new_tokens=73` is more than the 73 tokens that the model takes.* at most 72",
+        ),
+        (
+            {"prompts": [[5] * 73]},
+            ValueError,
+            r"`prompts\[0\]` has 73 tokens, and the model takes 73: there is no room for a new token. Shorten",
+        ),
+        (
+            {"prompts": [[5] * 73], "max_new_tokens": 1},
+            ValueError,
+            r"`prompts\[0\]` has 73 tokens, which with `max_new_tokens=1` is more than the 73",
         ),
         ({"max_new_tokens": 0}, ValueError, "`max_new_tokens` must be a positive integer, got 0"),
         ({"sampler": "top-k"}, ValueError, "no sampler 'top-k'. Did you mean 'top_k'?"),

@@ -115,6 +115,18 @@ ERRORS = {
     "beams": (lambda t: t.translate(["a"], num_beams=0), "`num_beams` must be a positive integer"),
     "new": (lambda t: t.translate(["a"], max_new_tokens=73), "`max_new_tokens` must be an integer from 1 to 72"),
     "sampler": (lambda t: t.generate(["a"], sampler="beams"), "Did you mean 'beam'"),
+    "few targets": (
+        lambda t: t.generate({"token_ids": [[4, 5, 2]] * 2, "decoder_token_ids": [[0, 4, 5]]}),
+        "`decoder_token_ids` must have a row for each of the 2 sources in `token_ids`, got 1",
+    ),
+    "many targets": (
+        lambda t: t.generate({"token_ids": [[4, 5, 2]], "decoder_token_ids": [[0, 4], [0, 5]]}),
+        "`decoder_token_ids` must have a row for each of the 1 sources in `token_ids`, got 2",
+    ),
+    "language of another type": (
+        lambda t: t.translate(["a"], language=3),
+        '`language` must be a language code such as "fra", or None, got 3',
+    ),
 }
 
 

@@ -10,6 +10,8 @@ from lmzoo.data.corpora import pack_running_text
 from lmzoo.families.marian import FAMILY as MARIAN
 from lmzoo.families.t5 import FAMILY
 from lmzoo.models import Pretrainer, Seq2SeqLM
+from lmzoo.tasks.base.examples import BatchOptions
+from lmzoo.tasks.inputs import TextsInMemory
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import EncodedTexts, Preprocessor, SpanCorruption, T5Tokenizer
 from lmzoo.text.probabilities import log_softmax
@@ -102,6 +104,24 @@ def test_the_loss_is_smoothed_for_pairs_only(model):
     pairs = Seq2SeqLM(model.backbone, model.preprocessor)
     assert isinstance(pairs.loss, SmoothedCrossEntropy)
     assert pairs.test_on_batch(features, targets, weights, return_dict=True)["loss"] != pytest.approx(loss, rel=1e-4)
+
+
+def test_a_report_has_the_perplexity_of_the_dropped_spans(model, monkeypatch):
+    """Documents have no translations, so none are generated."""
+    monkeypatch.setattr(Seq2SeqLM, "generate", None)
+    report = model.report(DOCUMENTS, batch_size=4, verbose=0)
+    assert report.scores.keys() == {"loss", "accuracy", "perplexity"}
+    assert report.scores["perplexity"] == pytest.approx(np.exp(report.scores["loss"]))
+    examples = model.encode_examples(DOCUMENTS)
+    in_one_batch = model.report(DOCUMENTS, batch_size=len(examples.encoded), verbose=0).scores["loss"]
+    assert in_one_batch == pytest.approx(model.evaluate(DOCUMENTS, batch_size=len(examples.encoded), verbose=0)[0])
+    losses = []
+    counts = []
+    for features, targets, weights in model.batches(TextsInMemory(DOCUMENTS), BatchOptions(4, "sorted"))[0].batches():
+        losses.append(model.test_on_batch(features, targets, weights, return_dict=True)["loss"])
+        counts.append(weights.sum())
+    assert len(set(counts)) > 1
+    assert report.scores["loss"] == pytest.approx(np.average(losses, weights=counts), rel=1e-5)
 
 
 @pytest.mark.slow

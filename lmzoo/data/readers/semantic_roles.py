@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.data.readers.text_files import Source, get_name, read_numbered_lines, read_text
 from lmzoo.errors import NoExamplesError
+from lmzoo.text.validate_text import clean_columns
 
 _WORD = 3  # columns: document, part, word number, word, part of speech, parse, lemma, frameset, sense, speaker, name
 _FIRST_ROLE = 11  # then one column for each predicate, and coreference
@@ -20,6 +21,7 @@ def mark_predicate(words: Sequence[str], index: int, marker: str = "*") -> list[
     """Return the words of a sentence with a marker before the predicate at `index`, as in `read_roles`.
 
     Raises:
+        TypeError: If `words` is a single string, or a word is not a string; the message names its position.
         ValueError: If `index` is not the index of a word.
 
     Example:
@@ -30,9 +32,12 @@ def mark_predicate(words: Sequence[str], index: int, marker: str = "*") -> list[
     mark_predicate(["Ada", "wrote", "programs"], 1)  # ["Ada", "*", "wrote", "programs"]
     ```
     """
-    is_index = is_integer(index, 0) and index < len(words)
-    require(is_index, "index", f"an integer from 0 to {len(words) - 1}", index)
-    return [*words[:index], marker, *words[index:]]
+    if isinstance(words, (str, bytes)):
+        raise TypeError(f"`words` must be a list of strings, got one string. Pass its words: `{words!r:.40}.split()`.")
+    (cleaned,) = clean_columns({"words": words})
+    is_index = is_integer(index, 0) and index < len(cleaned)
+    require(is_index, "index", f"an integer from 0 to {len(cleaned) - 1}", index)
+    return [*cleaned[:index], marker, *cleaned[index:]]
 
 
 def read_roles(path: Source, marker: str = "*", encoding: str = "utf-8") -> tuple[list[list[str]], list[list[str]]]:
