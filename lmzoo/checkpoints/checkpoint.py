@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from lmzoo.checkpoints.config_table import Arguments, format_keys
+from lmzoo.checkpoints.config_table import Arguments, format_keys, resolve_arguments
 from lmzoo.checkpoints.engine import (
     Layout,
     Plan,
@@ -120,7 +120,10 @@ class Checkpoint:
             check_sizes(self.layout, self.weights.open(), self.backbone_class.config_class(**self.arguments))
         if self.unknown_keys:
             warnings.warn(f"{self.config_file}: ignoring unknown keys: {format_keys(self.unknown_keys)}.", stacklevel=2)
-        return self.family.backbone(**{**self.arguments, **overrides})
+        arguments = self.arguments
+        if load_weights and overrides:
+            arguments = resolve_arguments(self.backbone_class.config_class, arguments)
+        return self.family.backbone(**{**arguments, **overrides})
 
     def get_head_arguments(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None."""

@@ -17,7 +17,7 @@ import keras
 import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
 import numpy as np
 
-from lmzoo.checkpoints.config_table import Arguments, JsonObject
+from lmzoo.checkpoints.config_table import Arguments, JsonObject, resolve_arguments
 from lmzoo.checkpoints.engine import check_axes
 from lmzoo.checkpoints.formats.hdf5 import (
     BYTES_OF_METADATA,
@@ -140,6 +140,9 @@ class KerasPreset:
         if load_weights:
             path = self.directory / MODEL_WEIGHTS_FILE
             check_axes(self.backbone_class.config_class, stored, self._stored_shapes.values(), path, {})
+            if overrides:
+                with add_file_to_errors(file):
+                    stored = resolve_arguments(self.backbone_class.config_class, stored)
         policy = keras.config.dtype_policy()
         with contextlib.nullcontext() if overrides else add_file_to_errors(file):  # an override may cause the error
             if "dtype" not in overrides and policy.name != "float32" and _is_float32(stored.get("dtype")):
