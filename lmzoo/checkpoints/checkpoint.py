@@ -217,6 +217,26 @@ class Checkpoint:
             )
         return loading_plan
 
+    def load_shared(self, model: HasHead) -> list[str]:
+        """Load the backbone of a task, and its head if the files hold all of it.
+
+        Args:
+            model: Task.
+
+        Returns:
+            The paths of the head's weights that are not loaded.
+
+        Raises:
+            PresetError: If a tensor is missing, unexpected or of the wrong shape.
+        """
+        kind = model.head_kind
+        task = get_task_class(kind)
+        if kind in self.layout.heads and task is not None and self._holds_head(kind, task):
+            self.load(model)
+            return []
+        self.load(model, with_head=False)
+        return sorted(get_weights_by_path(model).keys() - get_weights_by_path(model.backbone).keys())
+
     def close(self) -> None:
         """Close the weight files."""
         self.weights.close()

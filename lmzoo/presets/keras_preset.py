@@ -174,6 +174,33 @@ class KerasPreset:
                 model, self.directory / self._task_prefix / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads
             )
 
+    def load_shared(self, model: HasHead) -> list[str]:
+        """Load the backbone of a task, and the weights of its head that the stored head also has.
+
+        Args:
+            model: Task.
+
+        Returns:
+            The paths of the head's weights that are not loaded.
+
+        Raises:
+            PresetError: If the stored weights do not match the backbone's, or a file is damaged.
+        """
+        self.load(model, with_head=False)
+        path = self.directory / self._task_prefix / TASK_WEIGHTS_FILE
+        weights = _get_head_weights(model)
+        with contextlib.closing(Hdf5File(path)) as file:
+            stored_names = set(file.names())
+            shared = {
+                name: weight
+                for name, weight in weights.items()
+                if name in stored_names and file.shape(name) == tuple(weight.shape)
+            }
+            for name, weight in shared.items():
+                weight.assign(file.read(name))
+        warn_about_not_finite(path, find_not_finite(shared.values()))
+        return sorted(weights.keys() - shared.keys())
+
     def _check_shapes(self, backbone: keras.Model) -> None:
         """Compare the number and the shapes of stored weights with the backbone's.
 
