@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from lmzoo.checkpoints.config_table import Arguments, format_keys
+from lmzoo.checkpoints.config_table import Arguments, format_keys, resolve_arguments
 from lmzoo.checkpoints.engine import (
     Layout,
     Plan,
@@ -120,7 +120,10 @@ class Checkpoint:
             check_sizes(self.layout, self.weights.open(), self.backbone_class.config_class(**self.arguments))
         if self.unknown_keys:
             warnings.warn(f"{self.config_file}: ignoring unknown keys: {format_keys(self.unknown_keys)}.", stacklevel=2)
-        return self.family.backbone(**{**self.arguments, **overrides})
+        arguments = self.arguments
+        if load_weights and overrides:
+            arguments = resolve_arguments(self.backbone_class.config_class, arguments)
+        return self.family.backbone(**{**arguments, **overrides})
 
     def get_head_arguments(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None."""
@@ -213,6 +216,26 @@ class Checkpoint:
                 f"{self.directory} holds no {group_name}: it starts with random weights{effect}.", stacklevel=2
             )
         return loading_plan
+
+    def load_shared(self, model: HasHead) -> list[str]:
+        """Load the backbone of a task, and its head if the files hold all of it.
+
+        Args:
+            model: Task.
+
+        Returns:
+            The paths of the head's weights that are not loaded.
+
+        Raises:
+            PresetError: If a tensor is missing, unexpected or of the wrong shape.
+        """
+        kind = model.head_kind
+        task = get_task_class(kind)
+        if kind in self.layout.heads and task is not None and self._holds_head(kind, task):
+            self.load(model)
+            return []
+        self.load(model, with_head=False)
+        return sorted(get_weights_by_path(model).keys() - get_weights_by_path(model.backbone).keys())
 
     def close(self) -> None:
         """Close the weight files."""

@@ -249,12 +249,13 @@ def _write_generation(target: Path, model: Any) -> Arguments:
     special_ids = {"decoder_start_token_id": tokenizer.pad_id, "pad_token_id": tokenizer.pad_id, "eos_token_id": end_id}
     settings = {
         "bad_words_ids": [[tokenizer.pad_id]],
-        "forced_eos_token_id": end_id,
         "length_penalty": model.length_penalty,
         "max_length": model.backbone.config.max_sequence_length,
         "num_beams": model.num_beams,
         "renormalize_logits": True,
     }
+    if model.backbone.forces_end:
+        settings["forced_eos_token_id"] = end_id
     write_json(target, "generation_config.json", {**special_ids, **settings})
     return special_ids
 

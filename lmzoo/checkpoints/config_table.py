@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping
@@ -171,6 +172,23 @@ class ConfigTable:
             stored[key] = value + self.shifts[argument] if argument in self.shifts else value
         stored |= {key: config[argument] for key, argument in self.training.items()}
         return self.derive(stored)
+
+
+def resolve_arguments(config_class: type, arguments: Arguments) -> Arguments:
+    """Return stored constructor arguments with the configuration fields that follow from others set.
+
+    A caller's override of another field then leaves them as they were for the stored weights.
+
+    Args:
+        config_class: Configuration class of the family, a dataclass.
+        arguments: Arguments of the backbone's constructor, which may have more arguments than the configuration.
+
+    Raises:
+        ValueError: If the configuration is invalid.
+    """
+    names = {field.name for field in dataclasses.fields(config_class)}
+    config = config_class(**{name: value for name, value in arguments.items() if name in names})
+    return {**arguments, **dataclasses.asdict(config)}
 
 
 class KeyReader:

@@ -65,6 +65,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     causal: ClassVar[bool] = False  # whether each position sees only itself and earlier positions
     reads_source: ClassVar[bool] = False  # whether an encoder reads a second sequence, the source
     has_output_bias: ClassVar[bool] = True  # whether a task adds a bias to the logits of a target's tokens
+    forces_end: ClassVar[bool] = False  # whether a generated text of the maximum length ends with the end token
     # How embeddings are trained with a generator of replaced tokens: "shared", by both losses (Clark et al., 2020), or
     # "disentangled", where this model adds a difference of its own to the generator's table (He et al., 2021). None if
     # there cannot be a generator.

@@ -17,7 +17,7 @@ import keras
 import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
 import numpy as np
 
-from lmzoo.checkpoints.config_table import Arguments, JsonObject
+from lmzoo.checkpoints.config_table import Arguments, JsonObject, resolve_arguments
 from lmzoo.checkpoints.engine import check_axes
 from lmzoo.checkpoints.formats.hdf5 import (
     BYTES_OF_METADATA,
@@ -140,6 +140,9 @@ class KerasPreset:
         if load_weights:
             path = self.directory / MODEL_WEIGHTS_FILE
             check_axes(self.backbone_class.config_class, stored, self._stored_shapes.values(), path, {})
+            if overrides:
+                with add_file_to_errors(file):
+                    stored = resolve_arguments(self.backbone_class.config_class, stored)
         policy = keras.config.dtype_policy()
         with contextlib.nullcontext() if overrides else add_file_to_errors(file):  # an override may cause the error
             if "dtype" not in overrides and policy.name != "float32" and _is_float32(stored.get("dtype")):
@@ -170,6 +173,33 @@ class KerasPreset:
             _read_head(
                 model, self.directory / self._task_prefix / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads
             )
+
+    def load_shared(self, model: HasHead) -> list[str]:
+        """Load the backbone of a task, and the weights of its head that the stored head also has.
+
+        Args:
+            model: Task.
+
+        Returns:
+            The paths of the head's weights that are not loaded.
+
+        Raises:
+            PresetError: If the stored weights do not match the backbone's, or a file is damaged.
+        """
+        self.load(model, with_head=False)
+        path = self.directory / self._task_prefix / TASK_WEIGHTS_FILE
+        weights = _get_head_weights(model)
+        with contextlib.closing(Hdf5File(path)) as file:
+            stored_names = set(file.names())
+            shared = {
+                name: weight
+                for name, weight in weights.items()
+                if name in stored_names and file.shape(name) == tuple(weight.shape)
+            }
+            for name, weight in shared.items():
+                weight.assign(file.read(name))
+        warn_about_not_finite(path, find_not_finite(shared.values()))
+        return sorted(weights.keys() - shared.keys())
 
     def _check_shapes(self, backbone: keras.Model) -> None:
         """Compare the number and the shapes of stored weights with the backbone's.

@@ -33,11 +33,13 @@ class _Head(NamedTuple):
     Attributes:
         arguments: Constructor arguments of the task, which the caller's arguments override.
         is_stored: Whether the weights of the head are loaded from the preset.
+        is_shared: Whether only the weights that also belong to the stored head are loaded from the preset.
         warning: Warning that the head starts with random weights, or "".
     """
 
     arguments: Arguments
     is_stored: bool = False
+    is_shared: bool = False
     warning: str = ""
 
 
@@ -157,7 +159,11 @@ def load_task(
         # some language models have none.
         if head.warning and not (cls.predicts_tokens and len(model.weights) == len(backbone.weights)):
             warnings.warn(head.warning, stacklevel=3)
-        if load_weights and not takes_encoder:
+        if load_weights and head.is_shared:
+            new_paths = source.load_shared(model)
+            if new_paths:
+                warnings.warn(_describe_new_parts(new_paths, preset), stacklevel=3)
+        elif load_weights and not takes_encoder:
             source.load(model, head.is_stored)
     return model
 
@@ -203,6 +209,10 @@ def _choose_head(
         )
         class_arguments = ("labels", "num_classes", "vocabulary")
         return _Head({key: value for key, value in arguments.items() if key not in class_arguments}, warning=warning)
+    if _changes_objective(arguments, passed, get_family(backbone).objective):
+        if "sbo" in (arguments.get("objective"), passed["objective"]):  # only this objective masks spans
+            arguments = {key: value for key, value in arguments.items() if key != "masking"}
+        return _Head(arguments, is_shared=True)
     if changed := _find_changed_part(arguments, passed):
         warning = f"The head of {str(preset)!r} is not used, since `{changed}` is another: it starts from scratch."
         return _Head(arguments, warning=warning)
@@ -246,6 +256,14 @@ def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Pat
     return f"{str(preset)!r} holds the head of {owner}, not of a {name}, so a new one starts from scratch."
 
 
+def _describe_new_parts(paths: Collection[str], preset: str | Path) -> str:
+    """Return a warning that the layers of some weights start from scratch, since the head has another objective."""
+    layers = sorted({path.partition("/")[0] for path in paths})
+    names = ", ".join(f"`{layer}`" for layer in layers)
+    verb = "starts" if len(layers) == 1 else "start"
+    return f"The head of {str(preset)!r} is for another `objective`: {names} {verb} from scratch."
+
+
 def _read_recipe(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
     """Return the task constructor arguments in the backbone's fine-tuning recipe."""
     recipe = backbone.fine_tuning.get(cls.head_kind)
@@ -260,6 +278,21 @@ def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:
     if poolings[0] != poolings[1] and not all(isinstance(pooling, str) for pooling in poolings):
         return "pooling"  # lists have vectors of another width
     return next((name for name in defaults.keys() & passed if passed[name] != stored.get(name, defaults[name])), None)
+
+
+def _changes_objective(stored: Arguments, passed: Arguments, default: str | None) -> bool:
+    """Return whether the passed arguments request another pre-training objective than the stored head's.
+
+    Args:
+        stored: Constructor arguments of the stored head.
+        passed: The caller's constructor arguments.
+        default: The family's objective, for which "auto" stands.
+    """
+    if "objective" not in passed:
+        return False
+    objectives = [arguments.get("objective", "auto") for arguments in (stored, passed)]
+    stored_objective, objective = [default if name == "auto" else name for name in objectives]
+    return bool(stored_objective != objective)
 
 
 def _changes_classes(stored: Arguments, passed: Arguments) -> bool:

@@ -74,6 +74,19 @@ class Source(Protocol):
             PresetError: If the stored weights do not match the model's.
         """
 
+    def load_shared(self, model: HasHead) -> list[str]:
+        """Load the stored weights into a task whose head has only some weights in common with the stored head.
+
+        Args:
+            model: Task.
+
+        Returns:
+            The paths of the head's weights that are not loaded.
+
+        Raises:
+            PresetError: If the stored weights do not match the backbone's.
+        """
+
     def report(self, model: keras.Model) -> dict[str, str]:
         """Load all weights into `model` and return a description of each part of the source, by name."""
 

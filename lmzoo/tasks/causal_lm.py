@@ -123,7 +123,6 @@ class CausalLM(Task):
     splits_examples = True
     per_token = True
     uses_pooler = False
-    forces_end = False  # whether a text that reaches the maximum length is made to end with the end token
 
     def __init__(
         self,

@@ -347,7 +347,7 @@ class TokenGenerator:
             limit = cache["limit"]  # (B,)
             ended = ops.any(last_ids == stops, axis=1) & (index > length)  # (B,)
             limit = ops.where(ended, ops.minimum(limit, index), limit)
-            if self.task.forces_end:
+            if backbone.forces_end:
                 at_limit = ops.expand_dims((index >= limit - 1) & (stops[0] < size), 1)  # (B, 1)
                 logits = ops.where(at_limit, ops.where(ops.arange(size) == stops[0], 0.0, NEVER), logits)
             done = ops.expand_dims(index >= ops.minimum(limit, end), 1)  # (B, 1)

@@ -71,7 +71,9 @@ class Seq2SeqLM(Task):
         num_beams: int, number of translations that beam search continues at the same time; 1 for greedy search.
         length_penalty: float; beam search divides the log-probability of a translation by its number of tokens to
             this power.
-        max_new_tokens: int, maximum number of tokens in a translation; by default 2·n + 16 for a source of n tokens.
+        max_new_tokens: int, maximum number of tokens in a translation, counting the end token; by default 2·n + 16 for
+            a source of n tokens. A Marian model always ends with the end token, so its last token at the limit is that
+            one; a T5 is cut off at the limit.
         label_smoothing: float in [0, 1), the fraction of the target probability that is spread over all tokens. Span
             corruption has none.
         span_corruption: `lmzoo.text.SpanCorruption`, or a dict of its arguments, to learn from documents; None to learn
@@ -578,8 +580,6 @@ class Seq2SeqLM(Task):
             else _MAX_TARGET_RATIO * lengths + _EXTRA_TARGET_TOKENS
         )
         return np.minimum(counts, limit) if isinstance(lengths, np.ndarray) else ops.minimum(counts, limit)
-
-    forces_end = True  # a target that reaches the maximum length ends with the end token
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
         """Return the logits of the next tokens, float32 (B, S, V), from hidden states, float (B, S, H).

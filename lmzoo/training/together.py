@@ -109,10 +109,13 @@ def fit_together(
     steps = steps_per_epoch or int(counts.sum())
     run = TrainingRun.begin(model, batches, epochs, steps, 0, [*callbacks, history])
     # TensorFlow's warnings are suppressed, since tracing is expected for each task and padded length.
-    with restore_weights_on_error(model), suppress_log_lines("triggered tf.function retracing"), run.stop_after_step():
-        _run_epochs(model, batches, run, epochs, steps, verbose, lambda: _evaluate(models, validation, batch_size))
-    for task in models.values():
-        task.merge_weights()
+    no_retracing_warnings = suppress_log_lines("triggered tf.function retracing")
+    try:
+        with restore_weights_on_error(model), no_retracing_warnings, run.stop_after_step():
+            _run_epochs(model, batches, run, epochs, steps, verbose, lambda: _evaluate(models, validation, batch_size))
+    finally:  # also after Ctrl-C, since the tasks may be used and saved then
+        for task in models.values():
+            task.merge_weights()
     return history
 
 

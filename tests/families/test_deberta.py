@@ -45,6 +45,7 @@ TINY = {
     "intermediate_dim": 17,
     "max_sequence_length": 29,
     "bucket_size": 7,
+    "max_relative_positions": -1,
     "dropout": 0.0,
 }
 T = 43
@@ -98,6 +99,40 @@ def test_sequences_longer_than_the_scale(transformers: Any, tmp_path: Path) -> N
     positions = np.array([[42, 3], [0, 18], [0, 0]], "int32")
     vectors = to_numpy(backbone.vectors_at(batch(), positions))
     assert difference(vectors, np.take_along_axis(expected.last_hidden_state.numpy(), positions[..., None], 1)) < 1e-5
+
+
+@pytest.mark.parametrize("stored", ["preset", "old preset", "hf", "old hf", "keras_hub"])
+def test_another_maximum_length_does_not_change_the_vectors(stored: str, tmp_path: Path) -> None:
+    """The stored maximum length is the scale of distances, also in files that do not hold it a second time."""
+    backbone = tiny_backbone(FAMILY, **TINY)
+    expected = run(backbone, batch())["sequence_output"]
+    if stored.endswith("preset"):
+        backbone.save_to_preset(tmp_path / "model")
+    else:
+        save_checkpoint(backbone, tmp_path / "model", to=stored.removeprefix("old "))
+    file = tmp_path / "model/config.json"
+    config = json.loads(file.read_text())
+    values = config if stored.endswith("hf") else config["config"]
+    if stored == "keras_hub":
+        assert "max_relative_positions" not in values
+    else:
+        assert values["max_relative_positions"] == 29
+    if stored.startswith("old "):
+        values["max_relative_positions"] = -1
+        file.write_text(json.dumps(config))
+        (tmp_path / "model/manifest.json").unlink(missing_ok=True)
+    for max_length in (29, 57):
+        loaded = Backbone.from_preset(tmp_path / "model", max_sequence_length=max_length)
+        assert loaded.max_sequence_length == max_length
+        np.testing.assert_array_equal(run(loaded, batch())["sequence_output"], expected)
+
+
+def test_copies_with_another_maximum_length_have_the_same_vectors() -> None:
+    task = MaskedLM(tiny_backbone(FAMILY, **TINY))
+    copy = task.copy_with(max_sequence_length=57)
+    assert copy.backbone.max_sequence_length == 57
+    expected = run(task.backbone, batch())["sequence_output"]
+    np.testing.assert_array_equal(run(copy.backbone, batch())["sequence_output"], expected)
 
 
 def test_the_enhanced_mask_decoder() -> None:

@@ -77,12 +77,15 @@ def test_states_and_logits_equal_transformers(tmp_path, version):
 @pytest.mark.quick_cases("1.0")
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_written_tasks_have_the_tokens_and_beams_of_transformers(tmp_path, version):
-    """Texts of various lengths are continued alike; the files restore the task."""
-    peer, texts = make_peer(version), tiny_texts(200)
+    """Texts of various lengths are continued alike; the files restore the task.
+
+    Neither T5's own configuration nor the written one forces a text to end at the limit.
+    """
+    original, texts = make_peer(version), tiny_texts(200)
     with torch.no_grad():  # some texts end early, and ended beams compete with unfinished ones
-        peer.lm_head.weight *= 2
-        peer.lm_head.weight[1] *= 3
-    save(peer, tmp_path / "peer", version)
+        original.lm_head.weight *= 2
+        original.lm_head.weight[1] *= 3
+    save(original, tmp_path / "peer", version)
     task = Seq2SeqLM.from_preset(tmp_path / "peer", preprocessor=tiny_preprocessor(FAMILY), num_beams=4)
     lmzoo.save_checkpoint(task, tmp_path / "hf", to="hf")
     peer = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "hf").eval()
@@ -92,16 +95,22 @@ def test_written_tasks_have_the_tokens_and_beams_of_transformers(tmp_path, versi
     np.testing.assert_array_equal(inputs.input_ids, task.preprocessor(texts)["token_ids"])
     # lmzoo never writes tokens that its vocabulary lacks, and neither does transformers here.
     assert task.preprocessor.tokenizer.vocabulary_size == 149
-    for beams, count in ((1, 200), (4, 40)):
+    no_padding = {"bad_words_ids": [[0]], "renormalize_logits": True}  # lmzoo never writes padding
+    for beams, count, limit in ((1, 200, 9), (4, 40, 9), (1, 40, 1), (4, 40, 1), (4, 40, 2)):
         part = {name: values[:count] for name, values in inputs.items()}
-        with torch.no_grad():
-            ids = peer.generate(**part, max_new_tokens=9, max_length=None, num_beams=beams)
-        expected = tokenizer.batch_decode(ids, skip_special_tokens=False)
-        expected = [text.replace("<pad>", "").partition("</s>")[0].strip() for text in expected]
-        outputs = task.translate(texts[:count], max_new_tokens=9, num_beams=beams)
-        assert outputs == expected
-        lengths = {len(text.split()) for text in outputs}
-        assert min(lengths) < 2 < max(lengths)
+        outputs = task.translate(texts[:count], max_new_tokens=limit, num_beams=beams)
+        for model, options in ((peer, {}), (original, no_padding)):
+            with torch.no_grad():
+                ids = model.generate(**part, max_new_tokens=limit, max_length=None, num_beams=beams, **options)
+            expected = tokenizer.batch_decode(ids, skip_special_tokens=False)
+            expected = [text.replace("<pad>", "").partition("</s>")[0].strip() for text in expected]
+            assert outputs == expected
+        if limit == 9:
+            lengths = {len(text.split()) for text in outputs}
+            assert min(lengths) < 2 < max(lengths)
+        else:
+            assert "" in outputs
+            assert any(outputs)
     reloaded = Seq2SeqLM.from_preset(tmp_path / "hf")
     assert reloaded.preprocessor.tokenizer.get_config() == task.preprocessor.tokenizer.get_config()
     check_weights(reloaded, task)

@@ -55,7 +55,11 @@ CASES = [
     ("albert", {"embedding_projection": False}, r"can only be False if `embedding_dim` \(13\) equals"),
     ("deberta_v3", {"bucket_size": 1}, "`bucket_size` must be at least 2, got 1"),
     ("deberta_v3", {"max_relative_positions": 0}, "`max_relative_positions` must be an integer of at least 2, or -1"),
-    ("deberta_v3", {"max_sequence_length": 1}, "`max_sequence_length` must be at least 2, got 1"),
+    (
+        "deberta_v3",
+        {"max_sequence_length": 1, "max_relative_positions": -1},
+        "`max_sequence_length` must be at least 2, got 1",
+    ),
     ("distilbert", {"num_segments": 1}, "`num_segments` must be 0, since the family has no segments, got 1"),
     *(("mpnet", {"num_buckets": number}, "`num_buckets` must be") for number in (3, 7, 512, 32.0)),
     ("xlnet", {"hidden_dim": 33}, "`hidden_dim` must be even"),

@@ -774,8 +774,8 @@ FAULTS = (
     Fault(
         "the weights of a head are not read from a preset",
         "presets/keras_preset.py",
-        "            weight.assign(file.read(name))",
-        "            file.read(name)",
+        "\n            weight.assign(file.read(name))",
+        "\n            file.read(name)",
     ),
     Fault(
         "the learning rate does not fall after the warm-up",

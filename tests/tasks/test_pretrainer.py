@@ -8,9 +8,10 @@ import keras
 import numpy as np
 import pytest
 
+import lmzoo
 from lmzoo.data.corpora import pack_sentences, segment_pairs
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
-from lmzoo.registry.family import families
+from lmzoo.registry.family import families, get_family
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import TextWarning
@@ -194,6 +195,45 @@ def test_other_tasks_load_a_pretrainers_preset(tiny, tmp_path):
     masked.save_to_preset(tmp_path / "masked")
     with pytest.warns(UserWarning, match="no head of a Pretrainer, so it starts from scratch"):
         Pretrainer.from_preset(tmp_path / "masked")
+
+
+@pytest.mark.parametrize("stored", ["preset", "hf"])
+@pytest.mark.parametrize(
+    ("before", "objective", "new_parts"),
+    [
+        (None, "sbo", "`boundary_head`, `span_boundaries` start from scratch"),
+        (None, "auto", "`sentence_head` starts from scratch"),
+        ("nsp", "sbo", "`boundary_head`, `span_boundaries` start from scratch"),
+        ("nsp", None, ""),
+        ("sbo", "nsp", "`sentence_head` starts from scratch"),
+    ],
+)
+def test_another_objective_keeps_the_head_of_masked_tokens(tiny, tmp_path, stored, before, objective, new_parts):
+    task = build(tiny, objective=before)
+    if stored == "preset":
+        task.save_to_preset(tmp_path / "stored")
+    elif before == "nsp":
+        lmzoo.save_checkpoint(task, tmp_path / "stored", to="hf")
+        new_parts = new_parts.replace("`boundary_head`", "`boundary_head`, `masked_lm_head`")  # not read in part
+    else:
+        return  # transformers has no such head
+    with warnings.catch_warnings(record=True) as notices:
+        warnings.simplefilter("always")
+        loaded = Pretrainer.from_preset(tmp_path / "stored", objective=objective)
+    messages = [str(notice.message) for notice in notices]
+    if new_parts:
+        assert messages == [f"The head of {str(tmp_path / 'stored')!r} is for another `objective`: {new_parts}."]
+    else:
+        assert messages == []
+    assert loaded.objective == ("nsp" if objective == "auto" else objective)
+    masking = get_family(task.backbone).masking
+    assert loaded.masking == (masking.with_spans() if objective == "sbo" else masking)
+    for weight, expected in zip(loaded.backbone.weights, task.backbone.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), to_numpy(expected))
+    for weight, expected in zip(loaded.head.weights, task.head.weights, strict=True):
+        is_equal = np.array_equal(to_numpy(weight), to_numpy(expected))
+        assert is_equal == ("`masked_lm_head`" not in new_parts)
+    loaded.fit(make_documents(tiny), verbose=0)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.tasks.objectives.replaced_tokens import fill, make_narrow_config, sample
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
+from tests.tasks.interruptions import Interrupted, Spy
 
 to_numpy = keras.ops.convert_to_numpy
 NAMES = ["electra", "albert", "deberta_v3"]
@@ -180,6 +181,11 @@ def test_disentangled_embeddings_are_merged_after_fit():
     states = task.backbone({**select_inputs(task, features), "token_ids": outputs["corrupted_ids"]})["sequence_output"]
     np.testing.assert_allclose(to_numpy(layer.head(states)), outputs["replaced_tokens"], rtol=1e-5)
     task.fit(make_documents(), verbose=0)
+    np.testing.assert_array_equal(to_numpy(layer.merged_table), to_numpy(generator_table.embeddings))
+    before = np.array(generator_table.embeddings)
+    with pytest.raises(Interrupted):
+        task.fit(make_documents(), callbacks=[Spy(int(task.optimizer.iterations) + 1)], verbose=0)
+    assert np.abs(to_numpy(generator_table.embeddings) - before).max() > 0
     np.testing.assert_array_equal(to_numpy(layer.merged_table), to_numpy(generator_table.embeddings))
     resized = task.resize_token_embeddings(task.backbone.vocabulary_size + 3)
     layer = resized.get_layer("replaced_tokens")

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import lmzoo
-from lmzoo.models import QuestionAnswerer, Task, TextClassifier, TextRegressor
+from lmzoo.models import Pretrainer, QuestionAnswerer, Task, TextClassifier, TextRegressor
 from lmzoo.presets import PresetError
+from lmzoo.registry.family import families
+from lmzoo.testing import tiny_task
 from lmzoo.text import Preprocessor, WordPieceTokenizer
 from lmzoo.text.interleaved import Interleaved
 from lmzoo.training import AdamW, ResumableCheckpoint, fit_together
@@ -136,6 +138,19 @@ def test_a_resumed_run_is_exact(tiny, tmp_path):
     resumed = run(ResumableCheckpoint(tmp_path, 2))
     assert sorted(resumed) == [5, 6]
     assert_same(resumed, expected)
+
+
+def test_an_interrupted_run_merges_separately_stored_weights():
+    """With `objective="rtd"`, the backbone of DeBERTa-v3 gets the changes of the generator's embeddings."""
+    task = tiny_task(Pretrainer, families()["deberta_v3"], objective="rtd")
+    layer = task.get_layer("replaced_tokens")
+    before = np.array(to_numpy(layer.merged_table))
+    documents = [["the film was good .", "a plot was never dull !"]] * 5
+    with pytest.raises(Interrupted):
+        fit_together({"pretraining": (task, documents)}, epochs=2, callbacks=[Spy(1)], verbose=0)
+    table = to_numpy(layer.generator.embeddings.token_embedding.embeddings)
+    assert np.abs(table - before).max() > 0
+    np.testing.assert_array_equal(to_numpy(layer.merged_table), table)
 
 
 def test_one_preset_holds_all_tasks(tiny, tmp_path):

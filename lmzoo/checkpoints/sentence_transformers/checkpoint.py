@@ -137,6 +137,10 @@ class SentenceCheckpoint:
         part = self._part_for(model) if with_head else self.transformer
         return part.load(model, with_head)
 
+    def load_shared(self, model: HasHead) -> list[str]:
+        """Load the backbone of a task and what its head has in common with the stored head; see `Checkpoint`."""
+        return self._part_for(model).load_shared(model)
+
     def close(self) -> None:
         """Close the weight files."""
         self.transformer.close()

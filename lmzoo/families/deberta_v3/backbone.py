@@ -32,25 +32,22 @@ class DebertaV3Config(EncoderConfig):
     num_segments: int = 0
     layer_norm_epsilon: float = 1e-7
     bucket_size: int = 256
-    max_relative_positions: Any = -1  # an int; -1 stands for `max_sequence_length`
+    max_relative_positions: Any = -1  # an int; -1 becomes `max_sequence_length`
     enhanced_mask_decoder: bool = False
 
     without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
 
     def __post_init__(self) -> None:
-        """Check every field."""
+        """Set `max_relative_positions` if it is -1, and check all fields."""
         super().__post_init__()
         require(self.bucket_size > 1, "bucket_size", "at least 2", self.bucket_size)
         longest = self.max_relative_positions
         is_valid = is_integer(longest, 2) or longest == -1
         require(is_valid, "max_relative_positions", "an integer of at least 2, or -1", longest)
-        require(self.max_distance > 1, "max_sequence_length", "at least 2", self.max_sequence_length)
-
-    @property
-    def max_distance(self) -> int:
-        """The distance at which the logarithmic scale ends."""
-        longest = self.max_relative_positions
-        return int(self.max_sequence_length if longest == -1 else longest)
+        if longest == -1:
+            # A copy with another `max_sequence_length` keeps the scale, to which the weights were trained.
+            require(self.max_sequence_length > 1, "max_sequence_length", "at least 2", self.max_sequence_length)
+            object.__setattr__(self, "max_relative_positions", self.max_sequence_length)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -77,7 +74,8 @@ class DebertaV3Backbone(TransformerBackbone):
         initializer_range: standard deviation of the truncated normal initializer, at least 0.
         bucket_size: number of rows of the table of distances in each direction. Each distance of up to half of
             `bucket_size` has its own row; longer distances share rows on a logarithmic scale.
-        max_relative_positions: distance at which this scale ends; -1 for `max_sequence_length`.
+        max_relative_positions: distance at which this scale ends; -1 is replaced by `max_sequence_length`. Copies with
+            another `max_sequence_length` keep the scale.
         enhanced_mask_decoder: whether masked tokens are also predicted from absolute positions (He et al., 2020,
             section 3.2). This adds a table of `max_sequence_length` positions, which is not used for anything else.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
@@ -113,7 +111,7 @@ class DebertaV3Backbone(TransformerBackbone):
         layers = super().make_layers(config, dtype)
         layers["distances"] = DistanceEmbedding(
             config.bucket_size,
-            config.max_distance,
+            config.max_relative_positions,
             config.layer_norm_epsilon,
             config.initializer_range,
             dtype=dtype,

@@ -205,6 +205,7 @@ class MarianBackbone(EncoderDecoderBackbone):
 
     config_class = MarianConfig
     encoder_class = MarianEncoderBackbone
+    forces_end = True  # as the published models' `forced_eos_token_id` requires
     # For training from scratch.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {"seq2seq_lm": FineTuningRecipe(1e-3)}
 

@@ -650,22 +650,24 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         options = BatchOptions(batch_size, order, seeds, training=True, steps=steps_per_epoch, verbose=verbose != 0)
         x, y, sample_weight = self.batches(inputs, replace(options, class_weight=word_weight))
         run = TrainingRun.begin(self, x, epochs, steps_per_epoch, initial_epoch, callbacks)
-        with run.stop_after_step():
-            history = super().fit(
-                x=keras_input(x, run.first_step),
-                y=y,
-                epochs=epochs,
-                verbose=verbose,
-                callbacks=run.callbacks,
-                validation_data=validation_batches,
-                shuffle=False,  # the batches already come in the chosen order
-                class_weight=class_weight,
-                sample_weight=sample_weight,
-                initial_epoch=run.initial_epoch,
-                steps_per_epoch=run.steps_per_epoch,
-                **kwargs,
-            )
-        self.merge_weights()
+        try:
+            with run.stop_after_step():
+                history = super().fit(
+                    x=keras_input(x, run.first_step),
+                    y=y,
+                    epochs=epochs,
+                    verbose=verbose,
+                    callbacks=run.callbacks,
+                    validation_data=validation_batches,
+                    shuffle=False,  # the batches already come in the chosen order
+                    class_weight=class_weight,
+                    sample_weight=sample_weight,
+                    initial_epoch=run.initial_epoch,
+                    steps_per_epoch=run.steps_per_epoch,
+                    **kwargs,
+                )
+        finally:  # also after Ctrl-C, since the task may be used and saved then
+            self.merge_weights()
         return history
 
     def merge_weights(self) -> None:
