@@ -182,6 +182,33 @@ def test_datasets_and_streams_are_read_in_windows():
     assert model.evaluate(stream, batch_size=2, verbose=0, return_dict=True) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.compiled
+def test_windows_can_be_changed_after_training():
+    texts = ["good film", "a very dull plot"]
+    model = make(TextClassifier)
+    eager = make(TextClassifier)
+    eager.compile(run_eagerly=True)
+    for windows in (None, "auto"):
+        model.windows = windows
+        history = model.fit(texts, [0, 1], verbose=0).history
+        assert np.isfinite(history["loss"]).all()
+    eager.set_weights(model.get_weights())
+    for windows in ("auto", None):
+        model.windows = eager.windows = windows
+        expected = eager.evaluate(texts, [0, 1], verbose=0)[0]
+        assert model.evaluate(texts, [0, 1], verbose=0)[0] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.compiled
+def test_features_of_windows_are_predicted_after_texts():
+    model = make(TextEmbedder, windows="auto")
+    vectors = model.embed(make_texts())
+    encoded = model.encode_inputs(make_texts())
+    features = model.features(encoded, np.arange(len(encoded)), int(encoded.lengths.max()))
+    np.testing.assert_allclose(model.predict(features, verbose=0), vectors, atol=1e-6)
+    np.testing.assert_allclose(model.embed(make_texts()), vectors, atol=1e-6)
+
+
 def test_settings_are_saved_and_can_be_changed(tmp_path):
     model = make(TextClassifier, windows=3, stride=5, window_pooling="max")
     model.save(tmp_path / "long.keras")
