@@ -359,11 +359,15 @@ def _add_teacher_features(make_batch: MakeBatch, teacher: Any, texts: Any) -> Ma
 
 
 def _tokenize_alike(student: Any, teacher: Any) -> bool:
-    """Return whether both tasks make the same tokens of every text."""
+    """Return whether both tasks make the same tokens of every text, after the same default prompt."""
     settings = []
-    for preprocessor in (student.text_preprocessor, teacher.text_preprocessor):
+    for task in (student, teacher):
+        preprocessor = task.text_preprocessor
         tokenizer = preprocessor.tokenizer
-        settings.append((type(tokenizer), tokenizer.get_config(), preprocessor.packing, preprocessor.sequence_length))
+        prompt = task.prompt_text() if hasattr(task, "prompt_text") else ""  # of a `TextEmbedder`
+        settings.append(
+            (type(tokenizer), tokenizer.get_config(), preprocessor.packing, preprocessor.sequence_length, prompt)
+        )
     return settings[0] == settings[1] and not _describe_first_difference(student, teacher)
 
 

@@ -309,6 +309,19 @@ def test_a_teacher_may_have_another_tokenizer(kind, eager):
             distill(student, shorter, texts, weights=(1, 1, 1))
 
 
+def test_each_embedder_reads_its_default_prompt(eager):
+    prompts = {"long": "a very very good film "}
+    teacher = tiny_task(TextEmbedder, families()["bert"], prompts=prompts, default_prompt="long")
+    student = tiny_task(TextEmbedder, families()["bert"]).copy_with(dropout=0.0)
+    draw_weights(student)
+    draw_weights(teacher)
+    texts = tiny_texts(5)
+    history = distill(student, teacher, texts, batch_size=5, optimizer=keras.optimizers.SGD(0.0), verbose=0).history
+    expected = 1 - (student.embed(texts) * teacher.embed(texts)).sum(axis=-1).mean()
+    assert expected > 0.001
+    assert history["loss"][0] == pytest.approx(expected, rel=1e-3)
+
+
 @pytest.mark.slow
 def test_tasks_that_do_not_match_are_refused():
     teacher = make_teacher("classifier")
