@@ -120,6 +120,7 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
         A task of the same class, family and width, with copies of the teacher's weights.
 
     Raises:
+        TypeError: if the teacher's backbone has no layers that can be left out, as ELMo's and word vectors.
         ValueError: if `num_layers` is below 1 or above the number of the teacher's layers.
 
     Example:
@@ -134,6 +135,12 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     config = {
         name: value for name, value in teacher.backbone.get_config().items() if name not in ("frozen", "lora", "name")
     }
+    # ELMo's mix has a weight for each layer.
+    if "num_layers" not in config or teacher.backbone.scalar_mix is not None:
+        raise TypeError(
+            "`teacher` must be a task whose backbone can have fewer layers, such as BERT, got a task on "
+            f"{type(teacher.backbone).__name__}."
+        )
     teacher_layers = config["num_layers"]
     student_layers = max(1, teacher_layers // 2) if num_layers is None else num_layers
     require(

@@ -167,6 +167,13 @@ def test_a_student_comes_closer_to_its_teacher(teacher, family):
         assert variable.trainable
 
 
+@pytest.mark.parametrize("family", ["elmo", "static_words"])
+def test_backbones_without_layers_to_leave_out_have_no_smaller_student(family):
+    task = tiny_task(TextEmbedder, families()[family])
+    with pytest.raises(TypeError, match=f"can have fewer layers, .* got a task on {type(task.backbone).__name__}"):
+        smaller(task)
+
+
 @pytest.mark.slow
 def test_wrong_arguments_are_refused(teacher):
     student = smaller(teacher, 1)
