@@ -156,7 +156,7 @@ class TextEmbedder(LongTextTask):
     replaceable = True
     uses_pooler = False
     independent_rows = False
-    distillation = DistillationSettings((0.0, 0.0, 1.0), takes_labels=False)
+    distillation = DistillationSettings((0.0, 0.0, 1.0), takes_labels=False, compares_predictions=False)
     _layer_models: LayerModels | None = None
 
     def __init__(
