@@ -83,6 +83,17 @@ def test_windows_begin_with_the_prompt():
     np.testing.assert_allclose(model.embed([make_texts()[3]])[0], mean, atol=1e-6)
 
 
+def test_prompts_are_the_same_words_before_strings_and_lists_of_words():
+    prompts = {"query": "query: "}
+    model = make(TextEmbedder, "elmo", windows="auto", prompts=prompts, default_prompt="query")
+    text = make_texts()[3]
+    strings, words = model.encode_inputs([text]), model.encode_inputs([text.split()])
+    np.testing.assert_array_equal(words.windows.token_ids, strings.windows.token_ids)
+    assert words.counts.tolist() == strings.counts.tolist() == [3]  # 29 words, 11 of them after each prompt
+    begins = strings.windows.sequence_splits[:3]
+    assert strings.windows.token_ids[begins + 1, 1].tolist() == [ord(":") + 1] * 3  # the second word of each window
+
+
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_tags_come_from_the_window_with_most_context(family):
     overhead = 2 if family == "bert" else 0
