@@ -581,9 +581,10 @@ class TextEmbedder(LongTextTask):
             prompt_name = next((name for name in default_names if name in self.prompts), None)
         return "" if prompt_name is None else self.prompt_text(prompt_name)
 
-    def _embed_with_progress(self, texts: Texts, batch_size: int, prompt: str) -> np.ndarray:
+    def _embed_with_progress(self, texts: Texts, batch_size: int | None, prompt: str) -> np.ndarray:
         """Return the embeddings of texts, float32 (n, H), with a progress bar if there are many."""
         check_arguments(batch_size=batch_size)
+        batch_size = batch_size or BATCH_SIZE
         encoded = self._encode_with_prompt(texts, prompt)
         part_size = _BATCHES_PER_PART * batch_size
         if len(encoded) <= part_size:

@@ -7,7 +7,7 @@ import pytest
 
 from lmzoo.models import TextEmbedder
 from lmzoo.registry.family import families
-from lmzoo.search import QuantizedIndex
+from lmzoo.search import QuantizedIndex, mine_negatives
 from lmzoo.tasks import text_embedder as module
 from lmzoo.testing import tiny_task
 
@@ -84,6 +84,13 @@ def test_many_texts_are_embedded_in_parts(embedder, monkeypatch):
     monkeypatch.setattr(module, "_BATCHES_PER_PART", 1)
     vectors = embedder.embed_documents(TEXTS, batch_size=3)
     np.testing.assert_allclose(vectors, embedder.embed(TEXTS, prompt="bad "), rtol=1e-4, atol=1e-5)
+
+
+def test_batch_size_may_be_none(embedder):
+    vectors = embedder.embed_queries(QUERIES, batch_size=None)
+    np.testing.assert_allclose(vectors, embedder.embed(QUERIES, None, prompt="the "), rtol=1e-4, atol=1e-5)
+    (row,) = mine_negatives(embedder, QUERIES[:1], TEXTS[:1], TEXTS[1:3], 1, batch_size=None)
+    assert row["negatives"][0] in TEXTS[1:3]
 
 
 VECTORS = np.ones((2, families()["bert"].tiny.hidden_dim))
