@@ -93,6 +93,27 @@ def test_batch_size_may_be_none(embedder):
     assert row["negatives"][0] in TEXTS[1:3]
 
 
+def test_vectors_are_searched_without_a_preprocessor():
+    task = TextEmbedder(tiny_task(TextEmbedder, families()["bert"]).backbone)
+    assert [hits[0]["index"] for hits in task.search(np.eye(3, VECTORS.shape[1]), np.eye(3, VECTORS.shape[1]))] == [
+        0,
+        1,
+        2,
+    ]
+    with pytest.raises(ValueError, match="has no preprocessor"):
+        task.search(QUERIES, VECTORS)
+
+
+def test_inputs_of_embed_queries_that_are_not_single_texts(embedder):
+    for embed in (embedder.embed_queries, embedder.embed_documents):
+        with pytest.raises(ValueError, match="`texts` must be a list of single texts, got pairs"):
+            embed([["the", "cat"]])
+        with pytest.raises(ValueError, match="cannot be put before encoded texts, which have the default prompt"):
+            embed(embedder.encode_inputs(TEXTS))
+    vectors = embedder.embed_queries(embedder.encode_inputs(TEXTS), prompt_name="other")
+    np.testing.assert_allclose(vectors, embedder.embed(TEXTS), rtol=1e-4, atol=1e-5)
+
+
 VECTORS = np.ones((2, families()["bert"].tiny.hidden_dim))
 
 
