@@ -10,10 +10,11 @@ import keras
 
 from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.common.weights_in_place import lock_jax, restore_weights_on_error
+from lmzoo.parallel.changing_ranks import ChangingRanksModel
 from lmzoo.parallel.processes import convert_lost_process_errors, has_several_processes, process_index
 
 
-class SeveralDevicesModel(keras.Model):
+class SeveralDevicesModel(ChangingRanksModel):
     """Keras model that accepts batches of any size under a `keras.distribution` on JAX.
 
     Keras splits all batches like the first one, and JAX rejects a batch that cannot be split evenly, such as the last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
@@ -64,9 +64,10 @@ def mine_negatives(
 ) -> list[MinedNegatives]:
     """Find texts that are similar to a query but are not among its relevant texts, to train on (Moreira et al., 2024).
 
-    Candidates are the texts of the corpus and the relevant texts of other queries. Some of them may be relevant,
-    although nobody has said so. A margin drops candidates that score nearly as high as the query's relevant texts; with
-    several of these, the lowest score counts. A cross-encoder's scores tell such candidates apart more reliably.
+    Candidates are the texts of the corpus and the relevant texts of other queries, except the query's own text. Some of
+    them may be relevant, although nobody has said so. A margin drops candidates that score nearly as high as the
+    query's relevant texts; with several of these, the lowest score counts. A cross-encoder's scores tell such
+    candidates apart more reliably.
 
     Args:
         embedder: `lmzoo.models.TextEmbedder`.
@@ -90,8 +91,8 @@ def mine_negatives(
 
     Raises:
         TypeError: For an entry that is not text; the message names its position.
-        ValueError: If the numbers of queries and positives differ, a query has no other text than its relevant ones, a
-            number is out of range, or a cross-encoder is passed without a margin or `max_score`.
+        ValueError: If the numbers of queries and positives differ, a query has no candidates, a number is out of range,
+            or a cross-encoder is passed without a margin or `max_score`.
 
     Example:
 
@@ -110,12 +111,13 @@ def mine_negatives(
     advice = "Its scores are compared by `absolute_margin`, `relative_margin` or `max_score`: pass one of these."
     require(cross_encoder is None or limits.has_filter, "cross_encoder", "None without a margin", cross_encoder, advice)
     pairs, texts, relevant = _join_texts(queries, positives, corpus)
+    excluded = _find_excluded(texts, relevant)
     query_texts = [*relevant]
     query_vectors = embedder.embed_queries(query_texts, batch_size)
     text_vectors = embedder.embed_documents(texts, batch_size)
-    most_relevant = max(map(len, relevant.values()))
-    last_rank = limits.compute_last_rank(most_relevant)
-    count = min(len(texts), last_rank + most_relevant)
+    most_excluded = max(map(len, excluded.values()))
+    last_rank = limits.compute_last_rank(most_excluded)
+    count = min(len(texts), last_rank + most_excluded)
     scores, indices = find_nearest(query_vectors, text_vectors, count, embedder.similarity)
     mined: dict[str, tuple[list[str], list[float]]] = {}
     with progress_over(range(len(query_texts)), "Mining", "queries") as rows:
@@ -131,7 +133,7 @@ def mine_negatives(
                 all_scores = cross_encoder.score([(query, text) for text in scored_texts], batch_size)
                 relevant_scores, candidate_scores = np.split(np.array(all_scores, "float32"), [len(positions)])
             limit = limits.compute_max_score(float(relevant_scores.min()))
-            is_negative = ~np.isin(indices[row], positions) & (candidate_scores <= limit)
+            is_negative = ~np.isin(indices[row], excluded[query]) & (candidate_scores <= limit)
             order = np.argsort(np.where(is_negative, -candidate_scores, np.inf), kind="stable")[: is_negative.sum()]
             negative_indices = order[range_min:last_rank][:num_negatives]
             mined[query] = (
@@ -171,12 +173,12 @@ class _Limits:
         """Whether scores decide which candidates are negatives."""
         return not (self.absolute_margin is None and self.relative_margin is None and self.max_score is None)
 
-    def compute_last_rank(self, most_relevant: int) -> int:
-        """Return `range_max`, or else its default for queries with at most `most_relevant` relevant texts."""
+    def compute_last_rank(self, most_excluded: int) -> int:
+        """Return `range_max`, or else its default for queries with at most `most_excluded` excluded texts."""
         if self.range_max is not None:
             return self.range_max
         candidates = self.num_negatives * (_CANDIDATES_PER_NEGATIVE if self.has_filter else 1)
-        return self.range_min + candidates + most_relevant
+        return self.range_min + candidates + most_excluded
 
     def compute_max_score(self, relevant_score: float) -> float:
         """Return the highest score of a negative, given the lowest score of a relevant text."""
@@ -195,7 +197,7 @@ def _join_texts(
 
     Raises:
         TypeError: For an entry that is not text; the message names its position.
-        ValueError: If the numbers of queries and positives differ, or a query has no text that is not relevant.
+        ValueError: If the numbers of queries and positives differ.
     """
     names = {"queries": queries, "positives": positives, "corpus": [] if corpus is None else corpus}
     query_texts, relevant_texts, corpus_texts = (clean_single_texts(name, texts) for name, texts in names.items())
@@ -207,7 +209,22 @@ def _join_texts(
     for query, text in pairs:
         if indices[text] not in relevant.setdefault(query, []):
             relevant[query].append(indices[text])
-    for query, positions in relevant.items():
-        if len(positions) == len(indices):
-            raise ValueError(f"All texts are relevant to the query {query!r:.60}. Pass a `corpus` with other texts.")
     return pairs, [*indices], relevant
+
+
+def _find_excluded(texts: Sequence[str], relevant: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    """Return the indices of the texts that are no negatives of each query: its relevant texts, and its own text.
+
+    Raises:
+        ValueError: If no other text is left for a query.
+    """
+    indices = {text: index for index, text in enumerate(texts)}
+    excluded = {}
+    for query, positions in relevant.items():
+        is_other_text = query in indices and indices[query] not in positions
+        excluded[query] = [*positions, indices[query]] if is_other_text else [*positions]
+        if len(excluded[query]) == len(texts):
+            raise ValueError(
+                f"All texts are relevant to the query {query!r:.60}, or equal it. Pass a `corpus` with other texts."
+            )
+    return excluded

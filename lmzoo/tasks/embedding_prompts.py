@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lmzoo.common.arguments import require
+from lmzoo.text.word_splitting import list_words
 
 _SIGNATURES = ("serving_default", "pair", "tokens")
 # Names of a model's prompts for queries and for the texts to search; the first that the model has is used.
@@ -57,7 +58,8 @@ def check_pair_prompts(
 
 
 def add_prompt(prompt: str, texts: Sequence[Any]) -> list[Any]:
-    """Prepend a prompt to each text, a string or a list of words."""
+    """Prepend a prompt to each text, a string or a list of words; words are those of the prompt before a string."""
     if not prompt:
         return [*texts]
-    return [prompt + text if isinstance(text, str) else [*prompt.split(), *text] for text in texts]
+    words = list_words(prompt)
+    return [prompt + text if isinstance(text, str) else [*words, *text] for text in texts]

@@ -156,7 +156,7 @@ class TextEmbedder(LongTextTask):
     replaceable = True
     uses_pooler = False
     independent_rows = False
-    distillation = DistillationSettings((0.0, 0.0, 1.0), takes_labels=False)
+    distillation = DistillationSettings((0.0, 0.0, 1.0), takes_labels=False, compares_predictions=False)
     _layer_models: LayerModels | None = None
 
     def __init__(
@@ -302,7 +302,16 @@ class TextEmbedder(LongTextTask):
         return self._encode_with_prompt(x, self.prompt_text())
 
     def _encode_with_prompt(self, x: Texts, prompt: str) -> EncodedInputs:
-        """Encode texts or pairs with `prompt` before each single or first text; see `encode_inputs`."""
+        """Encode texts or pairs with `prompt` before each single or first text; see `encode_inputs`.
+
+        Raises:
+            ValueError: for encoded texts, which have the default prompt, if `prompt` is another one.
+        """
+        if isinstance(x, Encoded) and prompt != self.prompt_text():
+            raise ValueError(
+                f"The prompt {prompt!r:.60} cannot be put before encoded texts, which have the default prompt. Pass "
+                "texts."
+            )
         if prompt and not isinstance(x, Encoded):
             self.check_takes_text()
             firsts, *seconds = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
@@ -351,6 +360,8 @@ class TextEmbedder(LongTextTask):
     def _encode_groups(self, x: Texts) -> EncodedGroups:
         """Encode groups of texts column by column, with the prompts for first and other texts."""
         columns = clean_groups(x, self.text_preprocessor.tokenizer.takes_words)
+        if not columns[0]:
+            raise ValueError("There are no examples: got an empty list of texts.")
         check_groups(columns, self.objective)
         first_prompt, other_prompt = self._get_pair_prompts()
         firsts, *other_columns = columns
@@ -534,7 +545,7 @@ class TextEmbedder(LongTextTask):
             float32 (n, H).
 
         Raises:
-            ValueError: if there is no prompt with that name.
+            ValueError: if there is no prompt with that name, or for pairs.
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
@@ -555,7 +566,7 @@ class TextEmbedder(LongTextTask):
             float32 (n, H).
 
         Raises:
-            ValueError: if there is no prompt with that name.
+            ValueError: if there is no prompt with that name, or for pairs.
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
@@ -581,9 +592,16 @@ class TextEmbedder(LongTextTask):
             prompt_name = next((name for name in default_names if name in self.prompts), None)
         return "" if prompt_name is None else self.prompt_text(prompt_name)
 
-    def _embed_with_progress(self, texts: Texts, batch_size: int, prompt: str) -> np.ndarray:
-        """Return the embeddings of texts, float32 (n, H), with a progress bar if there are many."""
+    def _clean_single_texts(self, name: str, texts: Any) -> list[Any]:
+        """Clean single texts, the argument called `name`; see `lmzoo.text.segments.clean_single_texts`."""
+        return clean_single_texts(name, texts, self.text_preprocessor.tokenizer.takes_words)
+
+    def _embed_with_progress(self, texts: Texts, batch_size: int | None, prompt: str) -> np.ndarray:
+        """Return the embeddings of single texts, float32 (n, H), with a progress bar if there are many."""
         check_arguments(batch_size=batch_size)
+        batch_size = batch_size or BATCH_SIZE
+        if not isinstance(texts, Encoded):
+            texts = self._clean_single_texts("texts", texts)
         encoded = self._encode_with_prompt(texts, prompt)
         part_size = _BATCHES_PER_PART * batch_size
         if len(encoded) <= part_size:
@@ -644,13 +662,12 @@ class TextEmbedder(LongTextTask):
         """
         self._get_query_prompt(query_prompt_name)  # an unknown name is an error before the first step
         self._get_document_prompt(document_prompt_name)
-        takes_words = self.text_preprocessor.tokenizer.takes_words
         width = self.output_shape[-1]
         index = open_index(corpus)
         corpus_texts: list[Any] = []
         if index is None:
             require(texts is None, "texts", "None if `corpus` is a list of texts", texts)
-            corpus_texts = clean_single_texts("corpus", corpus, takes_words)
+            corpus_texts = self._clean_single_texts("corpus", corpus)
             texts = corpus_texts
             top_k = check_top_k(top_k, len(corpus_texts))
         else:
@@ -659,9 +676,8 @@ class TextEmbedder(LongTextTask):
         if is_vectors(queries):
             query_vectors = check_queries(queries, width)
         else:
-            query_vectors = self.embed_queries(
-                clean_single_texts("queries", queries, takes_words), batch_size, query_prompt_name
-            )
+            query_texts = self._clean_single_texts("queries", queries)
+            query_vectors = self.embed_queries(query_texts, batch_size, query_prompt_name)
         if index is None:
             index = ArrayIndex(self.embed_documents(corpus_texts, batch_size, document_prompt_name))
         return as_hits(*index.search(query_vectors, top_k, self.similarity), texts)

@@ -9,7 +9,7 @@ Letters in shapes: B sequences, T tokens, M masked tokens, V vocabulary size or 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,6 +25,8 @@ from lmzoo.layers.temporary import set_temporary_attributes
 from lmzoo.parallel.several_devices import SeveralDevicesModel
 from lmzoo.text.batching import LengthBatches, fit_buckets
 from lmzoo.text.keras_input import keras_input
+from lmzoo.text.packing import Encoded
+from lmzoo.text.segments import clean_single_texts
 from lmzoo.training.divergence import StopOnDivergence
 
 _WARMUP_FRACTION = 0.05  # of the steps
@@ -120,6 +122,7 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
         A task of the same class, family and width, with copies of the teacher's weights.
 
     Raises:
+        TypeError: if the teacher's backbone has no layers that can be left out, as ELMo's and word vectors.
         ValueError: if `num_layers` is below 1 or above the number of the teacher's layers.
 
     Example:
@@ -134,6 +137,12 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     config = {
         name: value for name, value in teacher.backbone.get_config().items() if name not in ("frozen", "lora", "name")
     }
+    # ELMo's mix has a weight for each layer.
+    if "num_layers" not in config or teacher.backbone.scalar_mix is not None:
+        raise TypeError(
+            "`teacher` must be a task whose backbone can have fewer layers, such as BERT, got a task on "
+            f"{type(teacher.backbone).__name__}."
+        )
     teacher_layers = config["num_layers"]
     student_layers = max(1, teacher_layers // 2) if num_layers is None else num_layers
     require(
@@ -185,12 +194,15 @@ class DistillationSettings(NamedTuple):
         per_token: bool, whether predictions are for tokens, so that student and teacher need the same vocabulary.
         takes_labels: bool, whether `distill` takes labels.
         makes_labels: bool, whether training batches have labels that are made from the texts.
+        compares_predictions: bool, whether the task has predictions to compare; if not, only vectors of single texts
+            are compared.
     """
 
     weights: tuple[float, float, float | None] = (1.0, 1.0, None)
     per_token: bool = False
     takes_labels: bool = True
     makes_labels: bool = False
+    compares_predictions: bool = True
 
 
 def distill(
@@ -245,7 +257,8 @@ def distill(
     Raises:
         TypeError: if the models are not tasks of the same class, or of a class that cannot be distilled.
         ValueError: if the labels, or for a `MaskedLM` or a `TokenClassifier` the vocabularies, differ; if vectors with
-            a weight cannot be compared; if a task reads long texts in windows; or if a number is out of range.
+            a weight cannot be compared; if a task reads long texts in windows; if a number is out of range; for weights
+            of terms that the task does not have; or for pairs if it takes single texts.
 
     Example:
 
@@ -261,11 +274,16 @@ def distill(
     """
     settings = _check_tasks(student, teacher, y)
     require(is_number(temperature, 0) and temperature > 0, "temperature", "a number above 0", temperature)
+    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+        require(is_integer(value, 1), name, "an integer of at least 1", value)
     same_tokens = settings.per_token or _tokenize_alike(student, teacher)
+    texts = _read_texts(student, texts, same_tokens)
+    learns_labels = y is not None or settings.makes_labels
     outputs: ComparedOutputs = student.compared_outputs()
     frozen_teacher = _FrozenTeacher(teacher)
     teacher_vectors = frozen_teacher.model.output["vectors"]
-    soft, hard, cosine = _check_weights(weights, settings, outputs.vectors, teacher_vectors, same_tokens)
+    _check_terms(weights, settings, learns_labels)
+    soft, hard, cosine = _choose_weights(weights, settings, outputs.vectors, teacher_vectors, same_tokens)
     batches = _training_batches(student, texts, y, batch_size, seed)
     inputs: Features = dict(student.input)
     if same_tokens:
@@ -286,7 +304,6 @@ def distill(
         outputs.counted,
         outputs.padding_mask,
     )
-    learns_labels = y is not None or settings.makes_labels
     # Keras would warn that these variables get no gradient.
     frozen_variables = [(variable, "trainable", False) for variable in student.unused_variables]
     with set_temporary_attributes(frozen_variables):
@@ -359,11 +376,15 @@ def _add_teacher_features(make_batch: MakeBatch, teacher: Any, texts: Any) -> Ma
 
 
 def _tokenize_alike(student: Any, teacher: Any) -> bool:
-    """Return whether both tasks make the same tokens of every text."""
+    """Return whether both tasks make the same tokens of every text, after the same default prompt."""
     settings = []
-    for preprocessor in (student.text_preprocessor, teacher.text_preprocessor):
+    for task in (student, teacher):
+        preprocessor = task.text_preprocessor
         tokenizer = preprocessor.tokenizer
-        settings.append((type(tokenizer), tokenizer.get_config(), preprocessor.packing, preprocessor.sequence_length))
+        prompt = task.prompt_text() if hasattr(task, "prompt_text") else ""  # of a `TextEmbedder`
+        settings.append(
+            (type(tokenizer), tokenizer.get_config(), preprocessor.packing, preprocessor.sequence_length, prompt)
+        )
     return settings[0] == settings[1] and not _describe_first_difference(student, teacher)
 
 
@@ -404,7 +425,49 @@ def _describe_first_difference(student: Any, teacher: Any) -> str:
     return f"at id {first_difference} they have {tokens}"
 
 
-def _check_weights(
+def _read_texts(student: Any, texts: Any, same_tokens: bool) -> Any:
+    """Check the texts, and return them in a form that can be read several times.
+
+    Args:
+        student: the task.
+        texts: texts, pairs or encoded texts.
+        same_tokens: whether the teacher reads the student's tokens.
+
+    Raises:
+        TypeError: for an entry that is not text, if the student takes single texts only.
+        ValueError: for pairs, if the student takes single texts only; for encoded texts, if the teacher has its own
+            tokens.
+    """
+    if isinstance(texts, Encoded):
+        advice = "Student and teacher have different tokens or prompts: pass the texts themselves."
+        require(same_tokens, "texts", "texts that are not encoded", type(texts).__name__, advice)
+        return texts
+    if not student.distillation.compares_predictions:
+        return clean_single_texts("texts", texts, student.text_preprocessor.tokenizer.takes_words)
+    if isinstance(texts, tuple):
+        return tuple([*column] if isinstance(column, Iterator) else column for column in texts)
+    return [*texts] if isinstance(texts, Iterator) else texts
+
+
+def _check_terms(weights: Sequence[float] | None, settings: DistillationSettings, learns_labels: bool) -> None:
+    """Check the weights that were passed for the three loss terms.
+
+    Raises:
+        ValueError: for weights that are not three numbers of at least 0; for weights of predictions or labels, if the
+            task has neither; if only labels have a weight, and there are none.
+    """
+    if weights is None:
+        return
+    is_valid = len(weights) == 3 and all(is_number(weight, 0) for weight in weights) and any(weights)
+    require(is_valid, "weights", "three numbers of at least 0, not all 0", weights)
+    soft, hard, cosine = weights
+    has_terms = settings.compares_predictions or not (soft or hard)
+    require(has_terms, "weights", "(0, 0, 1) for a task that compares only vectors", weights)
+    has_loss = learns_labels or soft or cosine
+    require(has_loss, "weights", "above 0 for a term other than labels", weights, "Or pass labels, `y`.")
+
+
+def _choose_weights(
     weights: Sequence[float] | None,
     settings: DistillationSettings,
     vectors: Tensor,
@@ -414,14 +477,10 @@ def _check_weights(
     """Return the weights of the three loss terms: of soft predictions, of labels and of vectors.
 
     Raises:
-        ValueError: for weights that are not three numbers of at least 0, or if vectors with a weight cannot be
-            compared.
+        ValueError: if vectors with a weight cannot be compared.
     """
     dims = (vectors.shape[-1], teacher_vectors.shape[-1])
     of_texts = len(vectors.shape) == 2
-    if weights is not None:
-        is_valid = len(weights) == 3 and all(is_number(weight, 0) for weight in weights) and any(weights)
-        require(is_valid, "weights", "three numbers of at least 0, not all 0", weights)
     soft, hard, cosine = settings.weights if weights is None else map(float, weights)
     if cosine is None:
         cosine = float(dims[0] == dims[1] and (same_tokens or of_texts))

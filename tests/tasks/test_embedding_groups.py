@@ -57,6 +57,19 @@ def test_ranking_loss_of_pairs_and_hard_negatives(count, strings_dataset):
     assert weighted == pytest.approx((weights * expected).mean(), rel=1e-4)
 
 
+@pytest.mark.compiled
+def test_pairs_and_larger_groups_alternate():
+    task = make()
+    eager = make()
+    eager.compile(run_eagerly=True)
+    for columns in ((FIRSTS, SECONDS), (FIRSTS, SECONDS, NEGATIVES)):
+        expected = eager.evaluate(columns, verbose=0)
+        assert task.evaluate(columns, verbose=0) == pytest.approx(expected, rel=1e-4)
+    for columns in ((FIRSTS, SECONDS), (FIRSTS, SECONDS, NEGATIVES)):
+        history = task.fit(columns, batch_size=3, verbose=0).history
+        assert np.isfinite(history["loss"]).all()
+
+
 def test_batches_hold_the_texts_of_a_group_together():
     task = make()
     columns = (["good film", "bad"], ["dull plot is bad", "fine"], ["a", "good film"])

@@ -7,7 +7,7 @@ import pytest
 
 from lmzoo.models import TextEmbedder
 from lmzoo.registry.family import families
-from lmzoo.search import QuantizedIndex
+from lmzoo.search import QuantizedIndex, mine_negatives
 from lmzoo.tasks import text_embedder as module
 from lmzoo.testing import tiny_task
 
@@ -84,6 +84,34 @@ def test_many_texts_are_embedded_in_parts(embedder, monkeypatch):
     monkeypatch.setattr(module, "_BATCHES_PER_PART", 1)
     vectors = embedder.embed_documents(TEXTS, batch_size=3)
     np.testing.assert_allclose(vectors, embedder.embed(TEXTS, prompt="bad "), rtol=1e-4, atol=1e-5)
+
+
+def test_batch_size_may_be_none(embedder):
+    vectors = embedder.embed_queries(QUERIES, batch_size=None)
+    np.testing.assert_allclose(vectors, embedder.embed(QUERIES, None, prompt="the "), rtol=1e-4, atol=1e-5)
+    (row,) = mine_negatives(embedder, QUERIES[:1], TEXTS[:1], TEXTS[1:3], 1, batch_size=None)
+    assert row["negatives"][0] in TEXTS[1:3]
+
+
+def test_vectors_are_searched_without_a_preprocessor():
+    task = TextEmbedder(tiny_task(TextEmbedder, families()["bert"]).backbone)
+    assert [hits[0]["index"] for hits in task.search(np.eye(3, VECTORS.shape[1]), np.eye(3, VECTORS.shape[1]))] == [
+        0,
+        1,
+        2,
+    ]
+    with pytest.raises(ValueError, match="has no preprocessor"):
+        task.search(QUERIES, VECTORS)
+
+
+def test_inputs_of_embed_queries_that_are_not_single_texts(embedder):
+    for embed in (embedder.embed_queries, embedder.embed_documents):
+        with pytest.raises(ValueError, match="`texts` must be a list of single texts, got pairs"):
+            embed([["the", "cat"]])
+        with pytest.raises(ValueError, match="cannot be put before encoded texts, which have the default prompt"):
+            embed(embedder.encode_inputs(TEXTS))
+    vectors = embedder.embed_queries(embedder.encode_inputs(TEXTS), prompt_name="other")
+    np.testing.assert_allclose(vectors, embedder.embed(TEXTS), rtol=1e-4, atol=1e-5)
 
 
 VECTORS = np.ones((2, families()["bert"].tiny.hidden_dim))

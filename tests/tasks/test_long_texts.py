@@ -83,6 +83,17 @@ def test_windows_begin_with_the_prompt():
     np.testing.assert_allclose(model.embed([make_texts()[3]])[0], mean, atol=1e-6)
 
 
+def test_prompts_are_the_same_words_before_strings_and_lists_of_words():
+    prompts = {"query": "query: "}
+    model = make(TextEmbedder, "elmo", windows="auto", prompts=prompts, default_prompt="query")
+    text = make_texts()[3]
+    strings, words = model.encode_inputs([text]), model.encode_inputs([text.split()])
+    np.testing.assert_array_equal(words.windows.token_ids, strings.windows.token_ids)
+    assert words.counts.tolist() == strings.counts.tolist() == [3]  # 29 words, 11 of them after each prompt
+    begins = strings.windows.sequence_splits[:3]
+    assert strings.windows.token_ids[begins + 1, 1].tolist() == [ord(":") + 1] * 3  # the second word of each window
+
+
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_tags_come_from_the_window_with_most_context(family):
     overhead = 2 if family == "bert" else 0
@@ -180,6 +191,33 @@ def test_datasets_and_streams_are_read_in_windows():
         [{"text": text, "label": k} for text, k in zip(make_texts(), labels, strict=True)], label="label"
     )
     assert model.evaluate(stream, batch_size=2, verbose=0, return_dict=True) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.compiled
+def test_windows_can_be_changed_after_training():
+    texts = ["good film", "a very dull plot"]
+    model = make(TextClassifier)
+    eager = make(TextClassifier)
+    eager.compile(run_eagerly=True)
+    for windows in (None, "auto"):
+        model.windows = windows
+        history = model.fit(texts, [0, 1], verbose=0).history
+        assert np.isfinite(history["loss"]).all()
+    eager.set_weights(model.get_weights())
+    for windows in ("auto", None):
+        model.windows = eager.windows = windows
+        expected = eager.evaluate(texts, [0, 1], verbose=0)[0]
+        assert model.evaluate(texts, [0, 1], verbose=0)[0] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.compiled
+def test_features_of_windows_are_predicted_after_texts():
+    model = make(TextEmbedder, windows="auto")
+    vectors = model.embed(make_texts())
+    encoded = model.encode_inputs(make_texts())
+    features = model.features(encoded, np.arange(len(encoded)), int(encoded.lengths.max()))
+    np.testing.assert_allclose(model.predict(features, verbose=0), vectors, atol=1e-6)
+    np.testing.assert_allclose(model.embed(make_texts()), vectors, atol=1e-6)
 
 
 def test_settings_are_saved_and_can_be_changed(tmp_path):

@@ -367,7 +367,7 @@ def cosine():
             ValueError,
             "negative of example 2, 'bad', is the second text of example 0",
         ),
-        ([], ValueError, "trained on pairs"),
+        ([], ValueError, "There are no examples"),
         (([], []), ValueError, "no examples"),
     ],
 )

@@ -167,6 +167,13 @@ def test_a_student_comes_closer_to_its_teacher(teacher, family):
         assert variable.trainable
 
 
+@pytest.mark.parametrize("family", ["elmo", "static_words"])
+def test_backbones_without_layers_to_leave_out_have_no_smaller_student(family):
+    task = tiny_task(TextEmbedder, families()[family])
+    with pytest.raises(TypeError, match=f"can have fewer layers, .* got a task on {type(task.backbone).__name__}"):
+        smaller(task)
+
+
 @pytest.mark.slow
 def test_wrong_arguments_are_refused(teacher):
     student = smaller(teacher, 1)
@@ -307,6 +314,44 @@ def test_a_teacher_may_have_another_tokenizer(kind, eager):
         shorter.preprocessor.sequence_length -= 1
         with pytest.raises(ValueError, match=r"have different tokens, whose vectors cannot be compared\. Pass"):
             distill(student, shorter, texts, weights=(1, 1, 1))
+
+
+def test_each_embedder_reads_its_default_prompt(eager):
+    prompts = {"long": "a very very good film "}
+    teacher = tiny_task(TextEmbedder, families()["bert"], prompts=prompts, default_prompt="long")
+    student = tiny_task(TextEmbedder, families()["bert"]).copy_with(dropout=0.0)
+    draw_weights(student)
+    draw_weights(teacher)
+    texts = tiny_texts(5)
+    history = distill(student, teacher, texts, batch_size=5, optimizer=keras.optimizers.SGD(0.0), verbose=0).history
+    expected = 1 - (student.embed(texts) * teacher.embed(texts)).sum(axis=-1).mean()
+    assert expected > 0.001
+    assert history["loss"][0] == pytest.approx(expected, rel=1e-3)
+
+
+def test_arguments_that_do_not_fit_the_task_are_refused(eager):
+    embedder = make_teacher("embedder")
+    for weights in ((1, 0, 1), (0, 1, 0)):
+        with pytest.raises(ValueError, match=r"`weights` must be \(0, 0, 1\) for a task that compares only vectors"):
+            distill(embedder, embedder, ["a"], weights=weights)
+    with pytest.raises(ValueError, match="`texts` must be a list of single texts, got pairs"):
+        distill(embedder, embedder, [("a", "b")])
+    for name in ("batch_size", "epochs"):
+        with pytest.raises(ValueError, match=f"`{name}` must be an integer of at least 1, got 0"):
+            distill(embedder, embedder, ["a"], **{name: 0})
+    classifier = make_teacher("classifier")
+    with pytest.raises(ValueError, match="`weights` must be above 0 for a term other than labels"):
+        distill(classifier, classifier, ["a"], weights=(0, 1, 0))
+
+
+def test_texts_may_be_a_generator(eager):
+    prompted = tiny_task(TextEmbedder, families()["bert"], prompts={"it": "the "}, default_prompt="it")
+    student = tiny_task(TextEmbedder, families()["bert"])
+    texts = tiny_texts(5)
+    history = distill(student, prompted, (text for text in texts), batch_size=5, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    with pytest.raises(ValueError, match=r"`texts` must be texts that are not encoded, got .* different tokens or"):
+        distill(student, prompted, student.encode_inputs(texts))
 
 
 @pytest.mark.slow
