@@ -8,9 +8,9 @@ from typing import Any
 
 import keras
 
+from lmzoo.common.changing_ranks import ChangingRanksModel
 from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.common.weights_in_place import lock_jax, restore_weights_on_error
-from lmzoo.parallel.changing_ranks import ChangingRanksModel
 from lmzoo.parallel.processes import convert_lost_process_errors, has_several_processes, process_index
 
 
