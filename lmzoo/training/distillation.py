@@ -116,7 +116,8 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     Args:
         teacher: `lmzoo.models.MaskedLM` or another task, the model to copy.
         num_layers: int, number of layers of the student; by default half as many as the teacher has. Evenly
-            spaced layers are copied: for half as many, every second layer, starting with the first.
+            spaced layers are copied: for half as many, every second layer, starting with the first. Of an
+            encoder-decoder, these are layers of the encoder; the decoder keeps all of its layers.
 
     Returns:
         A task of the same class, family and width, with copies of the teacher's weights.
@@ -157,8 +158,12 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     teacher_weights = {_strip_model_names(path, teacher): value for path, value in get_stored_weights(teacher)}
     for weight in student.weights:
         path = _strip_model_names(weight.path, student)
-        # Does not match ALBERT's groups: layers share them, so the student has all of them.
-        path = re.sub(r"\bblock_(\d+)", lambda match: f"block_{int(match[1]) * teacher_layers // student_layers}", path)
+        # Does not match ALBERT's groups, which layers share, nor decoders: the student has all of them.
+        path = re.sub(
+            r"\b(block|encoder_block|recurrent)_(\d+)",
+            lambda match: f"{match[1]}_{int(match[2]) * teacher_layers // student_layers}",
+            path,
+        )
         weight.assign(ops.convert_to_numpy(teacher_weights[path]))
     return student
 

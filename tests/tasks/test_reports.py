@@ -120,7 +120,7 @@ def test_truncated_words_are_outside_spans():
 
 def test_references_of_translations_may_be_arrays():
     pytest.importorskip("sacrebleu")
-    task = SimpleNamespace(translate=lambda x, batch_size: [*map(str.upper, x)])
+    task = SimpleNamespace(span_corruption=None, translate=lambda x, batch_size: [*map(str.upper, x)])
     for targets in (["A FILM"], np.array(["A FILM"]), np.array([b"A FILM"])):
         report = models.Seq2SeqLM.compare(task, [(["a film"], targets)], None, batch_size=4)
         assert report.scores["chrf"] == pytest.approx(100)

@@ -6,9 +6,10 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import MaskedLM, TextClassifier, TextEmbedder, TextRegressor, TokenClassifier
+from lmzoo.models import CausalLM, MaskedLM, Seq2SeqLM, TextClassifier, TextEmbedder, TextRegressor, TokenClassifier
 from lmzoo.registry.family import families
 from lmzoo.testing import randomize, tiny_task, tiny_texts
+from lmzoo.testing.tiny import tiny_backbone
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.training import AdamW, DistillationLoss, distill, smaller
 
@@ -85,6 +86,16 @@ def test_a_student_has_some_of_the_layers(teacher, count, chosen):
         assert_same_weights(block, teacher.backbone.blocks[k])
     assert_same_weights(student.head, teacher.head)
     assert student.masking == teacher.masking
+
+
+@pytest.mark.parametrize(
+    ("family", "task_class", "layers"), [("t5", Seq2SeqLM, "encoder_block"), ("lstm_lm", CausalLM, "recurrent")]
+)
+def test_encoders_with_decoders_and_recurrent_models_have_evenly_spaced_layers(family, task_class, layers):
+    teacher = task_class(tiny_backbone(families()[family], num_layers=5))
+    expected = {weight.path: to_numpy(weight) for weight in teacher.backbone.weights}
+    for weight in smaller(teacher, 2).backbone.weights:
+        np.testing.assert_array_equal(to_numpy(weight), expected[weight.path.replace(f"{layers}_1", f"{layers}_2")])
 
 
 def test_students_have_no_frozen_layers(teacher):
