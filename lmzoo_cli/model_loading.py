@@ -13,6 +13,7 @@ import keras
 from lmzoo.files.compilation_cache import use_compilation_cache
 from lmzoo.presets.catalog import find_local_directory
 from lmzoo.presets.keras_files import load_keras_file
+from lmzoo.presets.keras_preset import KerasPreset
 from lmzoo.presets.source import open_source
 from lmzoo.registry.head_kinds import find_task_for_head
 from lmzoo.tasks import Task
@@ -111,7 +112,13 @@ def _read_class_in_file(path: Path) -> object:
 
 def _find_preset_task(preset: str) -> type[Task]:
     """Return the class of the task that uses the head of a preset or checkpoint."""
-    task_class = find_task_for_head(open_source(preset).head)
+    source = open_source(preset)
+    task_class = find_task_for_head(source.head)
     if task_class is not None and task_class in [kind.task_class for kind in KINDS]:
         return task_class
+    if isinstance(source, KerasPreset) and (names := source.task_names):
+        raise ValueError(
+            f"{preset} holds the tasks {', '.join(names)}, and the command line reads presets of one task. Save one of "
+            "them in Python: `Task.from_preset(..., task=...).save_to_preset(...)`."
+        )
     raise ValueError(f"{preset} holds no head of a task, only a backbone. Train one with `lmzoo fit`.")

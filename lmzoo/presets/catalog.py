@@ -284,7 +284,10 @@ def _describe_unknown(preset: str, path: Path) -> str:
     similar = similar or _find_similar(prefix, names)
     message = f"Unknown preset {preset!r:.200}."
     if os.path.isfile(path):
-        message += " It is a file, and a preset is a directory (`keras.saving.load_model` reads .keras files)."
+        message += (
+            " It is a file, and a preset is a directory (`keras.saving.load_model` reads .keras files, and "
+            "`StaticEmbedder.from_preset` files of word vectors)."
+        )
     elif os.sep in preset or preset.startswith(("~", ".")):
         message += f" There is no directory {path.absolute()}."
         if preset.count("/") == 1 and preset[0] not in "~./":

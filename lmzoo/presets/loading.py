@@ -198,7 +198,8 @@ def _choose_head(
             f"with its `backbone` and `preprocessor` you can build a {task} that starts from scratch.{advice}"
         )
     if arguments is None:
-        warning = _describe_new_head(kind, cls, preset) if load_weights else ""
+        named_tasks = source.task_names if isinstance(source, KerasPreset) and kind is None else []
+        warning = _describe_new_head(kind, cls, preset, named_tasks) if load_weights else ""
         if warning and has_classes and not _changes_classes({}, passed):
             raise PresetError(f"{warning} Pass `num_classes` or `labels` for it.")
         return _Head(_read_recipe(backbone, cls), warning=warning)
@@ -242,9 +243,19 @@ def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
     )
 
 
-def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Path) -> str:
-    """Return a warning that the new head of a task starts from scratch, or "" if that is expected."""
+def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Path, named_tasks: Collection[str]) -> str:
+    """Return a warning that the new head of a task starts from scratch, or "" if that is expected.
+
+    Args:
+        stored: Kind of the stored head, or None.
+        cls: Class of the task.
+        preset: Name, handle or path, for the message.
+        named_tasks: Names of the tasks in a preset with several tasks.
+    """
     name = cls.__name__
+    if named_tasks:
+        names = ", ".join(map(repr, named_tasks))
+        return f"{str(preset)!r} holds the tasks {names}, and no `task` is chosen, so a new head starts from scratch."
     if cls.predicts_tokens:
         return f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
     if stored == cls.head_kind:

@@ -102,6 +102,12 @@ def test_errors_of_the_model(folder, monkeypatch, model, message):
         assert message in error_of(command, model, "reviews.csv")
 
 
+def test_presets_of_several_tasks_are_refused(folder, tmp_path):
+    task = keras.saving.load_model(folder / "classifier.keras")
+    task.backbone.save_to_preset(tmp_path / "several", tasks={"moods": task})
+    assert "holds the tasks moods" in error_of("predict", tmp_path / "several", "-", stdin="good\n")
+
+
 @pytest.mark.slow
 def test_errors_of_options_and_files(folder):
     model, data = folder / "classifier.keras", folder / "reviews.csv"

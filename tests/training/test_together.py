@@ -167,7 +167,8 @@ def test_one_preset_holds_all_tasks(tiny, tmp_path):
     assert regressor.score(pairs) == models["lengths"].score(pairs)
     assert lmzoo.presets.verify_manifest(tmp_path / "both")
     # The directory is still a preset of the backbone, for new tasks.
-    assert TextClassifier.from_preset(tmp_path / "both", num_classes=3).num_classes == 3
+    with pytest.warns(UserWarning, match="holds the tasks 'lengths', 'moods', and no `task` is chosen"):
+        assert TextClassifier.from_preset(tmp_path / "both", num_classes=3).num_classes == 3
     with pytest.raises(PresetError, match=r"holds the tasks 'lengths', 'moods'\. Pass one of them as `task`"):
         Task.from_preset(tmp_path / "both")
     for name in ("mood", "../moods"):
