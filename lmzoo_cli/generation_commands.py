@@ -24,11 +24,16 @@ def _check_temperature(temperature: float) -> float:
 
 
 def _check_choices(choices: list[str] | None) -> list[str]:
-    """Return the choices; raise an error if there are none, as in a call that is meant for `lmzoo predict`."""
+    """Return the choices.
+
+    Raises:
+        typer.BadParameter: If there are none, as in a call that is meant for `lmzoo predict`.
+    """
     if not choices:
         raise typer.BadParameter(
             "a fine-tuned classifier answers with `lmzoo predict`, such as `echo TEXT | lmzoo predict MODEL -`; "
-            "`lmzoo classify` asks a language model, which needs at least two choices"
+            "`lmzoo classify` asks a language model, which needs at least two choices",
+            param_hint="'--choice'",
         )
     return choices
 
@@ -91,14 +96,9 @@ def classify(
         typer.Argument(metavar="[PROMPT]...", help="Prompts to classify. Default: lines from standard input."),
     ] = None,
     choices: Annotated[
-        list[str],
-        typer.Option(
-            "--choice",
-            help="Possible continuation of every prompt; give at least two.",
-            callback=_check_choices,
-            show_default=False,
-        ),
-    ] = [],  # noqa: B006 - typer copies the default
+        list[str] | None,
+        typer.Option("--choice", help="Possible continuation of every prompt; give at least two."),
+    ] = None,
     examples: Annotated[
         Path | None,
         typer.Option(
@@ -139,6 +139,7 @@ def classify(
     from lmzoo_cli.examples import read_texts
     from lmzoo_cli.model_loading import load_task
 
+    choices = _check_choices(choices)
     texts = prompts or read_lines()
     solved: list[tuple[Any, Any]] = []
     if examples is not None:

@@ -420,7 +420,7 @@ def _check_tasks(backbone: keras.Model, tasks: Mapping[str, HasHead]) -> None:
             different tokenizers, a name cannot be a directory, or two names differ only in case.
     """
     is_dict = isinstance(tasks, Mapping) and tasks
-    require(is_dict, "tasks", "a dict from names to tasks, not empty, or None", tasks)
+    require(is_dict, "tasks", "a dict of at least one task by its name, or None", tasks)
     tokenizers = {}
     names_by_lowercase: dict[str, str] = {}
     for name, task in tasks.items():

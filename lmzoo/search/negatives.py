@@ -213,7 +213,7 @@ def _join_texts(
 
 
 def _find_excluded(texts: Sequence[str], relevant: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """Return the indices of the texts that are no negatives of each query: its relevant texts, and its own text.
+    """Return the indices of the texts that cannot be negatives of each query: its relevant texts and its own text.
 
     Raises:
         ValueError: If no other text is left for a query.
@@ -225,6 +225,6 @@ def _find_excluded(texts: Sequence[str], relevant: Mapping[str, Sequence[int]]) 
         excluded[query] = [*positions, indices[query]] if is_other_text else [*positions]
         if len(excluded[query]) == len(texts):
             raise ValueError(
-                f"All texts are relevant to the query {query!r:.60}, or equal it. Pass a `corpus` with other texts."
+                f"All texts are relevant to the query {query!r:.60}, or equal to it. Pass a `corpus` with other texts."
             )
     return excluded

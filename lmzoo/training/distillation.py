@@ -123,7 +123,7 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
         A task of the same class, family and width, with copies of the teacher's weights.
 
     Raises:
-        TypeError: if the teacher's backbone has no layers that can be left out, as ELMo's and word vectors.
+        TypeError: if no layers of the teacher's backbone can be left out, as with ELMo and word vectors.
         ValueError: if `num_layers` is below 1 or above the number of the teacher's layers.
 
     Example:

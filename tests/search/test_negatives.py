@@ -125,7 +125,7 @@ def test_a_query_is_no_negative_of_itself():
     assert all(row["query"] not in row["negatives"] and len(row["negatives"]) == 4 for row in rows)
     (row,) = mine_negatives(Embedder(), ["q1"], ["q1"], ["t1"])
     assert row["negatives"] == ["t1"]
-    with pytest.raises(ValueError, match="All texts are relevant to the query 'q1', or equal it"):
+    with pytest.raises(ValueError, match="All texts are relevant to the query 'q1', or equal to it"):
         mine_negatives(Embedder(), ["q1"], ["p1"], ["q1"])
 
 
@@ -137,7 +137,7 @@ VALID = (["a"], ["b"], ["c"])
     [
         (([], []), {}, ValueError, "Every query needs a relevant text: got 0 and 0"),
         ((["a"], ["b", "c"]), {}, ValueError, "Every query needs a relevant text: got 1 and 2"),
-        ((["a"], ["b"]), {}, ValueError, "All texts are relevant to the query 'a', or equal it. Pass a `corpus`"),
+        ((["a"], ["b"]), {}, ValueError, "All texts are relevant to the query 'a', or equal to it. Pass a `corpus`"),
         ((["a", "a"], ["b", "c"], ["c", "b"]), {}, ValueError, "All texts are relevant to the query 'a'"),
         ((["a"], ["b"], ["c", 3]), {}, TypeError, r"`corpus\[1\]`"),
         ((["a"], [("b", "c")], ["d"]), {}, ValueError, "`positives` must be a list of single texts, got pairs"),

@@ -191,8 +191,8 @@ def test_wrong_tasks_of_a_preset_are_refused(tiny, tmp_path):
         ({"a": build(tiny)["moods"][0]}, r"`tasks\['a'\]` must be a task on this backbone"),
         ({"a": moods, "b": regressor}, "The tasks 'a' and 'b' have different tokenizers"),
         ({"film": moods, "Film": moods}, "The names 'film' and 'Film' differ only in upper and lower case"),
-        ([moods], r"`tasks` must be a dict from names to tasks, not empty, or None, got \[<TextClassifier"),
-        ({}, r"`tasks` must be a dict from names to tasks, not empty, or None, got \{\}"),
+        ([moods], r"`tasks` must be a dict of at least one task by its name, or None, got \[<TextClassifier"),
+        ({}, r"`tasks` must be a dict of at least one task by its name, or None, got \{\}"),
     ):
         with pytest.raises(ValueError, match=message):
             moods.backbone.save_to_preset(tmp_path / "x", tasks=tasks)
