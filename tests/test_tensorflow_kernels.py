@@ -13,8 +13,8 @@ import pytest
 from lmzoo.common import tensorflow_kernels
 from lmzoo.families.bert import FAMILY
 from lmzoo.models import TextRegressor
-from lmzoo.tasks.base import task as task_module
 from lmzoo.testing import tiny_task
+from lmzoo.training import training_run
 
 VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 
@@ -80,7 +80,7 @@ def test_there_is_no_warning_where_tensorflow_turns_the_kernels_on(run_module_an
 @pytest.mark.tf_only
 def test_fit_checks_the_kernels(monkeypatch, eager):
     calls = []
-    monkeypatch.setattr(task_module, "warn_if_onednn_is_off", lambda: calls.append("fit"))
+    monkeypatch.setattr(training_run, "warn_if_onednn_is_off", lambda: calls.append("fit"))
     tiny_task(TextRegressor, FAMILY).fit(["good", "bad"], [0.5, 1.0], verbose=0)
     assert calls == ["fit"]
 

@@ -110,12 +110,8 @@ def fit_together(
     run = TrainingRun.begin(model, batches, epochs, steps, 0, [*callbacks, history])
     # TensorFlow's warnings are suppressed, since tracing is expected for each task and padded length.
     no_retracing_warnings = suppress_log_lines("triggered tf.function retracing")
-    try:
-        with restore_weights_on_error(model), no_retracing_warnings, run.stop_after_step():
-            _run_epochs(model, batches, run, epochs, steps, verbose, lambda: _evaluate(models, validation, batch_size))
-    finally:  # also after Ctrl-C, since the tasks may be used and saved then
-        for task in models.values():
-            task.merge_weights()
+    with run.in_progress(), restore_weights_on_error(model), no_retracing_warnings:
+        _run_epochs(model, batches, run, epochs, steps, verbose, lambda: _evaluate(models, validation, batch_size))
     return history
 
 
@@ -234,6 +230,11 @@ class _JointModel(keras.Model):
     def forget_compiled(self) -> None:
         """Drop the compiled functions."""
         self.train_function = self.test_function = self.predict_function = None
+
+    def merge_weights(self) -> None:
+        """Merge weights that the tasks store separately during training."""
+        for task in self.tasks.values():
+            task.merge_weights()
 
     def build_losses(self, parts: Sequence[LengthBatches]) -> None:
         """Compute the loss of an example of each task, which creates the state of losses with several outputs."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import keras
 
+from lmzoo.common.tensorflow_kernels import warn_if_onednn_is_off
 from lmzoo.parallel.processes import check_same, has_several_processes
 from lmzoo.text.batching import Batches
 from lmzoo.text.buffered_batches import BufferedBatches
@@ -26,6 +27,7 @@ class TrainingRun:
     """Start position and callbacks of a task's `fit`.
 
     Attributes:
+        model: the compiled task.
         first_step: int, step of the first batch in a stream of batches that spans all epochs; None if each epoch is a
             pass over the data.
         initial_epoch: int, index of the first epoch.
@@ -34,6 +36,7 @@ class TrainingRun:
         checkpoint: the callback that saves the state of the run, or None.
     """
 
+    model: Any
     first_step: int | None
     initial_epoch: int
     steps_per_epoch: int | None
@@ -53,7 +56,7 @@ class TrainingRun:
         """Prepare a training run: build the optimizer, restore a saved state and start the schedule.
 
         Args:
-            model: a compiled task.
+            model: a compiled task, or a model of several.
             data: `lmzoo.text.batching.Batches`, or other data that Keras draws batches from.
             epochs: int, index of the epoch to stop before.
             steps_per_epoch: int, number of batches of an epoch; None to count the batches of `data`.
@@ -64,6 +67,8 @@ class TrainingRun:
             ProcessesError: if the processes that train the model have different data.
             ValueError: if a resumable run has an unknown number of batches, or its state cannot be restored.
         """
+        if keras.backend.backend() == "tensorflow":
+            warn_if_onednn_is_off()
         steps = steps_per_epoch or count_batches(data)
         if has_several_processes():
             check_same(steps=steps, epochs=epochs, **(data.identity() if isinstance(data, Batches) else {}))
@@ -88,11 +93,16 @@ class TrainingRun:
         if not schedule_restored:
             _start_schedule(model.optimizer, steps, epochs, steps_done, callbacks)
         ordered = _order_callbacks(callbacks, checkpoint, data if first_step is None else None)
-        return cls(first_step, initial_epoch, steps_per_epoch, ordered, checkpoint)
+        return cls(model, first_step, initial_epoch, steps_per_epoch, ordered, checkpoint)
 
-    def stop_after_step(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which SIGTERM and Ctrl-C stop a resumable run after the current step has been saved."""
-        return contextlib.nullcontext() if self.checkpoint is None else self.checkpoint.listening()
+    @contextlib.contextmanager
+    def in_progress(self) -> Iterator[None]:
+        """Let signals stop a resumable run after the current step, and merge the model's weights at the end."""
+        try:
+            with contextlib.nullcontext() if self.checkpoint is None else self.checkpoint.listening():
+                yield
+        finally:  # also after Ctrl-C, since the model may be used and saved then
+            self.model.merge_weights()
 
 
 def find_checkpoint(callbacks: Sequence[keras.callbacks.Callback]) -> ResumableCheckpoint | None:

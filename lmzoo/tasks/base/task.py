@@ -18,7 +18,6 @@ import numpy as np
 from lmzoo.common.arguments import refuse_arguments
 from lmzoo.common.other_names import SAVE_TO_PRESET
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
-from lmzoo.common.tensorflow_kernels import warn_if_onednn_is_off
 from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.named_inputs import NamedInputsModel
@@ -633,8 +632,6 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             seed=seed,
             **kwargs,
         )
-        if keras.backend.backend() == "tensorflow":
-            warn_if_onednn_is_off()
         if self.optimizer is None:
             raise ValueError(_NO_OPTIMIZER)
         inputs = read_inputs(x, y, sample_weight)
@@ -650,25 +647,21 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         options = BatchOptions(batch_size, order, seeds, training=True, steps=steps_per_epoch, verbose=verbose != 0)
         x, y, sample_weight = self.batches(inputs, replace(options, class_weight=word_weight))
         run = TrainingRun.begin(self, x, epochs, steps_per_epoch, initial_epoch, callbacks)
-        try:
-            with run.stop_after_step():
-                history = super().fit(
-                    x=keras_input(x, run.first_step),
-                    y=y,
-                    epochs=epochs,
-                    verbose=verbose,
-                    callbacks=run.callbacks,
-                    validation_data=validation_batches,
-                    shuffle=False,  # the batches already come in the chosen order
-                    class_weight=class_weight,
-                    sample_weight=sample_weight,
-                    initial_epoch=run.initial_epoch,
-                    steps_per_epoch=run.steps_per_epoch,
-                    **kwargs,
-                )
-        finally:  # also after Ctrl-C, since the task may be used and saved then
-            self.merge_weights()
-        return history
+        with run.in_progress():
+            return super().fit(
+                x=keras_input(x, run.first_step),
+                y=y,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=run.callbacks,
+                validation_data=validation_batches,
+                shuffle=False,  # the batches already come in the chosen order
+                class_weight=class_weight,
+                sample_weight=sample_weight,
+                initial_epoch=run.initial_epoch,
+                steps_per_epoch=run.steps_per_epoch,
+                **kwargs,
+            )
 
     def merge_weights(self) -> None:
         """Merge weights that the task stores separately during training; by default, do nothing."""
