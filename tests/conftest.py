@@ -41,6 +41,9 @@ if keras.backend.backend() == "tensorflow":
     tf.random.set_seed(1301)
     tf.random.set_seed = lambda seed: None
 
+# Nobody needs the files of tests after a power cut, and waiting for the disk would take half a minute.
+os.fsync = lambda descriptor: None
+
 ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()
 # Datasets outside the repository. Tests that use them are skipped if they are missing.
@@ -168,12 +171,17 @@ def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(Task, "compile", _compile if compiled else _compile_eagerly)
 
 
+@pytest.fixture(scope="session")
+def _modules_with_compiled_tests(request: pytest.FixtureRequest) -> set[Path]:
+    """Return the files of tests that do not all run eagerly."""
+    return {item.path for item in request.session.items if "eager" not in item.fixturenames}
+
+
 @pytest.fixture(autouse=True, scope="module")
-def _eager_module(request: pytest.FixtureRequest) -> Iterator[None]:
+def _eager_module(request: pytest.FixtureRequest, _modules_with_compiled_tests: set[Path]) -> Iterator[None]:
     """Build the tasks of a module's fixtures for eager execution if all tests of the module run eagerly."""
-    tests = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
+    eager = request.path not in _modules_with_compiled_tests and not request.node.get_closest_marker("compiled")
     with pytest.MonkeyPatch.context() as patch:
-        eager = all("eager" in item.fixturenames for item in tests) and not request.node.get_closest_marker("compiled")
         if BACKEND == "tensorflow" and eager:
             patch.setattr(Task, "compile", _compile_eagerly)
         yield
