@@ -17,7 +17,7 @@ from lmzoo.presets.keras_preset import KerasPreset
 from lmzoo.presets.source import open_source
 from lmzoo.registry.head_kinds import find_task_for_head
 from lmzoo.tasks import Task
-from lmzoo.tasks.base.long_texts import LongTextTask
+from lmzoo.tasks.long_texts import LongTextTask
 from lmzoo.text.long_texts import check_windows
 from lmzoo_cli.output import show_status
 from lmzoo_cli.task_kinds import KINDS, Kind

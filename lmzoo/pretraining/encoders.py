@@ -33,8 +33,8 @@ from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
 from lmzoo.tasks import CausalLM, MaskedLM, Pretrainer, Seq2SeqLM, Task
 from lmzoo.tasks.base.examples import BatchOptions
-from lmzoo.tasks.base.reports import measure_batches
 from lmzoo.tasks.inputs import read_inputs
+from lmzoo.tasks.token_losses import measure_batches
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokenizer, Tokenizer
 from lmzoo.text.batching import compiles_shapes
 from lmzoo.text.interleaved import Interleaved

@@ -24,11 +24,10 @@ from lmzoo.layers.carried_state import StreamedBackbone
 from lmzoo.registry.family import Family, get_family
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments, check_top_k
-from lmzoo.tasks.base.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArrays, Labels, Texts, TrainingData, Weights
-from lmzoo.tasks.base.reports import make_perplexity_report, measure_by_token
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.choice_scores import check_choices, encode_choices, join_examples, make_choice_model, score_choices
+from lmzoo.tasks.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.generation import Sampler, check_sampling, get_generator
 from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures, TokenIds, list_ids, list_texts
 from lmzoo.tasks.prompts import (
@@ -42,6 +41,7 @@ from lmzoo.tasks.prompts import (
 )
 from lmzoo.tasks.sequence_scores import make_scoring_model, score_sequences
 from lmzoo.tasks.served_generation import generate_in_ops, make_generation_signatures, mask_end_token
+from lmzoo.tasks.token_losses import make_perplexity_report, measure_by_token
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import stream_steps
 from lmzoo.text.probabilities import softmax

@@ -13,8 +13,8 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import Family
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
-from lmzoo.tasks.base.reports import make_perplexity_report, measure_by_token
 from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
+from lmzoo.tasks.token_losses import make_perplexity_report, measure_by_token
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
 from lmzoo.text.probabilities import log_softmax

@@ -18,8 +18,8 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import refuse_first, squeeze_labels
-from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
-from lmzoo.tasks.base.word_features import WordFeatures
+from lmzoo.tasks.task_encoders import TextVector, TextVectorTask
+from lmzoo.tasks.word_features import WordFeatures
 from lmzoo.text import EncodedChoices, Preprocessor
 from lmzoo.text.encoded_choices import encode_choices, split_choices
 from lmzoo.text.probabilities import softmax

@@ -26,8 +26,8 @@ from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights, as_example_weights
 from lmzoo.tasks.base.labels import as_labels
 from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.base.task_encoders import AnswerLogits
-from lmzoo.tasks.base.word_features import WordFeatures
+from lmzoo.tasks.task_encoders import AnswerLogits
+from lmzoo.tasks.word_features import WordFeatures
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answer_ranking import Answer, insert_null, null_scores, rank_answers
 from lmzoo.text.probabilities import softmax

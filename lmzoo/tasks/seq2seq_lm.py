@@ -23,12 +23,12 @@ from lmzoo.registry.family import Family, get_family
 from lmzoo.serving.export import signature, text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Texts, Weights
-from lmzoo.tasks.base.reports import make_perplexity_report, measure_by_token
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling, get_generator
 from lmzoo.tasks.inputs import TokenIds, are_pairs, list_ids, list_target_ids, list_texts
 from lmzoo.tasks.prompts import GENERATE_ARGUMENT_ADVICE, check_prompt_ids, check_reads_text, split_stops
+from lmzoo.tasks.token_losses import make_perplexity_report, measure_by_token
 from lmzoo.text import EncodedTexts, Preprocessor, SpanCorruption
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.packing import EncodedPairs

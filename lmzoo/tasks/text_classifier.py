@@ -16,13 +16,13 @@ from lmzoo.evaluation.reports import Judged, Report, compare_classes, compare_la
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.arguments import check_top_k
-from lmzoo.tasks.base.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.base.examples import Labels, Texts
 from lmzoo.tasks.base.labels import check_classes, describe_missing_classes, encode_classes, encode_label_sets
-from lmzoo.tasks.base.long_texts import LongTextTask
-from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
-from lmzoo.tasks.base.word_features import WordFeatures
+from lmzoo.tasks.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.inputs import TaskInputs
+from lmzoo.tasks.long_texts import LongTextTask
+from lmzoo.tasks.task_encoders import TextVector, TextVectorTask
+from lmzoo.tasks.word_features import WordFeatures
 from lmzoo.text import Preprocessor
 from lmzoo.text.long_texts import Windows, check_windows
 from lmzoo.text.probabilities import sigmoid, softmax

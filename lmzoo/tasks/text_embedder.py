@@ -33,7 +33,6 @@ from lmzoo.tasks.base.examples import (
     as_array,
 )
 from lmzoo.tasks.base.labels import encode_exact_numbers, encode_numbers, refuse_first
-from lmzoo.tasks.base.long_texts import LongTextTask
 from lmzoo.tasks.embedding_groups import OBJECTIVES, check_groups, number_texts
 from lmzoo.tasks.embedding_head import check_pooling, check_projection, pool, project
 from lmzoo.tasks.embedding_prompts import (
@@ -43,6 +42,7 @@ from lmzoo.tasks.embedding_prompts import (
     check_pair_prompts,
     check_prompts,
 )
+from lmzoo.tasks.long_texts import LongTextTask
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.long_texts import Windows, check_windows

@@ -15,9 +15,9 @@ from lmzoo.layers import get_output_activation
 from lmzoo.search.nearest import Hit, as_hits, check_top_k
 from lmzoo.tasks.base.examples import BatchOptions, Labels, Texts, TrainingData
 from lmzoo.tasks.base.labels import encode_exact_numbers, encode_numbers, refuse_first
-from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
-from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.tasks.inputs import TaskInputs, TextDataset
+from lmzoo.tasks.task_encoders import TextVector, TextVectorTask
+from lmzoo.tasks.word_features import WordFeatures
 from lmzoo.text import Preprocessor
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.text.segments import clean_single_texts

@@ -24,10 +24,10 @@ from lmzoo.serving.export import class_answers, signature, strings, tokens_signa
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
-from lmzoo.tasks.base.long_texts import LongTextTask
-from lmzoo.tasks.base.task_encoders import TokenVectors, get_head_options
-from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.tasks.inputs import list_rows
+from lmzoo.tasks.long_texts import LongTextTask
+from lmzoo.tasks.task_encoders import TokenVectors, get_head_options
+from lmzoo.tasks.word_features import WordFeatures
 from lmzoo.tasks.word_labels import check_label_sequences, decode_words, label_spans, warn_about_unmarked_labels
 from lmzoo.tasks.word_weights import join_weights, make_batch_weights, read_weights
 from lmzoo.text import Encoded, EncodedWords, Preprocessor, Tokenizer

@@ -10,7 +10,7 @@ import lmzoo.models  # noqa: F401 - registers the families
 from lmzoo.registry.family import families
 from lmzoo.tasks import Task
 from lmzoo.tasks.base.labels import encode_numbers
-from lmzoo.tasks.base.task_encoders import TextVector
+from lmzoo.tasks.task_encoders import TextVector
 from lmzoo.testing import TASK_CHECKS, tiny_examples, tiny_task
 from lmzoo.testing.checks import check_task_predictions
 

@@ -887,13 +887,13 @@ FAULTS = (
     ),
     Fault(
         "in training, a short last window counts as much as a full one",
-        "tasks/base/long_texts.py",
+        "tasks/long_texts.py",
         "shares = lengths / ops.sum(lengths, axis=1, keepdims=True)",
         'shares = ops.ones_like(lengths) / ops.sum(ops.cast(lengths > 0, "float32"), axis=1, keepdims=True)',
     ),
     Fault(
         "missing windows count in the maximum over windows",
-        "tasks/base/long_texts.py",
+        "tasks/long_texts.py",
         "ops.where(ops.expand_dims(lengths > 0, 2), outputs, ABSENT)",
         "outputs",
     ),

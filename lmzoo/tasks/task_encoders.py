@@ -18,8 +18,8 @@ from lmzoo.registry.family import get_family
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.base.preprocessor_checks import takes_zero_segments
 from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.base.word_features import WordFeatures
 from lmzoo.tasks.embedding_head import check_pooling, list_modes, pool_sequence
+from lmzoo.tasks.word_features import WordFeatures
 from lmzoo.text import Preprocessor
 
 
