@@ -23,6 +23,7 @@ from lmzoo.errors import ArgumentError, NoExamplesError
 from lmzoo.files.urls import (
     NamedBytes,
     exists,
+    find_files,
     is_url,
     join_path,
     list_relative_names,
@@ -34,6 +35,7 @@ from lmzoo.files.urls import (
     whole_file,
 )
 from lmzoo.parallel.workers import run_jobs
+from lmzoo.presets.catalog import find_local_directory
 from lmzoo.tasks import Task
 from lmzoo.text.validate_text import collect_warnings
 from lmzoo_cli.answers import WRITERS, Origin, make_origins
@@ -278,8 +280,12 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
 
 
 def _identify(model: str) -> str:
-    """Return an identifier of a model: the digest of a file, or the name of a preset."""
-    if not os.path.isfile(model):
+    """Return an identifier of a model: the digest of a file or of a directory's files, or the name of a download."""
+    path = model if os.path.isfile(model) else find_local_directory(model)
+    if path is None:
         return model
-    with open(model, "rb") as file:
-        return f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
+    digest = hashlib.sha256()
+    for name in find_files(path, lambda name: True):
+        with open(name, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return f"sha256 {digest.hexdigest()}"

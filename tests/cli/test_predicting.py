@@ -140,6 +140,16 @@ def test_a_stopped_run_continues(model, data, tmp_path, monkeypatch):
     assert (out / "a.jsonl").read_bytes() == first_answers["a.jsonl"]
 
 
+def test_a_preset_trained_again_does_not_continue(data, tmp_path):
+    common = ["predict", tmp_path / "preset", data / "more", "--output", tmp_path / "out"]
+    task = tiny_task(models.TextClassifier, FAMILY)
+    task.save_to_preset(tmp_path / "preset")
+    run(*common)
+    task.head.weights[-1].assign([1.0, 2.0, 3.0])
+    task.save_to_preset(tmp_path / "preset")
+    assert "holds answers of a command whose model differed: pass --overwrite" in error_of(*common)
+
+
 @pytest.mark.slow
 def test_changed_files_are_predicted_again(model, data, tmp_path):
     out = tmp_path / "out"
