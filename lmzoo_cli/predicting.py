@@ -223,8 +223,12 @@ def _is_newer(pair: FilePair) -> bool:
 
 
 def absolute_model(model: str) -> str:
-    """Return the absolute path of a model, for workers with another working directory, or a preset's name unchanged."""
-    return make_absolute(model) if os.path.exists(model) else model
+    """Return the absolute path of a model, for workers with another working directory, or a preset's name unchanged.
+
+    A preset's name takes precedence over a directory, as in `from_preset`.
+    """
+    is_directory = os.path.isdir(model) and find_local_directory(model) == Path(make_absolute(model))
+    return make_absolute(model) if is_directory or os.path.isfile(model) else model
 
 
 def holds_examples(name: str, format: str | None) -> bool:

@@ -150,6 +150,15 @@ def test_a_preset_trained_again_does_not_continue(data, tmp_path):
     assert "holds answers of a command whose model differed: pass --overwrite" in error_of(*common)
 
 
+def test_a_presets_name_takes_precedence_over_a_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert_nano_en_uncased", "mine"):
+        (tmp_path / name).mkdir()
+    assert predicting.absolute_model("bert_nano_en_uncased") == "bert_nano_en_uncased"
+    assert predicting.absolute_model("./bert_nano_en_uncased") == str(tmp_path / "bert_nano_en_uncased")
+    assert predicting.absolute_model("mine") == str(tmp_path / "mine")
+
+
 @pytest.mark.slow
 def test_changed_files_are_predicted_again(model, data, tmp_path):
     out = tmp_path / "out"
