@@ -56,8 +56,12 @@ def shows_progress(output: str | None) -> bool:
 
 
 def read_lines() -> list[str]:
-    """Return the lines of standard input."""
-    return [line.rstrip("\r\n") for line in sys.stdin]
+    """Return the lines of standard input, without a byte order mark."""
+    from lmzoo.data.readers.text_files import open_text, read_numbered_lines
+    from lmzoo_cli.examples import open_input
+
+    with open_text(open_input("-")) as file:
+        return [line for _, line in read_numbered_lines(file)]
 
 
 # === Numbers ===

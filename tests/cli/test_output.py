@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -13,7 +14,7 @@ import pytest
 
 from lmzoo.evaluation.reports import Report
 from lmzoo_cli import output
-from lmzoo_cli.output import announce_keras, check_output, round_numbers, show, show_status, to_json
+from lmzoo_cli.output import announce_keras, check_output, read_lines, round_numbers, show, show_status, to_json
 from lmzoo_cli.pretrain_command import _describe_duration
 from lmzoo_cli.task_scores import write_report
 
@@ -42,6 +43,11 @@ def test_loading_keras_is_announced_at_once(monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "keras")
     announce_keras()
     assert capsys.readouterr().err == "Loading Keras...\n"
+
+
+def test_lines_of_standard_input_are_read_as_those_of_files(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\ufeffgood film\r\n\r\na\rb".encode())))
+    assert read_lines() == ["good film", "", "a\rb"]
 
 
 def test_numbers_are_rounded_to_six_digits(capsys):
