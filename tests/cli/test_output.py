@@ -79,6 +79,12 @@ def test_a_pipe_is_refused_as_output_file(tmp_path):
         check_output(tmp_path / "pipe", overwrite=True)
 
 
+def test_a_path_in_a_file_is_refused(tmp_path):
+    (tmp_path / "a.keras").touch()
+    with pytest.raises(NotADirectoryError, match=r"a\.keras is not a directory, or lies in a file"):
+        check_output(tmp_path / "a.keras" / "b.keras", overwrite=False)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
