@@ -23,12 +23,10 @@ from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.families.resizing import copy_weights
-from lmzoo.files.atomic import atomic_file, check_path
 from lmzoo.layers.adapted import stores_updates
 from lmzoo.layers.configured import list_constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.sublayers import get_stored_weights, sublayers
-from lmzoo.parallel.processes import without_distribution
 from lmzoo.presets.catalog import PresetsOfClass
 from lmzoo.presets.keras_files import load_keras_file
 from lmzoo.presets.keras_preset import save_preset
@@ -930,15 +928,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             ValueError: if the path does not end in `.keras`.
             FileExistsError: if the file exists and may not be replaced.
         """
-        check_path(filepath)
-        if Path(filepath).suffix != ".keras":
-            raise ValueError(f"Models are saved as `.keras` files, got {os.fspath(filepath)!r}.")
-        if Path(filepath).expanduser().exists() and not overwrite:
-            raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
         self._warn_about_merged_lora()
-        # Keras creates a second optimizer for comparison, which would otherwise wait for all processes.
-        with atomic_file(filepath) as temporary, without_distribution():
-            super().save(temporary, **kwargs)
+        super().save(filepath, overwrite, **kwargs)
 
     @classmethod
     def load(cls, filepath: str | Path, compile: bool = True) -> Self:
