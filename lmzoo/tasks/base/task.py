@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 import keras
 import numpy as np
 
-from lmzoo.common.arguments import refuse_arguments
+from lmzoo.common.arguments import as_python_values, refuse_arguments
 from lmzoo.common.other_names import SAVE_TO_PRESET
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.common.tensorflow_kernels import warn_if_onednn_is_off
@@ -978,7 +978,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, read from the attributes of the same names."""
-        config = {name: getattr(self, name) for name in list_constructor_arguments(type(self))}
+        config = {name: as_python_values(getattr(self, name)) for name in list_constructor_arguments(type(self))}
         serialized = {name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
         if self.name == self.default_name:  # each copy gets its own name, so that one model can contain several
             config["name"] = None
