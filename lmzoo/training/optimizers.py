@@ -364,7 +364,7 @@ class AdamW(keras.optimizers.Optimizer):
             "schedule": self.schedule,
             "layer_decay": self.layer_decay,
         }
-        return as_python_values({**super().get_config(), **settings})  # type: ignore[no-any-return]
+        return as_python_values({**super().get_config(), **settings})
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lmzoo.models import MaskedLM, Task, TextClassifier, TextEmbedder
+from lmzoo.text import Masking
 from lmzoo.training import AdamW
 
 
@@ -115,6 +116,8 @@ def test_settings_may_be_numbers_of_numpy(tiny):
     assert {name: config[name] for name in settings} == {"dropout": 0.25, "windows": 3, "stride": 5}
     embedder = TextEmbedder(task.backbone, matryoshka_widths=[np.int64(3)], temperature=np.float32(0.5))
     assert json.loads(json.dumps(embedder.get_config()))["matryoshka_widths"] == [3]
+    masked_lm = MaskedLM(tiny.backbone(dropout=np.float32(0.25)), masking=Masking(np.float32(0.5)))
+    assert json.loads(json.dumps(masked_lm.get_config()))["masking"]["probability"] == 0.5
     assert json.loads(json.dumps(AdamW(weight_decay=np.float32(0.5)).get_config()))["weight_decay"] == 0.5
 
 
