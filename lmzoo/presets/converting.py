@@ -96,7 +96,8 @@ def convert(
 def find_unloaded_heads(opened: Source, model: keras.Model) -> list[str]:
     """Return the tasks whose heads are stored but not part of the model that `build` returned.
 
-    They are the names of several tasks, or such as "a TextClassifier", which is not registered or cannot be read.
+    They are the names of a preset's several tasks, or one entry such as "a TextClassifier": the task whose class is not
+    registered, or whose head cannot be read.
     """
     if hasattr(model, "backbone"):
         return []
