@@ -86,8 +86,24 @@ def write_parquet(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
     pyarrow, parquet = import_pyarrow()
     rows = [_make_row(*pair) for pair in pairs]  # the types of columns depend on all rows
     names = dict.fromkeys(name for row in rows for name in row)
-    table = pyarrow.table({name: [row.get(name) for row in rows] for name in names})
+    table = pyarrow.table({name: _make_parquet_column(name, [row.get(name) for row in rows]) for name in names})
     parquet.write_table(table, file, write_page_checksum=True)
+
+
+def _make_parquet_column(name: str, values: Sequence[Any]) -> Any:
+    """Return the values of a column as an array, with "?" in place of lone surrogates.
+
+    Raises:
+        ValueError: If the values do not have one type.
+    """
+    pyarrow, _ = import_pyarrow()
+    try:
+        return pyarrow.array([x.encode(errors="replace").decode() if isinstance(x, str) else x for x in values])
+    except pyarrow.ArrowException as error:
+        raise ValueError(
+            f"The values of {name!r} cannot be a column of Parquet, which has one type: {error}. Write JSON lines "
+            "(--to jsonl)."
+        ) from None
 
 
 WRITERS = {"jsonl": write_json_lines, "csv": write_csv, "parquet": write_parquet}

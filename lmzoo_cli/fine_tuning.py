@@ -24,7 +24,7 @@ from lmzoo.parallel.processes import main_process_first, process_index
 from lmzoo.presets.catalog import find_local_directory
 from lmzoo.tasks import QuestionAnswerer, Task
 from lmzoo.tasks.base.labels import describe_missing_classes
-from lmzoo.training import AdamW, FineTuningRecipe, ResumableCheckpoint
+from lmzoo.training import FineTuningRecipe, ResumableCheckpoint
 from lmzoo_cli.examples import Examples, Inputs, Labels, count_examples, is_several, take
 from lmzoo_cli.model_loading import check_reads_windows
 from lmzoo_cli.options import Columns, FitOptions, WindowOptions
@@ -174,7 +174,8 @@ def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTu
         InterruptedError: If a signal stopped a resumable run.
     """
     if options.learning_rate is not None:
-        task.compile(AdamW(recipe.learning_rate, global_clipnorm=1.0))
+        optimizer = task.optimizer
+        task.compile(type(optimizer).from_config({**optimizer.get_config(), "learning_rate": recipe.learning_rate}))
     task.optimizer.schedule = options.schedule
     x = examples.x
     callbacks: list[keras.callbacks.Callback] = []

@@ -45,7 +45,7 @@ def generate(
         typer.Argument(metavar="[PROMPT]...", help="Texts to continue. Default: lines from standard input."),
     ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of tokens to add to a prompt. Default: 64.")
+        int | None, typer.Option(min=1, help="Maximum number of tokens to add to a prompt. Default: the model's.")
     ] = None,
     sampler: Annotated[Sampler, typer.Option(help="Method for choosing tokens.")] = "greedy",
     temperature: Annotated[
@@ -175,7 +175,10 @@ def translate(
     ] = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Maximum number of tokens in a translation. Default: 2·n + 16 for a source of n."),
+        typer.Option(
+            min=1,
+            help="Maximum number of tokens in a translation. Default: the model's, or 2·n + 16 for a source of n.",
+        ),
     ] = None,
     batch_size: BatchSize = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, with the text and its translation.")] = (

@@ -208,14 +208,19 @@ def _load(model: str, arguments: list[str] | None) -> tuple[Task, list[str]]:
     from lmzoo.models import TextEmbedder
     from lmzoo.presets.source import open_source
     from lmzoo.registry.head_kinds import find_task_for_head
-    from lmzoo_cli.model_loading import find_file, load_task
+    from lmzoo.tasks import Task
+    from lmzoo_cli.model_loading import find_file, load_file
 
     texts = arguments or read_lines()
     if not texts:
         raise ValueError("There are no texts: pass them as arguments, or as lines of the standard input.")
-    if find_file(model) is not None:
-        return load_task(model)[1], texts
+    file = find_file(model)
     with show_status(f"Loading {model}"):
+        if file is not None:
+            task = load_file(file)  # of any class, such as Pretrainer, which `load_task` refuses
+            if not isinstance(task, Task):
+                raise ValueError(f"{model} holds a {type(task).__name__}, which is not a task.")
+            return task, texts
         task_class: Any = find_task_for_head(open_source(model).head) or TextEmbedder
         return task_class.from_preset(model), texts
 

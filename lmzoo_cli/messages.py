@@ -43,6 +43,8 @@ def _describe(error: Exception, command: Any) -> str:
     """Return an error's message, with the command's option for the argument that caused the error."""
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"There is no {error.filename}."
+    if isinstance(error, IsADirectoryError) and error.filename:
+        return f"{error.filename} is a directory. Give a file."
     if isinstance(error, ModuleNotFoundError) and error.name == "jax":  # raised by Keras, which does not say what to do
         return "JAX is not installed: pip install 'lmzoo[jax]', or set KERAS_BACKEND=tensorflow."
     commands = getattr(command, "commands", {"": command}).values()

@@ -39,10 +39,10 @@ def load_task(source: str, windows: Mapping[str, Any] | None = None) -> tuple[Ki
     use_compilation_cache()
     with show_status(f"Loading {source}"):
         file = find_file(source)
-        model = _find_preset_task(source).from_preset(source) if file is None else _load_file(file)
+        model = _find_preset_task(source).from_preset(source) if file is None else load_file(file)
     kind = next((kind for kind in KINDS if kind.fits(model)), None)
     if kind is None:
-        raise ValueError(f"{source} holds a {type(model).__name__}, which is not a task. See `lmzoo fit`.")
+        raise ValueError(f"{source} holds a {type(model).__name__}, which is not a task of `lmzoo fit`.")
     if windows:
         check_reads_windows(type(model))
         for name, value in windows.items():
@@ -91,7 +91,7 @@ def find_file(source: str) -> Path | None:
     return None
 
 
-def _load_file(path: Path) -> keras.Model:
+def load_file(path: Path) -> keras.Model:
     """Load a `.keras` file; raise a ValueError with a one-line reason if that fails."""
     try:
         return load_keras_file(path)

@@ -56,8 +56,12 @@ def shows_progress(output: str | None) -> bool:
 
 
 def read_lines() -> list[str]:
-    """Return the lines of standard input."""
-    return [line.rstrip("\r\n") for line in sys.stdin]
+    """Return the lines of standard input, without a byte order mark."""
+    from lmzoo.data.readers.text_files import open_text, read_numbered_lines
+    from lmzoo_cli.examples import open_input
+
+    with open_text(open_input("-")) as file:
+        return [line for _, line in read_numbered_lines(file)]
 
 
 # === Numbers ===
@@ -134,6 +138,8 @@ def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
         OSError: If the path exists and may not be replaced, or cannot be written.
         ValueError: If the path does not have this suffix.
     """
+    from lmzoo.files.atomic import make_directory
+
     path = path.expanduser()  # shells do not expand "~" in `--output=~/...`
     if suffix and path.suffix != suffix:
         raise ValueError(f"The file to write must end in {suffix}, got {path}.")
@@ -143,6 +149,6 @@ def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
         raise FileExistsError(f"{path} is a device or a pipe: give the path of a file.")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists: pass --overwrite to replace it.")
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.absolute().parent)
     if not os.access(path.absolute().parent, os.W_OK):
         raise PermissionError(f"{path} cannot be written.")

@@ -23,6 +23,7 @@ from lmzoo.errors import ArgumentError, NoExamplesError
 from lmzoo.files.urls import (
     NamedBytes,
     exists,
+    find_files,
     is_url,
     join_path,
     list_relative_names,
@@ -34,6 +35,7 @@ from lmzoo.files.urls import (
     whole_file,
 )
 from lmzoo.parallel.workers import run_jobs
+from lmzoo.presets.catalog import find_local_directory
 from lmzoo.tasks import Task
 from lmzoo.text.validate_text import collect_warnings
 from lmzoo_cli.answers import WRITERS, Origin, make_origins
@@ -221,8 +223,12 @@ def _is_newer(pair: FilePair) -> bool:
 
 
 def absolute_model(model: str) -> str:
-    """Return the absolute path of a model, for workers with another working directory, or a preset's name unchanged."""
-    return make_absolute(model) if os.path.exists(model) else model
+    """Return the absolute path of a model, for workers with another working directory, or a preset's name unchanged.
+
+    A preset's name takes precedence over a directory, as in `from_preset`.
+    """
+    is_directory = os.path.isdir(model) and find_local_directory(model) == Path(make_absolute(model))
+    return make_absolute(model) if is_directory or os.path.isfile(model) else model
 
 
 def holds_examples(name: str, format: str | None) -> bool:
@@ -278,8 +284,12 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
 
 
 def _identify(model: str) -> str:
-    """Return an identifier of a model: the digest of a file, or the name of a preset."""
-    if not os.path.isfile(model):
+    """Return an identifier of a model: the digest of a file or of a directory's files, or the name of a download."""
+    path = model if os.path.isfile(model) else find_local_directory(model)
+    if path is None:
         return model
-    with open(model, "rb") as file:
-        return f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
+    digest = hashlib.sha256()
+    for name in find_files(path, lambda name: True):
+        with open(name, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return f"sha256 {digest.hexdigest()}"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmzoo.common.progress import progress_over
+from lmzoo.data.examples import ExampleStream
 from lmzoo.data.readers.text_files import get_name, json_objects, open_text, read_numbered_lines
 from lmzoo.errors import NoExamplesError
 from lmzoo.files.compilation_cache import use_compilation_cache
@@ -64,10 +65,16 @@ def load_reranker(source: str) -> TextRegressor:
 
 
 def read_column(data: str, column: str, format: str | None) -> list[str]:
-    """Read the texts in a column of a file, or lines of standard input for "-"."""
+    """Read the texts in a column of a file, or lines of standard input for "-".
+
+    Raises:
+        ValueError: If there are several files, or the texts cannot be read.
+    """
     if data == "-" and format is None:
         format = "txt"
     texts: Any = read_texts(open_input(data), Columns(text=column, format=format), labeled=False)[0]
+    if isinstance(texts, ExampleStream):
+        raise ValueError(f"{data} is a directory or a pattern. Give one file.")
     return texts
 
 

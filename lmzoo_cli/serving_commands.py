@@ -95,7 +95,7 @@ def serve(
         versions = ", ".join(map(str, sorted(api.versions.loaded)))
         typer.echo(f"{url} answers, versions {versions}; Ctrl-C stops it.", err=True)
         body = shlex.quote(json.dumps(api.versions.get().example(), ensure_ascii=False))
-        typer.echo(f"Try: curl -d {body} {url}/v1/models/{api.versions.name}:predict", err=True)
+        typer.echo(f"Try: curl -d {body} {url}{api.model_path}:predict", err=True)
         server.serve(api, listener)
         typer.echo("stopped", err=True)
     if api.running:  # clients have received an error; Python would wait for threads that cannot be interrupted

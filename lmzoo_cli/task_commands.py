@@ -63,8 +63,6 @@ def evaluate(
 
     The scores are the loss and metrics that the model was compiled with, and further scores for its task.
     """
-    from lmzoo.data.examples import ExampleStream
-    from lmzoo.evaluation.reports import Report
     from lmzoo_cli.examples import count_examples
     from lmzoo_cli.model_loading import load_task
     from lmzoo_cli.task_scores import score, show_report, write_report
@@ -74,10 +72,7 @@ def evaluate(
     kind, task = load_task(model, long_texts.settings)
     with show_status("Reading the examples"):
         x, y = kind.read_labeled(data, columns, task)
-    if isinstance(x, ExampleStream):  # a stream may not fit in memory, and neither may answers to all of its examples
-        report = Report(task.evaluate(x, batch_size=batch_size, return_dict=True))
-    else:
-        report = score(kind, task, x, y, batch_size)
+    report = score(kind, task, x, y, batch_size)
     if json_file:
         write_report(json_file, {"model": model, "data": str(data), "examples": count_examples(x)}, report)
     show_report(report)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from lmzoo.data.examples import ExampleStream
 from lmzoo.evaluation.reports import Report
 from lmzoo.files.atomic import atomic_file
 from lmzoo.tasks import Task
@@ -19,6 +20,9 @@ from lmzoo_cli.task_kinds import Kind
 def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Report:
     """Evaluate a task on labeled examples with progress bars, and return its `Task.report`.
 
+    The report on a stream has only the loss and the metrics: the stream may not fit into memory, and neither may the
+    answers to all of its examples.
+
     Args:
         kind: kind of the task.
         task: the task.
@@ -28,6 +32,8 @@ def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Repo
     """
     if not task.compiled:
         task.compile()
+    if isinstance(x, ExampleStream):
+        return Report(task.evaluate(x, batch_size=batch_size, return_dict=True))
     labels = y
     if kind.reading.names:
         labels = _replace_names(y, {name: i for i, name in enumerate(task.class_names)})

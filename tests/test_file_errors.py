@@ -126,6 +126,18 @@ def test_a_full_disk_is_named_with_advice(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_failed_save_of_a_backbone_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(model: keras.Model, path: Path) -> None:
+        Path(path).write_text("half")
+        raise OSError(errno.ENOSPC, "full")
+
+    (tmp_path / "it.keras").write_text("old")
+    monkeypatch.setattr(keras.Model, "save", fail)
+    with pytest.raises(OSError, match=r"choose another folder: '.*/it\.keras'$"):
+        tiny_backbone(BERT).save(tmp_path / "it.keras")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
 def test_more_room_is_reserved_than_the_weights_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     monkeypatch.setattr(os, "posix_fallocate", lambda file, start, size: sizes.append(size), raising=False)

@@ -188,7 +188,8 @@ def hidden_states(
     layers = keras.Model(reader.backbone.input, reader.backbone.output["hidden_states"])  # (B, T, H) each
 
     def keep(values: Tensors, length: int) -> np.ndarray:
-        return np.stack([layer[:length].astype("float32") for layer in values])  # (L + 1, T, H)
+        states = [values] if isinstance(values, np.ndarray) else values  # a single output is not in a list
+        return np.stack([layer[:length].astype("float32") for layer in states])  # (L + 1, T, H)
 
     return read_texts, reader.outputs(layers, encoded, batch_size, keep)
 

@@ -8,6 +8,8 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from lmzoo.errors import ArgumentError
 
 
@@ -19,6 +21,18 @@ def is_integer(value: object, least: float = -math.inf, most: float = math.inf) 
 def is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
     """Return whether `value` is a real number from `least` to `most`, but not a bool or NaN."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= value <= most  # type: ignore[operator]
+
+
+def as_python_values(value: Any) -> Any:
+    """Return a setting, also in lists, tuples and dicts, with Python's numbers in place of numpy's, as JSON needs."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: as_python_values(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [as_python_values(item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return value
 
 
 def require(condition: object, name: str, allowed: str, value: object, advice: str = "") -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import keras
 import numpy as np
 
-from lmzoo.common.arguments import is_integer, refuse_arguments, require
+from lmzoo.common.arguments import as_python_values, is_integer, refuse_arguments, require
 from lmzoo.common.other_names import SAVE_TO_PRESET
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.input_checks import check_ids
@@ -351,7 +351,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         if quantized_policies:
             dtype = keras.dtype_policies.DTypePolicyMap(default_policy=dtype.name, policy_map=quantized_policies)
         config = {
-            **dataclasses.asdict(self.config),
+            **as_python_values(dataclasses.asdict(self.config)),
             "dtype": keras.dtype_policies.serialize(dtype),
             "name": None if self.name == self.default_name else self.name,  # copies in one model need different names
             "trainable": self.trainable,

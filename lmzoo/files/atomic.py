@@ -93,7 +93,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = _resolve_path(path)
     if target.exists() and not (target.is_file() or target.is_dir()):
         raise FileExistsError(f"{target} is a device or a pipe, and is not replaced by a file: give another path.")
-    _make_directory(target.parent)
+    make_directory(target.parent)
     temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
 
     def clean_up() -> None:
@@ -157,7 +157,7 @@ def atomic_directory(
     ```
     """
     target = _resolve_path(path)
-    _make_directory(target.parent)
+    make_directory(target.parent)
     name = f".{target.name}.{secrets.token_hex(4)}"
     temporary = target.with_name(f"{name}.new")
     old = target.with_name(f"{name}.old")
@@ -276,7 +276,7 @@ def _move_foreign(old: Path, target: Path, owns: Collection[str]) -> None:
             entry.rename(target / entry.name)
 
 
-def _make_directory(directory: Path) -> None:
+def make_directory(directory: Path) -> None:
     """Create a directory and its parents.
 
     Raises:

@@ -11,9 +11,9 @@ import keras
 from lmzoo.checkpoints.checkpoint_writer import write_checkpoint
 from lmzoo.errors import MissingTokenizerError
 from lmzoo.layers.initializers import skip_initial_values
-from lmzoo.presets.keras_preset import save_preset
+from lmzoo.presets.keras_preset import KerasPreset, save_preset
 from lmzoo.presets.source import Source, open_source
-from lmzoo.registry.head_kinds import get_task_class
+from lmzoo.registry.head_kinds import get_task_class, task_name
 from lmzoo.text import Preprocessor
 
 
@@ -83,10 +83,27 @@ def convert(
     """
     with contextlib.closing(open_source(source, family)) as model_source:
         model, preprocessor = build(model_source)
+        if owners := find_unloaded_heads(model_source, model):
+            warnings.warn(
+                f"Only the backbone of {source} is written, not the head of {' and '.join(owners)}.", stacklevel=2
+            )
         model_source.load(model)
     if preprocessor is None:
         warnings.warn(f"{source} holds no tokenizer files: only the model is written.", stacklevel=2)
     save_checkpoint(model, target, to, overwrite, preprocessor)
+
+
+def find_unloaded_heads(opened: Source, model: keras.Model) -> list[str]:
+    """Return the tasks whose heads are stored but not part of the model that `build` returned.
+
+    They are the names of a preset's several tasks, or one entry such as "a TextClassifier": the task whose class is not
+    registered, or whose head cannot be read.
+    """
+    if hasattr(model, "backbone"):
+        return []
+    if isinstance(opened, KerasPreset) and opened.task_names:
+        return opened.task_names
+    return [] if opened.head is None else [f"a {task_name(opened.head)}"]
 
 
 def build(opened: Source) -> tuple[keras.Model, Preprocessor | None]:

@@ -12,6 +12,7 @@ from lmzoo.files.manifest import write_manifest
 from lmzoo.files.preset_files import (
     CONFIG_FILE,
     HEADS_DIR,
+    MANIFEST_FILE,
     METADATA_FILE,
     MODEL_WEIGHTS_FILE,
     PREPROCESSOR_FILE,
@@ -26,7 +27,8 @@ from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.text.preset_storage import PRESET_STORAGE
 
 _Part = TypeVar("_Part", Preprocessor, Tokenizer)
-_MODEL_FILES = (CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, TASK_FILE, TASK_WEIGHTS_FILE)
+# The manifest is written again, with the same version.
+_MODEL_FILES = (CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, TASK_FILE, TASK_WEIGHTS_FILE, MANIFEST_FILE)
 
 
 def load_tokenizer(preset: str | Path, cls: type[Tokenizer], family: str | None = None) -> Tokenizer:

@@ -6,9 +6,8 @@ import contextlib
 from pathlib import Path
 
 from lmzoo.files import manifest
-from lmzoo.presets.converting import build
+from lmzoo.presets.converting import build, find_unloaded_heads
 from lmzoo.presets.source import open_source
-from lmzoo.registry.head_kinds import task_name
 
 
 def verify(source: str | Path, write_manifest: bool = False, family: str | None = None) -> dict[str, str]:
@@ -42,8 +41,8 @@ def verify(source: str | Path, write_manifest: bool = False, family: str | None 
         model, preprocessor = build(model_source)
         backbone = getattr(model, "backbone", model)
         head_description = "none" if backbone is model else type(model).__name__
-        if backbone is model and model_source.head is not None:
-            head_description = f"of a {task_name(model_source.head)}, which is not loaded"
+        if owners := find_unloaded_heads(model_source, model):
+            head_description = f"of {' and '.join(owners)}, which is not loaded"
         matches = manifest.verify_manifest(model_source.directory)
         report = {
             "directory": str(model_source.directory),

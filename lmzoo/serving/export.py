@@ -418,10 +418,11 @@ def _write_with_tensorflow(task: Any, target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         task_file = Path(folder, "task.keras")
         exported = Path(folder, "export" + target.suffix * bool(file_format(target)))
-        task.save(task_file)
-        modules = {type(model).__module__ for model in (task, getattr(task, "backbone", task))} - {"__main__"}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The file holds the weights with LoRA's updates added")
+            task.save(task_file)
         result = subprocess.run(
-            [sys.executable, "-c", _EXPORT_SCRIPT, str(task_file), str(exported), *modules],
+            [sys.executable, "-c", _EXPORT_SCRIPT, str(task_file), str(exported), *_list_modules(task)],
             env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
@@ -435,6 +436,14 @@ def _write_with_tensorflow(task: Any, target: Path) -> None:
         else:
             for entry in exported.iterdir():
                 shutil.move(entry, target / entry.name)
+
+
+def _list_modules(model: Any) -> list[str]:
+    """Return the modules that define the classes of a model's parts, except Keras and lmzoo, to register them."""
+    preprocessor = getattr(model, "preprocessor", None)
+    parts = [model, *sublayers(model), preprocessor, getattr(preprocessor, "tokenizer", None)]
+    modules = {type(part).__module__ for part in parts}
+    return sorted(name for name in modules if name.split(".")[0] not in ("__main__", "builtins", "keras", "lmzoo"))
 
 
 def class_answers(logits: tf.Tensor, names: list[str], multi_label: bool = False) -> dict[str, tf.Tensor]:

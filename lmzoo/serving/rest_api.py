@@ -9,6 +9,7 @@ import itertools
 import json
 import threading
 import time
+import urllib.parse
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -68,6 +69,7 @@ class RestApi(Starlette):
     Attributes:
         versions: `ModelVersions`, the loaded versions.
         running: set of int, ids of the threads that are computing predictions.
+        model_path: str, path of the model in URLs.
 
     Raises:
         FileNotFoundError: if the directory contains no version.
@@ -96,6 +98,7 @@ class RestApi(Starlette):
         self._seconds = 0.0  # total time of predictions
         self.running: set[int] = set()
         self._base = f"/v1/models/{self.versions.name}"
+        self.model_path = urllib.parse.quote(self._base)
         routes = [Route("/", self._index), Route("/metrics", self._metrics)]
         for path in (self._base, f"{self._base}/versions/{{version:version}}"):
             routes += [
@@ -142,9 +145,9 @@ class RestApi(Starlette):
                     name: {"inputs": sorted(s.structured_input_signature[1]), "outputs": sorted(s.structured_outputs)}
                     for name, s in sorted(version.signatures.items())
                 },
-                "predict": {"method": "POST", "path": f"{self._base}:predict", "body": version.example()},
+                "predict": {"method": "POST", "path": f"{self.model_path}:predict", "body": version.example()},
                 "limits": {"texts": self._max_texts, "bytes": self._max_body_bytes},
-                "see_also": [self._base, f"{self._base}/metadata", "/metrics"],
+                "see_also": [self.model_path, f"{self.model_path}/metadata", "/metrics"],
             }
         )
 

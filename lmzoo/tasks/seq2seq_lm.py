@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.common.arguments import is_integer, is_number, refuse_arguments, require, require_share
+from lmzoo.common.arguments import as_python_values, is_integer, is_number, refuse_arguments, require, require_share
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.sequences import pack_running_text
 from lmzoo.data.corpora.tokenized_documents import group_items
@@ -381,7 +381,7 @@ class Seq2SeqLM(Task):
         return features, ids, weights
 
     def get_config(self) -> dict[str, Any]:
-        span_corruption = None if self.span_corruption is None else asdict(self.span_corruption)
+        span_corruption = None if self.span_corruption is None else as_python_values(asdict(self.span_corruption))
         return {**super().get_config(), "span_corruption": span_corruption}
 
     # === Translate ===

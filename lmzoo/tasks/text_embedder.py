@@ -259,22 +259,6 @@ class TextEmbedder(LongTextTask):
         scale_has_no_effect = self.normalize and not self.projection
         return super().unused_variables + ([mix.gamma] if mix is not None and scale_has_no_effect else [])
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain lists and dicts."""
-        config = super().get_config()
-        modes = self.pooling if isinstance(self.pooling, str) else list(self.pooling)
-        layers = [dict(layer) for layer in self.projection]
-        pair_prompts = None if self.pair_prompts is None else list(self.pair_prompts)
-        widths = None if self.matryoshka_widths is None else list(self.matryoshka_widths)
-        return {
-            **config,
-            "pooling": modes,
-            "projection": layers,
-            "prompts": dict(self.prompts),
-            "pair_prompts": pair_prompts,
-            "matryoshka_widths": widths,
-        }
-
     # === Prompts ===
 
     def prompt_text(self, prompt_name: str | None = None) -> str:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.common.arguments import is_integer, is_number, require, require_share
+from lmzoo.common.arguments import as_python_values, is_integer, is_number, require, require_share
 from lmzoo.common.tensor_types import Tensor
 
 _MIN_WEIGHTS_TO_COMPILE = 20_000_000  # below it, TensorFlow's own kernel is as fast as a compiled update
@@ -354,8 +354,7 @@ class AdamW(keras.optimizers.Optimizer):
         return change
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **{k: v for k, v in super().get_config().items() if k != "weight_decay"},
+        settings = {
             "weight_decay": self.decay,
             "beta_1": self.beta_1,
             "beta_2": self.beta_2,
@@ -365,6 +364,7 @@ class AdamW(keras.optimizers.Optimizer):
             "schedule": self.schedule,
             "layer_decay": self.layer_decay,
         }
+        return as_python_values({**super().get_config(), **settings})
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

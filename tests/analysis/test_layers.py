@@ -17,6 +17,7 @@ from lmzoo.families.albert import FAMILY as ALBERT
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.elmo import FAMILY as ELMO
 from lmzoo.models import TextEmbedder
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_preprocessor, tiny_task
 
 TEXTS = ["the film was good", "a", "the plot was never dull .", "a quiet film"]
@@ -42,6 +43,16 @@ def test_states_equal_those_of_each_text_alone(task):
         expected = task.backbone(task.preprocessor([text]))["hidden_states"]
         np.testing.assert_allclose(values, np.stack([np.asarray(x)[0] for x in expected]), atol=1e-5)
         assert len(tokenized.tokens) == values.shape[1]
+
+
+def test_word_vectors_alone_are_the_only_states():
+    """A Keras model with one output returns it without a list."""
+    model = tiny_task(TextEmbedder, families()["static_words"])
+    model.run_eagerly = True
+    _, (states, _) = hidden_states(model, ["the film", "a"])
+    expected = model.backbone(model.preprocessor(["the film"]))["sequence_output"]
+    np.testing.assert_allclose(states, expected, atol=1e-6)
+    assert layer_changes(model, ["the film"]).degrees.shape == (0,)
 
 
 @pytest.mark.slow

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import pytest
 
 from lmzoo.families.bert import FAMILY
-from lmzoo.models import MaskedLM, Task, TextClassifier
-from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
+from lmzoo.families.marian import FAMILY as MARIAN
+from lmzoo.models import MaskedLM, Seq2SeqLM, Task, TextClassifier
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.training import FineTuningRecipe
-from lmzoo_cli.fine_tuning import read_examples
+from lmzoo_cli.fine_tuning import FitExamples, read_examples, train
 from lmzoo_cli.options import Columns, FitOptions
 from lmzoo_cli.task_kinds import get_kind
 from tests.cli.commands import run as run_lmzoo
@@ -62,6 +66,15 @@ def test_options_override_the_recipe_and_are_named(fit):
         "peak learning rate 0.125, 1 epoch, batches of 4, pooling first; set by options: learning rate, epochs"
         in stderr
     )
+
+
+def test_a_learning_rate_keeps_the_other_settings_of_the_optimizer(monkeypatch):
+    task = tiny_task(Seq2SeqLM, MARIAN)
+    monkeypatch.setattr(Task, "fit", lambda task, *_, **__: SimpleNamespace(history={}))
+    options = FitOptions(data=Path(), task="translation", preset="", output=Path(), learning_rate=0.125)
+    train(task, options, FitExamples(["a"], None, None, None, [], None), replace(task.recipe, learning_rate=0.125))
+    expected = {"learning_rate": 0.125, "beta_2": 0.98, "epsilon": 1e-9, "global_clipnorm": 1.0, "schedule": "linear"}
+    assert {name: task.optimizer.get_config()[name] for name in expected} == expected
 
 
 def test_presets_without_a_recipe_use_the_default(fit):

@@ -8,8 +8,9 @@ import pytest
 from lmzoo import analysis
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt import FAMILY as GPT
-from lmzoo.models import CausalLM, MaskedLM, QuestionAnswerer, TextClassifier, TokenClassifier
+from lmzoo.models import CausalLM, MaskedLM, Pretrainer, QuestionAnswerer, TextClassifier, TokenClassifier
 from lmzoo.testing import tiny_task
+from lmzoo_cli.inspect_commands import _load
 from tests.cli.commands import error_of, json_lines, run
 
 TEXTS = ["the film was good", "a plot , a film"]
@@ -45,6 +46,15 @@ def test_pages_tables_and_json(model, tmp_path):
     changes = json_lines(inspect("layers", model, *TEXTS, "--json"))
     assert [row["layer"] for row in changes] == [str(i) for i in range(task.backbone.config.num_layers + 1)]
     assert changes[2]["degrees"] == pytest.approx(analysis.layer_changes(task, TEXTS).degrees[1], rel=1e-3)
+
+
+def test_a_file_may_hold_a_task_that_is_only_pretrained(tmp_path):
+    task = tiny_task(Pretrainer, FAMILY)
+    task.save(tmp_path / "pretrainer.keras")
+    assert isinstance(_load(str(tmp_path / "pretrainer.keras"), TEXTS)[0], Pretrainer)
+    task.backbone.save(tmp_path / "backbone.keras")
+    with pytest.raises(ValueError, match="holds a BertBackbone, which is not a task"):
+        _load(str(tmp_path / "backbone.keras"), TEXTS)
 
 
 @pytest.mark.slow

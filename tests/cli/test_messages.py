@@ -71,6 +71,7 @@ def run(error: BaseException, *words: str, code: int = 1) -> str:
         (ArgumentError("Odd."), "Odd."),
         (PathExistsError("a exists."), "a exists."),  # the command has no --overwrite
         (FileNotFoundError(2, "No such file", "a.csv"), "There is no a.csv."),
+        (IsADirectoryError(21, "Is a directory", "a"), "a is a directory. Give a file."),
         (ImportError("Install it."), "Install it."),
         (
             ModuleNotFoundError("No module named 'jax'", name="jax"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -13,7 +14,7 @@ import pytest
 
 from lmzoo.evaluation.reports import Report
 from lmzoo_cli import output
-from lmzoo_cli.output import announce_keras, check_output, round_numbers, show, show_status, to_json
+from lmzoo_cli.output import announce_keras, check_output, read_lines, round_numbers, show, show_status, to_json
 from lmzoo_cli.pretrain_command import _describe_duration
 from lmzoo_cli.task_scores import write_report
 
@@ -44,6 +45,11 @@ def test_loading_keras_is_announced_at_once(monkeypatch, capsys):
     assert capsys.readouterr().err == "Loading Keras...\n"
 
 
+def test_lines_of_standard_input_are_read_as_those_of_files(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\ufeffgood film\r\n\r\na\rb".encode())))
+    assert read_lines() == ["good film", "", "a\rb"]
+
+
 def test_numbers_are_rounded_to_six_digits(capsys):
     assert round_numbers({"score": np.float32(1 / 3), "n": 1234567, "big": 1234567.8, "word": "0.123456789"}) == {
         "score": 0.333333,
@@ -71,6 +77,12 @@ def test_a_pipe_is_refused_as_output_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileExistsError, match="is a device or a pipe: give the path of a file"):
         check_output(tmp_path / "pipe", overwrite=True)
+
+
+def test_a_path_in_a_file_is_refused(tmp_path):
+    (tmp_path / "a.keras").touch()
+    with pytest.raises(NotADirectoryError, match=r"a\.keras is not a directory, or lies in a file"):
+        check_output(tmp_path / "a.keras" / "b.keras", overwrite=False)
 
 
 @pytest.mark.parametrize(

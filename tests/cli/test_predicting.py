@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from lmzoo.families.bert import FAMILY
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 from lmzoo_cli import predicting
+from lmzoo_cli.answers import write_parquet
 from tests.cli.commands import EAGERLY, error_of, run
 from tests.parallel.killing import kill_a_worker
 
@@ -114,7 +116,15 @@ def test_answers_in_parquet_keep_the_type_of_ids(model, data, tmp_path):
     assert "broken.parquet cannot be read as Parquet" in error_of("predict", model, tmp_path / "broken.parquet")
 
 
-@pytest.mark.slow
+def test_any_text_but_only_one_type_of_ids_fits_into_parquet():
+    """A cell of JSON lines may be any string, or of another type than the cell above."""
+    file = io.BytesIO()
+    write_parquet(file, [({"text": "good \ud83d"}, {"score": 0.5})])
+    assert parquet.read_table(file).to_pylist() == [{"text": "good ?", "score": 0.5}]
+    with pytest.raises(ValueError, match=r"The values of 'id' cannot be a column of Parquet.*--to jsonl"):
+        write_parquet(io.BytesIO(), [({"id": "a"}, {}), ({"id": 7}, {})])
+
+
 def test_a_stopped_run_continues(model, data, tmp_path, monkeypatch):
     out = tmp_path / "out"
     common = ["predict", model, data, "--output", out]
@@ -138,6 +148,25 @@ def test_a_stopped_run_continues(model, data, tmp_path, monkeypatch):
     assert "holds answers of a command whose options differed: pass --overwrite" in message
     run(*common, "--overwrite")
     assert (out / "a.jsonl").read_bytes() == first_answers["a.jsonl"]
+
+
+def test_a_preset_trained_again_does_not_continue(data, tmp_path):
+    common = ["predict", tmp_path / "preset", data / "more", "--output", tmp_path / "out"]
+    task = tiny_task(models.TextClassifier, FAMILY)
+    task.save_to_preset(tmp_path / "preset")
+    run(*common)
+    task.head.weights[-1].assign([1.0, 2.0, 3.0])
+    task.save_to_preset(tmp_path / "preset")
+    assert "holds answers of a command whose model differed: pass --overwrite" in error_of(*common)
+
+
+def test_a_presets_name_takes_precedence_over_a_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert_nano_en_uncased", "mine"):
+        (tmp_path / name).mkdir()
+    assert predicting.absolute_model("bert_nano_en_uncased") == "bert_nano_en_uncased"
+    assert predicting.absolute_model("./bert_nano_en_uncased") == str(tmp_path / "bert_nano_en_uncased")
+    assert predicting.absolute_model("mine") == str(tmp_path / "mine")
 
 
 @pytest.mark.slow

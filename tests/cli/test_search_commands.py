@@ -158,6 +158,8 @@ def test_errors_are_one_line(folder, tmp_path):
         ("embed", embedder, corpus, "--prompt-name", "x"): "There is no prompt 'x'; `prompts` has 'query', 'document',",
         ("embed", embedder, corpus, "--text", "body"): "no 'body'",
         ("embed", embedder, tmp_path / "empty.txt"): "empty.txt",
+        ("embed", embedder, folder): "is a directory or a pattern. Give one file.",
+        ("search", embedder, corpus, folder / "*.jsonl"): "*.jsonl is a directory or a pattern. Give one file.",
         ("search", embedder, corpus, tmp_path / "empty.txt"): "empty.txt",
         (
             "search",

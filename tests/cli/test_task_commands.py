@@ -33,6 +33,7 @@ from lmzoo_cli.answers import open_output, write_csv
 from lmzoo_cli.examples import Columns, read_numbers, read_texts, read_words
 from lmzoo_cli.fine_tuning import class_weights
 from lmzoo_cli.task_kinds import KINDS, get_kind
+from lmzoo_cli.task_scores import score
 from tests.cli.commands import EAGERLY, error_of, json_lines, run
 
 pytestmark = EAGERLY
@@ -649,6 +650,14 @@ def test_several_files_train_and_score_as_one_file(folder, name, tmp_path):
     assert scores[1][0] == scores[0][0]
     assert "loss" in scores[1][1]
     assert scores[1][1].items() <= scores[0][1].items()
+
+
+def test_an_uncompiled_model_is_evaluated_on_several_files(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\ngood,O\nbad,B-PER\n")
+    task = tiny_task(models.TextClassifier, FAMILY)
+    task.compiled = False  # as after `load_model(..., compile=False)`
+    x, y = read_texts(tmp_path, Columns(), True)
+    assert score(get_kind("classifier"), task, x, y, 2).scores.keys() == {"loss", "accuracy"}
 
 
 def test_errors_of_several_files(tmp_path):

@@ -91,6 +91,14 @@ def test_missing_cells_are_none(tmp_path):
     assert list(TableStream(tmp_path / "a.jsonl").iter(2)) == [{"text": ["a", "b"], "label": [None, 1]}]
 
 
+def test_a_selected_column_must_be_the_only_one_of_its_name(tmp_path):
+    (tmp_path / "a.csv").write_text("text,note,note\ngood,x,y\n")
+    table = TableStream(tmp_path / "a.csv")
+    assert list(table.select_columns(["text"])) == [{"text": "good"}]
+    with pytest.raises(ValueError, match=r"a\.csv has several columns 'note'"):
+        next(iter(table.select_columns(["note"])))
+
+
 def test_missing_columns_of_parquet_are_named(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table({"text": ["a"], "label": ["x"]}), tmp_path / "a.parquet")

@@ -49,6 +49,14 @@ def test_a_missing_tokenizer_gives_a_warning(tmp_path):
     assert verify(tmp_path / "bare")["tokenizer"] == "none"
 
 
+def test_heads_that_are_not_converted_are_named(tmp_path):
+    task = tiny_task(TextClassifier, families()["bert"])
+    task.backbone.save_to_preset(tmp_path / "several", tasks={"moods": task, "topics": task})
+    with pytest.warns(UserWarning, match="Only the backbone of .*several is written, not the head of moods and topics"):
+        convert(tmp_path / "several", tmp_path / "theirs", to="hf")
+    assert verify(tmp_path / "several")["head"] == "of moods and topics, which is not loaded"
+
+
 @pytest.mark.slow
 def test_an_existing_directory_is_not_overwritten(tmp_path):
     save_checkpoint(tiny_backbone(families()["bert"]), tmp_path, to="hf")

@@ -10,8 +10,9 @@ import keras
 import pytest
 
 from lmzoo.families.bert import FAMILY as BERT
+from lmzoo.files.manifest import read_version
 from lmzoo.models import Backbone, BertBackbone, TextClassifier
-from lmzoo.presets import PresetError, verify_manifest
+from lmzoo.presets import PresetError, verify_manifest, write_manifest
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import BytePairTokenizer, Preprocessor, Tokenizer, WordPieceTokenizer
 
@@ -86,10 +87,12 @@ def test_a_tokenizer_is_saved_alone(tmp_path: Path) -> None:
 def test_a_preprocessor_is_added_to_a_model(tmp_path: Path) -> None:
     tiny_backbone(BERT).save_to_preset(tmp_path / "preset")
     weights = (tmp_path / "preset" / "model.weights.h5").read_bytes()
+    write_manifest(tmp_path / "preset", version=3)
     preprocessor = tiny_preprocessor(BERT)
     preprocessor.sequence_length = 19
     preprocessor.save_to_preset(tmp_path / "preset")
     assert verify_manifest(tmp_path / "preset")
+    assert read_version(tmp_path / "preset") == 3
     assert (tmp_path / "preset" / "model.weights.h5").read_bytes() == weights
     assert TextClassifier.from_preset(tmp_path / "preset", num_classes=2).preprocessor.sequence_length == 19
     with pytest.raises(ValueError, match="holds a preprocessor, of which the tokenizer is a part"):

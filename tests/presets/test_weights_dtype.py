@@ -93,6 +93,22 @@ def test_int8_files_hold_255_steps_per_row(tmp_path):
         backbone.load_weights(tmp_path / "small" / FILES[0])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_matrices_in_half_precision_become_int8(dtype, tmp_path):
+    task = tiny_task(lmzoo.models.MaskedLM, families()["bert"]).copy_with(dtype=dtype)
+    task.save_to_preset(tmp_path, weights_dtype="int8")
+    stored = read_datasets(tmp_path / FILES[0])
+    scaled = {name.removesuffix(SCALE) for name in stored if name.endswith(SCALE)}
+    assert len(scaled) == sum(len(weight.shape) > 1 for weight in task.backbone.weights)
+    assert {str(stored[name][1]) for name in scaled} == {"int8"}
+    reloaded = lmzoo.models.MaskedLM.from_preset(tmp_path)
+    for weight, before in zip(reloaded.backbone.weights, task.backbone.weights, strict=True):
+        expected = np.asarray(before, "float32")
+        largest = np.abs(expected).max(axis=-1, keepdims=True)
+        assert weight.dtype == dtype
+        assert (np.abs(np.asarray(weight, "float32") - expected) <= largest / 100).all()
+
+
 def test_scales_must_fit_the_matrices(tmp_path):
     task = tiny_task(lmzoo.models.MaskedLM, families()["bert"])
     task.save_to_preset(tmp_path / "small", weights_dtype="int8")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lmzoo.layers import BiLSTMEncoder
 from lmzoo.models import TextClassifier
 from lmzoo.testing.exported_answers import assert_answers_agree
 from lmzoo.text import TextWarning
@@ -104,6 +105,21 @@ def test_a_task_without_a_preprocessor_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="preprocessor"):
         TextClassifier(classifier(num_classes=2).backbone, num_classes=2).export(tmp_path / "1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_another_process_imports_the_modules_of_all_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An encoder of the user is registered in its module; LoRA in the file for the other process needs no warning."""
+    import lmzoo.serving.export as module
+
+    model = classifier(labels=["no", "yes"], encoder="bilstm")
+    model.backbone.enable_lora(1)
+    monkeypatch.setattr(BiLSTMEncoder, "__module__", "encoders.mine")
+    calls = []
+    monkeypatch.setattr(module.subprocess, "run", lambda command, **_: calls.append(command))
+    with pytest.raises(AttributeError):  # there is no result
+        module._write_with_tensorflow(model, tmp_path / "1")
+    assert calls[0][-1] == "encoders.mine"
+    assert calls[0][-2].endswith("export")
 
 
 def test_a_failed_export_leaves_the_old_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,13 @@ def test_the_root_describes_the_api(client: Client) -> None:
         assert Client(client.api).ask(path)[0] == 200
 
 
+def test_the_request_to_try_fits_any_name_of_a_model(echo: Path) -> None:
+    with running_server(RestApi(echo, name="my échos (1)")) as url:
+        path = json.load(urllib.request.urlopen(url))["predict"]["path"]
+        assert path == "/v1/models/my%20%C3%A9chos%20%281%29:predict"
+        assert json.load(urllib.request.urlopen(url + path, b'{"inputs": ["a"]}'))["outputs"]["text"] == ["a"]
+
+
 def test_metrics_count_requests_and_seconds(echo: Path) -> None:
     api = RestApi(echo, 'my "echo"')
     path = '/v1/models/my "echo":predict'

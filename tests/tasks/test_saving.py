@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import zipfile
@@ -10,7 +11,9 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import MaskedLM, Task, TextClassifier
+from lmzoo.models import MaskedLM, Task, TextClassifier, TextEmbedder
+from lmzoo.text import Masking
+from lmzoo.training import AdamW
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +106,19 @@ def test_frozen_layers_stay_frozen(tiny, save_and_load, frozen):
     for loaded in save_and_load(task):
         assert [v.path for v in loaded.trainable_variables] == expected
         assert loaded.backbone.get_config() == task.backbone.get_config()
+
+
+def test_settings_may_be_numbers_of_numpy(tiny):
+    """Such as rates from `np.linspace`, which JSON lacks; the error would come after the training."""
+    settings = {"dropout": np.float32(0.25), "windows": np.int64(3), "stride": np.int64(5)}
+    task = TextClassifier(tiny.backbone(), num_classes=3, **settings)
+    config = json.loads(json.dumps(task.get_config()))
+    assert {name: config[name] for name in settings} == {"dropout": 0.25, "windows": 3, "stride": 5}
+    embedder = TextEmbedder(task.backbone, matryoshka_widths=[np.int64(3)], temperature=np.float32(0.5))
+    assert json.loads(json.dumps(embedder.get_config()))["matryoshka_widths"] == [3]
+    masked_lm = MaskedLM(tiny.backbone(dropout=np.float32(0.25)), masking=Masking(np.float32(0.5)))
+    assert json.loads(json.dumps(masked_lm.get_config()))["masking"]["probability"] == 0.5
+    assert json.loads(json.dumps(AdamW(weight_decay=np.float32(0.5)).get_config()))["weight_decay"] == 0.5
 
 
 def test_errors_name_an_unwritable_path(tiny, tmp_path, monkeypatch):

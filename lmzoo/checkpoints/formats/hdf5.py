@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
 import numpy as np
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 
 SCALE = ".scale"  # ending of the name of an int8 matrix's scales
+_BFLOAT16 = "bfloat16"  # HDF5 lacks this dtype: Keras stores the bytes, with this value of the attribute "dtype"
+_FLOATS = ("float16", _BFLOAT16, "float32", "float64")
 BYTES_OF_METADATA = 4096  # upper bound per tensor; HDF5 writes some of it only when the file is closed
 
 
@@ -149,8 +152,9 @@ def quantize_rows(array: np.ndarray) -> dict[str, np.ndarray]:
     Each row is rounded to 255 steps between its largest absolute value and the negative of it. Vectors, integers and
     arrays with values that are not finite have no scale: they are returned as by `convert_to_float16`.
     """
-    if array.ndim < 2 or array.dtype not in ("float32", "float64") or not np.isfinite(array).all():
+    if array.ndim < 2 or array.dtype not in _FLOATS or not np.isfinite(array).all():
         return {"": convert_to_float16(array)}
+    array = array.astype("float32")
     scale = np.abs(array).max(axis=-1, initial=0.0).astype("float32") / 127
     steps = np.rint(array / np.where(scale == 0, 1, scale)[..., None])
     return {"": steps.astype("int8"), SCALE: scale}
@@ -237,10 +241,16 @@ def _rewrite(
             if isinstance(item, h5py.Group):
                 target.require_group(name).attrs.update(item.attrs)
                 return
-            for suffix, array in convert(name, item[()], file).items():
+            attributes = dict(item.attrs)
+            stored = item[()]
+            if attributes.pop("dtype", None) == _BFLOAT16:
+                stored = stored.view(_BFLOAT16)
+            for suffix, array in convert(name, stored, file).items():
                 dataset = target.create_dataset(name + suffix, data=array)
                 if not suffix:
-                    dataset.attrs.update(item.attrs)
+                    dataset.attrs.update(attributes)
+                if array.dtype == _BFLOAT16:
+                    dataset.attrs["dtype"] = _BFLOAT16
 
         target.attrs.update(file.attrs)
         file.visititems(copy)

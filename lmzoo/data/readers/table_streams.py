@@ -63,9 +63,9 @@ class TableStream:
     Raises:
         FileNotFoundError: If a file does not exist, or a directory holds no such files.
         ImportError: If there are Parquet files and pyarrow is not installed.
-        ValueError: If the format or encoding is unknown; while reading, if a line has the wrong
-            format, rows differ in their number of cells, a column does not exist, or a cell cannot be converted; the
-            message then names the file and line.
+        ValueError: If the format or encoding is unknown; while reading, if a line has the wrong format, rows differ in
+            their number of cells, a column does not exist or has the name of another one, or a cell cannot be
+            converted; the message then names the file and, where possible, the line.
 
     Example:
 
@@ -225,6 +225,9 @@ class TableStream:
             rows = read_numbered_rows(file, format, path)
             first_rows = list(itertools.islice(rows, 1))
             names = pop_names(first_rows, format, self.header)
+            header: list[Column] = [*(names or [])]
+            if repeated := [name for name in self._columns or () if header.count(name) > 1]:
+                raise ValueError(f"{path} has several columns {repeated[0]!r}. Rename all but one of them.")
             for line, cells in itertools.islice(itertools.chain(first_rows, rows), skip, None):
                 names = names or [*range(len(cells))]
                 check_width(f"{path}, line {line}", cells, names, format)

@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 import keras
 import numpy as np
 
-from lmzoo.common.arguments import refuse_arguments
+from lmzoo.common.arguments import as_python_values, refuse_arguments
 from lmzoo.common.other_names import SAVE_TO_PRESET
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.families.resizing import copy_weights
-from lmzoo.files.atomic import atomic_file, check_path
 from lmzoo.layers.adapted import stores_updates
 from lmzoo.layers.configured import list_constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.sublayers import get_stored_weights, sublayers
-from lmzoo.parallel.processes import without_distribution
 from lmzoo.presets.catalog import PresetsOfClass
 from lmzoo.presets.keras_files import load_keras_file
 from lmzoo.presets.keras_preset import save_preset
@@ -923,15 +921,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             ValueError: if the path does not end in `.keras`.
             FileExistsError: if the file exists and may not be replaced.
         """
-        check_path(filepath)
-        if Path(filepath).suffix != ".keras":
-            raise ValueError(f"Models are saved as `.keras` files, got {os.fspath(filepath)!r}.")
-        if Path(filepath).expanduser().exists() and not overwrite:
-            raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
         self._warn_about_merged_lora()
-        # Keras creates a second optimizer for comparison, which would otherwise wait for all processes.
-        with atomic_file(filepath) as temporary, without_distribution():
-            super().save(temporary, **kwargs)
+        super().save(filepath, overwrite, **kwargs)
 
     @classmethod
     def load(cls, filepath: str | Path, compile: bool = True) -> Self:
@@ -980,7 +971,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, read from the attributes of the same names."""
-        config = {name: getattr(self, name) for name in list_constructor_arguments(type(self))}
+        config = {name: as_python_values(getattr(self, name)) for name in list_constructor_arguments(type(self))}
         serialized = {name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
         if self.name == self.default_name:  # each copy gets its own name, so that one model can contain several
             config["name"] = None

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.common.arguments import is_number, require
+from lmzoo.common.arguments import as_python_values, is_number, require
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import MaskedLMHead, SpanBoundaries
@@ -214,7 +214,7 @@ class MaskedTokensTask(Task):
         return positions, is_chosen, corrupted_ids
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "masking": asdict(self.masking)}
+        return {**super().get_config(), "masking": as_python_values(asdict(self.masking))}
 
 
 def _compute_logits(backbone: Backbone, head: MaskedLMHead, vectors: Tensor) -> Tensor:
