@@ -102,16 +102,8 @@ class BeamSampler:
         has_ended = ops.zeros((prompt_count, num_beams), "bool")
         is_open = ops.ones((prompt_count,), "bool")
 
-        def body(
-            index: Tensor,
-            running: Tensor,
-            scores: Tensor,
-            cache: Tensors,
-            ended: Tensor,
-            ended_scores: Tensor,
-            has_ended: Tensor,
-            is_open: Tensor,
-        ) -> tuple[Tensors, ...]:
+        def body(index: Tensor, cache: Tensors, rows: tuple[Tensor, ...]) -> tuple[Tensors, ...]:
+            running, scores, ended, ended_scores, has_ended, is_open = rows
             logits, _, cache = next(ops.reshape(running, (-1, width)), cache, index)
             candidate_scores, origin, token = _find_candidates(logits, scores, stop_ids)  # (B, C)
             at_limit = index + 1 >= limits  # (B,)
@@ -137,17 +129,16 @@ class BeamSampler:
             # Rows still inside their prompt keep their state. All their beams are equal, so any order suits the cache.
             in_prompt = ops.take(mask, index, axis=1)  # (B,)
             cache = keras.tree.map_structure(lambda x: _select_beams(x, next_origin), cache)
-            previous = (running, scores, ended, ended_scores, has_ended, is_open)
-            next_is_open = is_open & can_improve & ~at_limit  # (B,)
-            updated = (next_running, next_scores, *next_ended, next_is_open)
-            running, scores, ended, ended_scores, has_ended, is_open = _keep_rows(in_prompt, previous, updated)
-            return index + 1, running, scores, cache, ended, ended_scores, has_ended, is_open
+            updated = (next_running, next_scores, *next_ended, is_open & can_improve & ~at_limit)
+            return index + 1, cache, _keep_rows(in_prompt, rows, updated)
 
-        state = (index, running, scores, cache, running, ended_scores, has_ended, is_open)
-        state = ops.while_loop(
-            lambda *state: (state[0] < width) & ops.any(state[-1]), body, state, maximum_iterations=width
+        rows = (running, scores, running, ended_scores, has_ended, is_open)
+        _, _, (running, _, ended, _, has_ended, _) = ops.while_loop(
+            lambda index, cache, rows: (index < width) & ops.any(rows[-1]),
+            body,
+            (index, cache, rows),
+            maximum_iterations=width,
         )
-        _, running, scores, _, ended, _, has_ended, _ = state
         return ops.where(has_ended[:, :1], ended[:, 0], running[:, 0])
 
 
@@ -188,12 +179,12 @@ def _keep_best(ended: tuple[Tensor, ...], candidates: tuple[Tensor, ...]) -> tup
     return gather_positions(texts, best_indices), best_scores, gather_positions(exists, best_indices)
 
 
-def _keep_rows(is_kept: Tensor, old: tuple[Tensor, ...], updated: tuple[Tensor, ...]) -> list[Tensor]:
+def _keep_rows(is_kept: Tensor, old: tuple[Tensor, ...], updated: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Return the `updated` tensors, (B, ...), but with the old values in rows where `is_kept`, bool (B,), is True."""
-    return [
+    return tuple(
         ops.where(ops.reshape(is_kept, (-1, *[1] * (len(before.shape) - 1))), before, after)
         for before, after in zip(old, updated, strict=True)
-    ]
+    )
 
 
 def _append_token(running: Tensor, origin: Tensor, token: Tensor, index: Tensor) -> Tensor:

@@ -125,6 +125,7 @@ def test_any_text_but_only_one_type_of_ids_fits_into_parquet():
         write_parquet(io.BytesIO(), [({"id": "a"}, {}), ({"id": 7}, {})])
 
 
+@pytest.mark.slow
 def test_a_stopped_run_continues(model, data, tmp_path, monkeypatch):
     out = tmp_path / "out"
     common = ["predict", model, data, "--output", out]
