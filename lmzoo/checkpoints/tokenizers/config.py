@@ -48,6 +48,12 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
     for key, values in format.without_effect.items():
         if settings.get(key) not in values:
             warnings.warn(f"{file}: ignoring `{key}` ({settings[key]!r:.60}).", stacklevel=2)
+    truncation = (pipeline or {}).get("truncation") or {}
+    if str(settings.get("truncation_side", truncation.get("direction"))).lower() == "left":
+        warnings.warn(
+            f"{directory}: `truncation_side` is 'left', but lmzoo truncates texts that are too long at the end.",
+            stacklevel=2,
+        )
     stored = {} if pipeline is None else format.read_pipeline_settings(pipeline, directory / PIPELINE_FILE)
     arguments = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
     for key, (argument, default) in format.settings.items():
