@@ -217,7 +217,9 @@ def test_texts_are_packed_as_the_files_say(tmp_path: Path, name: str, processor:
     copy.mkdir()
     write_tokenizer(tokenizer, copy, 64, packing=packing)
     write_json(copy / "config.json", {"model_type": "bert"})
-    assert load_auto_tokenizer(copy)(texts, texts)["input_ids"] == theirs(texts, texts)["input_ids"]
+    written = load_auto_tokenizer(copy)(texts, texts)
+    assert written["input_ids"] == theirs(texts, texts)["input_ids"]
+    assert ("token_type_ids" in written) == packing.segments
     assert read_tokenizer_and_packing(JsonFiles(copy), families()["bert"])[1] == packing
 
 

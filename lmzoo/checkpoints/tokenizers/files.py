@@ -198,6 +198,9 @@ def write_tokenizer(
     pipeline = tokenizer_format.pipeline(tokenizer)
     if packing is not None and pipeline is not None:
         settings["tokenizer_class"] = _ANY_CLASS
+        # By default, transformers 5 omits the segments for this class, and transformers 4 does not.
+        segments = ["token_type_ids"] if packing.segments else []
+        settings["model_input_names"] = ["input_ids", *segments, "attention_mask"]
     else:
         packing = _find_packing_to_write(tokenizer, settings["tokenizer_class"])
     if packing is not None and pipeline is not None:
