@@ -143,5 +143,15 @@ def read_utf8(path: Path) -> str:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines to a UTF-8 file, each ending in LF."""
+    """Write lines to a UTF-8 file, each ending in LF.
+
+    Raises:
+        ValueError: If a line contains a line end, so that `read_lines` would return other lines.
+    """
+    lines = list(lines)
+    if token := next((line for line in lines if "\n" in line or line.endswith("\r")), None):
+        raise ValueError(
+            f"{path.name} has one token per line and cannot hold {token!r}. Leave that token out of the vocabulary; "
+            "`add_tokens` adds it with an id after the vocabulary."
+        )
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
