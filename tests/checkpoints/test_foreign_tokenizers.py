@@ -341,6 +341,8 @@ def test_unused_ids_of_characters(tmp_path: Path) -> None:
     from lmzoo.text.graphs import graph_tokenizer
 
     assert graph_tokenizer(reloaded)(tf.constant(["fa aaf !"])).to_list() == [[7, 1, 1, 5, 0]]
+    reloaded.add_tokens(["[X]"])  # its id is the next one, not the number of tokens
+    assert reloaded.tokenize(["fa [X]"]) == graph_tokenizer(reloaded)(tf.constant(["fa [X]"])).to_list() == [[7, 8]]
 
 
 def test_ids_must_be_dense_and_unique(tmp_path: Path) -> None:
