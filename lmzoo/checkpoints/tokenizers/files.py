@@ -276,16 +276,17 @@ def _read_transformers_tokenizer(
         tokens = _read_lists(tokenizer_format, file, vocabulary)["tokens"]
         if family_class.can_be(tokens) and not tokenizer_class.can_be(tokens):
             tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=family_class.special_tokens)
-    settings = {**tokenizer_class.special_tokens, **read_settings(files, tokenizer_format, pipeline)}
-    if oddities := tokenizer_format.oddities(file, vocabulary):
+    settings = read_settings(files, tokenizer_format, pipeline)
+    arguments = {**vocabulary, **tokenizer_class.special_tokens, **settings}
+    if oddities := tokenizer_format.oddities(file, arguments):
         warnings.warn(f"{file}: {'; '.join(oddities)}.", stacklevel=2)
     with add_file_to_errors(file):
-        tokenizer = tokenizer_format.tokenizer(**vocabulary, **settings)
+        tokenizer = tokenizer_format.tokenizer(**arguments)
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
-            settings["lowercase"] = _guess_lowercase(files, file, tokenizer)
-            tokenizer = tokenizer_format.tokenizer(**vocabulary, **settings)
+            arguments["lowercase"] = _guess_lowercase(files, file, tokenizer)
+            tokenizer = tokenizer_format.tokenizer(**arguments)
         if token_arguments := read_tokens(files, tokenizer, pipeline):
-            tokenizer = tokenizer_format.tokenizer(**vocabulary, **{**settings, **token_arguments})
+            tokenizer = tokenizer_format.tokenizer(**{**arguments, **token_arguments})
     return _Stored(tokenizer, file, tokenizer_class, pipeline)
 
 
