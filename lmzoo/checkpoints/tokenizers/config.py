@@ -19,7 +19,7 @@ from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.common.arguments import is_integer, is_number
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
-from lmzoo.text import AddedToken, Tokenizer
+from lmzoo.text import AddedToken, SpecialTokens, Tokenizer
 
 _NAMES_FILE = "special_tokens_map.json"
 _ADDED_FILE = "added_tokens.json"
@@ -75,6 +75,16 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
                 stacklevel=2,
             )
     return arguments
+
+
+def read_roles(files: JsonFiles, format: TokenizerFormat[Any]) -> SpecialTokens:
+    """Return the special tokens by role if the files name a generic class, which has no special tokens of its own."""
+    _, class_name = read_class_name(files)
+    roles: Any = {}
+    for _, attribute, _, token in _list_mentions(files, None):
+        if class_name in ANY_CLASS and attribute in format.tokens:
+            roles[format.tokens[attribute]] = token["content"] if isinstance(token, dict) else token
+    return roles
 
 
 def read_sequence_length(files: JsonFiles, positions: int) -> int:

@@ -21,7 +21,7 @@ from lmzoo.checkpoints.tokenizers.classes import (
     get_family_class,
     list_tokenizer_classes,
 )
-from lmzoo.checkpoints.tokenizers.config import find_file_that_adds, read_settings, read_tokens
+from lmzoo.checkpoints.tokenizers.config import find_file_that_adds, read_roles, read_settings, read_tokens
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
@@ -268,6 +268,9 @@ def _read_transformers_tokenizer(
 ) -> _Stored:
     tokenizer_class = find_class(files, family_class, pipeline)
     tokenizer_format = get_format(tokenizer_class.tokenizer)
+    if family_class.packing != NO_PACKING:  # decoders have the special tokens of their family
+        special_tokens: Any = {**tokenizer_class.special_tokens, **read_roles(files, tokenizer_format)}
+        tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=special_tokens)
     file, vocabulary = _find_vocabulary(files.directory, tokenizer_class, family_class, pipeline)
     if (
         family_class.tokenizer is tokenizer_class.tokenizer
