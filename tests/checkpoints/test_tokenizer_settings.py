@@ -132,6 +132,15 @@ def test_settings_that_transformers_ignores(directory: Path, key: str, value: An
         assert read_tokenizer(directory, WORD).vocabulary == tiny(WORD).vocabulary
 
 
+def test_transformers_adds_no_mask_to_written_files(directory: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = WORD([*(token for token in WORD.special_tokens if token != WORD.mask_token), "film"], mask_token=None)
+    write_tokenizer(tokenizer, directory, 7)
+    (directory / "config.json").write_text('{"model_type": "bert"}')
+    peer = transformers.AutoTokenizer.from_pretrained(directory)
+    assert peer("[MASK] film", add_special_tokens=False)["input_ids"] == tokenizer.tokenize(["[MASK] film"])[0]
+
+
 def test_texts_that_transformers_truncates_at_the_beginning_give_a_warning(directory: Path) -> None:
     write_tokenizer(tiny(WORD), directory, 7)
     edit_json(directory / PIPELINE, put(truncation={"direction": "Left", "max_length": 5}))

@@ -187,7 +187,7 @@ def write_tokenizer(
     settings = {
         "tokenizer_class": peer_class or next((cls.name for cls in find_tokenizer_classes(tokenizer)), _ANY_CLASS),
         "model_max_length": sequence_length,
-        **{attribute: token for attribute, token in tokens.items() if token is not None},
+        **tokens,
         **{key: config.get(argument, default) for key, (argument, default) in tokenizer_format.settings.items()},
         **{key: values[0] for key, values in tokenizer_format.allowed.items() if values[0] is not None},
         **tokenizer_format.extra_settings,
