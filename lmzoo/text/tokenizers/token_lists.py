@@ -32,7 +32,7 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
         if ids[first] == ids[second]:
             raise ValueError(f"The id {ids[first]} belongs to two tokens, {first!r} and {second!r}.")
     if has_gaps:
-        return _fill_gaps(ids, tokens)
+        return remove_placeholders(_fill_gaps(ids, tokens))
     last_id = len(ids) - 1
     for expected, token in enumerate(tokens):
         id = ids[token]
@@ -78,9 +78,13 @@ def _fill_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
     return tokens_by_id
 
 
-def make_token_ids(tokens: Iterable[str]) -> dict[str, int]:
-    """Return a mapping from tokens to ids, given tokens in order of their ids; empty tokens are omitted."""
-    return {token: id for id, token in enumerate(tokens) if token}
+def make_token_ids(tokens: Sequence[str]) -> dict[str, int]:
+    """Return a mapping from tokens to ids, given tokens in order of their ids.
+
+    Ids without a token are omitted, except for the last one, so that `in_order` returns as many tokens.
+    """
+    last_id = len(tokens) - 1
+    return {entry: id for entry, id in make_token_entries(tokens).items() if tokens[id] or id == last_id}
 
 
 def make_token_entries(tokens: Iterable[str]) -> dict[str, int]:
