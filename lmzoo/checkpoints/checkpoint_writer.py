@@ -34,7 +34,7 @@ from lmzoo.checkpoints.sentence_transformers.writer import (
 )
 from lmzoo.checkpoints.tokenizers.classes import find_class_with_packing
 from lmzoo.checkpoints.tokenizers.files import write_tokenizer
-from lmzoo.checkpoints.tokenizers.formats import get_format
+from lmzoo.checkpoints.tokenizers.format import TokenizerFormat
 from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
 from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
@@ -237,8 +237,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
 def _get_missing_token_ids(config: Arguments, tokenizer: Tokenizer) -> Arguments:
     """Return the ids of the special tokens whose keys have no value in a configuration, by key."""
     keys = [key for key, value in config.items() if key.endswith("_token_id") and value is None]
-    roles = get_format(type(tokenizer)).tokens if keys else {}
-    tokens = {key: getattr(tokenizer, roles[key.removesuffix("_id")]) for key in keys}
+    tokens = {key: getattr(tokenizer, TokenizerFormat.tokens[key.removesuffix("_id")]) for key in keys}
     return {key: tokenizer.token_to_id(token) for key, token in tokens.items() if token is not None}
 
 

@@ -289,7 +289,7 @@ class Preprocessor(AdvisesOnNames):
             raise ValueError(
                 f"A tuple means pairs, (firsts, seconds), both texts or both lists of texts; got {x!r:.60}."
             )
-        if None in single or len(single) > 2:
+        if None in single or len(single) not in (1, 2):
             return self._pad(*split_segments(x, self.tokenizer.takes_words))
         columns: list[Any] = [[text] for text in single]
         return {name: array[0] for name, array in self._pad(*columns).items()}

@@ -17,7 +17,14 @@ from lmzoo.files.preset_files import JsonFiles
 from lmzoo.models import CausalLM, TextClassifier
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
-from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, Preprocessor, WordPieceTokenizer, XlmRobertaTokenizer
+from lmzoo.text import (
+    BytePairTokenizer,
+    CharacterPairTokenizer,
+    Packing,
+    Preprocessor,
+    WordPieceTokenizer,
+    XlmRobertaTokenizer,
+)
 from lmzoo.text.tokenizers.bpe import ONLY_END_OF_TEXT
 from lmzoo.text.tokenizers.xlmr_sentencepiece import convert_to_fairseq_ids
 from tests.checkpoints.model_files import LABELS, peer
@@ -217,8 +224,23 @@ def test_texts_are_packed_as_the_files_say(tmp_path: Path, name: str, processor:
     copy.mkdir()
     write_tokenizer(tokenizer, copy, 64, packing=packing)
     write_json(copy / "config.json", {"model_type": "bert"})
-    assert load_auto_tokenizer(copy)(texts, texts)["input_ids"] == theirs(texts, texts)["input_ids"]
+    written = load_auto_tokenizer(copy)(texts, texts)
+    assert written["input_ids"] == theirs(texts, texts)["input_ids"]
+    assert ("token_type_ids" in written) == packing.segments
     assert read_tokenizer_and_packing(JsonFiles(copy), families()["bert"])[1] == packing
+
+
+@pytest.mark.parametrize("cls", [WordPieceTokenizer, BytePairTokenizer])
+def test_special_tokens_of_a_generic_class_are_the_files(tmp_path: Path, cls: type[Any]) -> None:
+    roles = {"pad_token": "<p>", "unk_token": "<u>", "start_token": "<c>", "end_token": "<e>", "mask_token": "<m>"}
+    tokenizer = cls.of_words(["good", "film"], 271, **roles)
+    packing = Packing("<c>", "<e>", ("<e>",), segments=True)
+    write_json(tmp_path / "config.json", {"model_type": "bert"})
+    write_tokenizer(tokenizer, tmp_path, 64, packing=packing)
+    reloaded, reloaded_packing = read_tokenizer_and_packing(JsonFiles(tmp_path), families()["bert"])
+    assert reloaded.get_config() == tokenizer.get_config()
+    assert reloaded_packing == packing
+    assert_same_rows(Preprocessor(reloaded, packing), load_auto_tokenizer(tmp_path), ["good <m> film", "[MASK] x"])
 
 
 def test_the_class_packs_whatever_tokenizer_json_says(tmp_path: Path) -> None:
@@ -339,6 +361,8 @@ def test_unused_ids_of_characters(tmp_path: Path) -> None:
     from lmzoo.text.graphs import graph_tokenizer
 
     assert graph_tokenizer(reloaded)(tf.constant(["fa aaf !"])).to_list() == [[7, 1, 1, 5, 0]]
+    reloaded.add_tokens(["[X]"])  # its id is the next one, not the number of tokens
+    assert reloaded.tokenize(["fa [X]"]) == graph_tokenizer(reloaded)(tf.constant(["fa [X]"])).to_list() == [[7, 8]]
 
 
 def test_ids_must_be_dense_and_unique(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from lmzoo.models import (
     Backbone,
+    CausalLM,
     GptBackbone,
     MaskedLM,
     QuestionAnswerer,
@@ -20,6 +21,8 @@ from lmzoo.models import (
 )
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import save_checkpoint
+from lmzoo.registry.family import families
+from lmzoo.testing import tiny_task
 from tests.checkpoints.model_files import check_hidden_states, configure, load, peer, rewrite
 from tests.reference.weights import to_numpy
 
@@ -56,6 +59,15 @@ def test_old_files_of_gpt2_are_read(tmp_path):
     configure(tmp_path, scale_attn_by_inverse_layer_idx=True)
     with pytest.raises(PresetError, match="`scale_attn_by_inverse_layer_idx` must be False, got True"):
         load(tmp_path)
+
+
+def test_the_end_of_gpt2s_texts_is_written(tmp_path):
+    task = tiny_task(CausalLM, families()["gpt2"])
+    save_checkpoint(task, tmp_path, to="hf")
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert [config.bos_token_id, config.eos_token_id] == [task.preprocessor.tokenizer.end_token_id] * 2
+    save_checkpoint(task.backbone, tmp_path, to="hf")
+    assert transformers.AutoConfig.from_pretrained(tmp_path).eos_token_id is None
 
 
 def test_gpts_feed_forward_layers_have_four_times_the_width(tmp_path):

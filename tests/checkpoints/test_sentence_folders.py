@@ -14,7 +14,8 @@ from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.models import Backbone, MaskedLM, TextClassifier, TextEmbedder, TextRegressor
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import save_checkpoint
-from lmzoo.testing import tiny_task
+from lmzoo.testing import tiny_backbone, tiny_task
+from lmzoo.text import AddedToken, Preprocessor, WordPieceTokenizer
 from tests.checkpoints.sentence_folders import (
     OLD,
     PAIRS,
@@ -230,6 +231,19 @@ def test_damaged_folders_are_refused(case, folder):
     assert str(folder) in str(caught.value)
     with pytest.raises(PresetError, match=message):
         lmzoo.verify(folder)
+
+
+def test_added_tokens_are_no_parts_of_lowercase_words(tmp_path):
+    """`foo` matches only as a whole word, so the vocabulary has no token for "foobar"."""
+    words = [*WordPieceTokenizer.special_tokens, "##bar"]
+    tokenizer = WordPieceTokenizer(words, lowercase=False, added_tokens=[AddedToken("foo", single_word=True)])
+    backbone = tiny_backbone(families()["bert"])
+    preprocessor = Preprocessor(tokenizer, families()["bert"].packing, 13)
+    save_checkpoint(TextEmbedder(backbone, preprocessor), tmp_path, to="hf")
+    (tmp_path / LENGTH).write_text('{"do_lower_case": true}')
+    lowercasing = Preprocessor.from_preset(tmp_path).tokenizer
+    assert lowercasing.lowercase
+    assert lowercasing.tokenize(["foo foobar"]) == tokenizer.tokenize(["foo foobar"]) == [[6, 1]]
 
 
 def test_text_cannot_be_lowercased_before_byte_pairs(tmp_path):

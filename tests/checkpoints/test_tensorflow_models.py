@@ -337,6 +337,7 @@ OTHER_FILES = {
     "weights.h5": "wrote weights.h5, rename it to tf_model.h5, and put the model's config.json next to it",
     "weights.index": f"weights.index is a TensorFlow checkpoint .*{SAVE}",
     "tf_model-00001-of-00002.h5": "needs the index tf_model.h5.index.json and config.json",
+    "adapter_config.json": f"is of an adapter of PEFT, which holds only changes to another model. .*{SAVE}",
 }
 
 

@@ -132,6 +132,24 @@ def test_settings_that_transformers_ignores(directory: Path, key: str, value: An
         assert read_tokenizer(directory, WORD).vocabulary == tiny(WORD).vocabulary
 
 
+def test_transformers_adds_no_mask_to_written_files(directory: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = WORD([*(token for token in WORD.special_tokens if token != WORD.mask_token), "film"], mask_token=None)
+    write_tokenizer(tokenizer, directory, 7)
+    (directory / "config.json").write_text('{"model_type": "bert"}')
+    peer = transformers.AutoTokenizer.from_pretrained(directory)
+    assert peer("[MASK] film", add_special_tokens=False)["input_ids"] == tokenizer.tokenize(["[MASK] film"])[0]
+
+
+def test_texts_that_transformers_truncates_at_the_beginning_give_a_warning(directory: Path) -> None:
+    write_tokenizer(tiny(WORD), directory, 7)
+    edit_json(directory / PIPELINE, put(truncation={"direction": "Left", "max_length": 5}))
+    with pytest.warns(UserWarning, match="`truncation_side` is 'left', but lmzoo truncates .* at the end"):
+        read_tokenizer(directory, WORD)
+    edit_json(directory / CONFIG, put(truncation_side="right"))
+    read_tokenizer(directory, WORD)  # as in transformers, this file takes precedence
+
+
 def test_contradictory_vocabularies_give_a_warning(directory: Path) -> None:
     for cls, word in ((WORD, "film"), (PAIR, "film"), (SENTENCE, "▁other")):
         write_tokenizer(cls.of_words(["film"], SIZES[cls] + 30), directory, 7)

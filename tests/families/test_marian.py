@@ -90,6 +90,12 @@ def test_written_tasks_have_the_tokens_and_beams_of_transformers(tmp_path):
     assert reloaded.translate(texts[:3], max_new_tokens=17) == task.translate(texts[:3], max_new_tokens=17)
 
 
+def test_transformers_reads_a_backbone_without_tokenizer(tmp_path):
+    lmzoo.save_checkpoint(tiny_backbone(FAMILY), tmp_path / "hf", to="hf")
+    peer = transformers.AutoModel.from_pretrained(tmp_path / "hf")  # the default padding id is not in the vocabulary
+    assert peer.shared.weight.shape[0] == FAMILY.tiny.vocabulary_size
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
 def test_search_settings_are_read_from_a_checkpoint(tmp_path, name):

@@ -206,6 +206,13 @@ def test_written_ids_of_special_tokens_are_the_tokenizers(tmp_path):
     assert config["sep_token_id"] == config["eos_token_id"] == tokenizer.token_to_id("[SEP]")
 
 
+def test_ids_of_a_foreign_tokenizer_are_written(tmp_path):
+    preprocessor = tiny_preprocessor(families()["bert"])
+    save_checkpoint(TextClassifier(tiny_backbone(FAMILY), preprocessor, num_classes=2), tmp_path, to="hf")
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert [config[f"{token}_token_id"] for token in ("pad", "bos", "eos")] == [0, 2, 3]
+
+
 # === Pooling of heads ===
 
 

@@ -159,6 +159,14 @@ def test_ids_and_offsets_equal_transformers(texts, characters, tmp_path, lowerca
     assert {*np.asarray(features["token_ids"])[~real]} == {theirs.pad_token_id}
 
 
+def test_a_vocabulary_need_not_hold_berts_mask(tmp_path):
+    preprocessor = tiny_preprocessor(FAMILY)
+    assert "[MASK]" not in preprocessor.tokenizer.vocabulary
+    task = MaskedLM(tiny_backbone(FAMILY), preprocessor)
+    save_checkpoint(task, tmp_path, to="hf")
+    assert MaskedLM.from_preset(tmp_path).preprocessor.tokenizer.get_config() == preprocessor.tokenizer.get_config()
+
+
 def test_tokenizer_files_hold_the_packing_of_pairs(tmp_path):
     """Programs that know no class of transformers also read it."""
     tokenizers = pytest.importorskip("tokenizers")

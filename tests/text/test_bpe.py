@@ -212,6 +212,16 @@ def test_of_words_makes_tokens_of_the_first_words(size: int, count: int) -> None
     assert [word for word in words if len(tokenizer.tokenize([f" {word}"])[0]) == 1] == words[:count]
 
 
+def test_unused_ids_at_the_end_are_kept(tmp_path: Path) -> None:
+    """Otherwise added tokens would get other ids when they are loaded."""
+    tokenizer = BytePairTokenizer.of_words(["film"], 263)
+    padded = BytePairTokenizer([*tokenizer.vocabulary, "", ""], tokenizer.merges)
+    padded.save_assets(tmp_path)
+    loaded = BytePairTokenizer()
+    loaded.load_assets(tmp_path)
+    assert loaded.vocabulary == padded.vocabulary
+
+
 def test_assets_round_trip(tmp_path: Path, tokenizer: BytePairTokenizer, files: Path) -> None:
     tokenizer.save_assets(tmp_path)
     assert (tmp_path / "merges.txt").read_bytes() == (files / "merges.txt").read_bytes()

@@ -132,6 +132,7 @@ def test_a_second_text_is_not_a_label(make_preprocessor: Callable[..., Preproces
         (("a", "b", "a"), ValueError, r"A tuple means pairs, \(firsts, seconds\)"),
         (("a", ["b"]), ValueError, "A tuple means pairs"),
         ((["a"],), ValueError, "A tuple means pairs"),
+        ((), ValueError, "A tuple means pairs"),
         ({"text": ["a"]}, TypeError, "got a dict"),
         (7, TypeError, "Expected a list of texts, got 7"),
         (["a", None], TypeError, r"`texts\[1\]` must be a string, got None"),

@@ -172,6 +172,13 @@ def test_assets_keep_odd_tokens(tmp_path: Path) -> None:
     assert uncased.get_config() == {"lowercase": False, "strip_accents": True}
 
 
+@pytest.mark.parametrize("token", ["\n", "a\nb", "a\r"])
+def test_assets_cannot_hold_line_ends(token: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="one token per line and cannot hold '"):
+        WordPieceTokenizer([*SPECIAL, token, "b"]).save_assets(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("end", ["\r\n", "\n", "\n-"])
 def test_vocabulary_files_of_other_programs(tmp_path: Path, end: str) -> None:
     # Windows line ends, and no line end at the end of the file.

@@ -17,6 +17,8 @@ _CONFIG: dict[str, tuple[str, object]] = {
     "layer_norm_epsilon": ("layer_norm_epsilon", 1e-5),
     "initializer_range": ("initializer_range", 0.02),
 }
+# Written, since transformers' default ids fit the published vocabulary, but possibly not the model's.
+_TOKEN_IDS = ("bos_token_id", "eos_token_id")
 _IGNORED = (
     "n_ctx", "n_special", "predict_special_tokens", "summary_activation", "summary_first_dropout",
     "summary_proj_to_labels", "summary_type", "summary_use_proj",
@@ -60,6 +62,7 @@ def decoder_layout(
             training={"attn_pdrop": "dropout", "embd_pdrop": "dropout"},
             # These models are causal whatever `is_decoder` says.
             allowed={"is_decoder": (False, True, None), **(allowed or {})},
+            written=dict.fromkeys(_TOKEN_IDS),
             **({"values": values} if values else {}),
         ),
         backbone={

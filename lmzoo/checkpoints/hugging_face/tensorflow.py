@@ -158,8 +158,14 @@ def refuse_tensorflow_names(file: TensorFile) -> None:
 
 
 def advise_on_weights(directory: Path) -> str:
-    """Return advice on TensorFlow weights in a directory that lmzoo cannot read, or "" if it holds none."""
+    """Return advice on TensorFlow weights or adapters in a directory that lmzoo cannot read, or "" without them."""
     names = sorted(path.name for path in directory.iterdir())
+    if "adapter_config.json" in names:
+        return (
+            "adapter_config.json is of an adapter of PEFT, which holds only changes to another model. Where PEFT is "
+            "installed, merge both with `merge_and_unload()`, and call `save_pretrained(folder)` on the result. lmzoo "
+            "reads that folder."
+        )
     if (graph := next((name for name in names if name in ("saved_model.pb", "saved_model")), None)) is not None:
         return (
             f"{graph} is TensorFlow's SavedModel, a graph to run, from which no model can be loaded. If a model of "

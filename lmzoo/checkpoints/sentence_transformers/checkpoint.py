@@ -353,4 +353,4 @@ def _make_lowercase(tokenizer: Tokenizer, directory: Path) -> Tokenizer:
         )
     strip_accents = config["strip_accents"] or False  # if unset, it would follow `lowercase`
     cls: Any = type(tokenizer)
-    return cls(**{**config, "vocabulary": tokenizer.vocabulary, "lowercase": True, "strip_accents": strip_accents})
+    return cls(**{**config, "vocabulary": tokenizer.base_vocabulary, "lowercase": True, "strip_accents": strip_accents})

@@ -19,7 +19,7 @@ from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.common.arguments import is_integer, is_number
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
-from lmzoo.text import AddedToken, Tokenizer
+from lmzoo.text import AddedToken, SpecialTokens, Tokenizer
 
 _NAMES_FILE = "special_tokens_map.json"
 _ADDED_FILE = "added_tokens.json"
@@ -48,6 +48,12 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
     for key, values in format.without_effect.items():
         if settings.get(key) not in values:
             warnings.warn(f"{file}: ignoring `{key}` ({settings[key]!r:.60}).", stacklevel=2)
+    truncation = (pipeline or {}).get("truncation") or {}
+    if str(settings.get("truncation_side", truncation.get("direction"))).lower() == "left":
+        warnings.warn(
+            f"{directory}: `truncation_side` is 'left', but lmzoo truncates texts that are too long at the end.",
+            stacklevel=2,
+        )
     stored = {} if pipeline is None else format.read_pipeline_settings(pipeline, directory / PIPELINE_FILE)
     arguments = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
     for key, (argument, default) in format.settings.items():
@@ -69,6 +75,16 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
                 stacklevel=2,
             )
     return arguments
+
+
+def read_roles(files: JsonFiles, format: TokenizerFormat[Any]) -> SpecialTokens:
+    """Return the special tokens by role if the files name a generic class, which has no special tokens of its own."""
+    _, class_name = read_class_name(files)
+    roles: Any = {}
+    for _, attribute, _, token in _list_mentions(files, None):
+        if class_name in ANY_CLASS and attribute in format.tokens:
+            roles[format.tokens[attribute]] = token["content"] if isinstance(token, dict) else token
+    return roles
 
 
 def read_sequence_length(files: JsonFiles, positions: int) -> int:

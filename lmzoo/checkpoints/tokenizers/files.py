@@ -21,7 +21,7 @@ from lmzoo.checkpoints.tokenizers.classes import (
     get_family_class,
     list_tokenizer_classes,
 )
-from lmzoo.checkpoints.tokenizers.config import find_file_that_adds, read_settings, read_tokens
+from lmzoo.checkpoints.tokenizers.config import find_file_that_adds, read_roles, read_settings, read_tokens
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
@@ -187,7 +187,7 @@ def write_tokenizer(
     settings = {
         "tokenizer_class": peer_class or next((cls.name for cls in find_tokenizer_classes(tokenizer)), _ANY_CLASS),
         "model_max_length": sequence_length,
-        **{attribute: token for attribute, token in tokens.items() if token is not None},
+        **tokens,
         **{key: config.get(argument, default) for key, (argument, default) in tokenizer_format.settings.items()},
         **{key: values[0] for key, values in tokenizer_format.allowed.items() if values[0] is not None},
         **tokenizer_format.extra_settings,
@@ -198,6 +198,9 @@ def write_tokenizer(
     pipeline = tokenizer_format.pipeline(tokenizer)
     if packing is not None and pipeline is not None:
         settings["tokenizer_class"] = _ANY_CLASS
+        # By default, transformers 5 omits the segments for this class, and transformers 4 does not.
+        segments = ["token_type_ids"] if packing.segments else []
+        settings["model_input_names"] = ["input_ids", *segments, "attention_mask"]
     else:
         packing = _find_packing_to_write(tokenizer, settings["tokenizer_class"])
     if packing is not None and pipeline is not None:
@@ -265,6 +268,9 @@ def _read_transformers_tokenizer(
 ) -> _Stored:
     tokenizer_class = find_class(files, family_class, pipeline)
     tokenizer_format = get_format(tokenizer_class.tokenizer)
+    if family_class.packing != NO_PACKING:  # decoders have the special tokens of their family
+        special_tokens: Any = {**tokenizer_class.special_tokens, **read_roles(files, tokenizer_format)}
+        tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=special_tokens)
     file, vocabulary = _find_vocabulary(files.directory, tokenizer_class, family_class, pipeline)
     if (
         family_class.tokenizer is tokenizer_class.tokenizer
@@ -273,16 +279,17 @@ def _read_transformers_tokenizer(
         tokens = _read_lists(tokenizer_format, file, vocabulary)["tokens"]
         if family_class.can_be(tokens) and not tokenizer_class.can_be(tokens):
             tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=family_class.special_tokens)
-    settings = {**tokenizer_class.special_tokens, **read_settings(files, tokenizer_format, pipeline)}
-    if oddities := tokenizer_format.oddities(file, vocabulary):
+    settings = read_settings(files, tokenizer_format, pipeline)
+    arguments = {**vocabulary, **tokenizer_class.special_tokens, **settings}
+    if oddities := tokenizer_format.oddities(file, arguments):
         warnings.warn(f"{file}: {'; '.join(oddities)}.", stacklevel=2)
     with add_file_to_errors(file):
-        tokenizer = tokenizer_format.tokenizer(**vocabulary, **settings)
+        tokenizer = tokenizer_format.tokenizer(**arguments)
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
-            settings["lowercase"] = _guess_lowercase(files, file, tokenizer)
-            tokenizer = tokenizer_format.tokenizer(**vocabulary, **settings)
+            arguments["lowercase"] = _guess_lowercase(files, file, tokenizer)
+            tokenizer = tokenizer_format.tokenizer(**arguments)
         if token_arguments := read_tokens(files, tokenizer, pipeline):
-            tokenizer = tokenizer_format.tokenizer(**vocabulary, **{**settings, **token_arguments})
+            tokenizer = tokenizer_format.tokenizer(**{**arguments, **token_arguments})
     return _Stored(tokenizer, file, tokenizer_class, pipeline)
 
 

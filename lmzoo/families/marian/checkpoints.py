@@ -48,6 +48,8 @@ HUGGING_FACE = HuggingFaceLayout(
             "share_encoder_decoder_embeddings": (True,),
             "static_position_embeddings": (True,),
         },
+        # Null without a tokenizer: transformers' default, 58100, must be within the vocabulary.
+        written={"pad_token_id": None},
     ),
     backbone={
         "embeddings/token_embedding/embeddings": Row(_TABLE),

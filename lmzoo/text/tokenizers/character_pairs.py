@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.bpe import MERGES_FILE, VOCABULARY_FILE, MergesTokenizer, split_merges, write_merges
-from lmzoo.text.tokenizers.token_lists import make_token_ids, read_ids
+from lmzoo.text.tokenizers.token_lists import make_token_entries, make_token_ids, read_ids
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class CharacterPairTokenizer(MergesTokenizer):
 
         backend = Tokenizer(
             models.BPE(
-                make_token_ids(self.base_vocabulary),
+                make_token_entries(self.base_vocabulary),
                 self._pairs,
                 unk_token=self.unk_token,
                 end_of_word_suffix=END_OF_WORD,

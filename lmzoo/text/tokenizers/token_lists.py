@@ -32,7 +32,7 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
         if ids[first] == ids[second]:
             raise ValueError(f"The id {ids[first]} belongs to two tokens, {first!r} and {second!r}.")
     if has_gaps:
-        return _fill_gaps(ids, tokens)
+        return remove_placeholders(_fill_gaps(ids, tokens))
     last_id = len(ids) - 1
     for expected, token in enumerate(tokens):
         id = ids[token]
@@ -78,9 +78,13 @@ def _fill_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
     return tokens_by_id
 
 
-def make_token_ids(tokens: Iterable[str]) -> dict[str, int]:
-    """Return a mapping from tokens to ids, given tokens in order of their ids; empty tokens are omitted."""
-    return {token: id for id, token in enumerate(tokens) if token}
+def make_token_ids(tokens: Sequence[str]) -> dict[str, int]:
+    """Return a mapping from tokens to ids, given tokens in order of their ids.
+
+    Ids without a token are omitted, except for the last one, so that `in_order` returns as many tokens.
+    """
+    last_id = len(tokens) - 1
+    return {entry: id for entry, id in make_token_entries(tokens).items() if tokens[id] or id == last_id}
 
 
 def make_token_entries(tokens: Iterable[str]) -> dict[str, int]:
@@ -143,5 +147,15 @@ def read_utf8(path: Path) -> str:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines to a UTF-8 file, each ending in LF."""
+    """Write lines to a UTF-8 file, each ending in LF.
+
+    Raises:
+        ValueError: If a line contains a line end, so that `read_lines` would return other lines.
+    """
+    lines = list(lines)
+    if token := next((line for line in lines if "\n" in line or line.endswith("\r")), None):
+        raise ValueError(
+            f"{path.name} has one token per line and cannot hold {token!r}. Leave that token out of the vocabulary; "
+            "`add_tokens` adds it with an id after the vocabulary."
+        )
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
