@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.family_names import names_in_transformers
@@ -41,10 +42,15 @@ class TokenizerClass:
     packing: Packing = NO_PACKING
     packs: bool = True
 
+    @property
+    def tokens_by_role(self) -> dict[str, Any]:
+        """The special tokens by role, None for a role without a token."""
+        return {role: getattr(self.tokenizer, role) for role in self.tokenizer.roles} | self.special_tokens
+
     def can_be(self, vocabulary: Iterable[str]) -> bool:
         """Return whether a vocabulary has all special tokens that the class requires."""
-        roles = {role: getattr(self.tokenizer, role) for role in self.tokenizer.roles} | self.special_tokens
-        required = {roles[role] for role in roles.keys() - {"mask_token", "other_tokens"}}
+        tokens = self.tokens_by_role
+        required = {tokens[role] for role in tokens.keys() - {"mask_token", "other_tokens"}}
         return required - {None} <= {*vocabulary}
 
 

@@ -184,10 +184,15 @@ def write_tokenizer(
     tokens = {
         attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in tokenizer_format.tokens.items()
     }
+    class_name = peer_class or next((cls.name for cls in find_tokenizer_classes(tokenizer)), _ANY_CLASS)
+    tokenizer_class = list_tokenizer_classes().get(class_name)
+    class_tokens = {} if tokenizer_class is None else tokenizer_class.tokens_by_role
+    # With null for their roles, transformers does not add these tokens of its class to the vocabulary.
+    unwanted = {role for role, token in class_tokens.items() if token not in (None, *tokenizer.vocabulary)}
     settings = {
-        "tokenizer_class": peer_class or next((cls.name for cls in find_tokenizer_classes(tokenizer)), _ANY_CLASS),
+        "tokenizer_class": class_name,
         "model_max_length": sequence_length,
-        **tokens,
+        **{name: token for name, token in tokens.items() if token or tokenizer_format.tokens[name] in unwanted},
         **{key: config.get(argument, default) for key, (argument, default) in tokenizer_format.settings.items()},
         **{key: values[0] for key, values in tokenizer_format.allowed.items() if values[0] is not None},
         **tokenizer_format.extra_settings,
