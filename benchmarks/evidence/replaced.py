@@ -110,6 +110,7 @@ sentences) and parts of speech (EWT, 1,000 sentences), fine-tuned with the recip
         reading="""With three times the FLOPs, masks gain seven points for parts of speech, and replaced tokens gain
 nothing. The discriminator has hardly begun to learn: after 5.4 million tokens, with each of the learning rates, it is
 right about 87% of the tokens of held-out text, and 87% of these tokens were not replaced. Always answering "original"
-would do as well. SST-2 does not separate the arms: with replaced tokens, the three seeds are up to six points apart.""",
+would do as well. SST-2 does not separate the arms: with replaced tokens, the three seeds are up to six points
+apart.""",
     ),
 )
