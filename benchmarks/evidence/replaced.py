@@ -17,6 +17,9 @@ from lmzoo.text import Masking
 
 RATES = (5e-4, 1e-3, 2e-3)
 BUDGETS = {"small": 2_000_000, "large": 6_000_000}  # tokens that the masked language model reads
+CONFIG = ElectraConfig(
+    vocabulary_size=VOCABULARY, num_layers=2, num_heads=2, hidden_dim=128, intermediate_dim=512, embedding_dim=128
+)
 
 
 def count_flops_per_token(config: ElectraConfig, replaced: bool) -> float:
@@ -52,10 +55,7 @@ def count_prediction_products(config: Any) -> float:
 
 def make_arms() -> dict[str, Training]:
     """Return the arms: both objectives with each budget of FLOPs, from which the number of tokens follows."""
-    config = ElectraConfig(
-        vocabulary_size=VOCABULARY, num_layers=2, num_heads=2, hidden_dim=128, intermediate_dim=512, embedding_dim=128
-    )
-    ratio = count_flops_per_token(config, replaced=False) / count_flops_per_token(config, replaced=True)
+    ratio = count_flops_per_token(CONFIG, replaced=False) / count_flops_per_token(CONFIG, replaced=True)
     trainings = {}
     for name, tokens in BUDGETS.items():
         trainings[f"masked tokens, {name} budget"] = dataclasses.replace(BASE, tokens=tokens)
@@ -86,6 +86,7 @@ def fine_tune(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
 
 
 ARMS = make_arms()
+FLOPS = {name: tokens * count_flops_per_token(CONFIG, replaced=False) for name, tokens in BUDGETS.items()}
 CLAIMS = (
     Claim(
         name="replaced_tokens",
@@ -101,7 +102,8 @@ CLAIMS = (
             for measure in (SST2, POS)
         ),
         how=f"""{HOW} The budgets are the FLOPs of a masked language model that reads {BUDGETS["small"]:,} and
-{BUDGETS["large"]:,} tokens. With the same FLOPs, an ELECTRA of the same size reads
+{BUDGETS["large"]:,} tokens: {FLOPS["small"] / 1e12:.1f}·10¹² and {FLOPS["large"] / 1e12:.1f}·10¹².
+With the same FLOPs, an ELECTRA of the same size reads
 {ARMS["replaced tokens, small budget"].tokens:,} and {ARMS["replaced tokens, large budget"].tokens:,} tokens; this
 includes the FLOPs of its generator, which has a width of 32. Each arm is trained with peak learning rates of
 0.0005, 0.001 and 0.002, and the best of the three counts, for each seed and each task. The tasks are SST-2 (4,000
