@@ -1,16 +1,12 @@
-"""Base class of models that select their inputs by name, and whose files are written atomically."""
+"""Base class of models that select their inputs by name."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from lmzoo.common.tensor_types import Features
-from lmzoo.files.atomic import atomic_file, check_path
-from lmzoo.parallel.processes import without_distribution
-from lmzoo.parallel.several_devices import SeveralDevicesModel
+from lmzoo.families.atomic_saving import AtomicSavingModel
 from lmzoo.text.validate_text import holds_text
 
 # Inputs of lmzoo's models, and outputs of transformers' tokenizers and collators. A model without an input of such a
@@ -23,7 +19,7 @@ OTHER_MODELS_INPUTS = frozenset({
 })  # fmt: skip
 
 
-class NamedInputsModel(SeveralDevicesModel):
+class NamedInputsModel(AtomicSavingModel):
     """Functional model that selects its inputs by name from a dict, which may hold inputs of other models.
 
     Keras 3.15 flattens a dict in the order of its names: with an extra name, inputs would receive the wrong values.
@@ -57,25 +53,6 @@ class NamedInputsModel(SeveralDevicesModel):
                 "out."
             )
         return {name: inputs[name] for name in self.input}
-
-    def save(self, filepath: str | Path, overwrite: bool = True, **kwargs: Any) -> None:
-        """Write a `.keras` file; see `keras.Model.save`.
-
-        If writing fails, for example on a full disk, an existing file is left unchanged. If several processes train the
-        model, call this in only one of them.
-
-        Raises:
-            ValueError: If the path does not end in `.keras`.
-            FileExistsError: If the file exists and may not be replaced.
-        """
-        check_path(filepath)
-        if Path(filepath).suffix != ".keras":
-            raise ValueError(f"Models are saved as `.keras` files, got {os.fspath(filepath)!r}.")
-        if Path(filepath).expanduser().exists() and not overwrite:
-            raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
-        # Keras creates a second optimizer for comparison, which would otherwise wait for all processes.
-        with atomic_file(filepath) as temporary, without_distribution():
-            super().save(temporary, **kwargs)
 
     def check_not_text(self, inputs: Any) -> None:
         """Check that inputs are not texts or pairs of texts.

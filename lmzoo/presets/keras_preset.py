@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import keras
-import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
 import numpy as np
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject, resolve_arguments
