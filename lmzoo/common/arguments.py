@@ -24,7 +24,7 @@ def is_number(value: object, least: float = -math.inf, most: float = math.inf) -
 
 
 def as_python_values(value: Any) -> Any:
-    """Return a setting, also in lists, tuples and dicts, with Python's numbers in place of numpy's, as JSON needs."""
+    """Replace NumPy numbers in a setting, also in lists, tuples and dicts, by Python numbers, which JSON can hold."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
