@@ -110,6 +110,8 @@ def write_checkpoint(
     tensors = convert_to_tensors(layout, weights, head_kind)
     head_tensors = {row.name for row in layout.heads.get(head_kind or "", {}).values()}
     extra_tensors = {name: tensor for name, tensor in extra_tensors.items() if name not in head_tensors}
+    if preprocessor is not None:
+        _check_padding(preprocessor.tokenizer, layout)
     files = writer.files(family)
     owned_names = {*files, MANIFEST_FILE}  # `verify` may have written a manifest of the earlier files
     with atomic_directory(directory, marker=files[0], owns=owned_names, overwrite=overwrite) as target:
@@ -172,6 +174,22 @@ def _check_head(task: HasHead, to: str, layout: Layout) -> None:
                 f"The format {to!r} cannot express `{name}={head_config[name]!r}` of a {type(task).__name__}: there it "
                 f"is always {expected!r}. Build and train the task with that, or save `task.backbone`."
             )
+
+
+def _check_padding(tokenizer: Tokenizer, layout: Layout) -> None:
+    """Check that a tokenizer pads with the id from which the format's own library derives positions.
+
+    Raises:
+        PresetError: If the padding token has another id.
+    """
+    allowed: Any = layout.config.allowed.get("pad_token_id", (tokenizer.pad_id,))
+    pad_id = next(iter(allowed))
+    if tokenizer.pad_id != pad_id:
+        raise PresetError(
+            f"The format {layout.name!r} requires the padding token at id {pad_id}, but {tokenizer.pad_token!r} has id "
+            f"{tokenizer.pad_id}: there, texts with {tokenizer.id_to_token(pad_id)!r} would get other positions. Save "
+            "the backbone alone, or train with a vocabulary in that order."
+        )
 
 
 def _convert_config(layout: Layout, config: Any) -> Arguments:

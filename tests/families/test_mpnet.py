@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer_and_packing, write_tokenizer
+from lmzoo.data.corpora import train_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.families.mpnet import FAMILY, MpnetBackbone
 from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles
@@ -17,6 +18,7 @@ from lmzoo.models import Backbone, MaskedLM
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 from lmzoo.text import Preprocessor, WordPieceTokenizer
+from lmzoo.text.validate_text import collect_warnings
 from tests.families.comparing import add_noise
 from tests.families.config_files import edit_config
 from tests.reference.weights import difference, run
@@ -165,6 +167,30 @@ def test_a_vocabulary_need_not_hold_berts_mask(tmp_path):
     task = MaskedLM(tiny_backbone(FAMILY), preprocessor)
     save_checkpoint(task, tmp_path, to="hf")
     assert MaskedLM.from_preset(tmp_path).preprocessor.tokenizer.get_config() == preprocessor.tokenizer.get_config()
+
+
+def test_new_vocabularies_pad_with_the_id_that_transformers_expects(tmp_path):
+    """There, positions count the tokens whose id is not 1, whatever `pad_token_id` is."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    with collect_warnings():
+        ours = train_tokenizer(
+            ["a fine film", "a day"] * 3, FAMILY.tokenizer, 41, verbose=False, **FAMILY.special_tokens
+        )
+    assert ours.vocabulary[:5] == ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
+    backbone, preprocessor = tiny_backbone(FAMILY), Preprocessor(ours, FAMILY.packing, 17)
+    save_checkpoint(backbone, tmp_path / "hf", to="hf", preprocessor=preprocessor)
+    texts = ["a 漢 film 漢", "day"]
+    encoded = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = transformers.AutoModel.from_pretrained(tmp_path / "hf").eval()(**encoded).last_hidden_state
+    real = encoded["attention_mask"].numpy() > 0
+    states = np.asarray(run(backbone, preprocessor(texts))["sequence_output"])[:, : real.shape[1]]
+    assert difference(states[real], expected.numpy()[real]) <= 1e-5
+    by_role = WordPieceTokenizer(["<pad>", "[UNK]", "<s>", "</s>", "<mask>", "film"], **FAMILY.special_tokens)
+    with pytest.raises(PresetError, match=r"requires the padding token at id 1, but '<pad>' has id 0.*'\[UNK\]'"):
+        save_checkpoint(backbone, tmp_path / "old", "hf", preprocessor=Preprocessor(by_role, FAMILY.packing, 17))
+    assert not (tmp_path / "old").exists()
 
 
 def test_tokenizer_files_hold_the_packing_of_pairs(tmp_path):

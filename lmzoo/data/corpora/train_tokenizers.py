@@ -111,7 +111,8 @@ def train_wordpiece(
         lowercase: bool, whether to lowercase and strip accents.
         min_frequency: int, minimum frequency of a learned token.
         verbose: bool, whether to show progress.
-        **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`.
+        **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`. They get the first ids, in
+            the order of the arguments.
 
     Returns:
         The tokenizer. The special tokens have ids 0 to 4, followed by the 1,000 most frequent characters. The choice
@@ -131,7 +132,7 @@ def train_wordpiece(
     from tokenizers import Tokenizer, models, trainers
 
     # `rules` cleans and splits texts like the trained tokenizer, but treats special tokens in them as ordinary text.
-    special_tokens = WordPieceTokenizer(**special).special_tokens
+    special_tokens = WordPieceTokenizer.list_first_tokens(**special)
     rules = WordPieceTokenizer(special_tokens, lowercase, **special)
 
     def learn(texts: Iterable[str], size: int, characters: Sequence[str], max_characters: int) -> dict[str, int]:

@@ -13,8 +13,9 @@ FAMILY = Family(
     title="MPNet",
     backbone=MpnetBackbone,
     tokenizer=WordPieceTokenizer,
+    # In the order of the published vocabulary: transformers' class takes id 1 for padding, whatever the configuration.
     special_tokens=SpecialTokens(
-        pad_token="<pad>", unk_token="[UNK]", start_token="<s>", end_token="</s>", mask_token="<mask>"
+        start_token="<s>", pad_token="<pad>", end_token="</s>", unk_token="[UNK]", mask_token="<mask>"
     ),
     packing=Packing(start="<s>", end="</s>", between=("</s>", "</s>"), segments=False),
     classifier={"activation": "tanh"},

@@ -92,8 +92,15 @@ class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
         self._set_backend(backend)
 
     @classmethod
+    def list_first_tokens(cls, **special: Unpack[SpecialTokens]) -> list[str]:
+        """Return the special tokens in the order of new vocabularies: that of the arguments, then of `roles`."""
+        default_order = cls(**special).special_tokens
+        arguments = [token for token in special.values() if token in default_order]
+        return [*dict.fromkeys([*arguments, *default_order])]
+
+    @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        tokens = [*cls(**special).special_tokens, *words]
+        tokens = [*cls.list_first_tokens(**special), *words]
         return cls([*tokens, *(f"filler{i}" for i in range(size - len(tokens)))], **special)
 
     def text_of(self, token: str) -> str:
