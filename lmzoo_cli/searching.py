@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,6 +112,9 @@ def write_vectors(
         output: file to write, or None for standard output.
         cancel_status: function to call after each part, to cancel a status line.
         show_progress: whether to show a progress bar.
+
+    Raises:
+        ValueError: If the suffix of `output` is not that of a supported format.
     """
 
     def embed_parts() -> Iterator[tuple[Any, np.ndarray]]:
@@ -121,7 +124,10 @@ def write_vectors(
                 cancel_status()
                 yield part, vectors
 
-    if output is not None and output.endswith(".npy"):
+    suffix = PurePath(output or "").suffix.lower()
+    if suffix and suffix.removeprefix(".") not in {"npy", *WRITERS}:
+        raise ValueError(f"Vectors cannot be written as {suffix}: use one of .npy, .{', .'.join(WRITERS)}.")
+    if suffix == ".npy":
         array = np.concatenate([vectors for _, vectors in embed_parts()])
         with whole_file(output) as file:
             np.save(file, array)

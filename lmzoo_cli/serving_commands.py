@@ -48,7 +48,13 @@ def export(
     from lmzoo.serving.model_versions import list_versions
     from lmzoo_cli.model_loading import load_task
 
-    if file_format(target) is None and not target.name.isdecimal():
+    is_file = file_format(target) is not None
+    if is_file and (long_texts.settings or max_new_tokens is not None):
+        raise ValueError(
+            f"{target.name} takes the tokens of one window and returns logits: leave out --windows, --stride and "
+            "--max-new-tokens, or export a SavedModel."
+        )
+    if not is_file and not target.name.isdecimal():
         target = target / str(max(list_versions(target), default=0) + 1)
     _, task = load_task(model, long_texts.settings)
     if max_new_tokens is not None:

@@ -158,6 +158,7 @@ def test_errors_are_one_line(folder, tmp_path):
         ("embed", embedder, corpus, "--prompt-name", "x"): "There is no prompt 'x'; `prompts` has 'query', 'document',",
         ("embed", embedder, corpus, "--text", "body"): "no 'body'",
         ("embed", embedder, tmp_path / "empty.txt"): "empty.txt",
+        ("embed", embedder, corpus, "-o", tmp_path / "x.npz"): "cannot be written as .npz: use one of .npy, .jsonl,",
         ("embed", embedder, folder): "is a directory or a pattern. Give one file.",
         ("search", embedder, corpus, folder / "*.jsonl"): "*.jsonl is a directory or a pattern. Give one file.",
         ("search", embedder, corpus, tmp_path / "empty.txt"): "empty.txt",

@@ -75,6 +75,13 @@ def test_int8_of_onnx_is_left_to_its_runtime(call, tmp_path):
     }  # the runtime's own kernels are written
 
 
+@pytest.mark.parametrize("options", [("--windows", "auto"), ("--max-new-tokens", "5")])
+def test_files_of_other_runtimes_hold_one_window_and_no_loop(call, options):
+    _, exported, _, result = call(*options, target="model.onnx")
+    assert (exported, result.exit_code) == (None, 1)
+    assert "model.onnx takes the tokens of one window and returns logits: leave out --windows" in result.stderr
+
+
 def test_the_default_dtype_is_that_of_the_model(call):
     _, exported, _, result = call()
     assert result.exit_code == 0, result.output
