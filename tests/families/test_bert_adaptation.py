@@ -135,6 +135,9 @@ def test_int8_task_is_saved_and_loaded(tmp_path, compiled):
     model.save(tmp_path / "int8.keras")
     loaded = keras.saving.load_model(tmp_path / "int8.keras")
     np.testing.assert_array_equal(loaded.predict(batch, verbose=0), logits)
+    np.testing.assert_array_equal(model.copy_with(dropout=0.3).predict(batch, verbose=0), logits)
+    with pytest.raises(ValueError, match="Quantized weights cannot be cast to another dtype"):
+        model.copy_with(dtype="bfloat16")
 
 
 def test_lora_task_is_saved_with_its_updates_merged(tmp_path):

@@ -25,7 +25,7 @@ from lmzoo.families.resizing import copy_weights
 from lmzoo.layers.adapted import stores_updates
 from lmzoo.layers.configured import list_constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
-from lmzoo.layers.sublayers import get_stored_weights, sublayers
+from lmzoo.layers.sublayers import get_stored_weights, is_quantized, sublayers
 from lmzoo.presets.catalog import PresetsOfClass
 from lmzoo.presets.keras_files import load_keras_file
 from lmzoo.presets.keras_preset import save_preset
@@ -1057,6 +1057,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         Args:
             **changes: arguments of the backbone's constructor that do not change the shapes of its weights.
 
+        Raises:
+            ValueError: if `dtype` is to change and the backbone is quantized.
+
         Example:
 
         ```python
@@ -1066,6 +1069,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         small = classifier.copy_with(dtype="bfloat16")
         ```
         """
+        if "dtype" in changes and any(map(is_quantized, sublayers(self.backbone))):
+            raise ValueError("Quantized weights cannot be cast to another dtype. Make the copy before `quantize`.")
         backbone = type(self.backbone).from_config({**self.backbone.get_config(), **changes})
         copy = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
         copy.set_weights([keras.ops.convert_to_numpy(value) for _, value in get_stored_weights(self)])
