@@ -362,7 +362,11 @@ def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> Stored
 
 
 def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str, count: int) -> Arguments:
-    """Return the stored task constructor arguments for a kind of head with `count` outputs."""
+    """Return the stored task constructor arguments for a kind of head with `count` outputs.
+
+    Raises:
+        PresetError: If a setting is not supported.
+    """
     file = files.directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
     for key, values in layout.head_values.get(kind, {}).items():
@@ -372,6 +376,8 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
     if kind == "classification" and config.get("problem_type") == "multi_label_classification":
         arguments["multi_label"] = True
     if kind == "regression":
+        if count > 1:
+            raise PresetError(f"{file}: The head returns {count} numbers, a TextRegressor only one. Load the backbone.")
         arguments = _read_output_activation(file, config)
     if kind == "seq2seq_lm":
         arguments = _read_beams(files)
