@@ -75,7 +75,7 @@ class GoogleLayout(Layout):
             if arguments["num_classes"] <= 1:
                 return StoredHead("regression")
         if generator_row := self.heads.get(kind or "", {}).get(_GENERATOR):
-            arguments["generator_width"] = tensors.shape(generator_row.name)[0]
+            arguments["generator_width"] = tensors.shape(names[generator_row.name])[0]
         return StoredHead(kind, lambda kind: dict(arguments))
 
 
