@@ -39,8 +39,8 @@ class SafetensorsFiles(TensorFile):
         path: Path of a `*.safetensors` file, or of a directory.
 
     Raises:
-        PresetError: If a file is missing, truncated or not in the format, if a header does not match its values, or if
-            the index and the shards differ.
+        PresetError: If a file is missing, truncated or not in the format; if a header does not match its values; or if
+            the index and the shards list different tensors.
 
     Example:
 
@@ -67,9 +67,9 @@ class SafetensorsFiles(TensorFile):
                 raise PresetError(f"{file} has a header of {length} bytes, expected at most {_MAX_HEADER_BYTES}.")
             with (
                 convert_damage_errors(f"{file} is not a whole safetensors file"),
-                safe_open(file, framework="numpy") as tensors,
+                safe_open(file, framework="numpy") as reader,
             ):
-                names: list[str] = tensors.keys()  # the library checks the whole header
+                names: list[str] = reader.keys()  # the library checks the whole header
             header = json.loads(stream.read(length))
         self._offsets |= {name: 8 + length + header[name]["data_offsets"][0] for name in names}
         entries = ((name, header[name]["shape"], header[name]["dtype"]) for name in names)
@@ -93,7 +93,7 @@ def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, 
 
     Args:
         path: Path of the file.
-        tensors: Names, and arrays of floats (including bfloat16), integers or booleans.
+        tensors: Pairs of a name and an array of floats (including bfloat16), integers or booleans.
         metadata: Entries of `__metadata__` in the header; by default `{"format": "pt"}`, which transformers requires.
 
     Raises:

@@ -19,10 +19,10 @@ _WEB_PAGE = (b"<!doctype", b"<html", b"<head", b"<?xml")
 
 
 def check_is_weights(path: Path) -> None:
-    """Check that a file exists and is not empty, a Git LFS pointer or a web page.
+    """Check that a file exists, is not empty, and is neither a Git LFS pointer nor a web page.
 
     Raises:
-        PresetError: If the file is one of these or cannot be read; the message says how to get the weights.
+        PresetError: If a check fails or the file cannot be read; the message says how to get the weights.
     """
     if not path.is_file():
         raise PresetError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; expected weights.")
@@ -83,7 +83,7 @@ def tensors_in_files(
 
 
 def _read_index(directory: Path, name: str, spell: Callable[[str], str]) -> dict[str, Path]:
-    """Return the shard of each tensor in an index, by the tensor name that `spell` returns."""
+    """Return the path of each tensor's shard according to an index, by the tensor name that `spell` returns."""
     check_is_weights(directory / name)
     weight_map = read_json(directory, name).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):

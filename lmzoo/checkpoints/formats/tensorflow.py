@@ -117,10 +117,10 @@ def _iterate_data_files(index: Path) -> Iterator[Path]:
     """
     prefix = index.with_suffix("").name
     pattern = re.compile(re.escape(prefix) + r"\.data-\d{5}-of-(\d{5})")
-    counts = {match[1] for file in os.listdir(index.parent) if (match := pattern.fullmatch(file))}
-    for count in sorted(counts) or ["00001"]:
-        for number in range(int(count)):
-            file = resolve_inside(index.parent, f"{prefix}.data-{number:05}-of-{count}")
+    shard_counts = {match[1] for file in os.listdir(index.parent) if (match := pattern.fullmatch(file))}
+    for shard_count in sorted(shard_counts) or ["00001"]:
+        for shard_index in range(int(shard_count)):
+            file = resolve_inside(index.parent, f"{prefix}.data-{shard_index:05}-of-{shard_count}")
             check_is_weights(file)
             yield file
 
@@ -143,7 +143,7 @@ def convert_tensorflow_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         path: Path of the files, for messages.
 
     Raises:
-        OSError: In place of TensorFlow's errors.
+        OSError: If TensorFlow raises an error in the block.
     """
     import tensorflow as tf
 
@@ -159,7 +159,7 @@ def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Arrays)
 
     Args:
         prefix: Common path prefix of the files. Missing directories are created.
-        tensors: Names and arrays, which are all held in memory.
+        tensors: Pairs of a name and an array; all arrays are held in memory at once.
 
     Raises:
         PresetError: If TensorFlow is not installed, two tensors have the same name, or a name is empty.
@@ -172,7 +172,7 @@ def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Arrays)
             if not name or name in values:  # an empty name would make TensorFlow abort the process
                 raise PresetError(f"{prefix}: each tensor needs a name of its own, got {name!r}.")
             values[name] = tensorflow.convert_to_tensor(array)
-        index, data = (Path(f"{os.fspath(prefix)}.{part}") for part in ("index", "data-00000-of-00001"))
+        index, data = (Path(f"{os.fspath(prefix)}.{suffix}") for suffix in ("index", "data-00000-of-00001"))
         # The index is moved last, so that it never refers to missing data.
         with (
             atomic_file(index) as new_index,
