@@ -38,7 +38,7 @@ _MERGING = {
 
 
 class _MergesFormat(TokenizerFormat[T]):
-    """The common part of byte-pair formats: a vocabulary and merges."""
+    """The base class of byte-pair formats: a vocabulary and merges."""
 
     files: ClassVar[tuple[tuple[str, ...], ...]] = (("vocab.json", "merges.txt"),)
     written: ClassVar = {"vocabulary.json": "vocab.json"}
@@ -85,7 +85,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         return super().fits(pipeline) and bool(pipeline.get("normalizer")) == self.normalizes
 
     def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        """Read the vocabulary and merges; append added tokens up to the last special token not in the vocabulary."""
+        """Read the vocabulary and merges, and append added tokens up to the last special token that is missing."""
         arguments = super().read_pipeline_vocabulary(pipeline, special_tokens)
         tokens = [*arguments["vocabulary"]]
         missing_special_tokens = {*special_tokens} - {*tokens}
@@ -94,7 +94,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         tokens_by_id = {
             token["id"]: token["content"] for token in added_tokens if len(tokens) <= token["id"] <= last_id
         }
-        tokens += [tokens_by_id.get(number, "") for number in range(len(tokens), last_id + 1)]
+        tokens += [tokens_by_id.get(id, "") for id in range(len(tokens), last_id + 1)]
         return {**arguments, "vocabulary": tokens}
 
     def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
@@ -136,7 +136,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
 
 
 class NormalizedBytePairFormat(BytePairFormat):
-    """The format of `NormalizedBytePairTokenizer`: as `BytePairFormat`, but for texts normalized to NFC.
+    """The format of `NormalizedBytePairTokenizer`: like `BytePairFormat`, but for texts normalized to NFC.
 
     In transformers, `tokenizer.json` determines everything about such tokenizers.
     """

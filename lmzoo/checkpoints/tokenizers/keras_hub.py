@@ -42,8 +42,8 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
     roles = {**special, **stored_roles}
     with add_file_to_errors(file):
         tokenizer = cls(**settings, **roles)
-        unsplittable = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
-        added_tokens = [token for token in unsplittable if token not in tokenizer.special_tokens]
+        unsplittable_tokens = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
+        added_tokens = [token for token in unsplittable_tokens if token not in tokenizer.special_tokens]
         if added_tokens and not cls.takes_added_tokens:
             raise PresetError(
                 f"{file}: KerasHub never splits {added_tokens[0]!r}, but a {cls.__name__} would split it."

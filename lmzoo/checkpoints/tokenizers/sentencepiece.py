@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 _ENDS_OF_TEXTS = ("bos_token", "eos_token")  # in XLNet's vocabulary, but unused
-# Patterns of whitespace that becomes one space.
+# Patterns of white space that is replaced by one space.
 _SQUEEZED = ({"Regex": " {2,}"}, {"Regex": r"\s{2,}|[\n\r\t]"})
 # Token types in SentencePiece models.
 _NORMAL = 1
@@ -56,11 +56,11 @@ _USER_DEFINED = 4
 
 
 class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
-    """The common part of formats with one SentencePiece model file."""
+    """The base class of formats with one SentencePiece model file."""
 
     model_type = "Unigram"
     replaces_quotes: ClassVar[bool] = True  # whether ALBERT's clean-up precedes the model
-    special_type: ClassVar[int] = _CONTROL  # the type of special tokens in SentencePiece's model
+    special_type: ClassVar[int] = _CONTROL  # the type of special tokens in the SentencePiece model
     allowed: ClassVar = {"add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
     keras_hub = ConfigTable(
         keys={}, allowed={"add_bos": (False,), "add_eos": (False,)}, ignored=KERAS_HUB_IGNORED, written={"proto": None}
@@ -150,7 +150,7 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
         """Return the packing of a tokenizer in transformers."""
 
     def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
-        """Return the normalization steps that precede the SentencePiece model's own."""
+        """Return the normalization steps that precede the SentencePiece model's own steps."""
         return []
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
@@ -229,7 +229,7 @@ class XlnetFormat(SentencePieceFormat):
 
 
 def _check_normalizer(pipeline: JsonObject, file: Path, types: Sequence[str]) -> None:
-    """Check that the normalizer has only steps of the given types, and steps that strip or squeeze white space.
+    """Check that the normalizer has only steps of the given types and steps that strip or collapse white space.
 
     Raises:
         PresetError: If there is another step.
@@ -237,7 +237,7 @@ def _check_normalizer(pipeline: JsonObject, file: Path, types: Sequence[str]) ->
     for step in _list_normalizer_steps(pipeline):
         pattern = step.get("pattern") if step.get("content") in (" ", SPACE) else None
         is_supported = step.get("type") in (*types, "Strip", None)
-        # White space is squeezed in any case.
+        # lmzoo collapses white space in any case.
         if not (is_supported or (step.get("type") == "Replace" and pattern in _SQUEEZED)):
             raise PresetError(f"{file}: the `normalizer` must be {' or '.join(types)}, got {step!r:.200}.")
 
@@ -269,13 +269,13 @@ class XlmRobertaFormat(_ModelFormat):
         return Packing(str(tokenizer.start_token), end, (end, end), segments=False)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
-        """Write the model in its published form if it has fairseq's ids; otherwise only `tokenizer.json` holds it."""
+        """Write the model in its published form if it has fairseq's ids; otherwise, only `tokenizer.json` is written."""
         if (model := convert_from_fairseq_ids(tokenizer.model)) is not None:
             (directory / self.files[0][0]).write_bytes(model)
 
 
 class DebertaV3Format(_ModelFormat):
-    """The format of `DebertaV3Tokenizer`: a SentencePiece model, to whose tokens `[MASK]` is added."""
+    """The format of `DebertaV3Tokenizer`: a SentencePiece model, to which the token `[MASK]` is added."""
 
     tokenizer = DebertaV3Tokenizer
     files = (("spm.model",),)
@@ -317,7 +317,7 @@ class DebertaV3Format(_ModelFormat):
 
 
 class T5Format(_ModelFormat):
-    """The format of `T5Tokenizer`: a SentencePiece model, to whose tokens the sentinels are added."""
+    """The format of `T5Tokenizer`: a SentencePiece model, to which the sentinel tokens are added."""
 
     tokenizer = T5Tokenizer
     files = (("spiece.model",),)
@@ -343,7 +343,7 @@ class T5Format(_ModelFormat):
         return Packing("", end, (end,), segments=False)
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        """Return the tokens without sentinels, which `tokenizer.json` holds and the model's file does not."""
+        """Return the tokens without sentinels, which `tokenizer.json` holds, but the model file does not."""
         tokens = super().lists(vocabulary)["tokens"]
         return {"tokens": [token for token in tokens if not _SENTINEL.fullmatch(token)]}
 

@@ -128,7 +128,7 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
 
 
 def _read_tokens(file: Path) -> list[str]:
-    """Return the tokens in the lines of a file, with "" for blank lines but without blank lines at the end."""
+    """Return the token in each line of a file: "" for a blank line, except that blank lines at the end are dropped."""
     tokens = [line.rstrip() for line in read_lines(file)]
     tokens[0] = tokens[0].removeprefix("\ufeff")
     while tokens and not tokens[-1]:
