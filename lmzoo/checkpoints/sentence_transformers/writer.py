@@ -69,7 +69,7 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
 
 
 def write_length(target: Path, preprocessor: Preprocessor) -> None:
-    """Write the sequence length and, if the tokenizer's settings lack it, the padding token."""
+    """Write a preprocessor's sequence length and, if the tokenizer's settings lack it, the padding token."""
     write_json(target, LENGTH_FILES[0], {"max_seq_length": preprocessor.sequence_length, "do_lower_case": False})
     settings = read_json(target, TOKENIZER_SETTINGS_FILE)
     tokenizer = preprocessor.tokenizer
@@ -116,8 +116,8 @@ def split_off_modules(tensors: Arrays, collected: dict[str, np.ndarray]) -> Iter
     """Yield the tensors of the Transformer, and collect the tensors of the modules after it.
 
     Args:
-        tensors: Names and arrays of all tensors.
-        collected: Dict that receives the tensors of the modules.
+        tensors: Pairs of a name and an array.
+        collected: Dict to which the tensors of the modules are added, by name.
     """
     for name, array in tensors:
         if name.startswith(_PREFIX):
@@ -132,7 +132,7 @@ def _find_truncation(model: Any) -> int | None:
 
 
 def _list_layers(model: Any) -> list[dict[str, Any]]:
-    """Return the layers after pooling, without a final truncation, which is a setting instead of a module."""
+    """Return the layers after pooling, except for a final truncation, which is stored as a setting."""
     layers = [dict(layer) for layer in model.projection]
     if _find_truncation(model) is not None:
         return layers[:-1]
