@@ -29,7 +29,7 @@ BYTES_OF_METADATA = 4096  # upper bound per tensor; HDF5 writes some of it only 
 class Hdf5File(TensorFile):
     """The datasets of an HDF5 file by their paths, such as `CNN/W_cnn_0`.
 
-    For safety, some features of HDF5 are not allowed: soft and external links, datasets with values in other files, and
+    For safety, some features of HDF5 are forbidden: soft and external links, datasets with values in other files, and
     datasets that are compressed or incompletely written, which let a small file claim to hold a large tensor. bilm-tf,
     AllenNLP and Keras do not use these features.
 
@@ -37,7 +37,7 @@ class Hdf5File(TensorFile):
         path: Path of the file.
 
     Raises:
-        PresetError: If the file is missing, truncated, not HDF5, or uses one of these features.
+        PresetError: If the file is missing, truncated or not HDF5, or uses one of the forbidden features.
 
     Example:
 
@@ -81,7 +81,7 @@ class Hdf5File(TensorFile):
         """Map a float32 tensor into memory, so that only the values that are used are read.
 
         A tensor that cannot be mapped, because its dtype differs or its values are not contiguous in the file, is
-        read and converted to float32. An int8 tensor with scales (see `quantize_rows`) is multiplied by them.
+        read and converted to float32. An int8 tensor with scales (see `quantize_rows`) is multiplied by its scales.
 
         Raises:
             ValueError: If a tensor with scales is not int8, or does not have one scale per row.
@@ -126,9 +126,9 @@ def write_hdf5(path: str | Path, tensors: Arrays) -> None:
     """
     import h5py
 
-    with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_file(path) as temporary_file, h5py.File(temporary_file, "w") as file:
         for count, (name, array) in enumerate(tensors, 1):
-            check_room(temporary.parent, array.nbytes + count * BYTES_OF_METADATA)
+            check_room(temporary_file.parent, array.nbytes + count * BYTES_OF_METADATA)
             if array.dtype.kind not in "fiub":  # excludes bfloat16
                 raise PresetError(f"{path}: {name} holds {array.dtype}, which HDF5 does not have.")
             try:
@@ -142,8 +142,8 @@ def convert_to_float16(array: np.ndarray) -> np.ndarray:
     if array.dtype not in ("float32", "float64"):
         return array
     with np.errstate(over="ignore"):
-        half = array.astype("float16")
-    return half if np.isfinite(half).all() else array
+        half_precision = array.astype("float16")
+    return half_precision if np.isfinite(half_precision).all() else array
 
 
 def quantize_rows(array: np.ndarray) -> dict[str, np.ndarray]:
@@ -231,10 +231,10 @@ def _rewrite(
 
     check_room(target_path.parent, path.stat().st_size)
     with (
-        atomic_file(target_path) as temporary,
+        atomic_file(target_path) as temporary_file,
         h5py.File(path, "r") as file,
         # In the format of HDF5 1.10, each group takes almost a kilobyte less than in the oldest one.
-        h5py.File(temporary, "w", libver="v110") as target,
+        h5py.File(temporary_file, "w", libver="v110") as target,
     ):
 
         def copy_item(name: str, item: h5py.Group | h5py.Dataset) -> None:

@@ -102,7 +102,7 @@ def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, 
     """
     header: dict[str, object] = {"__metadata__": {"format": "pt"} if metadata is None else dict(metadata)}
     # The header precedes the values, but contains their offsets, so the values go to a temporary file first.
-    with atomic_file(path) as temporary, tempfile.TemporaryFile(dir=temporary.parent) as values_file:
+    with atomic_file(path) as temporary_file, tempfile.TemporaryFile(dir=temporary_file.parent) as values_file:
         end = 0
         for name, array in tensors:
             if name in header:
@@ -117,6 +117,6 @@ def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, 
         header_bytes = json.dumps(header, ensure_ascii=False).encode()
         header_bytes = header_bytes.ljust(-(-len(header_bytes) // 8) * 8)  # so that values are aligned
         values_file.seek(0)
-        with temporary.open("wb") as file:
+        with temporary_file.open("wb") as file:
             file.write(len(header_bytes).to_bytes(8, "little") + header_bytes)
             shutil.copyfileobj(values_file, file, 1 << 20)

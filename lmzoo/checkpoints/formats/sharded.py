@@ -60,25 +60,25 @@ def tensors_in_files(
         spell: Function from a tensor name in the index to the name that `open_file` returns.
 
     Raises:
-        PresetError: If the directory holds no such file; if the index is malformed or names files outside the
+        PresetError: If the directory holds none of `known_names`; if the index is malformed or names files outside the
             directory; or if the index and the shards list different tensors.
     """
     if not path.is_dir():
         return open_file(path)
-    name = next((name for name in known_names if os.path.lexists(path / name)), None)
-    if name is None:
+    file_name = next((file_name for file_name in known_names if os.path.lexists(path / file_name)), None)
+    if file_name is None:
         raise PresetError(f"{path} holds no weights: expected {' or '.join(known_names)}.")
-    file = resolve_inside(path, name)
-    if not name.endswith(".index.json"):
+    file = resolve_inside(path, file_name)
+    if not file_name.endswith(".index.json"):
         return open_file(file)
-    shard_by_tensor = _read_index(path, name, spell)
+    shard_by_tensor = _read_index(path, file_name, spell)
     tensors_by_shard = {shard: open_file(shard) for shard in dict.fromkeys(shard_by_tensor.values())}
     for tensor, shard in shard_by_tensor.items():
         if tensor not in tensors_by_shard[shard]:
-            raise PresetError(f"{shard} lacks {tensor!r}, which {name} lists there.")
+            raise PresetError(f"{shard} lacks {tensor!r}, which {file_name} lists there.")
     for shard, tensors in tensors_by_shard.items():
-        if unlisted := sorted(tensor for tensor in tensors if shard_by_tensor.get(tensor) != shard):
-            raise PresetError(f"{shard} holds {unlisted[0]!r}, which {name} does not list there.")
+        if unlisted_tensors := sorted(tensor for tensor in tensors if shard_by_tensor.get(tensor) != shard):
+            raise PresetError(f"{shard} holds {unlisted_tensors[0]!r}, which {file_name} does not list there.")
     return {tensor: tensors_by_shard[shard][tensor] for tensor, shard in shard_by_tensor.items()}
 
 

@@ -168,7 +168,7 @@ def convert_damage_errors(what: str) -> Iterator[None]:
         what: Beginning of the message, such as "model.bin cannot be read".
 
     Raises:
-        PresetError: For any exception; the message includes the first line of the original one.
+        PresetError: If the block raises any exception; the message includes the first line of the original message.
     """
     try:
         yield

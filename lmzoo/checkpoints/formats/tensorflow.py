@@ -70,7 +70,7 @@ class TensorFlowCheckpoint(TensorFile):
         index = Path(f"{os.fspath(prefix).removesuffix('.index')}.index")
         path = resolve_inside(index.parent, index.name)
         check_is_weights(path)
-        files = list(_iterate_data_files(path))
+        data_files = list(_iterate_data_files(path))
         path_prefix = path.with_suffix("").as_posix()
         if "[" in path_prefix or "\\" in path_prefix:
             raise PresetError(f"{path}: TensorFlow takes brackets and backslashes for a pattern; rename it.")
@@ -82,13 +82,13 @@ class TensorFlowCheckpoint(TensorFile):
             dtypes = self._reader.get_variable_to_dtype_map()
         numeric_names = [name for name in shapes if dtypes[name].name in _NUMERIC_DTYPES]
         tensor_bytes = sum(math.prod(shapes[name]) * dtypes[name].size for name in numeric_names)
-        data_bytes = sum(file.stat().st_size for file in files)
+        data_bytes = sum(file.stat().st_size for file in data_files)
         # If the index has several blocks, TensorFlow skips damaged ones without an error.
-        has_blocks = path.stat().st_size > _INDEX_BLOCK_BYTES and len(numeric_names) == len(shapes)
-        if tensor_bytes > data_bytes or (tensor_bytes < data_bytes and has_blocks):
+        sizes_must_match = path.stat().st_size > _INDEX_BLOCK_BYTES and len(numeric_names) == len(shapes)
+        if tensor_bytes > data_bytes or (tensor_bytes < data_bytes and sizes_must_match):
             raise PresetError(
                 f"{path} lists tensors of {tensor_bytes} bytes, but its data has {data_bytes}, in "
-                f"{', '.join(file.name for file in files)}. A file is truncated or altered; fetch them again."
+                f"{', '.join(file.name for file in data_files)}. A file is truncated or altered; fetch them again."
             )
         # Other dtypes have TensorFlow's names, "string" or "resource".
         entries = {name: Tensor(tuple(shapes[name]), dtypes[name].name, path) for name in sorted(shapes)}

@@ -158,7 +158,7 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
 def _convert_namespaces(value: Any) -> Any:
     """Convert nested namespaces, in which newer versions of fairseq store their arguments, to dicts."""
     value = vars(value) if isinstance(value, argparse.Namespace) else value
-    return {key: _convert_namespaces(v) for key, v in value.items()} if isinstance(value, dict) else value
+    return {key: _convert_namespaces(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _check_pickles(file: Path) -> bool:
