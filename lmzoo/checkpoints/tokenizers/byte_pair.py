@@ -46,8 +46,12 @@ class _MergesFormat(TokenizerFormat[T]):
     ends_words: ClassVar[bool]  # whether the last token of a word ends in `</w>`
 
     def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
-        ids = read_json(files[-2].parent, files[-2].name)
-        tokens = _read_dictionary(files[0], in_order(ids)) if len(files) == 3 else in_order(ids, has_gaps=True)
+        ids_by_token = read_json(files[-2].parent, files[-2].name)
+        tokens = (
+            _read_dictionary(files[0], in_order(ids_by_token))
+            if len(files) == 3
+            else in_order(ids_by_token, has_gaps=True)
+        )
         merges = read_lines(files[-1])
         return {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
 
@@ -210,7 +214,7 @@ def _warn_about_offsets(post_processor: JsonObject | None, file: Path) -> None:
 
 
 def _read_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
-    """Read fairseq's dictionary, whose entries are mostly ids in GPT-2's vocabulary, `tokens`."""
+    """Return the tokens in fairseq's dictionary, which lists most of them as ids in GPT-2's vocabulary, `tokens`."""
     token_by_number = {str(number): token for number, token in enumerate(tokens)}
     entries = []
     for line_number, line in enumerate(read_lines(file), 1):

@@ -50,8 +50,8 @@ class TokenizerClass:
     def can_be(self, vocabulary: Iterable[str]) -> bool:
         """Return whether a vocabulary has all special tokens that the class requires."""
         tokens = self.tokens_by_role
-        required = {tokens[role] for role in tokens.keys() - {"mask_token", "other_tokens"}}
-        return required - {None} <= {*vocabulary}
+        required_tokens = {tokens[role] for role in tokens.keys() - {"mask_token", "other_tokens"}}
+        return required_tokens - {None} <= {*vocabulary}
 
 
 def get_family_class(family: Family) -> TokenizerClass:
@@ -121,12 +121,12 @@ def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObj
             )
         return named_class
     alternatives = [candidate for candidate in classes.values() if candidate.tokenizer is family_format.alternative]
-    unnamed = [candidate for candidate in _list_family_classes() if not candidate.name]
+    unnamed_classes = [candidate for candidate in _list_family_classes() if not candidate.name]
     candidates = [
         family_class,
         *alternatives,
         *(candidate for candidate in classes.values() if candidate is not family_class),
-        *unnamed,
+        *unnamed_classes,
     ]
     if pipeline is None:
         return _find_by_files(directory, candidates) or family_class

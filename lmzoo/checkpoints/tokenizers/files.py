@@ -65,8 +65,8 @@ def read_tokenizer(
 ) -> Tokenizer:
     """Read the tokenizer in a checkpoint's directory.
 
-    The files determine the tokenizer class: by its name, by the content of tokenizer.json, or by the names of the
-    vocabulary files. The default is the family's class.
+    The files determine the tokenizer class: by the name of the class, by the content of tokenizer.json, or by the names
+    of the vocabulary files. The default is the family's class.
 
     If the files do not specify whether to lowercase text, transformers' files imply lowercasing, except for XLNet. For
     files of other libraries, "cased" or "uncased" in the name of the directory or the checkpoint decides; otherwise
@@ -117,10 +117,11 @@ def read_tokenizer_and_packing(
     return stored.tokenizer, packing
 
 
-def _find_transformers_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerClass:
+def _find_transformers_class(cls: type[Tokenizer], special_tokens: SpecialTokens) -> TokenizerClass:
     candidates = [candidate for candidate in list_tokenizer_classes().values() if candidate.tokenizer is cls]
     return next(
-        (candidate for candidate in candidates if candidate.special_tokens == special), TokenizerClass("", cls, special)
+        (candidate for candidate in candidates if candidate.special_tokens == special_tokens),
+        TokenizerClass("", cls, special_tokens),
     )
 
 
@@ -150,7 +151,7 @@ def write_tokenizer(
     """Write a tokenizer's files for transformers and for Google's code into a checkpoint's directory.
 
     The files are vocab.txt, vocab.json and merges.txt, or a SentencePiece model, each with tokenizer.json and
-    tokenizer_config.json. For ELMo, only vocab.txt is written, or nothing if it reads characters.
+    tokenizer_config.json. For ELMo, only vocab.txt is written, or nothing for a model that reads characters.
 
     Args:
         tokenizer: Tokenizer to write.
@@ -190,11 +191,11 @@ def write_tokenizer(
     tokenizer_class = list_tokenizer_classes().get(class_name)
     class_tokens = {} if tokenizer_class is None else tokenizer_class.tokens_by_role
     # With null for their roles, transformers does not add these tokens of its class to the vocabulary.
-    unwanted = {role for role, token in class_tokens.items() if token not in (None, *tokenizer.vocabulary)}
+    unwanted_roles = {role for role, token in class_tokens.items() if token not in (None, *tokenizer.vocabulary)}
     settings = {
         "tokenizer_class": class_name,
         "model_max_length": sequence_length,
-        **{name: token for name, token in tokens.items() if token or tokenizer_format.tokens[name] in unwanted},
+        **{name: token for name, token in tokens.items() if token or tokenizer_format.tokens[name] in unwanted_roles},
         **{key: config.get(argument, default) for key, (argument, default) in tokenizer_format.settings.items()},
         **{key: values[0] for key, values in tokenizer_format.allowed.items() if values[0] is not None},
         **tokenizer_format.extra_settings,
@@ -306,8 +307,8 @@ def _find_vocabulary(
 ) -> tuple[Path, Arguments]:
     """Return the path of the vocabulary file and the constructor arguments that hold the vocabulary.
 
-    As in transformers, tokenizer.json takes precedence over vocabulary files, except if they hold more information. A
-    difference between them causes a warning.
+    As in transformers, tokenizer.json takes precedence over vocabulary files, except in formats in which the vocabulary
+    files hold more information. A difference between the vocabularies causes a warning.
 
     Args:
         directory: Directory of the checkpoint.
@@ -324,10 +325,10 @@ def _find_vocabulary(
         alternatives = [
             get_format(alternative) for alternative in (get_format(family_class.tokenizer).alternative,) if alternative
         ]
-        expected = [tokenizer_format, *(alternatives if peer.tokenizer is family_class.tokenizer else [])]
+        expected_formats = [tokenizer_format, *(alternatives if peer.tokenizer is family_class.tokenizer else [])]
         raise MissingTokenizerError(
             _describe_missing_files(
-                directory, [names for expected_format in expected for names in expected_format.files]
+                directory, [names for expected_format in expected_formats for names in expected_format.files]
             )
         )
     sources: list[tuple[Path, Arguments]] = []
@@ -361,10 +362,10 @@ def _warn_about_differences(
     )
     for name, values in first_lists.items():
         pairs = enumerate(itertools.zip_longest(values, second_lists[name]))
-        if difference := next(((number, a, b) for number, (a, b) in pairs if a != b), None):
-            number, a, b = difference
+        if difference := next(((index, a, b) for index, (a, b) in pairs if a != b), None):
+            index, a, b = difference
             warnings.warn(
-                f"{pipeline_file} and {vocabulary_file.name} hold different {name}: number {number} is {a!r:.60} and "
+                f"{pipeline_file} and {vocabulary_file.name} hold different {name}: number {index} is {a!r:.60} and "
                 f"{b!r:.60}. Ids depend on the file that a library reads; lmzoo reads {used_file.name}. Delete the one "
                 "that was not used in training.",
                 stacklevel=2,

@@ -27,7 +27,7 @@ KERAS_HUB_IGNORED = ("name", "trainable", "dtype", "config_file", "sequence_leng
 class TokenizerFormat(ABC, Generic[T]):
     """The format of one tokenizer class in the files of transformers, Google, fairseq and KerasHub.
 
-    Parts of `tokenizer.json` that would produce other ids than lmzoo's tokenizer are errors.
+    Parts of `tokenizer.json` that would change the ids that lmzoo's tokenizer produces are errors.
 
     Attributes:
         tokenizer: Tokenizer class in lmzoo.
@@ -36,7 +36,7 @@ class TokenizerFormat(ABC, Generic[T]):
         file_counts: Whether the vocabulary files take precedence over `tokenizer.json`.
         alternative: Another tokenizer class that models of the same family may have, or None.
         model_type: Type of the model in `tokenizer.json`.
-        tokens: Attribute of a transformers tokenizer -> attribute of lmzoo's.
+        tokens: Attribute of a transformers tokenizer -> attribute of lmzoo's tokenizer.
         settings: Key of tokenizer_config.json -> the constructor argument and the default value in transformers.
         allowed: Key of tokenizer_config.json -> the supported values; the first one is written.
         without_effect: Key of tokenizer_config.json that lmzoo ignores -> the values that match its behavior. Other
@@ -107,7 +107,7 @@ class TokenizerFormat(ABC, Generic[T]):
         """Read the constructor arguments other than the vocabulary from the content of `tokenizer.json`.
 
         Raises:
-            PresetError: If a part of the file is not supported; the message names it.
+            PresetError: If a part of the file is not supported; the message names the part.
         """
 
     @abstractmethod

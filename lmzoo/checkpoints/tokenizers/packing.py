@@ -83,21 +83,21 @@ def _convert_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Pack
     """Return the packing of a `post_processor`, or None if it adds neither special tokens nor segments."""
     if processor is None:
         return None
-    kind = processor.get("type")
-    if kind == "Sequence":
+    processor_type = processor.get("type")
+    if processor_type == "Sequence":
         packings = [_convert_processor(inner_processor, tokenizer, file) for inner_processor in processor["processors"]]
         return next((packing for packing in packings if packing is not None), None)
-    if kind == "ByteLevel":  # it only trims offsets
+    if processor_type == "ByteLevel":  # it only trims offsets
         return None
-    if kind in ("BertProcessing", "RobertaProcessing"):
+    if processor_type in ("BertProcessing", "RobertaProcessing"):
         for token, id in (processor["cls"], processor["sep"]):
             _check_id(tokenizer, token, id, file)
         start = processor["cls"][0]
         end = processor["sep"][0]
-        has_segments = kind == "BertProcessing"
+        has_segments = processor_type == "BertProcessing"
         return Packing(start, end, (end,) if has_segments else (end, end), segments=has_segments)
-    if kind != "TemplateProcessing":
-        raise PresetError(f"{file}: the `post_processor` is a {kind!r:.60}, which lmzoo does not support.")
+    if processor_type != "TemplateProcessing":
+        raise PresetError(f"{file}: the `post_processor` is a {processor_type!r:.60}, which lmzoo does not support.")
     for token in processor["special_tokens"].values():
         for content, id in zip(token["tokens"], token["ids"], strict=True):
             _check_id(tokenizer, content, id, file)

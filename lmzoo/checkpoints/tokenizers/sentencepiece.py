@@ -179,11 +179,13 @@ class SentencePieceFormat(_ModelFormat):
         types = [step.get("type") for step in steps]
         lowercase = "Lowercase" in types
         keep_accents = "StripAccents" not in types
-        expected = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
+        expected_types = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
         replacements = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
-        is_valid = types[: len(expected)] == expected and replacements == [({"String": quote}, '"') for quote in QUOTES]
+        is_valid = types[: len(expected_types)] == expected_types and replacements == [
+            ({"String": quote}, '"') for quote in QUOTES
+        ]
         # SentencePiece's own normalization follows, and in some files a step that merges spaces.
-        for step in steps[len(expected) :]:
+        for step in steps[len(expected_types) :]:
             is_valid &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")
         if not is_valid:
             raise PresetError(f"{file}: the `normalizer` must have ALBERT's steps, got {', '.join(map(str, types))}.")
@@ -201,10 +203,10 @@ class SentencePieceFormat(_ModelFormat):
         return segmented_packing(tokenizer)
 
     def of_keras_hub(self, tokenizer: SentencePieceTokenizer, lowercase: Callable[[], bool]) -> Tokenizer:
-        clean_up = read_clean_up(tokenizer.model) or {
+        clean_up_settings = read_clean_up(tokenizer.model) or {
             "lowercase": lowercase()
         }  # KerasHub does not store these settings
-        return SentencePieceTokenizer(tokenizer.model, **{**tokenizer.get_config(), **clean_up})
+        return SentencePieceTokenizer(tokenizer.model, **{**tokenizer.get_config(), **clean_up_settings})
 
     def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         if tokenizer.added_tokens:
@@ -214,7 +216,7 @@ class SentencePieceFormat(_ModelFormat):
 
 
 class XlnetFormat(SentencePieceFormat):
-    """The format of `XlnetTokenizer`: ALBERT's, but with special tokens at the end and no lowercasing by default."""
+    """The format of `XlnetTokenizer`: ALBERT's format, with special tokens at the end and by default no lowercasing."""
 
     tokenizer = XlnetTokenizer
     alternative = None
@@ -269,7 +271,7 @@ class XlmRobertaFormat(_ModelFormat):
         return Packing(str(tokenizer.start_token), end, (end, end), segments=False)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
-        """Write the model in its published form if it has fairseq's ids; otherwise, only `tokenizer.json` is written."""
+        """Write the model in its published form if it has fairseq's ids; else only `tokenizer.json` holds it."""
         if (model := convert_from_fairseq_ids(tokenizer.model)) is not None:
             (directory / self.files[0][0]).write_bytes(model)
 
@@ -349,9 +351,9 @@ class T5Format(_ModelFormat):
 
     def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         assert isinstance(tokenizer, T5Tokenizer)
-        count = tokenizer.num_sentinels
-        if count != self.settings["extra_ids"][1]:
-            raise PresetError(f"KerasHub's {name} has no place for the number of sentinels, {count}.")
+        num_sentinels = tokenizer.num_sentinels
+        if num_sentinels != self.settings["extra_ids"][1]:
+            raise PresetError(f"KerasHub's {name} has no place for the number of sentinels, {num_sentinels}.")
         return super().to_keras_hub(tokenizer, name)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
@@ -371,8 +373,8 @@ class MarianFormat(TokenizerFormat[MarianTokenizer]):
 
     def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
         source, target, vocabulary = files
-        ids = read_json(vocabulary.parent, vocabulary.name)
-        return {"source": source.read_bytes(), "target": target.read_bytes(), "vocabulary": in_order(ids)}
+        ids_by_token = read_json(vocabulary.parent, vocabulary.name)
+        return {"source": source.read_bytes(), "target": target.read_bytes(), "vocabulary": in_order(ids_by_token)}
 
     def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         raise PresetError(
