@@ -247,10 +247,12 @@ class Checkpoint:
         loading_plan = self.plan(model)
         loading_plan.run()
         backbone_ids = {id(weight) for weight in getattr(model, "backbone", model).weights}
-        num_backbone = sum(id(weights[0]) in backbone_ids for weights, *_ in loading_plan.assignments)
-        num_head = len(loading_plan.assignments) - num_backbone
+        num_backbone_tensors = sum(id(weights[0]) in backbone_ids for weights, *_ in loading_plan.assignments)
+        num_head_tensors = len(loading_plan.assignments) - num_backbone_tensors
         file_names = sorted({loading_plan.tensors.file_of(name).name for _, name, _ in loading_plan.assignments})
-        tensor_counts = f"{num_backbone} of the backbone, {num_head} of the head, in {_abbreviate(file_names)}"
+        tensor_counts = (
+            f"{num_backbone_tensors} of the backbone, {num_head_tensors} of the head, in {_abbreviate(file_names)}"
+        )
         entries = {"format": self.layout.name, "tensors": tensor_counts, **self.notes}
         if loading_plan.tensors.prefix:
             entries["names"] = f"without {loading_plan.tensors.prefix!r}, with which each begins in the file"

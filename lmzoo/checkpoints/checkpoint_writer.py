@@ -119,11 +119,11 @@ def write_checkpoint(
         if preprocessor is not None and writer.tokenizer is not None:
             writer.tokenizer(target, preprocessor, family)
     if approximates_gelu:
-        difference, deviation = _measure_tanh_effect(backbone)
+        max_difference, stddev = _measure_tanh_effect(backbone)
         warnings.warn(
             f"This model has the exact GELU, for which the format {to!r} always stands for the tanh approximation: "
-            f"read from it, hidden states of random tokens differ by up to {difference:.2g}, at a standard deviation "
-            f"of {deviation:.2g}.",
+            f"read from it, hidden states of random tokens differ by up to {max_difference:.2g}, at a standard "
+            f"deviation of {stddev:.2g}.",
             stacklevel=3,
         )
     if to == "tf1" and task is not None and task.labels:
@@ -177,7 +177,7 @@ def _check_head(task: HasHead, to: str, layout: Layout) -> None:
 
 
 def _check_padding(tokenizer: Tokenizer, layout: Layout) -> None:
-    """Check that a tokenizer has the padding id with which the format's own library computes positions.
+    """Check that a tokenizer has the padding id that the format's own library needs to compute positions.
 
     Raises:
         PresetError: If the padding token has another id.

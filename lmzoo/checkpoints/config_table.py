@@ -62,7 +62,7 @@ class ConfigTable:
     rewritten: Mapping[str, str] = field(default_factory=dict)
 
     def unknown(self, stored: JsonObject) -> Arguments:
-        """Return the keys and values in a file's content, `stored`, that the table does not list."""
+        """Return the entries of a file's content, except for keys that the table lists."""
         listed_keys = {
             *self.keys,
             *self.rewritten,
@@ -84,7 +84,7 @@ class ConfigTable:
             ignore_unknown: Whether to ignore keys that the table does not list.
 
         Raises:
-            PresetError: If a key is missing, unknown or has an unsupported value; the message names it.
+            PresetError: If a key is missing or unknown, or has an unsupported value; the message names the key.
         """
         if not ignore_unknown and (unknown := self.unknown(stored)):
             key, value = next(iter(unknown.items()))
@@ -212,7 +212,7 @@ class KeyReader:
             file: Path of the file, for messages.
 
         Raises:
-            PresetError: If a key is missing or has an unsupported value; the message names it.
+            PresetError: If a key is missing or has an unsupported value; the message names the key.
         """
         if unknown := table.unknown(stored):
             self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown}

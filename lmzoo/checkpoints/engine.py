@@ -221,9 +221,9 @@ def get_weights_by_path(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
-    """Check, before building a model, that the sizes in its configuration are not far larger than the stored ones.
+    """Check, before building a model, that the sizes in its configuration are not far larger than the stored sizes.
 
-    Sizes up to twice the stored ones pass; `plan` later reports the tensors that do not match.
+    Sizes up to twice the stored sizes pass; `plan` later reports the tensors that do not match.
 
     Args:
         layout: Layout of the file.
@@ -431,12 +431,14 @@ def canonical_names(layout: Layout, tensors: TensorFile) -> dict[str, str]:
     """
     stored_names: dict[str, str] = {}
     for name in tensors.names():
-        canonical = name
+        canonical_name = name
         for pattern, replacement in layout.aliases.items():
-            canonical = re.sub(pattern, replacement, canonical)
-        if canonical in stored_names:
-            raise PresetError(f"{tensors.path} holds the same tensor twice: {stored_names[canonical]!r} and {name!r}.")
-        stored_names[canonical] = name
+            canonical_name = re.sub(pattern, replacement, canonical_name)
+        if canonical_name in stored_names:
+            raise PresetError(
+                f"{tensors.path} holds the same tensor twice: {stored_names[canonical_name]!r} and {name!r}."
+            )
+        stored_names[canonical_name] = name
     return stored_names
 
 
@@ -449,26 +451,30 @@ def _check_tensor(tensors: TensorFile, name: str, shape: Shape, purpose: str) ->
         raise PresetError(f"{tensors.file_of(name)}: {name!r} holds {tensors.dtype(name)}, expected floats.")
 
 
-def _find_reason_to_ignore(layout: Layout, canonical: str, head: str | None, read_names: Collection[str]) -> str | None:
+def _find_reason_to_ignore(
+    layout: Layout, canonical_name: str, head: str | None, read_names: Collection[str]
+) -> str | None:
     """Return the reason to ignore a tensor, or None if it belongs to the model.
 
     Args:
         layout: Layout of the file.
-        canonical: Name of the tensor in the table.
+        canonical_name: Name of the tensor in the table.
         head: Kind of the head, or None if there is no head.
         read_names: Names of the tensors that are read.
     """
-    if reason := next((why for pattern, why in layout.ignored.items() if re.fullmatch(pattern, canonical)), None):
+    if reason := next(
+        (explanation for pattern, explanation in layout.ignored.items() if re.fullmatch(pattern, canonical_name)), None
+    ):
         return reason
-    kinds = [kind for kind, table in layout.heads.items() if _lists_tensor(table, canonical)]
+    kinds = [kind for kind, table in layout.heads.items() if _lists_tensor(table, canonical_name)]
     if kinds and head not in kinds:
         return f"the head of a {task_name(kinds[0])}"
-    original = layout.copies.get(canonical)
+    original = layout.copies.get(canonical_name)
     if original is not None and original not in read_names:
         return f"a copy of {original}"
-    untied_copy = next((copy for copy in read_names if layout.copies.get(copy) == canonical), None)
+    untied_copy = next((copy for copy in read_names if layout.copies.get(copy) == canonical_name), None)
     return f"{untied_copy}, which is not tied to it, is read in its place" if untied_copy else None
 
 
-def _lists_tensor(table: Table, canonical: str) -> bool:
-    return any(name_pattern(template).fullmatch(canonical) for template in list_tensors(table))
+def _lists_tensor(table: Table, canonical_name: str) -> bool:
+    return any(name_pattern(template).fullmatch(canonical_name) for template in list_tensors(table))

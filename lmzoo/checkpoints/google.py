@@ -55,7 +55,7 @@ class GoogleLayout(Layout):
     """A `Layout` for checkpoints of Google's code.
 
     Attributes:
-        signs: Kind of head -> names of the tensors that identify it.
+        signs: Kind of head -> names of the tensors that identify the head.
         stacked: Names of tensors that stack the weights of all layers. In `backbone`, layer 3 of `name` is `name/3`.
         sizes: Function from the tensors to the content of a configuration file, for families without such a file. It
             returns None for tensors of another family.

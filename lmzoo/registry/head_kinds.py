@@ -96,8 +96,8 @@ def find_task_for_head(kind: str | None) -> type[HasHead] | None:
     A task that reads part of a pre-training head takes precedence over the task registered for that head.
     """
     task_class = get_task_class(kind)
-    readers = [candidate for candidate in _TASKS.values() if kind in candidate.reads_heads]
-    return readers[0] if task_class is not None and task_class.replaceable and readers else task_class
+    reading_tasks = [candidate for candidate in _TASKS.values() if kind in candidate.reads_heads]
+    return reading_tasks[0] if task_class is not None and task_class.replaceable and reading_tasks else task_class
 
 
 def task_name(kind: str) -> str:

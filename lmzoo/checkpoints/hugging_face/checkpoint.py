@@ -313,9 +313,9 @@ def open_tensors(directory: Path) -> TensorFile:
         )
     if name in TENSORFLOW_FILES:
         return open_tensorflow_model(directory)
-    files = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory / name)
-    refuse_tensorflow_names(files)
-    return strip_wrappers(files)
+    tensors = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory / name)
+    refuse_tensorflow_names(tensors)
+    return strip_wrappers(tensors)
 
 
 def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied: Mapping[str, str]) -> TensorFile:

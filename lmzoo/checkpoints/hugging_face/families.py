@@ -22,7 +22,7 @@ _FAMILY_AND_HEAD = re.compile(
 
 
 def read_architecture(file: Path, config: JsonObject) -> str | None:
-    """Return the first class name in `architectures` of `config.json`, or None if it lists none.
+    """Return the first class name in `architectures` of `config.json`, or None if there is none.
 
     TensorFlow class names, such as `TFBertModel`, are returned without "TF".
 
@@ -139,8 +139,8 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
     num_matches = {family.name: _count_names(family.checkpoints["hf"], tensors) for family in candidates}
     max_matches = max(num_matches.values(), default=0)
     matches = [family for family in candidates if max_matches and num_matches[family.name] == max_matches]
-    bases = {name.partition(".")[0] for name in tensors.names()}
-    matches = [family for family in matches if names_in_transformers(family).base in bases] or matches
+    stored_prefixes = {name.partition(".")[0] for name in tensors.names()}
+    matches = [family for family in matches if names_in_transformers(family).base in stored_prefixes] or matches
     if len({names_in_transformers(family).model_type for family in matches}) == 1:  # such as a model and its encoder
         matches = [max(matches, key=lambda family: _rate_completeness(family.checkpoints["hf"], tensors))]
     if len(matches) == 1:
@@ -168,11 +168,13 @@ def _rate_completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
 def _refuse_other_prefix(directory: Path, tensors: TensorFile, requested: Family) -> None:
     """Raise an error if the tensor names have the prefix of a family other than `requested`."""
     module_names = {name.partition(".")[0] for name in list_tensors(requested.checkpoints["hf"].backbone)}
-    bases = {name.partition(".")[0] for name in tensors.names()} - module_names
-    base = names_in_transformers(requested).base
-    families_by_base = {names_in_transformers(family).base: family.name for family in find_families_by_format("hf")}
-    if base in bases or not (
-        other_families := [name for other, name in families_by_base.items() if other in bases and other != base]
+    stored_prefixes = {name.partition(".")[0] for name in tensors.names()} - module_names
+    expected_prefix = names_in_transformers(requested).base
+    names_by_prefix = {names_in_transformers(family).base: family.name for family in find_families_by_format("hf")}
+    if expected_prefix in stored_prefixes or not (
+        other_families := [
+            name for prefix, name in names_by_prefix.items() if prefix in stored_prefixes and prefix != expected_prefix
+        ]
     ):
         return
     raise PresetError(

@@ -149,7 +149,7 @@ def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
 
 
 def _sort_labels(names: object, count: int) -> list[str] | None:
-    """Return the class names in the order of their ids, or None if they are not unique or an id is missing."""
+    """Return the class names in the order of their ids, or None if a name is repeated or an id is missing."""
     if not isinstance(names, Mapping) or names.keys() != {str(i) for i in range(count)}:
         return None
     labels = [names[str(i)] for i in range(count)]

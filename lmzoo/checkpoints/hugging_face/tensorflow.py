@@ -65,8 +65,8 @@ def _open_file(open_files: contextlib.ExitStack, path: Path) -> dict[str, Place]
     names_by_weight: dict[str, list[str]] = {}
     for name in stored_names:
         # Shards have no layer groups, and keep the model's scope only in the names of shared layers.
-        scopes = int("model." in name) if is_shard else 2
-        copies = names_by_weight.setdefault(_make_torch_name(name, scopes), [])
+        num_scopes = int("model." in name) if is_shard else 2
+        copies = names_by_weight.setdefault(_make_torch_name(name, num_scopes), [])
         copies.append(name)
         if file.shape(name) != file.shape(copies[0]):
             raise PresetError(

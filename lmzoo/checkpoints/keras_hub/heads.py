@@ -62,7 +62,7 @@ def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
 def find_head(
     directory: Path, prefix: str, masked_lm: Arguments, hidden_dim: int, reader: KeyReader
 ) -> tuple[str | None, Arguments]:
-    """Return the kind and the task constructor arguments of the stored head, or (None, {}) if none is supported.
+    """Return the kind and the task constructor arguments of the head, or (None, {}) if no supported head is stored.
 
     Args:
         directory: Directory of the checkpoint.

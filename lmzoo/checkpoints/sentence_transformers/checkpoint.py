@@ -159,7 +159,7 @@ def find_sentence_transformers(files: JsonFiles, family: str | None = None) -> S
         family: Name of the family, such as "bert", for a Transformer that does not specify it.
 
     Raises:
-        PresetError: If a module or a setting is not supported; the message names it and its file.
+        PresetError: If a module or a setting is not supported; the message names the module or setting, and its file.
     """
     directory = files.directory
     if not has_file(directory, MODULES_FILE):
@@ -282,11 +282,11 @@ def _read_embedder(
 
 def _check_shapes(layers: list[dict[str, Any]], weights: LazyTensors) -> None:
     """Check, before building any layer, that the output sizes of dense layers match their stored tensors."""
-    for number, layer in enumerate(layers):
+    for layer_number, layer in enumerate(layers):
         if layer["kind"] != "dense":
             continue
         tensors = weights.open()
-        name = f"modules.{number}.linear.weight"
+        name = f"modules.{layer_number}.linear.weight"
         if name in tensors.names() and tensors.shape(name)[:1] != (layer["units"],):
             raise PresetError(
                 f"{tensors.file_of(name)}: 'linear.weight' has shape {tensors.shape(name)}, but according to its "
@@ -302,10 +302,10 @@ def _describe_length(transformer: Checkpoint) -> dict[str, str]:
 def _join_tensors(directory: Path, transformer: TensorFile, modules: list[Module]) -> TensorFile:
     """Combine the tensors of the Transformer and of the modules after it, with the names in `EMBEDDING_HEAD`."""
     places = {name: Place(transformer, name) for name in transformer.names()}
-    for number, module in enumerate(modules):
+    for module_number, module in enumerate(modules):
         if module.kind in ("Dense", "LayerNorm"):
             file = open_tensors(module.directory)
-            places |= {f"modules.{number}.{name}": Place(file, name) for name in file.names()}
+            places |= {f"modules.{module_number}.{name}": Place(file, name) for name in file.names()}
     return PlacedTensors(directory, places)
 
 

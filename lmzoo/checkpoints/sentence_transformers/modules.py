@@ -136,7 +136,7 @@ def read_head(modules: Sequence[Module], hidden_dim: int, reader: KeyReader) -> 
         reader: Collector of unknown keys.
 
     Raises:
-        PresetError: If a module or a setting is not supported; the message names it and its file.
+        PresetError: If a module or a setting is not supported; the message names the module or setting, and its file.
     """
     kinds = [module.kind for module in modules]
     file = modules[0].directory / MODULES_FILE

@@ -90,13 +90,13 @@ def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> N
     hidden_dim = model.backbone.config.hidden_dim
     _write_config(target / "1_Pooling", {"word_embedding_dimension": hidden_dim, **_make_pooling_config(modes)})
     width = hidden_dim * len(modes)
-    for number, layer in enumerate(_list_layers(model)):
+    for layer_number, layer in enumerate(_list_layers(model)):
         name = LAYER_CLASSES[layer["kind"]]
-        folder = target / f"{number + 2}_{name}"
-        entries.append(_make_entry(number + 2, folder.name, name))
+        folder = target / f"{layer_number + 2}_{name}"
+        entries.append(_make_entry(layer_number + 2, folder.name, name))
         _write_config(folder, _make_layer_config(layer, width))
         width = layer.get("units", width)
-        prefix = f"{_PREFIX}{number}."
+        prefix = f"{_PREFIX}{layer_number}."
         module_weights = [(key.removeprefix(prefix), array) for key, array in weights.items() if key.startswith(prefix)]
         if module_weights:
             write_safetensors(folder / "model.safetensors", module_weights)
