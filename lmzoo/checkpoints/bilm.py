@@ -28,23 +28,23 @@ def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
         weight_file: Path of the HDF5 file with the weights.
 
     Raises:
-        PresetError: If an option is missing, or a file is damaged.
+        PresetError: If a file is damaged or lacks a required option or tensor.
     """
     files = JsonFiles(options_file.parent)
     options = dict(_flatten(files.read(options_file.name)))
     format = "bilm" if any(key.startswith("char_cnn.") for key in options) else "bilm_tokens"
     weights = LazyTensors(functools.partial(Hdf5File, weight_file))
-    sizes: Arguments = {}
+    extra_arguments: Arguments = {}
     if format == "bilm_tokens":
         tensors = weights.open()
         if "embedding" not in tensors.names():
             raise PresetError(f"{weight_file} lacks 'embedding', and {options_file} describes no `char_cnn`.")
-        sizes["vocabulary_size"] = tensors.shape("embedding")[0] + 1  # the file has no row for padding
+        extra_arguments["vocabulary_size"] = tensors.shape("embedding")[0] + 1  # the file has no row for padding
 
-    def read(family: Family) -> Checkpoint:
-        return read_checkpoint(files, format, family, options, options_file, weights, **sizes)
+    def read_as(family: Family) -> Checkpoint:
+        return read_checkpoint(files, format, family, options, options_file, weights, **extra_arguments)
 
-    return find_family(format, read)
+    return find_family(format, read_as)
 
 
 def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = None, **overrides: Any) -> keras.Model:
@@ -56,10 +56,11 @@ def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = No
         options_file: Path of the JSON file with the options.
         weight_file: Path of the HDF5 file with the weights.
         dtype: Dtype or dtype policy of the backbone, or None for the default.
-        **overrides: Fields of `ElmoConfig` that replace the stored ones.
+        **overrides: Arguments of `ElmoConfig` that replace the stored values.
 
     Raises:
-        ValueError: If an option or a tensor is missing, unexpected or of the wrong shape; the message names it.
+        ValueError: If an option is missing or not supported, or a tensor is missing, unexpected or of the wrong shape;
+            the message names the option or the tensor.
 
     Example:
 
@@ -79,10 +80,10 @@ def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = No
 
 
 def find_bilm(files: JsonFiles) -> Checkpoint | None:
-    """Open the checkpoint in a directory with `*options.json` and `*weights.hdf5`, or return None if one is missing.
+    """Open the checkpoint in a directory with `*options.json` and `*weights.hdf5`, or return None if a file is missing.
 
     Raises:
-        PresetError: If there are several such files, or one is a link to a file outside the directory.
+        PresetError: If several files match one of the patterns, or a file is a link out of the directory.
     """
     directory = files.directory
     options_files = sorted(directory.glob("*options.json"))
@@ -97,7 +98,7 @@ def find_bilm(files: JsonFiles) -> Checkpoint | None:
 
 
 def _flatten(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield nested options with joined keys such as "lstm.dim"."""
+    """Yield each option with its dotted key, such as "lstm.dim", and its value."""
     for key, value in options.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{key}.")

@@ -38,9 +38,10 @@ class StoredHead:
     """The head stored in a checkpoint, if any.
 
     Attributes:
-        kind: Kind of the head, such as "classification", or None without a head.
-        arguments: Function that returns, for a kind of head, the task constructor arguments stored in the files.
-        alternatives: All kinds of head that the stored tensors match, if only the tensor names identify the head.
+        kind: Kind of the head, such as "classification", or None if there is no head.
+        arguments: Function from a kind of head to the constructor arguments of its task that the files hold.
+        alternatives: All kinds of head that the names of the stored tensors match, in formats where several kinds may
+            match; otherwise empty.
     """
 
     kind: str | None = None
@@ -50,7 +51,7 @@ class StoredHead:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint of a supported format and family; implements `lmzoo.presets.source.Source`.
+    """A checkpoint in a supported format and of a supported family; implements `lmzoo.presets.source.Source`.
 
     Attributes:
         files: JSON files of the checkpoint's directory.
@@ -64,7 +65,7 @@ class Checkpoint:
         unknown_keys: Unsupported configuration keys, which are ignored, and their values.
         sequence_length: Maximum number of tokens in a sequence if a file other than the tokenizer's specifies it, else
             None.
-        notes: Additional entries of `report`.
+        notes: Additional entries of the dict that `report` returns.
     """
 
     files: JsonFiles
@@ -90,7 +91,7 @@ class Checkpoint:
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, or None without a head."""
+        """Kind of the stored head, or None if there is no head."""
         return self.stored_head.kind
 
     @property
@@ -138,13 +139,13 @@ class Checkpoint:
             return True
         if self.head is None:
             return False
-        task = get_task_class(self.head)
-        if self.head not in cls.reads_heads and (task is None or kind not in task.reads_heads):
+        task_class = get_task_class(self.head)
+        if self.head not in cls.reads_heads and (task_class is None or kind not in task_class.reads_heads):
             return False
         # One head is part of the other, so only the tensor names tell whether the files hold this one.
-        tensor_names = list_head_tensors(self.layout, kind)
-        stored_head_names = list_head_tensors(self.layout, self.head) if self.head in self.layout.heads else set()
-        return canonical_names(self.layout, self.weights.open()).keys() >= tensor_names - stored_head_names
+        head_tensors = list_head_tensors(self.layout, kind)
+        stored_head_tensors = list_head_tensors(self.layout, self.head) if self.head in self.layout.heads else set()
+        return canonical_names(self.layout, self.weights.open()).keys() >= head_tensors - stored_head_tensors
 
     def preprocessor(self) -> Preprocessor:
         """Return a preprocessor with the stored tokenizer, packing and sequence length.
@@ -187,7 +188,7 @@ class Checkpoint:
             with_head: Whether to load the head of a task; if False, only its backbone is loaded.
 
         Raises:
-            PresetError: If a tensor is missing, unexpected or of the wrong shape, or differs from its copy in the file.
+            PresetError: If a tensor is missing, unexpected or of the wrong shape, or two copies of a tensor differ.
         """
         loaded_model = model if with_head else getattr(model, "backbone", model)
         weights = get_weights_by_path(loaded_model)
@@ -202,8 +203,8 @@ class Checkpoint:
             )
         for path in loading_plan.missing:  # the model may have been built without initial values
             if path.endswith("/kernel"):
-                deviation = getattr(model, "backbone", model).config.initializer_range
-                initializer = keras.initializers.TruncatedNormal(stddev=deviation)
+                stddev = getattr(model, "backbone", model).config.initializer_range
+                initializer = keras.initializers.TruncatedNormal(stddev=stddev)
                 weights[path].assign(initializer(weights[path].shape))
         for group in self.layout.optional:
             if not any(path.startswith(group) for path in loading_plan.missing):
@@ -218,7 +219,7 @@ class Checkpoint:
         return loading_plan
 
     def load_shared(self, model: HasHead) -> list[str]:
-        """Load the backbone of a task, and its head if the files hold all of it.
+        """Load the backbone of a task, and its head if the files hold all weights of the head.
 
         Args:
             model: Task.
@@ -230,8 +231,8 @@ class Checkpoint:
             PresetError: If a tensor is missing, unexpected or of the wrong shape.
         """
         kind = model.head_kind
-        task = get_task_class(kind)
-        if kind in self.layout.heads and task is not None and self._holds_head(kind, task):
+        task_class = get_task_class(kind)
+        if kind in self.layout.heads and task_class is not None and self._holds_head(kind, task_class):
             self.load(model)
             return []
         self.load(model, with_head=False)
@@ -242,27 +243,29 @@ class Checkpoint:
         self.weights.close()
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """Load all weights into `model` and return a description of each part of the checkpoint, by name."""
+        """Load all weights into `model` and return a report on the checkpoint, a text for each topic."""
         loading_plan = self.plan(model)
         loading_plan.run()
         backbone_ids = {id(weight) for weight in getattr(model, "backbone", model).weights}
-        num_backbone = sum(id(weights[0]) in backbone_ids for weights, *_ in loading_plan.assignments)
-        num_head = len(loading_plan.assignments) - num_backbone
-        files = sorted({loading_plan.tensors.file_of(name).name for _, name, _ in loading_plan.assignments})
-        tensors = f"{num_backbone} of the backbone, {num_head} of the head, in {_abbreviate(files)}"
-        parts = {"format": self.layout.name, "tensors": tensors, **self.notes}
+        num_backbone_tensors = sum(id(weights[0]) in backbone_ids for weights, *_ in loading_plan.assignments)
+        num_head_tensors = len(loading_plan.assignments) - num_backbone_tensors
+        file_names = sorted({loading_plan.tensors.file_of(name).name for _, name, _ in loading_plan.assignments})
+        tensor_counts = (
+            f"{num_backbone_tensors} of the backbone, {num_head_tensors} of the head, in {_abbreviate(file_names)}"
+        )
+        entries = {"format": self.layout.name, "tensors": tensor_counts, **self.notes}
         if loading_plan.tensors.prefix:
-            parts["names"] = f"without {loading_plan.tensors.prefix!r}, with which each begins in the file"
+            entries["names"] = f"without {loading_plan.tensors.prefix!r}, with which each begins in the file"
         if self.unknown_keys and self.config_file is not None:
-            parts[f"not read: keys of {self.config_file.name}"] = format_keys(self.unknown_keys)
+            entries[f"not read: keys of {self.config_file.name}"] = format_keys(self.unknown_keys)
         if (activation := getattr(model, "output_activation", None)) is not None:
-            parts["answers"] = f"after the activation {activation!r}"
+            entries["answers"] = f"after the activation {activation!r}"
         if loading_plan.missing:
-            parts["not there"] = f"{', '.join(loading_plan.missing)}: random at first"
+            entries["not there"] = f"{', '.join(loading_plan.missing)}: random at first"
         for reason in sorted(set(loading_plan.left_out.values())):
             names = [name for name, tensor_reason in loading_plan.left_out.items() if tensor_reason == reason]
-            parts[f"not read: {reason}"] = f"{len(names)}: {_abbreviate(names)}"
-        return parts
+            entries[f"not read: {reason}"] = f"{len(names)}: {_abbreviate(names)}"
+        return entries
 
 
 def _abbreviate(names: list[str]) -> str:
@@ -279,7 +282,7 @@ def find_family(format: str, read: Callable[[Family], Checkpoint], directory: Pa
         directory: Directory of the checkpoint, or None. Families whose tokenizer it holds are tried first.
 
     Raises:
-        PresetError: If no family fits; the message is the one for the first family.
+        PresetError: If no family fits; the error is the one raised for the first family.
     """
     errors = []
     families = find_families_by_format(format)
@@ -304,7 +307,7 @@ def read_arguments(
         stored: Keys and values of the file.
         file: Path of the file, for messages.
         ignore_unknown: Whether to ignore unknown keys, which are errors by default.
-        **others: Arguments of the configuration class stored in other files.
+        **others: Arguments of the configuration class that other files hold.
 
     Raises:
         PresetError: If a key is missing or unknown, or the family does not allow its value; the message names both the
@@ -344,7 +347,7 @@ def read_checkpoint(
         file: Path of the configuration file, for messages.
         weights: Tensors of the checkpoint.
         read_head: Function that returns the stored head.
-        **others: Arguments of the family's configuration class stored in other files.
+        **others: Arguments of the family's configuration class that other files hold.
 
     Raises:
         PresetError: If a key is missing, or the family does not allow its value.

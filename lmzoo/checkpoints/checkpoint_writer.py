@@ -68,7 +68,7 @@ def write_checkpoint(
         directory: Directory to write.
         to: Name of the format: "hf", "tf1", "keras_hub" or "bilm".
         overwrite: Whether to replace an existing directory.
-        preprocessor: Preprocessor whose tokenizer to write, or None for the model only.
+        preprocessor: Preprocessor with the tokenizer to write, or None to write only the model.
 
     Raises:
         ValueError: If the format is unknown.
@@ -119,11 +119,11 @@ def write_checkpoint(
         if preprocessor is not None and writer.tokenizer is not None:
             writer.tokenizer(target, preprocessor, family)
     if approximates_gelu:
-        difference, deviation = _measure_tanh_effect(backbone)
+        max_difference, stddev = _measure_tanh_effect(backbone)
         warnings.warn(
             f"This model has the exact GELU, for which the format {to!r} always stands for the tanh approximation: "
-            f"read from it, hidden states of random tokens differ by up to {difference:.2g}, at a standard deviation "
-            f"of {deviation:.2g}.",
+            f"read from it, hidden states of random tokens differ by up to {max_difference:.2g}, at a standard "
+            f"deviation of {stddev:.2g}.",
             stacklevel=3,
         )
     if to == "tf1" and task is not None and task.labels:
@@ -152,10 +152,10 @@ def _measure_tanh_effect(backbone: keras.Model) -> tuple[float, float]:
 
 
 def _check_head(task: HasHead, to: str, layout: Layout) -> None:
-    """Check that a head has the settings that are fixed in another library's files.
+    """Check that a task's head has the settings that are fixed in the format `to`.
 
     Raises:
-        PresetError: If an argument of the head differs; the message names it.
+        PresetError: If an argument of the head differs; the message names the argument.
     """
     head_config = task.get_config()
     backbone_config = task.backbone.config
@@ -177,7 +177,7 @@ def _check_head(task: HasHead, to: str, layout: Layout) -> None:
 
 
 def _check_padding(tokenizer: Tokenizer, layout: Layout) -> None:
-    """Check that a tokenizer pads with the id from which the format's own library derives positions.
+    """Check that a tokenizer has the padding id that the format's own library needs to compute positions.
 
     Raises:
         PresetError: If the padding token has another id.
@@ -193,26 +193,26 @@ def _check_padding(tokenizer: Tokenizer, layout: Layout) -> None:
 
 
 def _convert_config(layout: Layout, config: Any) -> Arguments:
-    """Convert a configuration to the format's keys, and check that reading them restores it.
+    """Convert a configuration to the format's keys, and check that reading the keys restores the configuration.
 
     Raises:
         PresetError: If the format cannot express a value; the message names the argument.
     """
-    own_config = dataclasses.asdict(config)
-    stored = layout.config.write(own_config, layout.name)
-    omitted_values = {name: own_config[name] for name in layout.config.omitted}
-    restored_config = dataclasses.asdict(type(config)(**{**layout.config.read(stored, "the file"), **omitted_values}))
-    changed_names = sorted(name for name, value in own_config.items() if restored_config[name] != value)
+    original = dataclasses.asdict(config)
+    stored = layout.config.write(original, layout.name)
+    omitted_values = {name: original[name] for name in layout.config.omitted}
+    restored = dataclasses.asdict(type(config)(**{**layout.config.read(stored, "the file"), **omitted_values}))
+    changed_names = sorted(name for name, value in original.items() if restored[name] != value)
     if changed_names == ["initializer_range"]:  # has no effect on stored weights
         warnings.warn(
             f"The format {layout.name!r} holds no `initializer_range`: weights that are initialized later will have a "
-            f"deviation of {restored_config['initializer_range']:g}, not {own_config['initializer_range']:g}.",
+            f"deviation of {restored['initializer_range']:g}, not {original['initializer_range']:g}.",
             stacklevel=2,
         )
     elif changed_names:
         raise PresetError(
-            f"The format {layout.name!r} cannot express `{changed_names[0]}={own_config[changed_names[0]]!r}`: there "
-            f"it is {restored_config[changed_names[0]]!r}."
+            f"The format {layout.name!r} cannot express `{changed_names[0]}={original[changed_names[0]]!r}`: there "
+            f"it is {restored[changed_names[0]]!r}."
         )
     return stored
 
@@ -221,15 +221,15 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
     names = names_in_transformers(family)
     head_kind = getattr(model, "head_kind", None)
     is_embedder = head_kind == "embedding"
-    modules: dict[str, np.ndarray] = {}
+    module_weights: dict[str, np.ndarray] = {}
     if is_embedder:
-        tensors = split_off_modules(tensors, modules)
+        tensors = split_off_modules(tensors, module_weights)
     elif head_kind is not None:
         prefixes = dict.fromkeys(family.checkpoints["hf"].parts, f"{names.base}.")
         tensors = ((prefixes.get(name.partition(".")[0], "") + name, array) for name, array in tensors)
         labels = model.labels or [f"LABEL_{i}" for i in range(1 if head_kind == "regression" else model.num_classes)]
-        if (key := family.checkpoints["hf"].pooling) and head_kind in POOLING_TOKENS:
-            config[key] = next(stored for stored, pooling in POOLINGS.items() if pooling == model.pooling)
+        if (pooling_key := family.checkpoints["hf"].pooling) and head_kind in POOLING_TOKENS:
+            config[pooling_key] = next(stored for stored, pooling in POOLINGS.items() if pooling == model.pooling)
         if labels:
             config["id2label"] = {str(i): name for i, name in enumerate(labels)}
             config["label2id"] = {name: i for i, name in enumerate(labels)}
@@ -249,18 +249,18 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
     write_json(target, CONFIG_FILE, config)
     write_safetensors(target / "model.safetensors", tensors)
     if is_embedder:
-        write_modules(target, model, modules)
+        write_modules(target, model, module_weights)
 
 
 def _get_missing_token_ids(config: Arguments, tokenizer: Tokenizer) -> Arguments:
-    """Return the ids of the special tokens whose keys have no value in a configuration, by key."""
+    """Return the ids of the special tokens that a configuration leaves unset, by key."""
     keys = [key for key, value in config.items() if key.endswith("_token_id") and value is None]
     tokens = {key: getattr(tokenizer, TokenizerFormat.tokens[key.removesuffix("_id")]) for key in keys}
     return {key: tokenizer.token_to_id(token) for key, token in tokens.items() if token is not None}
 
 
 def _write_generation(target: Path, model: Any) -> Arguments:
-    """Write `generation_config.json` of a sequence-to-sequence task and return its special token ids."""
+    """Write the `generation_config.json` of a sequence-to-sequence task, and return the special token ids in it."""
     tokenizer = model.preprocessor.tokenizer
     (end_id,) = model.preprocessor.special_ids()[2]
     special_ids = {"decoder_start_token_id": tokenizer.pad_id, "pad_token_id": tokenizer.pad_id, "eos_token_id": end_id}
@@ -339,7 +339,7 @@ class _Writer:
     Attributes:
         format: Key of the format in `Family.checkpoints`.
         files: Function that returns the file names of the format for a family. The first name identifies the format.
-        model: Function that writes the weights and the configuration.
+        model: Function that writes the weights and the configuration of a model.
         tokenizer: Function that writes the tokenizer, or None if the format has none.
     """
 

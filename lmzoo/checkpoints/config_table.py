@@ -28,11 +28,11 @@ class ConfigTable:
         aliases: Alternative name of a key in `keys` -> that key.
         defaults: File key -> the other library's default value. Keys of `keys` without a default are required.
         values: Argument -> {value in the file: lmzoo's value}, if the spellings differ. Other values are errors.
-        shifts: Argument -> int, the file's value minus lmzoo's.
-        training: File key -> argument used in its place. The key only affects training, so a different value only
-            causes a warning.
-        training_values: File key -> the value that training uses. The key only affects training, so another value only
-            causes a warning; null stands for this value.
+        shifts: Argument -> integer by which the file's value exceeds lmzoo's.
+        training: File key that affects only training -> argument that lmzoo uses in its place. If the values differ,
+            reading the file only causes a warning.
+        training_values: File key that affects only training -> the value that lmzoo uses. Other values only cause a
+            warning; null stands for lmzoo's value.
         constants: Argument -> its fixed value in the format, if it differs from lmzoo's default.
         allowed: File key -> the supported values. Other values are errors.
         ignored: File keys that do not change what the model computes.
@@ -41,8 +41,8 @@ class ConfigTable:
         written: File key -> a constant value to write in addition to `keys`.
         rewrite: Function that converts a file's content from another version of the format to the version that is
             written. Its second argument is the path of the file, for messages.
-        derive: Function that adds keys, which follow from the others, to the content of a file to write.
-        rewritten: File key that `rewrite` always returns -> argument. They are written like `keys`.
+        derive: Function that completes the content of a file to write with keys that follow from other keys.
+        rewritten: File key that `rewrite` always returns -> argument. These keys are written like `keys`.
     """
 
     keys: Mapping[str, str]
@@ -62,7 +62,7 @@ class ConfigTable:
     rewritten: Mapping[str, str] = field(default_factory=dict)
 
     def unknown(self, stored: JsonObject) -> Arguments:
-        """Return the keys and values in a file's content, `stored`, that the table does not list."""
+        """Return the entries of a file's content, except for keys that the table lists."""
         listed_keys = {
             *self.keys,
             *self.rewritten,
@@ -84,7 +84,7 @@ class ConfigTable:
             ignore_unknown: Whether to ignore keys that the table does not list.
 
         Raises:
-            PresetError: If a key is missing, unknown or has an unsupported value; the message names it.
+            PresetError: If a key is missing or unknown, or has an unsupported value; the message names the key.
         """
         if not ignore_unknown and (unknown := self.unknown(stored)):
             key, value = next(iter(unknown.items()))
@@ -97,7 +97,7 @@ class ConfigTable:
                 value = stored.get(key, self.defaults.get(key))
                 require_value(value in values, file, key, " or ".join(map(repr, values)), value)
         stored = self.rewrite(self._resolve_aliases(stored, file), file)
-        config: Arguments = dict(self.constants)
+        arguments: Arguments = dict(self.constants)
         for key, argument in self._all_keys.items():
             if key not in stored and key not in self.defaults:
                 raise PresetError(f"{file} lacks the key {key!r}.")
@@ -110,12 +110,12 @@ class ConfigTable:
             if argument in self.shifts:
                 require_value(isinstance(value, int), file, key, "an integer", value)
                 value -= self.shifts[argument]
-            config[argument] = value
+            arguments[argument] = value
         for key, argument in self.training.items():
-            if stored.get(key, config[argument]) != config[argument]:
+            if stored.get(key, arguments[argument]) != arguments[argument]:
                 warnings.warn(
                     f"{file}: `{key}` is {stored[key]!r}, but training will use `{argument}` in its place, "
-                    f"{config[argument]!r}. Predictions do not change.",
+                    f"{arguments[argument]!r}. Predictions do not change.",
                     stacklevel=2,
                 )
         for key, value in self.training_values.items():
@@ -125,7 +125,7 @@ class ConfigTable:
                     "change.",
                     stacklevel=2,
                 )
-        return config
+        return arguments
 
     def _resolve_aliases(self, stored: JsonObject, file: Path | str) -> Arguments:
         """Return a copy of `stored` that also holds the value of each alias under its main key."""
@@ -147,7 +147,7 @@ class ConfigTable:
 
     @property
     def stored_keys(self) -> dict[str, str]:
-        """Names of the file's keys in messages, by argument, such as "`hidden_size`"."""
+        """The file's keys by argument, as messages spell them, such as "`hidden_size`"."""
         keys = {argument: f"`{key}`" for key, argument in self._all_keys.items()}
         return keys | {argument: f"{keys[argument]} minus {shift}" for argument, shift in self.shifts.items()}
 
@@ -165,7 +165,7 @@ class ConfigTable:
         for key, argument in self._all_keys.items():
             value = config[argument]
             if argument in self.values:
-                spellings = [spelling for spelling, own_value in self.values[argument].items() if own_value == value]
+                spellings = [spelling for spelling, candidate in self.values[argument].items() if candidate == value]
                 if not spellings:
                     raise PresetError(f"The format {format!r} cannot express `{argument}={value!r}`.")
                 value = spellings[0]
@@ -175,9 +175,9 @@ class ConfigTable:
 
 
 def resolve_arguments(config_class: type, arguments: Arguments) -> Arguments:
-    """Return stored constructor arguments with the configuration fields that follow from others set.
+    """Return stored constructor arguments, completed with the fields that the configuration derives from other fields.
 
-    A caller's override of another field then leaves them as they were for the stored weights.
+    Overriding a field afterwards then leaves the derived fields as the stored weights require.
 
     Args:
         config_class: Configuration class of the family, a dataclass.
@@ -186,15 +186,15 @@ def resolve_arguments(config_class: type, arguments: Arguments) -> Arguments:
     Raises:
         ValueError: If the configuration is invalid.
     """
-    names = {field.name for field in dataclasses.fields(config_class)}
-    config = config_class(**{name: value for name, value in arguments.items() if name in names})
+    field_names = {field.name for field in dataclasses.fields(config_class)}
+    config = config_class(**{name: value for name, value in arguments.items() if name in field_names})
     return {**arguments, **dataclasses.asdict(config)}
 
 
 class KeyReader:
     """A reader of configuration files that collects unknown keys.
 
-    Like the libraries that write such files, lmzoo ignores these keys, but it warns of them.
+    Like the libraries that write such files, lmzoo ignores unknown keys, but warns about them.
 
     Attributes:
         unknown_keys: File -> its unknown keys and their values.
@@ -207,19 +207,19 @@ class KeyReader:
         """Convert the content of a configuration file to arguments, and collect its unknown keys.
 
         Args:
-            table: Table of the file.
+            table: Table of the file's keys.
             stored: Keys and values of the file.
             file: Path of the file, for messages.
 
         Raises:
-            PresetError: If a key is missing or has an unsupported value; the message names it.
+            PresetError: If a key is missing or has an unsupported value; the message names the key.
         """
         if unknown := table.unknown(stored):
             self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown}
         return table.read(stored, file, ignore_unknown=True)
 
     def warn(self) -> None:
-        """Warn of the unknown keys, once per file."""
+        """Warn about the unknown keys, once per file."""
         for file, keys in self.unknown_keys.items():
             warnings.warn(f"{file}: ignoring unknown keys: {format_keys(keys)}.", stacklevel=4)
 
@@ -239,7 +239,7 @@ def require_value(condition: object, file: Path | str, key: str, allowed: str, v
         file: Path of the file, for the message.
         key: Key of the value, for the message.
         allowed: Description of valid values, for the message.
-        value: The value.
+        value: Value of the key, for the message.
 
     Raises:
         PresetError: If the condition is false.

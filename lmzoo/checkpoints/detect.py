@@ -15,7 +15,7 @@ from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles
 
 
 def find_checkpoint(files: JsonFiles, family: str | None = None) -> Checkpoint | SentenceCheckpoint | None:
-    """Return the checkpoint of another library in a directory, or None if it holds none in a supported format.
+    """Return the checkpoint of another library in a directory, or None if there is none in a supported format.
 
     Args:
         files: JSON files of the directory.

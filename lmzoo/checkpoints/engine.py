@@ -1,7 +1,7 @@
 """Mapping between the weights of a model and the tensors of a checkpoint, by a table for each family and format.
 
-Nothing is guessed. Before the first tensor is read, every weight of the model has exactly one tensor of its shape, and
-every tensor of the file belongs to a weight, is a copy of another tensor, or is listed as ignored, with a reason.
+Nothing is guessed. Before the first tensor is read, every weight of the model is matched with exactly one tensor of the
+same shape, and every other tensor of the file is a copy of a matched tensor or is ignored for a stated reason.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from lmzoo.registry.head_kinds import task_name
 Weights: TypeAlias = Mapping[str, keras.Variable]  # by their paths
 
 TOKEN_TABLE = "embeddings/token_embedding/embeddings"  # path of the token embeddings in backbones
-# Letter in tensor name templates -> the argument that counts the values of that letter. A configuration class with
-# other letters overrides this with its attribute `numbered`.
+# Placeholder in templates of tensor names -> the argument that gives the number of its values. A configuration class
+# with other placeholders overrides this with its attribute `numbered`.
 _NUMBERED = {"h": "num_highway", "i": "num_layers"}
 # Arguments that equal the length of an axis of some tensor, except those in `without_axis` of a configuration class.
 _AXES = (
@@ -57,10 +57,10 @@ def _transpose_copy(matrix: np.ndarray) -> np.ndarray:
 
     Copying strips that fit the CPU cache is several times faster than copying a transposed view.
     """
-    result = np.empty(matrix.shape[::-1], matrix.dtype)
+    transposed = np.empty(matrix.shape[::-1], matrix.dtype)
     for start in range(0, len(matrix), 32):
-        result[:, start : start + 32] = matrix[start : start + 32].T
-    return result
+        transposed[:, start : start + 32] = matrix[start : start + 32].T
+    return transposed
 
 
 TRANSPOSED = Transform(lambda shape: shape[::-1], _transpose_copy, lambda a: a.T)
@@ -81,13 +81,13 @@ class Row:
     """The stored tensor of a weight.
 
     Attributes:
-        name: Template of the tensor's name, with the same `{i}` as the weight's path in the table.
+        name: Template of the tensor's name, with the same placeholders, such as `{i}`, as the weight's path.
         transform: Conversion between the weight and the tensor.
-        alternative: Template of the path of another weight, and template of the tensor's name in models without it; or
-            None if the name is the same in all models.
-        part: Index of the weight in a tensor that holds several weights, or None if it holds only this one. GPT-2's
-            `c_attn`, for example, holds the kernels of query, key and value. After `transform.load`, the parts are
-            concatenated along the last axis.
+        alternative: Template of the path of another weight, and template of the tensor's name in models without that
+            weight; or None if the tensor has the same name in all models.
+        part: Index of the weight in a tensor that holds several weights, or None if the tensor holds only this weight.
+            GPT-2's `c_attn`, for example, holds the kernels of query, key and value. In the array that
+            `transform.load` returns, the weights are concatenated along the last axis.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Row:
     alternative: tuple[str, str] | None = None
 
 
-# Weight path -> its stored tensor. `{i}` in a path matches a number, which the name of the tensor repeats.
+# Path of a weight -> its stored tensor. `{i}` in a path matches a number, which the name of the tensor repeats.
 Table = Mapping[str, Row]
 
 
@@ -147,12 +147,12 @@ class Layout:
         backbone: Table of the backbone's weights.
         heads: Kind of head -> table of its weights.
         unread_heads: Kind of head that lmzoo cannot read -> name of a tensor that only this head has.
-        aliases: Regular expression -> replacement, which normalizes the spelling of tensor names.
-        copies: Name of a tensor -> name of the original, whose values it must equal.
+        aliases: Regular expression -> replacement, to normalize the spelling of tensor names.
+        copies: Name of a copied tensor -> name of the original, which must have the same values.
         optional: Path prefixes of weight groups that a file may lack, such as "pooler/". A file lacks all weights
             of a group or none. If the tables have no rows for a group, every file lacks it.
         absent: Path prefixes of weights that no file holds. Loading leaves them unchanged.
-        ignored: Regular expression of tensor names to ignore -> the reason.
+        ignored: Regular expression for tensor names to ignore -> the reason.
         complete: Function from a configuration to additions that files need and that do not change the model:
             arguments to replace when writing, and extra tensors by name.
     """
@@ -221,9 +221,9 @@ def get_weights_by_path(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
-    """Check, before building a model, that the sizes in its configuration are not far larger than the stored ones.
+    """Check, before building a model, that the sizes in its configuration are not far larger than the stored sizes.
 
-    Sizes up to twice the stored ones pass; `plan` later reports the tensors that do not match.
+    Sizes up to twice the stored sizes pass; `plan` later reports the tensors that do not match.
 
     Args:
         layout: Layout of the file.
@@ -235,13 +235,17 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
     """
     names = canonical_names(layout, tensors)
     keys = layout.config.stored_keys
-    numbers: dict[str, set[str]] = {}
+    numbers_by_letter: dict[str, set[str]] = {}
     for pattern in map(name_pattern, {row.name for row in layout.backbone.values()}):
         for letter in pattern.groupindex:
-            numbers.setdefault(letter, set()).update(m[letter] for name in names if (m := pattern.fullmatch(name)))
+            numbers_by_letter.setdefault(letter, set()).update(
+                match[letter] for name in names if (match := pattern.fullmatch(name))
+            )
     for letter, argument in getattr(config, "numbered", _NUMBERED).items():
-        if letter in numbers:
-            _check_size(keys, argument, getattr(config, argument), len(numbers[letter]), "of them", tensors.path)
+        if letter in numbers_by_letter:
+            _check_size(
+                keys, argument, getattr(config, argument), len(numbers_by_letter[letter]), "of them", tensors.path
+            )
     check_axes(type(config), vars(config), map(tensors.shape, names.values()), tensors.path, keys)
 
 
@@ -267,12 +271,12 @@ def check_axes(
             _check_size(keys, argument, arguments.get(argument), longest_axis, "at most in one tensor", path)
 
 
-def _check_size(keys: Mapping[str, str], argument: str, size: Any, maximum: int, description: str, path: Path) -> None:
+def _check_size(keys: Mapping[str, str], argument: str, size: Any, stored: int, description: str, path: Path) -> None:
     largest_size = max((value for value in keras.tree.flatten(size) if isinstance(value, int)), default=0)
-    if largest_size > 2 * maximum:
+    if largest_size > 2 * stored:
         key = keys.get(argument, f"`{argument}`")
         raise PresetError(
-            f"According to its configuration {key} is {largest_size:,}, but {path} holds {maximum:,} {description}: "
+            f"According to its configuration {key} is {largest_size:,}, but {path} holds {stored:,} {description}: "
             "configuration and weights do not belong together. Nothing was built."
         )
 
@@ -284,7 +288,7 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
         layout: Layout of the file.
         tensors: Tensors of the file.
         weights: Weights of the backbone and of the head, by path.
-        head: Kind of the head, or None without a head.
+        head: Kind of the head, or None if there is no head.
 
     Raises:
         PresetError: If a tensor is missing, unexpected, or of the wrong shape or dtype; the message names the file and
@@ -292,7 +296,7 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
     """
     stored_names = canonical_names(layout, tensors)
     rows = _match_rows(layout, weights, head)
-    rows = {path: replace(row, name=_name_in_file(layout, row, stored_names)) for path, row in rows.items()}
+    rows = {path: replace(row, name=_find_tensor_to_read(layout, row, stored_names)) for path, row in rows.items()}
     missing = [path for path, row in rows.items() if row.name not in stored_names]
     for path in missing:
         group = next((prefix for prefix in layout.optional if path.startswith(prefix)), None)
@@ -336,7 +340,7 @@ def convert_to_tensors(layout: Layout, weights: Weights, head: str | None = None
     Args:
         layout: Layout of the file.
         weights: Weights of the backbone and of the head, by path.
-        head: Kind of the head, or None without a head.
+        head: Kind of the head, or None if there is no head.
     """
     rows = _match_rows(layout, weights, head)
     problem = None
@@ -349,7 +353,7 @@ def convert_to_tensors(layout: Layout, weights: Weights, head: str | None = None
 
 
 def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[str, Row]:
-    """Return the table row of each stored weight, with the numbers filled into the tensor's name.
+    """Return the row of each weight that the format stores, with the numbers in its path filled into the tensor name.
 
     Raises:
         PresetError: If the format has no place for a weight.
@@ -375,10 +379,10 @@ def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[
     return rows
 
 
-def _name_in_file(layout: Layout, row: Row, stored_names: Collection[str]) -> str:
-    """Return the name of a weight's tensor, or of the tensor of which it is a copy if the file holds only the original.
+def _find_tensor_to_read(layout: Layout, row: Row, stored_names: Collection[str]) -> str:
+    """Return the name of the tensor to read for a weight: the original if the file lacks the copy.
 
-    This concerns tensors that have another name in other models: transformers 4 always shared the output bias.
+    Only a copy with an alternative name may be missing: transformers 4 always shared the output bias.
     """
     original = layout.copies.get(row.name)
     has_only_original = row.alternative is not None and row.name not in stored_names and original in stored_names
@@ -386,10 +390,10 @@ def _name_in_file(layout: Layout, row: Row, stored_names: Collection[str]) -> st
 
 
 def _group_by_tensor(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
-    """Return the paths of the weights in each tensor, in the order of its parts.
+    """Return the paths of the weights that each tensor holds, in the order of `Row.part`.
 
     Raises:
-        PresetError: If the table assigns one tensor to two weights, or omits a part of a tensor.
+        PresetError: If two weights claim the same part of a tensor, or no weight claims a part.
     """
     paths_by_tensor: dict[str, list[str]] = {}
     for path, row in rows.items():
@@ -415,7 +419,7 @@ def list_tensors(table: Table) -> set[str]:
 
 
 def list_head_tensors(layout: Layout, kind: str) -> set[str]:
-    """Return the names of the tensors of a kind of head, without copies of other tensors, which a file may lack."""
+    """Return the tensor names of a kind of head, except for copies of other tensors, since a file may lack copies."""
     return {row.name for row in layout.heads[kind].values() if row.name not in layout.copies}
 
 
@@ -427,12 +431,14 @@ def canonical_names(layout: Layout, tensors: TensorFile) -> dict[str, str]:
     """
     stored_names: dict[str, str] = {}
     for name in tensors.names():
-        canonical = name
+        canonical_name = name
         for pattern, replacement in layout.aliases.items():
-            canonical = re.sub(pattern, replacement, canonical)
-        if canonical in stored_names:
-            raise PresetError(f"{tensors.path} holds the same tensor twice: {stored_names[canonical]!r} and {name!r}.")
-        stored_names[canonical] = name
+            canonical_name = re.sub(pattern, replacement, canonical_name)
+        if canonical_name in stored_names:
+            raise PresetError(
+                f"{tensors.path} holds the same tensor twice: {stored_names[canonical_name]!r} and {name!r}."
+            )
+        stored_names[canonical_name] = name
     return stored_names
 
 
@@ -445,26 +451,30 @@ def _check_tensor(tensors: TensorFile, name: str, shape: Shape, purpose: str) ->
         raise PresetError(f"{tensors.file_of(name)}: {name!r} holds {tensors.dtype(name)}, expected floats.")
 
 
-def _find_reason_to_ignore(layout: Layout, canonical: str, head: str | None, read_names: Collection[str]) -> str | None:
+def _find_reason_to_ignore(
+    layout: Layout, canonical_name: str, head: str | None, read_names: Collection[str]
+) -> str | None:
     """Return the reason to ignore a tensor, or None if it belongs to the model.
 
     Args:
         layout: Layout of the file.
-        canonical: Name of the tensor in the table.
-        head: Kind of the head, or None without a head.
+        canonical_name: Name of the tensor in the table.
+        head: Kind of the head, or None if there is no head.
         read_names: Names of the tensors that are read.
     """
-    if reason := next((why for pattern, why in layout.ignored.items() if re.fullmatch(pattern, canonical)), None):
+    if reason := next(
+        (explanation for pattern, explanation in layout.ignored.items() if re.fullmatch(pattern, canonical_name)), None
+    ):
         return reason
-    kinds = [kind for kind, table in layout.heads.items() if _names_tensor(table, canonical)]
+    kinds = [kind for kind, table in layout.heads.items() if _lists_tensor(table, canonical_name)]
     if kinds and head not in kinds:
         return f"the head of a {task_name(kinds[0])}"
-    original = layout.copies.get(canonical)
+    original = layout.copies.get(canonical_name)
     if original is not None and original not in read_names:
         return f"a copy of {original}"
-    untied = next((copy for copy in read_names if layout.copies.get(copy) == canonical), None)
-    return f"{untied}, which is not tied to it, is read in its place" if untied else None
+    untied_copy = next((copy for copy in read_names if layout.copies.get(copy) == canonical_name), None)
+    return f"{untied_copy}, which is not tied to it, is read in its place" if untied_copy else None
 
 
-def _names_tensor(table: Table, canonical: str) -> bool:
-    return any(name_pattern(template).fullmatch(canonical) for template in list_tensors(table))
+def _lists_tensor(table: Table, canonical_name: str) -> bool:
+    return any(name_pattern(template).fullmatch(canonical_name) for template in list_tensors(table))

@@ -31,11 +31,11 @@ def find_fairseq(files: JsonFiles) -> Checkpoint | None:
         raise PresetError(f"{file} holds no arguments (`args`), which give the model's size.")
     tensors = strip_wrappers(torch_file)
 
-    def read(family: Family) -> Checkpoint:
-        word_tables = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
-        if len(word_tables) != 1:
+    def read_as(family: Family) -> Checkpoint:
+        embedding_names = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
+        if len(embedding_names) != 1:
             raise PresetError(f"{file} is not fairseq's {family.name}: it lacks '…{_WORD_TABLE}'.")
-        vocabulary_size = tensors.shape(word_tables[0])[0]
+        vocabulary_size = tensors.shape(embedding_names[0])[0]
         # Options outside the table only affect training.
         arguments = read_arguments(
             family, "fairseq", options, file, ignore_unknown=True, vocabulary_size=vocabulary_size
@@ -44,7 +44,7 @@ def find_fairseq(files: JsonFiles) -> Checkpoint | None:
             files, "fairseq", family, arguments, LazyTensors(lambda: tensors), lambda: _read_head(tensors)
         )
 
-    return find_family("fairseq", read, files.directory)
+    return find_family("fairseq", read_as, files.directory)
 
 
 def _read_head(tensors: TensorFile) -> StoredHead:

@@ -34,9 +34,9 @@ FAIRSEQ_BLOCK = {
 
 
 def _add_segments(config: Any) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Return the argument and the segment table, a row of zeros, that transformers requires of models without segments.
+    """Return the argument and the embedding of zeros that give a model the one segment that transformers requires.
 
-    If the model has segments, return two empty dicts.
+    If the model already has segments, return two empty dicts.
     """
     if config.num_segments:
         return {}, {}
@@ -47,7 +47,7 @@ def transformers_layout(names: Names | None = None) -> HuggingFaceLayout:
     """Return the layout of a fairseq encoder family in transformers.
 
     Args:
-        names: Names of the family in transformers, or None to derive them from lmzoo's.
+        names: Names of the family in transformers, or None to derive them from lmzoo's names.
     """
     return hugging_face_layout(
         # transformers counts two unused rows of the position table: positions start after the padding id, 1.
@@ -114,7 +114,7 @@ def keras_hub_encoder(prefix: str = "") -> KerasHubLayout:
     """Return the layout of a fairseq encoder family in KerasHub, which counts positions from 0.
 
     Args:
-        prefix: Prefix of the family's class names in KerasHub, or "" to derive it from lmzoo's.
+        prefix: Prefix of the family's class names in KerasHub, or "" to derive it from lmzoo's class names.
     """
     return keras_hub_layout(
         JOINED_EMBEDDINGS,

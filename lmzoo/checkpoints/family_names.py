@@ -1,6 +1,6 @@
 """Names of the families and their classes in transformers and KerasHub.
 
-They default to lmzoo's own names; the layouts of a family may override them.
+The names default to lmzoo's own; the layouts of a family may override them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Names:
         model_type: Value of `model_type` in `config.json`, such as "bert".
         base: Prefix of the backbone's tensor names in a model with a head, such as "bert".
         architectures: Irregular class names by kind of head; "" is the key for no head.
-        tokenizer: Class name of the tokenizers, or None to derive it from `prefix`; "" for a family without a tokenizer
-            class of its own, whose `tokenizer.json` defines everything.
+        tokenizer: Class name of the tokenizers; None to derive it from `prefix`; "" if the family has no tokenizer
+            class of its own, so that `tokenizer.json` defines everything.
         tokenizer_segments: Whether the tokenizers distinguish the segments of a pair, although lmzoo's default packing
             for the family does not.
     """
@@ -52,7 +52,7 @@ class Names:
         return self.architectures.get(kind or "", default)
 
     def kind(self, architecture: str) -> str | None:
-        """Return the kind of head of a model class, or None if it has no head or an unknown one."""
+        """Return the kind of head of a model class, or None if the class has no head or an unknown head."""
         default_names = {kind: name for kind, name in ARCHITECTURES.items() if kind not in self.architectures}
         names_by_kind = {**self.architectures, **default_names}
         suffix = architecture.partition("For")[2]
@@ -60,7 +60,7 @@ class Names:
 
 
 def names_in_transformers(family: Family) -> Names:
-    """Return the names of a family in transformers, from its layout or else derived from lmzoo's own names."""
+    """Return the names of a family in transformers: the names in its layout, or else names derived from lmzoo's."""
     names: Names | None = family.checkpoints["hf"].names
     return names or Names(_prefix(family), family.name, family.name)
 
@@ -77,7 +77,7 @@ def keras_hub_prefix(family: Family) -> str:
 
 
 def keras_hub_tokenizers() -> dict[str, Family]:
-    """Return the families by the name of their tokenizer class in KerasHub."""
+    """Return the families with a tokenizer in KerasHub, by the name of the tokenizer class."""
     families = [
         family for family in find_families_by_format("keras_hub") if family.checkpoints["keras_hub"].has_tokenizer
     ]

@@ -55,9 +55,9 @@ class GoogleLayout(Layout):
     """A `Layout` for checkpoints of Google's code.
 
     Attributes:
-        signs: Kind of head -> names of the tensors that identify it.
-        stacked: Names of tensors that hold the weights of all layers. In `backbone`, layer 3 of `name` is `name/3`.
-        sizes: Function from the tensors to the content of a configuration file, for families whose code writes none. It
+        signs: Kind of head -> names of the tensors that identify the head.
+        stacked: Names of tensors that stack the weights of all layers. In `backbone`, layer 3 of `name` is `name/3`.
+        sizes: Function from the tensors to the content of a configuration file, for families without such a file. It
             returns None for tensors of another family.
     """
 
@@ -66,7 +66,7 @@ class GoogleLayout(Layout):
     sizes: Callable[[TensorFile], JsonObject | None] = lambda tensors: None
 
     def read_head(self, tensors: TensorFile) -> StoredHead:
-        """Return the head that a file with these tensors holds."""
+        """Identify the stored head by the names and shapes of the tensors."""
         names = canonical_names(self, tensors)
         kind = next((kind for kind, signs in self.signs.items() if names.keys() >= signs), None)
         arguments = {}
@@ -144,7 +144,7 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
     The configuration file, such as `bert_config.json`, determines the family; without one, the tensors do.
 
     Raises:
-        PresetError: If a configuration file lacks its checkpoint or has several, or the model is not supported.
+        PresetError: If there is a configuration file but not exactly one checkpoint, or the model is not supported.
     """
     directory = files.directory
     families_by_file = {directory / google_files(family)[0]: family for family in find_families_by_format("google")}

@@ -30,7 +30,7 @@ def is_model_garden(checkpoint: TensorFile) -> bool:
 def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
     """Return the tensors with the names and shapes of Google's original BERT code.
 
-    The two axes of attention heads, count and size, are joined to one.
+    The two axes of attention heads, their number and their size, are merged into one axis.
 
     Raises:
         PresetError: If a tensor has the wrong number of heads; the message names the file and the tensor.
@@ -51,13 +51,13 @@ def _find_heads_axis(name: str) -> int | None:
 def _get_original_name(name: str) -> str:
     if not (match := _NAME.fullmatch(name)):
         return name
-    layer = int(match[1])
+    layer_number = int(match[1])
     layer_path = match[2]
-    if layer < len(_EMBEDDINGS) and layer_path == "embeddings":
-        return f"bert/embeddings/{_EMBEDDINGS[layer]}"
-    if layer == len(_EMBEDDINGS):
+    if layer_number < len(_EMBEDDINGS) and layer_path == "embeddings":
+        return f"bert/embeddings/{_EMBEDDINGS[layer_number]}"
+    if layer_number == len(_EMBEDDINGS):
         return f"bert/embeddings/LayerNorm/{layer_path}"
-    part, _, kind = layer_path.rpartition("/")
-    if part in _PARTS:
-        return f"bert/encoder/layer_{layer - len(_EMBEDDINGS) - 1}/{_PARTS[part]}/{kind}"
-    return f"bert/pooler/dense/{layer_path}" if not part and layer > len(_EMBEDDINGS) else name
+    sublayer, _, variable = layer_path.rpartition("/")
+    if sublayer in _PARTS:
+        return f"bert/encoder/layer_{layer_number - len(_EMBEDDINGS) - 1}/{_PARTS[sublayer]}/{variable}"
+    return f"bert/pooler/dense/{layer_path}" if not sublayer and layer_number > len(_EMBEDDINGS) else name

@@ -43,10 +43,10 @@ def require(condition: object, name: str, allowed: str, value: object, advice: s
         name: str, name of the argument.
         allowed: str, description of the allowed values, which follows "must be" in the message.
         value: the value that was passed.
-        advice: str, a sentence at the end of the message that says what to do; may be empty.
+        advice: str, a sentence that says what to do, for the end of the message; may be empty.
 
     Raises:
-        ArgumentError: if `condition` is false; it is a ValueError.
+        ArgumentError: if `condition` is false; a subclass of ValueError.
     """
     if not condition:
         raise ArgumentError(f"`{name}` must be {allowed}, got {value!r:.60}.{' ' if advice else ''}{advice}", name)
@@ -56,18 +56,18 @@ def require_share(name: str, value: object) -> None:
     """Check that an argument is a number in [0, 1), such as a dropout rate.
 
     Raises:
-        ArgumentError: if it is not; it is a ValueError.
+        ArgumentError: if `value` is anything else; a subclass of ValueError.
     """
     require(is_number(value, 0, 1) and value != 1, name, "a number in [0, 1)", value)
 
 
 def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str], arguments: Iterable[str] = ()) -> None:
-    """Raise a TypeError for unknown arguments that suggests what to use instead.
+    """Raise a TypeError for unknown arguments, with a suggestion for the first one.
 
     Args:
         call: str, name of the function or class that was called.
         names: names of the unknown arguments; may be empty.
-        advice: for names of arguments in other libraries, sentences that say what to do instead.
+        advice: dict from an argument's name in another library to a sentence that says what to do instead.
         arguments: names of the supported arguments, from which a similar name is suggested.
 
     Raises:
@@ -90,9 +90,9 @@ def list_stop_strings(stop: Any) -> list[str]:
     """
     is_list = isinstance(stop, Iterable) and not isinstance(stop, str)
     stops = [*stop] if is_list else [] if stop is None else [stop]
-    for text in stops:
+    for string in stops:
         allowed = "a string that is not empty, a list of such strings, or None"
-        require(isinstance(text, str) and text, "stop", allowed, text)
+        require(isinstance(string, str) and string, "stop", allowed, string)
     return stops
 
 

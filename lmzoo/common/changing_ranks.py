@@ -1,4 +1,4 @@
-"""Training, evaluation and prediction on batches whose arrays have other numbers of axes than before."""
+"""Training, evaluation and prediction with batches of changing rank."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import keras
 
 
 class ChangingRanksModel(keras.Model):
-    """Keras model whose batches may change their numbers of axes from one call to the next.
+    """Keras model that accepts batches of another rank (number of axes) in each call.
 
     On TensorFlow, Keras compiles each step once for all shapes: after batches of two ranks, TensorFlow traces the step
-    for tensors of unknown rank, which layers and losses reject. Here a compiled function is dropped when the ranks of
-    its features or targets change. Other backends compile each shape separately.
+    for tensors of unknown rank, which layers and losses reject. This class therefore drops a compiled step when the
+    ranks of its features or targets change. Other backends compile each shape separately.
     """
 
-    _train_ranks: tuple[int, ...] | None = None  # of the last batches of `train_function`
+    _train_ranks: tuple[int, ...] | None = None  # of the batches in the last call of `train_function`
     _test_ranks: tuple[int, ...] | None = None
     _predict_ranks: tuple[int, ...] | None = None
 
@@ -72,7 +72,9 @@ class ChangingRanksModel(keras.Model):
 
 
 def _find_ranks(*data: Any) -> tuple[int, ...] | None:
-    """Return the number of axes of each array in the batches of `data`; None if it is unknown or does not matter.
+    """Return the rank of each array in the batches of `data`, or None if a rank is unknown.
+
+    On backends other than TensorFlow, return None, since ranks do not matter there.
 
     Args:
         *data: features and targets, arrays or a `tf.data.Dataset`; None is skipped.
@@ -81,6 +83,6 @@ def _find_ranks(*data: Any) -> tuple[int, ...] | None:
         return None
     import tensorflow as tf
 
-    specs = [getattr(part, "element_spec", part) for part in data if part is not None]
+    specs = [getattr(source, "element_spec", source) for source in data if source is not None]
     ranks = [tf.TensorShape(getattr(spec, "shape", None)).rank for spec in keras.tree.flatten(specs)]
     return None if None in ranks else tuple(ranks)

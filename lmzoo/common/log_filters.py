@@ -11,12 +11,12 @@ from collections.abc import Iterator
 def suppress_log_lines(*parts: str) -> Iterator[None]:
     """Suppress lines of TensorFlow's Python logger that contain one of `parts` while the block runs."""
 
-    def keep(record: logging.LogRecord) -> bool:
+    def should_keep(record: logging.LogRecord) -> bool:
         return not any(part in str(record.msg) for part in parts)
 
     logger = logging.getLogger("tensorflow")
-    logger.addFilter(keep)
+    logger.addFilter(should_keep)
     try:
         yield
     finally:
-        logger.removeFilter(keep)
+        logger.removeFilter(should_keep)

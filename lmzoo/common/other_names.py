@@ -12,16 +12,16 @@ SAVE_TO_PRESET = {"max_shard_size": "The weights of a preset are one file."}
 
 
 class AdvisesOnNames:
-    """Mixin that says, for a missing attribute with another library's name, what to use instead.
+    """Mixin that advises what to use instead of a missing attribute that has another library's name.
 
     Attributes:
-        names_instead: dict from names of attributes to advice, the end of a message.
+        names_instead: dict from an attribute's name to the advice that ends the error message.
     """
 
     names_instead: ClassVar[Mapping[str, str]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        """Raise an AttributeError with advice for the name, if there is any."""
+        """Raise an AttributeError, with the advice in `names_instead` if there is any for the name."""
         if name not in self.names_instead and hasattr(super(), "__getattr__"):  # torch looks up layers there
             return super().__getattr__(name)  # type: ignore[misc]
         advice = f": {self.names_instead[name]}" if name in self.names_instead else ""
@@ -29,19 +29,19 @@ class AdvisesOnNames:
 
 
 def refuse_model_name(name: str, names: Sequence[str]) -> NoReturn:
-    """Raise an AttributeError for a class that `lmzoo.models` does not have, with advice for a name in KerasHub.
+    """Raise an AttributeError for a class that `lmzoo.models` lacks, with advice if KerasHub has the class.
 
     Args:
         name: str, name of the class, such as "BertTextClassifier".
         names: names of all classes in `lmzoo.models`.
     """
     advice = near_names(name, names)
-    for part in ("Tokenizer", "Preprocessor"):
-        if name.endswith(part):
-            advice = f" Use `lmzoo.text.{part}`, whose `from_preset` loads presets of all families."
-    for own_name in names:
-        if name.lower() == own_name.lower():
-            advice = f" Use `{own_name}`."
-        elif name.endswith(own_name) and own_name != "Backbone":
-            advice = f" Use `{own_name}`, which is one class for all families."
+    for suffix in ("Tokenizer", "Preprocessor"):
+        if name.endswith(suffix):
+            advice = f" Use `lmzoo.text.{suffix}`, whose `from_preset` loads presets of all families."
+    for class_name in names:
+        if name.lower() == class_name.lower():
+            advice = f" Use `{class_name}`."
+        elif name.endswith(class_name) and class_name != "Backbone":
+            advice = f" Use `{class_name}`, which is one class for all families."
     raise AttributeError(f"`lmzoo.models` has no class {name!r}.{advice}")

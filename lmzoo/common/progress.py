@@ -35,8 +35,8 @@ def progress_bar(description: str, total: float | None = None, unit: str = "", s
         show: bool, whether to show the bar.
 
     Yields:
-        A function to call with the number of units done since the last call, and optionally a note, such as the loss,
-        which is shown after the bar until the next call.
+        A function to call with the number of units done since the last call and, optionally, a note, such as the loss,
+        to show after the bar until the next call.
 
     Example:
 
@@ -73,7 +73,7 @@ def progress_bar(description: str, total: float | None = None, unit: str = "", s
 def progress_over(
     items: Iterable[_Item], description: str, unit: str = "items", show: bool = True
 ) -> Iterator[Iterator[_Item]]:
-    """Yield an iterator over `items` that advances a progress bar; the other arguments are as for `progress_bar`."""
+    """Yield an iterator over `items` that advances a progress bar; see `progress_bar` for the other arguments."""
     with progress_bar(description, len(items) if isinstance(items, Sized) else None, unit, show) as advance:
 
         def iterate() -> Iterator[_Item]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 OUTSIDE = "O"
-_NO_TYPE = re.compile(r"\[.*\]|<.*>|X|\W+")  # labels of special tokens, and of all but the first token of a word
+_NO_TYPE = re.compile(r"\[.*\]|<.*>|X|\W+")  # labels of special tokens, and of a word's tokens after the first
 UNTYPED = "_"  # type of spans whose labels are only marks, as in seqeval
 # Marks of all schemes, and their equivalents in IOBES.
 _MARKS = {"B": "B", "I": "I", "E": "E", "S": "S", "M": "I", "L": "E", "U": "S"}
@@ -19,7 +19,7 @@ class _Spelling:
     """Order of mark and type in a label, and the separator between them.
 
     Attributes:
-        separator: str, the separator; "" for labels that are only marks.
+        separator: str, text between mark and type; "" for labels that are only marks.
         mark_first: bool, whether the mark precedes the type.
     """
 
@@ -33,11 +33,11 @@ class _Spelling:
         parts = label.split(self.separator, 1) if self.mark_first else label.rsplit(self.separator, 1)[::-1]
         return (parts[0], parts[1]) if len(parts) == 2 and parts[0] in _MARKS and parts[1] else None
 
-    def join(self, letter: str, type_: str) -> str:
-        """Return the label with a mark and a type."""
+    def join(self, mark: str, type_: str) -> str:
+        """Return the label for a mark and a type."""
         if not self.separator and type_ == UNTYPED:
-            return letter
-        return self.separator.join([letter, type_] if self.mark_first else [type_, letter])
+            return mark
+        return self.separator.join([mark, type_] if self.mark_first else [type_, mark])
 
 
 # In order of precedence, for ambiguous labels.
@@ -46,11 +46,11 @@ _SPELLINGS = (_Spelling("-"), _Spelling("_"), _Spelling("-", False), _Spelling("
 
 @dataclass(frozen=True)
 class SpanScheme:
-    """Labeling scheme of a set of labels that mark spans.
+    """The labeling scheme of a set of labels that mark spans.
 
     Attributes:
-        marks: by label, its mark in IOBES and its type: "B" begins a span, "I" continues it, "E" ends it, and "S" is a
-            span of one word. Labels that are only marks have the type "_".
+        marks: dict from a label to its mark in IOBES and its type. "B" begins a span, "I" continues it, "E" ends it,
+            and "S" is a span of one word. Labels that are only marks have the type "_".
         others: labels that are neither in `marks` nor "O". Words with these labels are in no span.
         spelling: the spelling of the labels in `marks`.
     """
@@ -63,8 +63,8 @@ class SpanScheme:
     def of(cls, labels: Collection[str] | None) -> Self | None:
         """Return the scheme of a set of labels, or None if they do not mark spans.
 
-        Labels mark spans if more than half of them do, not counting "O" and labels such as "[CLS]" and "X", or if a
-        type has both a label that begins spans and one that continues or ends them, such as "B-PER" and "I-PER".
+        The labels mark spans if more than half have a mark, not counting "O" and labels such as "[CLS]" and "X", or if
+        a type has both a label that begins spans and a label that continues or ends spans, such as "B-PER" and "I-PER".
         """
         span_labels = [label for label in dict.fromkeys(labels or ()) if label != OUTSIDE]
         readings = [
@@ -92,7 +92,7 @@ class SpanScheme:
         return (mark, type_) in self.marks.values()
 
     def find(self, type_: str, *marks: str) -> str:
-        """Return the label of a type, with the first of `marks` that the scheme has for it, or else with "B"."""
+        """Return the label of a type with the first of `marks` that the scheme has for this type, or else with "B"."""
         labels = (label for mark in marks for label, parts in self.marks.items() if parts == (mark, type_))
         return next(labels, self.spelling.join("B", type_))
 

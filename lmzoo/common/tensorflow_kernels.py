@@ -1,6 +1,6 @@
 """Setting for oneDNN's kernels, which TensorFlow leaves off on x86 processors without AVX-512 VNNI.
 
-With these kernels, models also train faster on processors with AVX2 only; `benchmarks/README.md` has figures.
+With these kernels, models also train faster on processors that have only AVX2; `benchmarks/README.md` has figures.
 TensorFlow reads TF_ENABLE_ONEDNN_OPTS when it is imported: 1 turns the kernels on, 0 off.
 """
 
@@ -19,7 +19,7 @@ _PROCESSOR = Path("/proc/cpuinfo")
 
 
 def turn_on_onednn() -> None:
-    """Turn on oneDNN's kernels on x86 if the variable is not set and TensorFlow is not imported yet."""
+    """Turn on oneDNN's kernels on x86 if the environment variable is not set and TensorFlow is not imported yet."""
     if not _IMPORTED_AFTER_TENSORFLOW and _is_x86():
         os.environ.setdefault(_VARIABLE, "1")
 

@@ -13,7 +13,7 @@ _JAX_LOCK = threading.RLock()
 
 
 def lock_jax() -> contextlib.AbstractContextManager[Any]:
-    """Return a lock on JAX, where only one thread at a time may use weights; elsewhere a context without effect."""
+    """Return a lock on JAX, where only one thread at a time may use weights; on other backends, a null context."""
     return _JAX_LOCK if keras.backend.backend() == "jax" else contextlib.nullcontext()
 
 
@@ -21,7 +21,8 @@ def lock_jax() -> contextlib.AbstractContextManager[Any]:
 def restore_weights_on_error(model: keras.Model) -> Iterator[None]:
     """Restore the variables of a model and its optimizer if the block fails (JAX only).
 
-    Keras itself restores them only after success. Metrics are reset, since Keras may have created them in the block.
+    Keras itself restores variables only if training succeeds. Metrics are reset, since Keras may have created them in
+    the block.
     """
     if keras.backend.backend() != "jax":
         yield
@@ -44,7 +45,7 @@ def restore_weights_on_error(model: keras.Model) -> Iterator[None]:
 
 
 def _is_lost(variable: keras.Variable) -> bool:
-    """Return whether a variable has no value, or one whose buffer JAX has deleted."""
+    """Return whether a variable has no value, or a value whose buffer JAX has deleted."""
     try:
         return bool(variable.value.is_deleted())
     except TypeError:  # for a variable without a value, Keras calls the initializer, which is None

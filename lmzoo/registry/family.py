@@ -46,21 +46,22 @@ class Family:
         packing: `Packing`, the template that combines segments into a sequence; BERT's by default.
         classifier: dict, arguments that this family passes to `lmzoo.layers.ClassificationHead`.
         head_norm: bool, whether a LayerNorm with the backbone's epsilon follows the dense layer of `classifier`.
-        token_heads: bool, whether heads for token classification and question answering also have the layers of
-            `classifier`.
-        checkpoints: dict from names of formats to the `lmzoo.checkpoints.engine.Layout` of checkpoint files.
+        token_heads: bool, whether the heads for token classification and question answering also have the layers that
+            `classifier` describes.
+        checkpoints: dict from a checkpoint format to the family's `lmzoo.checkpoints.engine.Layout` in that format.
         masking: `Masking`, the masking of texts in pre-training; the default of `MaskedLM`.
-        objective: str, the family's pre-training objective and the default of `Pretrainer`: "nsp" or "sop" in addition
-            to masked tokens, "plm" or "rtd" instead of plain masked tokens, or None for masked tokens alone; for
-            encoder-decoders "span_corruption", or None if they learn from pairs alone.
+        objective: str, the family's pre-training objective and the default of `Pretrainer`: "nsp" (next-sentence
+            prediction) or "sop" (sentence-order prediction) in addition to masked language modeling; "plm" (permutation
+            language modeling) or "rtd" (replaced-token detection) in place of it; or None for masked language modeling
+            alone. For an encoder-decoder, "span_corruption", or None if it only learns from pairs of texts.
         pretrained_head: str, kind of head for `lmzoo.pretraining`, a key of `lmzoo.pretraining.recipe.METHODS`. Empty
             for a family that is not trained from scratch.
         special_tokens: special tokens that differ from the defaults of the tokenizer's class.
         title: str, display name, such as "GPT-2"; by default `name`.
-        like: str, name of a family that computes the same except for sizes, embeddings or names, so that tests check
-            this family less often. Empty for a family with other layers or norms in other positions.
+        like: str, name of a family that differs only in sizes, embeddings or names, so that tests check this family
+            less often. Empty for a family with other layers, or with norms in other positions.
         variants: changes to `tiny` for additional runs of `lmzoo.testing.CHECKPOINT_CHECKS`.
-        guide: str, path below `docs/` of the page about the family; may be empty.
+        guide: str, path of the page about the family, relative to `docs/`; may be empty.
         layouts: dict from regular expressions, which match the full path of a weight, to tuples with `SPLIT` for the
             axis that `lmzoo.parallel.layout_map` splits across devices, and None for other axes. Other weights are
             copied to every device.
@@ -87,7 +88,7 @@ class Family:
 
     @property
     def mask_token(self) -> str | None:
-        """The mask token of the family's tokenizers, or None for families without one."""
+        """The mask token of the family's tokenizers, or None if they have no mask token."""
         return self.special_tokens.get("mask_token", self.tokenizer.mask_token)
 
 
@@ -98,7 +99,7 @@ def register_family(family: Family) -> Family:
     """Add a family to the registry and return it.
 
     Raises:
-        ValueError: if another family has the same name.
+        ValueError: if another family is registered under the same name.
     """
     if _FAMILIES.setdefault(family.name, family) is not family:
         raise ValueError(f"A family named {family.name!r} is already registered.")

@@ -10,18 +10,18 @@ from lmzoo.registry.family import Family
 
 
 class HasHead(keras.Model):
-    """The base of `Task`: a model with a backbone and a head, whose subclasses are registered by kind of head.
+    """The base class of `Task`, a model with a backbone and a head; subclasses are registered by kind of head.
 
     Attributes:
-        head_kind: str, kind of head, such as "classification" or "masked_lm". A task without one cannot be saved as a
-            preset. Instances may override it.
-        other_head_kinds: further values of `head_kind` that instances may have, and other classes may not use.
+        head_kind: str, kind of head, such as "classification" or "masked_lm". Instances may override it. A task without
+            a kind of head cannot be saved as a preset.
+        other_head_kinds: further values of `head_kind` that instances may have; no other task may use them.
         reads_heads: kinds of stored heads that contain the weights of this head.
-        predicts_tokens: bool, whether the task predicts tokens of its texts. Such a head comes from pre-training, so
-            loading a preset without one causes a warning.
+        predicts_tokens: bool, whether the task predicts tokens of its texts. Its head then comes from pre-training, so
+            loading a preset without such a head causes a warning.
         replaceable: bool, whether other tasks discard a stored head of this kind without a warning, since presets with
             such heads are usually loaded for their backbones.
-        pipeline_tag: str, Hugging Face's name for what such models do, for model cards.
+        pipeline_tag: str, Hugging Face's name of the task, for model cards.
         labels: names of the classes, or None.
         num_classes: int, number of classes; 0 for a task without classes.
         multi_label: bool, whether an example may have several classes.
@@ -93,14 +93,14 @@ def get_task_class(kind: str | None) -> type[HasHead] | None:
 def find_task_for_head(kind: str | None) -> type[HasHead] | None:
     """Return the task class that loads a stored head of a kind, or None if no class loads it.
 
-    A pre-training head is loaded by a task that uses a part of it.
+    A task that reads part of a pre-training head takes precedence over the task registered for that head.
     """
-    task = get_task_class(kind)
-    readers = [candidate for candidate in _TASKS.values() if kind in candidate.reads_heads]
-    return readers[0] if task is not None and task.replaceable and readers else task
+    task_class = get_task_class(kind)
+    reading_tasks = [candidate for candidate in _TASKS.values() if kind in candidate.reads_heads]
+    return reading_tasks[0] if task_class is not None and task_class.replaceable and reading_tasks else task_class
 
 
 def task_name(kind: str) -> str:
     """Return the name of the task class for a kind of head, or `kind` itself if no class is registered."""
-    task = get_task_class(kind)
-    return kind if task is None else task.__name__
+    task_class = get_task_class(kind)
+    return kind if task_class is None else task_class.__name__

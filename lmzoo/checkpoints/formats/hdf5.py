@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import h5py
 
 
-SCALE = ".scale"  # ending of the name of an int8 matrix's scales
+SCALE = ".scale"  # suffix of the name under which the scales of an int8 matrix are stored
 _BFLOAT16 = "bfloat16"  # HDF5 lacks this dtype: Keras stores the bytes, with this value of the attribute "dtype"
 _FLOATS = ("float16", _BFLOAT16, "float32", "float64")
 BYTES_OF_METADATA = 4096  # upper bound per tensor; HDF5 writes some of it only when the file is closed
@@ -29,7 +29,7 @@ BYTES_OF_METADATA = 4096  # upper bound per tensor; HDF5 writes some of it only 
 class Hdf5File(TensorFile):
     """The datasets of an HDF5 file by their paths, such as `CNN/W_cnn_0`.
 
-    For safety, some features of HDF5 are not allowed: soft and external links, datasets with values in other files, and
+    For safety, some features of HDF5 are forbidden: soft and external links, datasets with values in other files, and
     datasets that are compressed or incompletely written, which let a small file claim to hold a large tensor. bilm-tf,
     AllenNLP and Keras do not use these features.
 
@@ -37,7 +37,7 @@ class Hdf5File(TensorFile):
         path: Path of the file.
 
     Raises:
-        PresetError: If the file is missing, truncated, not HDF5, or uses one of these features.
+        PresetError: If the file is missing, truncated or not HDF5, or uses one of the forbidden features.
 
     Example:
 
@@ -81,10 +81,10 @@ class Hdf5File(TensorFile):
         """Map a float32 tensor into memory, so that only the values that are used are read.
 
         A tensor that cannot be mapped, because its dtype differs or its values are not contiguous in the file, is
-        read and converted to float32. An int8 tensor with scales (see `quantize_rows`) is multiplied by them.
+        read and converted to float32. An int8 tensor with scales (see `quantize_rows`) is multiplied by its scales.
 
         Raises:
-            ValueError: If the scales do not fit the tensor.
+            ValueError: If a tensor with scales is not int8, or does not have one scale per row.
         """
         dataset = self._file[name]
         if name + SCALE in self._file:
@@ -118,17 +118,17 @@ def write_hdf5(path: str | Path, tensors: Arrays) -> None:
 
     Args:
         path: Path of the file.
-        tensors: Paths of datasets, and arrays of floats, integers or booleans.
+        tensors: Pairs of the path of a dataset and an array of floats, integers or booleans.
 
     Raises:
-        PresetError: If two datasets have the same path, a path leads through a dataset, or a dtype is not supported.
+        PresetError: If two datasets have the same path, a path runs through a dataset, or a dtype is not supported.
         OSError: If the file cannot be written.
     """
     import h5py
 
-    with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_file(path) as temporary_file, h5py.File(temporary_file, "w") as file:
         for count, (name, array) in enumerate(tensors, 1):
-            check_room(temporary.parent, array.nbytes + count * BYTES_OF_METADATA)
+            check_room(temporary_file.parent, array.nbytes + count * BYTES_OF_METADATA)
             if array.dtype.kind not in "fiub":  # excludes bfloat16
                 raise PresetError(f"{path}: {name} holds {array.dtype}, which HDF5 does not have.")
             try:
@@ -142,22 +142,22 @@ def convert_to_float16(array: np.ndarray) -> np.ndarray:
     if array.dtype not in ("float32", "float64"):
         return array
     with np.errstate(over="ignore"):
-        half = array.astype("float16")
-    return half if np.isfinite(half).all() else array
+        half_precision = array.astype("float16")
+    return half_precision if np.isfinite(half_precision).all() else array
 
 
 def quantize_rows(array: np.ndarray) -> dict[str, np.ndarray]:
-    """Return an array as int8 and the float32 scales of its rows, by the suffixes of their names in a file.
+    """Quantize a matrix: return its int8 values and the float32 scale of each row, by suffix of the name in the file.
 
-    Each row is rounded to 255 steps between its largest absolute value and the negative of it. Vectors, integers and
-    arrays with values that are not finite have no scale: they are returned as by `convert_to_float16`.
+    Each row is rounded to 255 evenly spaced values, up to its largest absolute value on either side of 0. Vectors,
+    integers and arrays that are not finite are not quantized but returned as by `convert_to_float16`.
     """
     if array.ndim < 2 or array.dtype not in _FLOATS or not np.isfinite(array).all():
         return {"": convert_to_float16(array)}
     array = array.astype("float32")
-    scale = np.abs(array).max(axis=-1, initial=0.0).astype("float32") / 127
-    steps = np.rint(array / np.where(scale == 0, 1, scale)[..., None])
-    return {"": steps.astype("int8"), SCALE: scale}
+    scales = np.abs(array).max(axis=-1, initial=0.0).astype("float32") / 127
+    quantized = np.rint(array / np.where(scales == 0, 1, scales)[..., None])
+    return {"": quantized.astype("int8"), SCALE: scales}
 
 
 def rewrite_in_half_precision(path: Path) -> None:
@@ -185,10 +185,10 @@ def rewrite_in_int8(path: Path) -> None:
 
 @contextlib.contextmanager
 def decode_int8_file(path: Path) -> Iterator[Path]:
-    """Decode an HDF5 file: yield the path of a temporary copy in which int8 matrices with scales are float32.
+    """Yield the path of a temporary copy of an HDF5 file in which int8 matrices with scales are decoded to float32.
 
     Raises:
-        ValueError: If scales do not fit their matrix.
+        ValueError: If a matrix with scales is not int8, or does not have one scale per row.
     """
 
     def decode(name: str, array: np.ndarray, file: h5py.File) -> dict[str, np.ndarray]:
@@ -205,15 +205,15 @@ def decode_int8_file(path: Path) -> Iterator[Path]:
 
 
 def _multiply_by_scale(name: str, array: np.ndarray, file: h5py.File) -> np.ndarray:
-    """Return an int8 array of a file as float32, multiplied by the scale of each row.
+    """Return an int8 array as float32, with each row multiplied by its scale from the file.
 
     Raises:
-        ValueError: If the scales do not fit the array.
+        ValueError: If the array is not int8, or does not have one scale per row.
     """
-    scale = file[name + SCALE][()]
-    if array.dtype != "int8" or scale.shape != array.shape[:-1]:
-        raise ValueError(f"{name} {array.dtype} {array.shape} does not fit its scales {scale.shape}")
-    return array.astype("float32") * scale[..., None].astype("float32")
+    scales = file[name + SCALE][()]
+    if array.dtype != "int8" or scales.shape != array.shape[:-1]:
+        raise ValueError(f"{name} {array.dtype} {array.shape} does not fit its scales {scales.shape}")
+    return array.astype("float32") * scales[..., None].astype("float32")
 
 
 def _rewrite(
@@ -224,20 +224,20 @@ def _rewrite(
     Args:
         path: File to read.
         target_path: File to write, which may be `path`.
-        convert: Function of the name and value of an array, and the file. It returns arrays by the suffixes of their
-            names; the attributes go to the array without a suffix.
+        convert: Function from the name of an array, the array and the file to the arrays to write, by suffixes to the
+            name. The array with the suffix "" gets the attributes.
     """
     import h5py
 
     check_room(target_path.parent, path.stat().st_size)
     with (
-        atomic_file(target_path) as temporary,
+        atomic_file(target_path) as temporary_file,
         h5py.File(path, "r") as file,
         # In the format of HDF5 1.10, each group takes almost a kilobyte less than in the oldest one.
-        h5py.File(temporary, "w", libver="v110") as target,
+        h5py.File(temporary_file, "w", libver="v110") as target,
     ):
 
-        def copy(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        def copy_item(name: str, item: h5py.Group | h5py.Dataset) -> None:
             if isinstance(item, h5py.Group):
                 target.require_group(name).attrs.update(item.attrs)
                 return
@@ -253,4 +253,4 @@ def _rewrite(
                     dataset.attrs["dtype"] = _BFLOAT16
 
         target.attrs.update(file.attrs)
-        file.visititems(copy)
+        file.visititems(copy_item)

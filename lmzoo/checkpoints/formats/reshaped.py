@@ -10,17 +10,17 @@ import numpy as np
 from lmzoo.checkpoints.formats.tensor_file import Arrays, Place, PlacedTensors, TensorFile
 from lmzoo.errors import PresetError
 
-# Function from a tensor name to the axis of the attention heads, or None. The next axis is the size of a head.
+# Function from a tensor name to the axis that counts attention heads, or to None. The next axis is the size of a head.
 HeadsAxis = Callable[[str], int | None]
 
 
 def join_heads(file: TensorFile, num_heads: int, axis_of: HeadsAxis) -> TensorFile:
-    """Return the tensors of a file with the two axes of attention heads, count and size, joined to one.
+    """Return the tensors of a file with the two axes of attention heads, number and size, merged into one.
 
     Args:
         file: Tensors with separate axes.
         num_heads: Number of attention heads.
-        axis_of: Function from a tensor name to the axis of the attention heads, or None without such an axis.
+        axis_of: Function from a tensor name to the axis of the attention heads, or to None if there is no such axis.
 
     Raises:
         PresetError: If a tensor has the wrong number of heads; the message names the tensor and its file.
@@ -40,12 +40,12 @@ def join_heads(file: TensorFile, num_heads: int, axis_of: HeadsAxis) -> TensorFi
 
 
 def split_heads(tensors: Arrays, num_heads: int, axis_of: HeadsAxis) -> Iterator[tuple[str, np.ndarray]]:
-    """Split the axis of attention heads into two axes, count and size: the inverse of `join_heads`.
+    """Split the axis of attention heads into two axes, number and size: the inverse of `join_heads`.
 
     Args:
-        tensors: Names and arrays.
+        tensors: Pairs of a name and an array.
         num_heads: Number of attention heads.
-        axis_of: Function from a tensor name to the axis of the attention heads, or None without such an axis.
+        axis_of: Function from a tensor name to the axis of the attention heads, or to None if there is no such axis.
 
     Yields:
         The name and the array of each tensor.
@@ -57,11 +57,11 @@ def split_heads(tensors: Arrays, num_heads: int, axis_of: HeadsAxis) -> Iterator
 
 
 def unstack(file: TensorFile, stacked: Collection[str]) -> TensorFile:
-    """Return the tensors of a file with one tensor per layer, so that layer 3 of `name` is `name/3`.
+    """Return the tensors of a file with stacked tensors split by layer: layer 3 of `name` becomes `name/3`.
 
     Args:
         file: Tensors of the file.
-        stacked: Names of the tensors that hold all layers on their first axis.
+        stacked: Names of the stacked tensors, in which the first axis is the layer.
 
     Raises:
         PresetError: If a stacked tensor has no axes; the message names it.
@@ -70,8 +70,8 @@ def unstack(file: TensorFile, stacked: Collection[str]) -> TensorFile:
     for name in sorted(set(stacked) & set(file.names())):
         if not file.shape(name):
             raise PresetError(f"{file.file_of(name)}: {name!r} has no axes, expected one of layers.")
-        layers, *shape = file.shape(name)
-        for layer in range(layers):
+        num_layers, *shape = file.shape(name)
+        for layer in range(num_layers):
             places[f"{name}/{layer}"] = Place(file, name, tuple(shape), operator.itemgetter(layer))
     return PlacedTensors(file.path, places)
 
@@ -80,18 +80,19 @@ def stack(tensors: Arrays, stacked: Collection[str]) -> Iterator[tuple[str, np.n
     """Stack the tensors of separate layers on a new first axis: the inverse of `unstack`.
 
     Args:
-        tensors: Names and arrays. The layers of a stacked tensor, `name/0`, `name/1` and so on, come in order.
+        tensors: Pairs of a name and an array. The layers of a stacked tensor, `name/0`, `name/1` and so on, come in
+            order.
         stacked: Names of the stacked tensors.
 
     Yields:
         The name and the array of each tensor.
     """
-    layers: dict[str, list[np.ndarray]] = {}
+    layers_by_name: dict[str, list[np.ndarray]] = {}
     for name, array in tensors:
         stacked_name, _, _ = name.rpartition("/")
         if stacked_name in stacked:
-            layers.setdefault(stacked_name, []).append(array)
+            layers_by_name.setdefault(stacked_name, []).append(array)
         else:
             yield name, array
-    for name, arrays in layers.items():
-        yield name, np.stack(arrays)
+    for name, layers in layers_by_name.items():
+        yield name, np.stack(layers)

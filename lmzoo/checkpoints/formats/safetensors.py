@@ -39,8 +39,8 @@ class SafetensorsFiles(TensorFile):
         path: Path of a `*.safetensors` file, or of a directory.
 
     Raises:
-        PresetError: If a file is missing, truncated or not in the format, if a header does not match its values, or if
-            the index and the shards differ.
+        PresetError: If a file is missing, truncated or not in the format; if a header does not match its values; or if
+            the index and the shards list different tensors.
 
     Example:
 
@@ -67,9 +67,9 @@ class SafetensorsFiles(TensorFile):
                 raise PresetError(f"{file} has a header of {length} bytes, expected at most {_MAX_HEADER_BYTES}.")
             with (
                 convert_damage_errors(f"{file} is not a whole safetensors file"),
-                safe_open(file, framework="numpy") as tensors,
+                safe_open(file, framework="numpy") as reader,
             ):
-                names: list[str] = tensors.keys()  # the library checks the whole header
+                names: list[str] = reader.keys()  # the library checks the whole header
             header = json.loads(stream.read(length))
         self._offsets |= {name: 8 + length + header[name]["data_offsets"][0] for name in names}
         entries = ((name, header[name]["shape"], header[name]["dtype"]) for name in names)
@@ -93,7 +93,7 @@ def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, 
 
     Args:
         path: Path of the file.
-        tensors: Names, and arrays of floats (including bfloat16), integers or booleans.
+        tensors: Pairs of a name and an array of floats (including bfloat16), integers or booleans.
         metadata: Entries of `__metadata__` in the header; by default `{"format": "pt"}`, which transformers requires.
 
     Raises:
@@ -102,7 +102,7 @@ def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, 
     """
     header: dict[str, object] = {"__metadata__": {"format": "pt"} if metadata is None else dict(metadata)}
     # The header precedes the values, but contains their offsets, so the values go to a temporary file first.
-    with atomic_file(path) as temporary, tempfile.TemporaryFile(dir=temporary.parent) as values_file:
+    with atomic_file(path) as temporary_file, tempfile.TemporaryFile(dir=temporary_file.parent) as values_file:
         end = 0
         for name, array in tensors:
             if name in header:
@@ -117,6 +117,6 @@ def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, 
         header_bytes = json.dumps(header, ensure_ascii=False).encode()
         header_bytes = header_bytes.ljust(-(-len(header_bytes) // 8) * 8)  # so that values are aligned
         values_file.seek(0)
-        with temporary.open("wb") as file:
+        with temporary_file.open("wb") as file:
             file.write(len(header_bytes).to_bytes(8, "little") + header_bytes)
             shutil.copyfileobj(values_file, file, 1 << 20)

@@ -19,10 +19,10 @@ _WEB_PAGE = (b"<!doctype", b"<html", b"<head", b"<?xml")
 
 
 def check_is_weights(path: Path) -> None:
-    """Check that a file exists and is not empty, a Git LFS pointer or a web page.
+    """Check that a file exists, is not empty, and is neither a Git LFS pointer nor a web page.
 
     Raises:
-        PresetError: If the file is one of these or cannot be read; the message says how to get the weights.
+        PresetError: If a check fails or the file cannot be read; the message says how to get the weights.
     """
     if not path.is_file():
         raise PresetError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; expected weights.")
@@ -60,30 +60,30 @@ def tensors_in_files(
         spell: Function from a tensor name in the index to the name that `open_file` returns.
 
     Raises:
-        PresetError: If the directory holds no such file; if the index is malformed or names files outside the
+        PresetError: If the directory holds none of `known_names`; if the index is malformed or names files outside the
             directory; or if the index and the shards list different tensors.
     """
     if not path.is_dir():
         return open_file(path)
-    name = next((name for name in known_names if os.path.lexists(path / name)), None)
-    if name is None:
+    file_name = next((file_name for file_name in known_names if os.path.lexists(path / file_name)), None)
+    if file_name is None:
         raise PresetError(f"{path} holds no weights: expected {' or '.join(known_names)}.")
-    file = resolve_inside(path, name)
-    if not name.endswith(".index.json"):
+    file = resolve_inside(path, file_name)
+    if not file_name.endswith(".index.json"):
         return open_file(file)
-    shard_by_tensor = _read_index(path, name, spell)
+    shard_by_tensor = _read_index(path, file_name, spell)
     tensors_by_shard = {shard: open_file(shard) for shard in dict.fromkeys(shard_by_tensor.values())}
     for tensor, shard in shard_by_tensor.items():
         if tensor not in tensors_by_shard[shard]:
-            raise PresetError(f"{shard} lacks {tensor!r}, which {name} lists there.")
+            raise PresetError(f"{shard} lacks {tensor!r}, which {file_name} lists there.")
     for shard, tensors in tensors_by_shard.items():
-        if unlisted := sorted(tensor for tensor in tensors if shard_by_tensor.get(tensor) != shard):
-            raise PresetError(f"{shard} holds {unlisted[0]!r}, which {name} does not list there.")
+        if unlisted_tensors := sorted(tensor for tensor in tensors if shard_by_tensor.get(tensor) != shard):
+            raise PresetError(f"{shard} holds {unlisted_tensors[0]!r}, which {file_name} does not list there.")
     return {tensor: tensors_by_shard[shard][tensor] for tensor, shard in shard_by_tensor.items()}
 
 
 def _read_index(directory: Path, name: str, spell: Callable[[str], str]) -> dict[str, Path]:
-    """Return the shard of each tensor in an index, by the tensor name that `spell` returns."""
+    """Return the path of each tensor's shard according to an index, by the tensor name that `spell` returns."""
     check_is_weights(directory / name)
     weight_map = read_json(directory, name).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):

@@ -35,7 +35,8 @@ class Tensor(NamedTuple):
 class TensorFile(ABC):
     """The tensors of a weight file, or of several shards.
 
-    The constructor of a subclass reads names, shapes and dtypes, and checks that the file is large enough for them.
+    The constructor of a subclass reads names, shapes and dtypes, and checks that the file is large enough to hold the
+    values.
 
     Args:
         path: Path of the file, or of the directory with the shards.
@@ -147,8 +148,8 @@ class PlacedTensors(TensorFile):
 def strip_wrappers(file: TensorFile) -> TensorFile:
     """Remove the prefixes that wrappers of PyTorch models add to every tensor name.
 
-    These are `module.` from `DistributedDataParallel`, `_orig_mod.` from `torch.compile` and `_fsdp_wrapped_module.`,
-    in any order.
+    The prefixes are `module.` from `DistributedDataParallel`, `_orig_mod.` from `torch.compile` and
+    `_fsdp_wrapped_module.` from `FullyShardedDataParallel`, in any order.
     """
     names = list(file.names())
     prefix = ""
@@ -167,7 +168,7 @@ def convert_damage_errors(what: str) -> Iterator[None]:
         what: Beginning of the message, such as "model.bin cannot be read".
 
     Raises:
-        PresetError: For any exception; the message includes the first line of the original one.
+        PresetError: If the block raises any exception; the message includes the first line of the original message.
     """
     try:
         yield

@@ -70,7 +70,7 @@ class TensorFlowCheckpoint(TensorFile):
         index = Path(f"{os.fspath(prefix).removesuffix('.index')}.index")
         path = resolve_inside(index.parent, index.name)
         check_is_weights(path)
-        files = list(_iterate_data_files(path))
+        data_files = list(_iterate_data_files(path))
         path_prefix = path.with_suffix("").as_posix()
         if "[" in path_prefix or "\\" in path_prefix:
             raise PresetError(f"{path}: TensorFlow takes brackets and backslashes for a pattern; rename it.")
@@ -82,13 +82,13 @@ class TensorFlowCheckpoint(TensorFile):
             dtypes = self._reader.get_variable_to_dtype_map()
         numeric_names = [name for name in shapes if dtypes[name].name in _NUMERIC_DTYPES]
         tensor_bytes = sum(math.prod(shapes[name]) * dtypes[name].size for name in numeric_names)
-        data_bytes = sum(file.stat().st_size for file in files)
+        data_bytes = sum(file.stat().st_size for file in data_files)
         # If the index has several blocks, TensorFlow skips damaged ones without an error.
-        has_blocks = path.stat().st_size > _INDEX_BLOCK_BYTES and len(numeric_names) == len(shapes)
-        if tensor_bytes > data_bytes or (tensor_bytes < data_bytes and has_blocks):
+        sizes_must_match = path.stat().st_size > _INDEX_BLOCK_BYTES and len(numeric_names) == len(shapes)
+        if tensor_bytes > data_bytes or (tensor_bytes < data_bytes and sizes_must_match):
             raise PresetError(
                 f"{path} lists tensors of {tensor_bytes} bytes, but its data has {data_bytes}, in "
-                f"{', '.join(file.name for file in files)}. A file is truncated or altered; fetch them again."
+                f"{', '.join(file.name for file in data_files)}. A file is truncated or altered; fetch them again."
             )
         # Other dtypes have TensorFlow's names, "string" or "resource".
         entries = {name: Tensor(tuple(shapes[name]), dtypes[name].name, path) for name in sorted(shapes)}
@@ -117,10 +117,10 @@ def _iterate_data_files(index: Path) -> Iterator[Path]:
     """
     prefix = index.with_suffix("").name
     pattern = re.compile(re.escape(prefix) + r"\.data-\d{5}-of-(\d{5})")
-    counts = {match[1] for file in os.listdir(index.parent) if (match := pattern.fullmatch(file))}
-    for count in sorted(counts) or ["00001"]:
-        for number in range(int(count)):
-            file = resolve_inside(index.parent, f"{prefix}.data-{number:05}-of-{count}")
+    shard_counts = {match[1] for file in os.listdir(index.parent) if (match := pattern.fullmatch(file))}
+    for shard_count in sorted(shard_counts) or ["00001"]:
+        for shard_index in range(int(shard_count)):
+            file = resolve_inside(index.parent, f"{prefix}.data-{shard_index:05}-of-{shard_count}")
             check_is_weights(file)
             yield file
 
@@ -143,7 +143,7 @@ def convert_tensorflow_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         path: Path of the files, for messages.
 
     Raises:
-        OSError: In place of TensorFlow's errors.
+        OSError: If TensorFlow raises an error in the block.
     """
     import tensorflow as tf
 
@@ -159,7 +159,7 @@ def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Arrays)
 
     Args:
         prefix: Common path prefix of the files. Missing directories are created.
-        tensors: Names and arrays, which are all held in memory.
+        tensors: Pairs of a name and an array; all arrays are held in memory at once.
 
     Raises:
         PresetError: If TensorFlow is not installed, two tensors have the same name, or a name is empty.
@@ -172,7 +172,7 @@ def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Arrays)
             if not name or name in values:  # an empty name would make TensorFlow abort the process
                 raise PresetError(f"{prefix}: each tensor needs a name of its own, got {name!r}.")
             values[name] = tensorflow.convert_to_tensor(array)
-        index, data = (Path(f"{os.fspath(prefix)}.{part}") for part in ("index", "data-00000-of-00001"))
+        index, data = (Path(f"{os.fspath(prefix)}.{suffix}") for suffix in ("index", "data-00000-of-00001"))
         # The index is moved last, so that it never refers to missing data.
         with (
             atomic_file(index) as new_index,

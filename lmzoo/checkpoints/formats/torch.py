@@ -56,7 +56,7 @@ class TorchFile(TensorFile):
 
     Raises:
         PresetError: If a file is missing, truncated or not written by PyTorch; if its pickle needs more than tensors;
-            if an entry is not a tensor; or if torch is not installed. When a tensor is read, if a checksum differs.
+            if an entry is not a tensor; or if torch is not installed. `read` raises it if a checksum differs.
 
     Example:
 
@@ -138,14 +138,14 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
     if isinstance(loaded.get("model"), dict) and ("args" in loaded or "cfg" in loaded):
         extra = {key: _convert_namespaces(value) for key, value in loaded.items() if key != "model"}
         loaded = loaded["model"]
-    size = file.stat().st_size
+    file_size = file.stat().st_size
     for name, tensor in loaded.items():
         if not (isinstance(name, str) and isinstance(tensor, torch.Tensor)):
             raise PresetError(
                 f"{file}: {name!r:.100} is a {type(tensor).__name__}, expected a tensor, as in a state dict."
             )
-        if tensor.numel() * tensor.element_size() > size:
-            raise PresetError(f"{file} has {size} bytes, too few for {name!r} with shape {tuple(tensor.shape)}.")
+        if tensor.numel() * tensor.element_size() > file_size:
+            raise PresetError(f"{file} has {file_size} bytes, too few for {name!r} with shape {tuple(tensor.shape)}.")
     state: dict[str, torch.Tensor] = {}
     for name, tensor in loaded.items():
         for part_name, part_tensor in _split_fused(file, name, tensor):
@@ -156,9 +156,9 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
 
 
 def _convert_namespaces(value: Any) -> Any:
-    """Convert namespaces to dicts, recursively: fairseq stores its arguments in nested namespaces in newer files."""
+    """Convert nested namespaces, in which newer versions of fairseq store their arguments, to dicts."""
     value = vars(value) if isinstance(value, argparse.Namespace) else value
-    return {key: _convert_namespaces(v) for key, v in value.items()} if isinstance(value, dict) else value
+    return {key: _convert_namespaces(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _check_pickles(file: Path) -> bool:
@@ -207,7 +207,7 @@ def _check_pickle(file: Path, pickled: IO[bytes]) -> None:
 
 
 def _split_fused(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield a name and tensor unchanged or, if the tensor holds query, key and value, a pair for each of them."""
+    """Yield the name and the tensor, or three such pairs if the tensor fuses query, key and value."""
     match = _FUSED_NAME.fullmatch(name)
     if match is None:
         yield name, tensor

@@ -110,14 +110,15 @@ class HuggingFaceLayout(Layout):
     """A `Layout` for checkpoints of transformers.
 
     Attributes:
-        names: Names of the family in transformers, or None to derive them from lmzoo's.
+        names: Names of the family in transformers, or None to derive them from lmzoo's names.
         head_activation: Activation of heads that predict tokens, or None for the activation in the configuration.
         parts: Names of the backbone's top-level modules.
-        pooling: Key of `config.json` for the pooling of token vectors in heads for texts, or None without one.
+        pooling: Key of `config.json` for the pooling of hidden states in heads for whole texts, or None if there is no
+            such key.
         head_values: Kind of head -> key of `config.json` that only this head reads -> the supported values. A file may
             lack such a key.
-        tied: Function from the content of `config.json` to the tensors that transformers omits from files because it
-            ties them to others: name of the omitted tensor -> name of the stored one.
+        tied: Function from the content of `config.json` to a mapping: name of a tensor that transformers omits because
+            it is tied -> name of the stored tensor to which it is tied.
     """
 
     names: Names | None = None
@@ -189,15 +190,15 @@ def hugging_face_layout(
     answers: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> HuggingFaceLayout:
-    """Return the layout of an encoder family in transformers, completed with the parts that such families share.
+    """Return the layout of an encoder family in transformers, completed with the heads that such families share.
 
     Args:
         masked_lm: Names in the masked language modeling head: the module of the dense layer, the module of LayerNorm
             and the tensor of the output bias.
         classifier: Layer path -> module name in the classification head; by default, one layer, `classifier`.
         choice: Layer path -> module name in the multiple choice head; by default, as in `classifier`.
-        sentence: Module of the head for next-sentence or sentence-order prediction, or None without one.
-        detector: Modules of the two layers in the replaced-token detection head, or None without one.
+        sentence: Module of the head for next-sentence or sentence-order prediction, or None if there is no such head.
+        detector: Modules of the two layers in the replaced-token detection head, or None if there is no such head.
         tokens: Layer path -> module name in the token classification head; by default, one layer, `classifier`.
         answers: Layer path -> module name in the question answering head; by default, one layer, `qa_outputs`.
         **fields: Other fields of `HuggingFaceLayout`.
@@ -215,7 +216,9 @@ def hugging_face_layout(
     if detector is None:
         all_heads["pretraining"] = {**masked_lm_table, **torch_modules({"sentence_head": sentence} if sentence else {})}
     else:
-        modules = {f"replaced_tokens/head/{layer}": m for layer, m in zip(("dense", "logits"), detector, strict=True)}
+        modules = {
+            f"replaced_tokens/head/{layer}": module for layer, module in zip(("dense", "logits"), detector, strict=True)
+        }
         all_heads["replaced_tokens"] = torch_modules(modules)
     aliases = {
         rf"^\w+\.(?=({'|'.join(fields.get('parts', HuggingFaceLayout.parts))})\.)": "",
@@ -240,8 +243,8 @@ def output_kernel(name: str) -> Table:
 def _make_masked_lm_rows(dense: str, layer_norm: str, bias: str, backbone: Table, copies: Mapping[str, str]) -> Table:
     """Return the rows of a masked language modeling head.
 
-    If the kernel is not tied to the token embeddings, it is stored as the tensor that would otherwise be a copy of
-    them. The bias is then also stored under the name of its copy.
+    If the kernel is not tied to the token embeddings, it is stored as the tensor that would otherwise be a copy of the
+    embeddings. The bias is then also stored under the name of its copy.
 
     Args:
         dense: Name of the module of the dense layer.
@@ -251,8 +254,8 @@ def _make_masked_lm_rows(dense: str, layer_norm: str, bias: str, backbone: Table
         copies: Name of a tensor -> name of the original, as in `Layout.copies`.
     """
     copies_by_original = {original: copy for copy, original in copies.items()}
-    untied_bias = copies_by_original.get(bias)
-    bias_row = Row(untied_bias, alternative=(OWN_KERNEL, bias)) if untied_bias else Row(bias)
+    bias_copy = copies_by_original.get(bias)
+    bias_row = Row(bias_copy, alternative=(OWN_KERNEL, bias)) if bias_copy else Row(bias)
     modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
     return {
         **torch_modules(modules),
@@ -289,7 +292,7 @@ def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint
 
 
 def _find_weights_file(directory: Path) -> str | None:
-    """Return the name of the preferred weights file in a directory, or None without one."""
+    """Return the name of the preferred weights file in a directory, or None if there is no weights file."""
     names = {path.name for path in directory.iterdir()}
     return next((name for name in _WEIGHTS_FILES if name in names), None)
 
@@ -310,9 +313,9 @@ def open_tensors(directory: Path) -> TensorFile:
         )
     if name in TENSORFLOW_FILES:
         return open_tensorflow_model(directory)
-    files = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory / name)
-    refuse_tensorflow_names(files)
-    return strip_wrappers(files)
+    tensors = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory / name)
+    refuse_tensorflow_names(tensors)
+    return strip_wrappers(tensors)
 
 
 def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied: Mapping[str, str]) -> TensorFile:
@@ -321,7 +324,7 @@ def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied: Mappi
     Args:
         weights: Tensors of the checkpoint.
         layout: Layout of the checkpoint.
-        tied: Name of an omitted tensor -> name of the stored one.
+        tied: Name of an omitted tensor -> name of the stored tensor to which it is tied.
     """
     file = weights.open()
     stored_names = canonical_names(layout, file)
@@ -333,9 +336,10 @@ def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied: Mappi
 
 
 def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> StoredHead:
-    """Return the stored heads, identified by `architectures` and by the tensor names.
+    """Identify the stored heads by `architectures` and by the tensor names.
 
-    A file may also hold tensors of other heads, in addition to the named head or in place of it. Tasks can load them.
+    A file may also hold heads that `architectures` does not name, in addition to the named head or in place of it.
+    Tasks can load these heads.
     """
     file = files.directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
@@ -348,16 +352,18 @@ def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> Stored
         tensors = weights.open()
         shapes = {name: tensors.shape(stored_name) for name, stored_name in canonical_names(layout, tensors).items()}
 
-    def count(kind: str) -> int:
+    def count_head_outputs(kind: str) -> int:
         return count_outputs(layout, kind, shapes) or count_classes(config)
 
     kinds = find_heads(layout, shapes, config)
     if named_kind:
-        is_regressor = named_kind == "classification" and is_regression(config, count(named_kind))
+        is_regressor = named_kind == "classification" and is_regression(config, count_head_outputs(named_kind))
         kinds = put_named_head_first(layout, shapes, "regression" if is_regressor else named_kind, kinds)
     has_no_head = not kinds or architecture == names.architecture(None)  # the class without a head
     return StoredHead(
-        None if has_no_head else kinds[0], lambda kind: _read_head_arguments(layout, files, kind, count(kind)), kinds
+        None if has_no_head else kinds[0],
+        lambda kind: _read_head_arguments(layout, files, kind, count_head_outputs(kind)),
+        kinds,
     )
 
 
@@ -397,7 +403,7 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
 
 
 def _read_output_activation(file: Path, config: JsonObject) -> Arguments:
-    """Return the output activation of a Sentence Transformers cross-encoder; version 4 renamed its key."""
+    """Return the stored argument `output_activation` of a cross-encoder; Sentence Transformers 4 renamed its key."""
     settings = config.get("sentence_transformers")
     if isinstance(settings, dict) and settings.get("activation_fn") is not None:
         key = "sentence_transformers.activation_fn"
@@ -410,6 +416,6 @@ def _read_output_activation(file: Path, config: JsonObject) -> Arguments:
 
 def _read_beams(files: JsonFiles) -> Arguments:
     """Return the beam search settings from `generation_config.json` or, in older checkpoints, `config.json`."""
-    name = "generation_config.json"
-    stored = files.read(name if (files.directory / name).is_file() else CONFIG_FILE)
+    file_name = "generation_config.json"
+    stored = files.read(file_name if (files.directory / file_name).is_file() else CONFIG_FILE)
     return {name: stored[name] for name in ("num_beams", "length_penalty") if stored.get(name) is not None}

@@ -17,7 +17,7 @@ _CONFIG: dict[str, tuple[str, object]] = {
     "layer_norm_epsilon": ("layer_norm_epsilon", 1e-5),
     "initializer_range": ("initializer_range", 0.02),
 }
-# Written, since transformers' default ids fit the published vocabulary, but possibly not the model's.
+# Keys that are always written, since transformers' default ids may not fit the model's vocabulary.
 _TOKEN_IDS = ("bos_token_id", "eos_token_id")
 _IGNORED = (
     "n_ctx", "n_special", "predict_special_tokens", "summary_activation", "summary_first_dropout",
@@ -47,8 +47,8 @@ def decoder_layout(
         tokens: Name of the token embedding module.
         positions: Name of the position embedding module.
         keys: Key of the family in `config.json` -> the argument and the default value in transformers.
-        final_norm: Name of the LayerNorm module after the last block, or None without one.
-        values: Spellings that differ from the common ones, as in `ConfigTable.values`.
+        final_norm: Name of the LayerNorm module after the last block, or None if there is no such module.
+        values: Spellings of values that differ from the common ones, as in `ConfigTable.values`.
         allowed: Supported values of keys, as in `ConfigTable.allowed`.
         **fields: Other fields of `HuggingFaceLayout`.
     """
@@ -68,9 +68,9 @@ def decoder_layout(
         backbone={
             **torch_modules(modules, kernel=SAME),  # dense layers are `Conv1D`, with kernels as in Keras
             **{
-                f"block_{{i}}/attention/{layer}/{kind}": Row(f"h.{{i}}.attn.c_attn.{parameter}", part=part)
+                f"block_{{i}}/attention/{layer}/{weight}": Row(f"h.{{i}}.attn.c_attn.{torch_name}", part=part)
                 for part, layer in enumerate(("query", "key", "value"))
-                for kind, parameter in {"kernel": "weight", "bias": "bias"}.items()
+                for weight, torch_name in {"kernel": "weight", "bias": "bias"}.items()
             },
         },
         heads={"causal_lm": output_kernel("lm_head.weight")},

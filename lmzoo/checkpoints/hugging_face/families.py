@@ -22,7 +22,7 @@ _FAMILY_AND_HEAD = re.compile(
 
 
 def read_architecture(file: Path, config: JsonObject) -> str | None:
-    """Return the first class name in `architectures` of `config.json`, or None if it lists none.
+    """Return the first class name in `architectures` of `config.json`, or None if there is none.
 
     TensorFlow class names, such as `TFBertModel`, are returned without "TF".
 
@@ -83,32 +83,33 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, req
 
 
 def match_prefixes(architecture: str | None) -> list[Family]:
-    """Return the families whose class prefix, such as "Bert", `architecture` starts with; an empty list for None."""
+    """Return the families with the longest class prefix, such as "Bert", that `architecture` starts with, if any."""
     prefixes = {names_in_transformers(family).prefix: family for family in find_families_by_format("hf")}
     matches = {
         prefix: family for prefix, family in prefixes.items() if architecture and architecture.startswith(prefix)
     }
-    longest = max(map(len, matches), default=0)
-    return [family for prefix, family in matches.items() if len(prefix) == longest]
+    max_length = max(map(len, matches), default=0)
+    return [family for prefix, family in matches.items() if len(prefix) == max_length]
 
 
 def _choose_family(matches: list[Family], architecture: str | None, requested: str | None) -> list[Family]:
     """Choose one of several families with the same `model_type`, such as a family and the family of its encoders.
 
     Returns:
-        A list of the requested family, or the family with `architecture` among its irregular class names, or the first
-        one; empty if `matches` is empty.
+        A list of one family: the requested family, else the first one with `architecture` among its irregular class
+        names, else the first of `matches`. The list is empty if `matches` is empty.
     """
-    named = [family for family in matches if family.name == requested] or [
+    preferred = [family for family in matches if family.name == requested] or [
         family for family in matches if architecture in names_in_transformers(family).architectures.values()
     ]
-    return (named or matches)[:1]
+    return (preferred or matches)[:1]
 
 
 def _refuse_other_class(file: Path, architecture: str | None, family: Family) -> None:
-    """Raise an error if `architectures` names a class of another family, or warn of a class that may be a user's.
+    """Raise an error if `architectures` names a class of another family, or warn if the class is unknown.
 
-    A name that contains the prefix of a family, such as "ChineseBertModel", stands for another network.
+    An unknown class with the prefix of a family in its name, such as "ChineseBertModel", is also an error, since it
+    stands for another network.
     """
     names = names_in_transformers(family)
     if architecture is None:
@@ -134,59 +135,62 @@ def _refuse_other_class(file: Path, architecture: str | None, family: Family) ->
 
 
 def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Family]) -> list[Family]:
-    """Return the families that match the most tensor names, narrowed down by the prefix and the tokenizer files."""
-    counts = {family.name: _count_names(family.checkpoints["hf"], tensors) for family in candidates}
-    max_count = max(counts.values(), default=0)
-    matches = [family for family in candidates if max_count and counts[family.name] == max_count]
-    bases = {name.partition(".")[0] for name in tensors.names()}
-    matches = [family for family in matches if names_in_transformers(family).base in bases] or matches
+    """Return the families that match the most tensor names, narrowed down by name prefixes and tokenizer files."""
+    num_matches = {family.name: _count_names(family.checkpoints["hf"], tensors) for family in candidates}
+    max_matches = max(num_matches.values(), default=0)
+    matches = [family for family in candidates if max_matches and num_matches[family.name] == max_matches]
+    stored_prefixes = {name.partition(".")[0] for name in tensors.names()}
+    matches = [family for family in matches if names_in_transformers(family).base in stored_prefixes] or matches
     if len({names_in_transformers(family).model_type for family in matches}) == 1:  # such as a model and its encoder
         matches = [max(matches, key=lambda family: _rate_completeness(family.checkpoints["hf"], tensors))]
     if len(matches) == 1:
         return matches
-    fitting = [family for family in matches if holds_tokenizer(directory, family.tokenizer)]
-    if len(fitting) == 1:
+    confirmed = [family for family in matches if holds_tokenizer(directory, family.tokenizer)]
+    if len(confirmed) == 1:
         names = " or ".join(family.name for family in matches)
         warnings.warn(
             f"{directory / CONFIG_FILE} has no `model_type`, and the tensors' names are those of {names}. The files of "
-            f'the tokenizer are those of {fitting[0].name}: pass `family="{fitting[0].name}"` to confirm this.',
+            f'the tokenizer are those of {confirmed[0].name}: pass `family="{confirmed[0].name}"` to confirm this.',
             stacklevel=2,
         )
-    return fitting or matches
+    return confirmed or matches
 
 
 def _rate_completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
-    """Return the number of tensors that a layout reads, and minus the number of tensors that it misses."""
+    """Return the number of stored tensors that a layout reads, and minus the number of tensors that the file lacks."""
     names = canonical_names(layout, tensors)
-    rows = list_tensors(layout.backbone)
-    patterns = [*map(name_pattern, rows)]
+    templates = list_tensors(layout.backbone)
+    patterns = [*map(name_pattern, templates)]
     num_read = sum(any(pattern.fullmatch(name) for pattern in patterns) for name in names)
-    return num_read, -sum("{" not in row and row not in names for row in rows)
+    return num_read, -sum("{" not in template and template not in names for template in templates)
 
 
 def _refuse_other_prefix(directory: Path, tensors: TensorFile, requested: Family) -> None:
-    """Raise an error if the tensors' names have the prefix of another family than `requested`."""
-    own_parts = {name.partition(".")[0] for name in list_tensors(requested.checkpoints["hf"].backbone)}
-    bases = {name.partition(".")[0] for name in tensors.names()} - own_parts
-    base = names_in_transformers(requested).base
-    families_by_base = {names_in_transformers(family).base: family.name for family in find_families_by_format("hf")}
-    if base in bases or not (
-        named := [name for other, name in families_by_base.items() if other in bases and other != base]
+    """Raise an error if the tensor names have the prefix of a family other than `requested`."""
+    module_names = {name.partition(".")[0] for name in list_tensors(requested.checkpoints["hf"].backbone)}
+    stored_prefixes = {name.partition(".")[0] for name in tensors.names()} - module_names
+    expected_prefix = names_in_transformers(requested).base
+    names_by_prefix = {names_in_transformers(family).base: family.name for family in find_families_by_format("hf")}
+    if expected_prefix in stored_prefixes or not (
+        other_families := [
+            name for prefix, name in names_by_prefix.items() if prefix in stored_prefixes and prefix != expected_prefix
+        ]
     ):
         return
     raise PresetError(
-        f"{directory}: the tensors' names are those of {named[0]}, but `family` is {requested.name!r}.", "family"
+        f"{directory}: the tensors' names are those of {other_families[0]}, but `family` is {requested.name!r}.",
+        "family",
     )
 
 
 def _count_names(layout: Layout, tensors: TensorFile) -> int:
-    """Return the number of tensors with names in a layout, or 0 without the layout's token embeddings."""
+    """Return the number of tensors with names in a layout, or 0 if the layout's token embeddings are missing."""
     try:
         names = canonical_names(layout, tensors)
     except PresetError:  # the layout has one name for two tensors
         return 0
     if layout.backbone[TOKEN_TABLE].name not in names:
         return 0
-    rows = {name for table in (layout.backbone, *layout.heads.values()) for name in list_tensors(table)}
-    patterns = [*map(name_pattern, rows), *map(re.compile, layout.ignored)]
+    templates = {name for table in (layout.backbone, *layout.heads.values()) for name in list_tensors(table)}
+    patterns = [*map(name_pattern, templates), *map(re.compile, layout.ignored)]
     return sum(name in layout.copies or any(p.fullmatch(name) for p in patterns) for name in names)

@@ -12,7 +12,7 @@ from lmzoo.checkpoints.formats.tensor_file import Shape
 from lmzoo.common.arguments import is_integer
 from lmzoo.common.span_marks import marks_spans
 
-# Embedders of Sentence Transformers: `modules.i.*` are the tensors of module number i after Pooling.
+# Embedders of Sentence Transformers: `modules.{i}.*` are the tensors of module i after Pooling, counted from 0.
 EMBEDDING_HEAD: Table = {
     "projection_{i}/kernel": Row("modules.{i}.linear.weight", TRANSPOSED),
     "projection_{i}/bias": Row("modules.{i}.linear.bias", SAME),
@@ -57,10 +57,10 @@ def find_heads(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject)
 def put_named_head_first(
     layout: Layout, tensors: Mapping[str, Shape], named_kind: str, kinds: Sequence[str]
 ) -> list[str]:
-    """Return the kinds of head in a file, beginning with the one that `architectures` names.
+    """Return the kinds of head in a file, beginning with the kind that `architectures` names.
 
     The named kind is left out if only tensors of other heads are stored. Kinds that share a tensor with the named kind
-    are also left out, since they only are other interpretations of its tensors.
+    are also left out, since they merely interpret the same tensors in another way.
 
     Args:
         layout: Layout of the family.
@@ -81,7 +81,7 @@ def is_regression(config: JsonObject, count: int) -> bool:
 
 
 def _list_tensor_names(layout: Layout) -> dict[str, set[str]]:
-    """Return the names of the tensors of each kind of head that lmzoo reads; see `list_head_tensors`."""
+    """Return the tensor names of each kind of head that lmzoo reads, as in `list_head_tensors`."""
     return {kind: list_head_tensors(layout, kind) for kind in layout.heads}
 
 
@@ -136,7 +136,7 @@ def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
         count: Number of classes.
     """
     names_by_id = config.get("id2label")
-    labels = _read_labels(names_by_id, count) if names_by_id else [f"LABEL_{i}" for i in range(count)]
+    labels = _sort_labels(names_by_id, count) if names_by_id else [f"LABEL_{i}" for i in range(count)]
     if labels is None:
         warnings.warn(
             f"{file}: `id2label` must give each number from 0 to {count - 1} a name of its own, got "
@@ -148,8 +148,8 @@ def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
     return {"num_classes": count, "labels": labels}
 
 
-def _read_labels(names: object, count: int) -> list[str] | None:
-    """Return the class names in the order of their ids, or None if they are not unique or an id is missing."""
+def _sort_labels(names: object, count: int) -> list[str] | None:
+    """Return the class names in the order of their ids, or None if a name is repeated or an id is missing."""
     if not isinstance(names, Mapping) or names.keys() != {str(i) for i in range(count)}:
         return None
     labels = [names[str(i)] for i in range(count)]

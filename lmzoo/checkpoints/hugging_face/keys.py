@@ -1,6 +1,6 @@
 """Keys of `config.json` common to all families: keys without effect on hidden states, and keys with fixed values.
 
-The keys without effect are declared by transformers' base configuration class in any version from 1 to 5.
+The base configuration class of transformers declares the keys without effect, in at least one version from 1 to 5.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def open_tensorflow_model(directory: Path) -> TensorFile:
         directory: Directory of the files.
 
     Raises:
-        PresetError: If a file is missing, truncated, not HDF5, links to other files or was not written by
-            transformers; or if copies of a weight differ in shape or, when they are read, in value.
+        PresetError: If a file is missing, truncated, not HDF5 or not written by transformers, or links to other files;
+            or if copies of a weight differ in shape. Reading a tensor raises it if copies differ in value.
     """
     convert_name = functools.partial(_make_torch_name, scopes=1)
     # Close invalid files at once: an open HDF5 file would hide that it was replaced.
@@ -65,8 +65,8 @@ def _open_file(open_files: contextlib.ExitStack, path: Path) -> dict[str, Place]
     names_by_weight: dict[str, list[str]] = {}
     for name in stored_names:
         # Shards have no layer groups, and keep the model's scope only in the names of shared layers.
-        scopes = int("model." in name) if is_shard else 2
-        copies = names_by_weight.setdefault(_make_torch_name(name, scopes), [])
+        num_scopes = int("model." in name) if is_shard else 2
+        copies = names_by_weight.setdefault(_make_torch_name(name, num_scopes), [])
         copies.append(name)
         if file.shape(name) != file.shape(copies[0]):
             raise PresetError(
@@ -82,7 +82,7 @@ def _open_file(open_files: contextlib.ExitStack, path: Path) -> dict[str, Place]
 
 
 def _load(file: TensorFile, names: Sequence[str], array: np.ndarray) -> np.ndarray:
-    """Check that all copies of a weight are equal, and convert it to PyTorch's axes.
+    """Check that all copies of a weight are equal, and return the weight with PyTorch's axes.
 
     Args:
         file: File of the copies.
@@ -97,7 +97,7 @@ def _load(file: TensorFile, names: Sequence[str], array: np.ndarray) -> np.ndarr
 
 
 def _make_torch_name(stored: str, scopes: int) -> str:
-    """Convert a tensor name in the file to PyTorch's, without its first `scopes` parts."""
+    """Convert a tensor name in the file to PyTorch's, dropping its first `scopes` parts."""
     parts = stored.removesuffix(":0").split("/")
     # `mlm___cls` is the module `cls`, which two layers share; `layer_._0` is an entry of a list.
     parts = [part.rpartition("___")[2].replace("_._", ".") for part in parts[min(scopes, len(parts) - 1) :]]
@@ -122,7 +122,7 @@ def _check_origin(path: Path, stored: Sequence[str], is_shard: bool) -> None:
     """Check that the tensors belong to a single transformers model.
 
     Raises:
-        PresetError: If they do not; the message says how to convert the file.
+        PresetError: If the tensors are of another origin; the message says how to convert the file.
     """
     unexpected = next((name for name in stored if not name.endswith(":0")), None)
     if not stored or unexpected:
@@ -145,10 +145,10 @@ def _check_origin(path: Path, stored: Sequence[str], is_shard: bool) -> None:
 
 
 def refuse_tensorflow_names(file: TensorFile) -> None:
-    """Check that safetensors were not written by a TensorFlow class.
+    """Check that a safetensors file was not written by a TensorFlow class.
 
     Raises:
-        PresetError: If they were; the message says how to convert the file.
+        PresetError: If a tensor has the name of a TensorFlow variable; the message says how to convert the file.
     """
     if any(name.endswith(":0") for name in file.names()):
         raise PresetError(
@@ -158,7 +158,7 @@ def refuse_tensorflow_names(file: TensorFile) -> None:
 
 
 def advise_on_weights(directory: Path) -> str:
-    """Return advice on TensorFlow weights or adapters in a directory that lmzoo cannot read, or "" without them."""
+    """Return advice on TensorFlow weights or adapters that lmzoo cannot read, or "" if the directory has neither."""
     names = sorted(path.name for path in directory.iterdir())
     if "adapter_config.json" in names:
         return (

@@ -53,12 +53,13 @@ class KerasHubLayout(Layout):
     """A `Layout` for checkpoints of KerasHub.
 
     Attributes:
-        prefix: Prefix of the family's class names in KerasHub, or "" to derive it from lmzoo's.
+        prefix: Prefix of the family's class names in KerasHub, or "" to derive it from lmzoo's class names.
         head_activation: Activation in the masked language modeling head, independent of the backbone's.
         head_epsilon: Epsilon of LayerNorm in the masked language modeling head, or None for the backbone's.
-        block: Name of the blocks in the file, without a number. The first block has no number; in tables it has 0.
-        group_size: Name of the argument that counts the blocks of a group, or "" without groups. Files number the
-            blocks of all groups consecutively; tables number them by group and position in the group.
+        block: Name of the blocks in the file, without a number. The first block has no number in files, but the number
+            0 in tables.
+        group_size: Name of the argument for the number of blocks per group, or "" if the family has no groups. Files
+            number all blocks consecutively; tables number each block by its group and its position in the group.
         has_tokenizer: Whether KerasHub has a tokenizer for the family.
     """
 
@@ -122,7 +123,7 @@ def keras_hub_layout(
 
 
 def number_first(block: str) -> dict[str, str]:
-    """Return the `Layout.aliases` that give a file's first block, which has no number, the number 0."""
+    """Return `Layout.aliases` that add the number 0 to the name of a file's first block, which has no number."""
     return {rf"^layers/{block}/": f"layers/{block}_0/"}
 
 
@@ -201,38 +202,40 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     directory = files.directory
     file = directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
-    name = config.get("registered_name")
-    if not isinstance(name, str) or not name.startswith(_PREFIX):
+    class_name = config.get("registered_name")
+    if not isinstance(class_name, str) or not class_name.startswith(_PREFIX):
         return None
     families = {
         f"{_PREFIX}{keras_hub_prefix(family)}Backbone": family for family in find_families_by_format("keras_hub")
     }
-    if name not in families or not isinstance(config.get("config"), dict):
-        raise PresetError(f"{file}: {name!r} is not supported; supported are {', '.join(families)}.")
-    family = families[name]
+    if class_name not in families or not isinstance(config.get("config"), dict):
+        raise PresetError(f"{file}: {class_name!r} is not supported; supported are {', '.join(families)}.")
+    family = families[class_name]
     arguments = read_arguments(family, "keras_hub", config["config"], file, ignore_unknown=True)
     layout: KerasHubLayout = family.checkpoints["keras_hub"]
     unknown_keys = layout.config.unknown(config["config"])
     _refuse_other_networks(family, unknown_keys, file)
     reader = KeyReader()
     epsilon = arguments["layer_norm_epsilon"] if layout.head_epsilon is None else layout.head_epsilon
-    masked_lm = {"activation": layout.head_activation, "layer_norm_epsilon": epsilon}
-    head, head_arguments = find_head(directory, keras_hub_prefix(family), masked_lm, arguments["hidden_dim"], reader)
-    length = read_preprocessor_length(directory, reader) if head else None
+    masked_lm_arguments = {"activation": layout.head_activation, "layer_norm_epsilon": epsilon}
+    head, head_arguments = find_head(
+        directory, keras_hub_prefix(family), masked_lm_arguments, arguments["hidden_dim"], reader
+    )
+    sequence_length = read_preprocessor_length(directory, reader) if head else None
     reader.warn()
 
     def open_tensors() -> TensorFile:
-        file = Hdf5File(directory / MODEL_WEIGHTS_FILE)
-        backbone = join_heads(file, arguments["num_heads"], _find_heads_axis)
+        weights_file = Hdf5File(directory / MODEL_WEIGHTS_FILE)
+        backbone = join_heads(weights_file, arguments["num_heads"], _find_heads_axis)
         if layout.group_size:
             backbone = _number_by_group(backbone, layout.block, arguments[layout.group_size])
         has_head_weights = head and layout.heads.get(head)
         return add_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_head_weights else backbone
 
-    modules = {"modules": describe(head_arguments)} if head == "embedding" else {}
-    notes = {**modules, **reader.report(directory)}
+    module_notes = {"modules": describe(head_arguments)} if head == "embedding" else {}
+    notes = {**module_notes, **reader.report(directory)}
     stored_head = StoredHead(head, lambda kind: dict(head_arguments))
     weights = LazyTensors(open_tensors)
     return Checkpoint(
-        files, "keras_hub", family, arguments, weights, lambda: stored_head, file, unknown_keys, length, notes
+        files, "keras_hub", family, arguments, weights, lambda: stored_head, file, unknown_keys, sequence_length, notes
     )

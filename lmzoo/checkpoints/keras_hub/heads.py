@@ -29,7 +29,7 @@ _EMBEDDER = ConfigTable(
 )
 _MASKED_LM = ConfigTable(keys={}, ignored=_IGNORED)
 
-# Settings of masks are those of training in KerasHub.
+# KerasHub only uses the settings of masks in training.
 _PREPROCESSOR = ConfigTable(
     keys={"sequence_length": "sequence_length"},
     defaults={"sequence_length": None},
@@ -47,7 +47,7 @@ def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
 
     Args:
         dense: Whether the classification head has a dense layer before its output layer.
-        embedder: Whether KerasHub has an embedder for the family. It has no weights of its own.
+        embedder: Whether KerasHub has an embedder for the family. The head of an embedder has no weights.
     """
     classifier = {"classifier/dense": "dense", "classifier/logits": "dense_1"}
     masked_lm = {f"masked_lm_head/{name}": f"masked_lm_head/_intermediate_{name}" for name in ("dense", "layer_norm")}
@@ -62,7 +62,7 @@ def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
 def find_head(
     directory: Path, prefix: str, masked_lm: Arguments, hidden_dim: int, reader: KeyReader
 ) -> tuple[str | None, Arguments]:
-    """Return the kind and the task constructor arguments of the stored head, or (None, {}) if it is unsupported.
+    """Return the kind and the task constructor arguments of the head, or (None, {}) if no supported head is stored.
 
     Args:
         directory: Directory of the checkpoint.
@@ -97,7 +97,7 @@ def find_head(
 
 
 def read_preprocessor_length(directory: Path, reader: KeyReader) -> int | None:
-    """Return the sequence length of the stored preprocessor, or None if the file does not specify it.
+    """Return the sequence length of the stored preprocessor, or None if no file specifies it.
 
     Args:
         directory: Directory of the checkpoint.
@@ -124,10 +124,10 @@ def embedder_config(
         backbone: Content of `config.json`.
         name: Name of the model.
         pooling: Pooling mode: "mean", "cls" or "max".
-        normalize: Whether embeddings are scaled to length 1.
+        normalize: Whether embeddings are scaled to unit length.
 
     Raises:
-        PresetError: If KerasHub has no such pooling.
+        PresetError: If KerasHub does not support `pooling`.
     """
     modes = _EMBEDDER.values["pooling"]
     if not isinstance(pooling, str) or pooling not in modes:
@@ -153,7 +153,7 @@ def _serialize(name: str, config: Arguments) -> Arguments:
 
 
 def add_head(backbone: TensorFile, head: TensorFile) -> TensorFile:
-    """Combine the tensors in a backbone's file and in its head's file; the head's names begin with "head/"."""
+    """Combine the tensors of a backbone's file and of its head's file, adding "head/" to the names of the latter."""
     places = {name: Place(backbone, name) for name in backbone.names()}
     places |= {HEAD_PREFIX + name: Place(head, name) for name in head.names()}
     return PlacedTensors(backbone.path.parent, places)

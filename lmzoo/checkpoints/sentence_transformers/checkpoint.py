@@ -77,7 +77,7 @@ class SentenceCheckpoint:
         directory: Directory of the checkpoint.
         transformer: Checkpoint of the Transformer alone, which may have another head.
         task: Checkpoint of the Transformer and the modules after it: an embedder or a cross-encoder.
-        do_lower_case: Whether to lowercase text in addition to the tokenizer's own steps.
+        do_lower_case: Whether to lowercase text even if the tokenizer's own files do not say so.
     """
 
     directory: Path
@@ -87,7 +87,7 @@ class SentenceCheckpoint:
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, or None without a head."""
+        """Kind of the stored head, or None if there is no head."""
         return self.task.head
 
     @property
@@ -132,13 +132,13 @@ class SentenceCheckpoint:
             with_head: Whether to load the head of a task; if False, only its backbone is loaded.
 
         Raises:
-            PresetError: If the stored weights do not match the model's.
+            PresetError: If a tensor is missing, unexpected or of the wrong shape.
         """
-        part = self._part_for(model) if with_head else self.transformer
-        return part.load(model, with_head)
+        checkpoint = self._part_for(model) if with_head else self.transformer
+        return checkpoint.load(model, with_head)
 
     def load_shared(self, model: HasHead) -> list[str]:
-        """Load the backbone of a task and what its head has in common with the stored head; see `Checkpoint`."""
+        """Load the backbone of a task, and its head if the files hold all of its weights; see `Checkpoint`."""
         return self._part_for(model).load_shared(model)
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class SentenceCheckpoint:
         self.task.close()
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """Load all weights into `model` and return a description of each part of the checkpoint, by name."""
+        """Load all weights into `model` and return a report on the checkpoint, a text for each topic."""
         return self._part_for(model).report(model)
 
 
@@ -159,7 +159,7 @@ def find_sentence_transformers(files: JsonFiles, family: str | None = None) -> S
         family: Name of the family, such as "bert", for a Transformer that does not specify it.
 
     Raises:
-        PresetError: If a module or a setting is not supported; the message names it and its file.
+        PresetError: If a module or a setting is not supported; the message names the module or setting, and its file.
     """
     directory = files.directory
     if not has_file(directory, MODULES_FILE):
@@ -169,11 +169,13 @@ def find_sentence_transformers(files: JsonFiles, family: str | None = None) -> S
     settings = _read_settings(reader, files)
     if modules[0].kind != "Transformer":
         raise PresetError(f"{directory / MODULES_FILE} begins with a {modules[0].kind}, expected a Transformer.")
-    folder = modules[0].directory
-    transformer_files = files if folder == directory else JsonFiles(folder)
+    transformer_directory = modules[0].directory
+    transformer_files = files if transformer_directory == directory else JsonFiles(transformer_directory)
     transformer = find_hugging_face(transformer_files, family)
     if transformer is None:
-        raise PresetError(f"{folder} holds no model of Hugging Face's: its config.json names no `model_type`.")
+        raise PresetError(
+            f"{transformer_directory} holds no model of Hugging Face's: its config.json names no `model_type`."
+        )
     sequence_length, lowercase = _read_length(reader, transformer_files, settings["model_type"])
     transformer = dataclasses.replace(transformer, sequence_length=sequence_length)
     if settings["model_type"] == _CROSS_ENCODER:
@@ -189,8 +191,8 @@ def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
     """Read and check the settings of a checkpoint.
 
     Returns:
-        The settings by key, with the similarity function as `similarity`. If the stored function is not supported, it
-        is in `unused`, and `similarity` is the default.
+        The settings by key, and two more entries: "similarity", the stored similarity function or, if it is missing or
+        not supported, the default; and "unused", a dict with the stored function if it is not supported.
 
     Raises:
         PresetError: If a setting is invalid; the message names the file and the key.
@@ -212,14 +214,14 @@ def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
     dimension = settings["truncate_dim"]
     require_value(dimension is None or is_integer(dimension, 1), file, "truncate_dim", "a positive integer", dimension)
     similarity = stored.get("similarity_fn_name")
-    is_known = similarity is None or similarity in SIMILARITIES
-    settings["similarity"] = similarity if similarity and is_known else SIMILARITIES[0]
-    settings["unused"] = {} if is_known else {"similarity_fn_name": similarity}
+    is_supported = similarity is None or similarity in SIMILARITIES
+    settings["similarity"] = similarity if similarity and is_supported else SIMILARITIES[0]
+    settings["unused"] = {} if is_supported else {"similarity_fn_name": similarity}
     return settings
 
 
 def _read_length(reader: KeyReader, files: JsonFiles, model_type: str) -> tuple[int | None, bool]:
-    """Return `max_seq_length` and `do_lower_case` of the Transformer, or (None, False) without its settings file."""
+    """Return `max_seq_length` and `do_lower_case` of the Transformer, or (None, False) if no file sets them."""
     task, method_output, output = _TASKS[model_type]
     table = ConfigTable(
         keys={"max_seq_length": "length", "do_lower_case": "lowercase"},
@@ -251,9 +253,13 @@ def _read_embedder(
     """Return the checkpoint of an embedder: the Transformer, the modules after it and the settings."""
     arguments = read_head(modules, transformer.arguments["hidden_dim"], reader)
     if settings["truncate_dim"] is not None:  # truncation follows all modules
-        normalize = [{"kind": "normalize"}] if arguments["normalize"] else []
-        truncate = {"kind": "truncate", "units": settings["truncate_dim"]}
-        arguments = {**arguments, "normalize": False, "projection": [*arguments["projection"], *normalize, truncate]}
+        normalization = [{"kind": "normalize"}] if arguments["normalize"] else []
+        truncation = {"kind": "truncate", "units": settings["truncate_dim"]}
+        arguments = {
+            **arguments,
+            "normalize": False,
+            "projection": [*arguments["projection"], *normalization, truncation],
+        }
     prompts = settings["prompts"]
     default_prompt = settings["default_prompt_name"]
     weights = LazyTensors(lambda: _join_tensors(files.directory, transformer.weights.open(), modules[2:]))
@@ -267,20 +273,20 @@ def _read_embedder(
 
     def read_arguments(kind: str) -> Arguments:
         _check_shapes(arguments["projection"], weights)
-        search = {"prompts": prompts, "default_prompt": default_prompt, "similarity": settings["similarity"]}
-        return {**arguments, **search}
+        search_arguments = {"prompts": prompts, "default_prompt": default_prompt, "similarity": settings["similarity"]}
+        return {**arguments, **search_arguments}
 
     head = StoredHead("embedding", read_arguments)
     return dataclasses.replace(transformer, files=files, weights=weights, read_head=lambda: head, notes=notes)
 
 
 def _check_shapes(layers: list[dict[str, Any]], weights: LazyTensors) -> None:
-    """Check that the output sizes of dense layers match their stored tensors, before any layer is built."""
-    for number, layer in enumerate(layers):
+    """Check, before building any layer, that the output sizes of dense layers match their stored tensors."""
+    for layer_number, layer in enumerate(layers):
         if layer["kind"] != "dense":
             continue
         tensors = weights.open()
-        name = f"modules.{number}.linear.weight"
+        name = f"modules.{layer_number}.linear.weight"
         if name in tensors.names() and tensors.shape(name)[:1] != (layer["units"],):
             raise PresetError(
                 f"{tensors.file_of(name)}: 'linear.weight' has shape {tensors.shape(name)}, but according to its "
@@ -296,10 +302,10 @@ def _describe_length(transformer: Checkpoint) -> dict[str, str]:
 def _join_tensors(directory: Path, transformer: TensorFile, modules: list[Module]) -> TensorFile:
     """Combine the tensors of the Transformer and of the modules after it, with the names in `EMBEDDING_HEAD`."""
     places = {name: Place(transformer, name) for name in transformer.names()}
-    for number, module in enumerate(modules):
+    for module_number, module in enumerate(modules):
         if module.kind in ("Dense", "LayerNorm"):
             file = open_tensors(module.directory)
-            places |= {f"modules.{number}.{name}": Place(file, name) for name in file.names()}
+            places |= {f"modules.{module_number}.{name}": Place(file, name) for name in file.names()}
     return PlacedTensors(directory, places)
 
 
@@ -309,7 +315,7 @@ def _read_cross_encoder(
     """Return the checkpoint of a cross-encoder: the Transformer, with the output activation in the settings.
 
     Raises:
-        PresetError: If there are other modules, or a default prompt.
+        PresetError: If there are other modules, or the default prompt is not empty.
     """
     kinds = [module.kind for module in modules]
     if kinds != ["Transformer"]:
@@ -324,17 +330,19 @@ def _read_cross_encoder(
     stored_head = transformer.stored_head
     file = directory / SETTINGS_FILE
 
-    def arguments(kind: str) -> Arguments:
+    def read_arguments(kind: str) -> Arguments:
         if kind != "regression":
             return stored_head.arguments(kind)
         activation = read_activation(settings["activation_fn"], "activation_fn", file)
         return {**stored_head.arguments(kind), "output_activation": activation}
 
-    return dataclasses.replace(transformer, read_head=lambda: dataclasses.replace(stored_head, arguments=arguments))
+    return dataclasses.replace(
+        transformer, read_head=lambda: dataclasses.replace(stored_head, arguments=read_arguments)
+    )
 
 
 def _make_lowercase(tokenizer: Tokenizer, directory: Path) -> Tokenizer:
-    """Return a copy of a tokenizer that lowercases text and otherwise works as before.
+    """Return a copy of a tokenizer that also lowercases text, or the tokenizer itself if it already does.
 
     Args:
         tokenizer: Tokenizer to copy.

@@ -71,7 +71,7 @@ class Module:
 
     Attributes:
         kind: Class name of the module, without the package.
-        directory: Directory of the module's files; it need not exist if the module has no files.
+        directory: Directory of the module's files; need not exist if the module has no files.
     """
 
     kind: str
@@ -110,25 +110,25 @@ def read_modules(directory: Path, reader: KeyReader | None = None) -> list[Modul
     return [_read_entry(reader, directory, entry, f"{file}, module {i}") for i, entry in enumerate(entries)]
 
 
-def _read_entry(reader: KeyReader, directory: Path, stored: JsonObject, place: str) -> Module:
-    entry = reader.read(_ENTRY, stored, place)
+def _read_entry(reader: KeyReader, directory: Path, stored: JsonObject, label: str) -> Module:
+    entry = reader.read(_ENTRY, stored, label)
     type_name = entry["type"]
     kind = type_name.rpartition(".")[2] if isinstance(type_name, str) and _PACKAGE.fullmatch(type_name) else None
     if kind not in _KINDS:
         raise PresetError(
-            f"{place}: {type_name!r:.100} is not supported; supported are {', '.join(_KINDS)}. No code of a folder is "
+            f"{label}: {type_name!r:.100} is not supported; supported are {', '.join(_KINDS)}. No code of a folder is "
             "run."
         )
     path = entry["path"]
     parts = path.removesuffix("/").split("/") if isinstance(path, str) else [".."]
     is_outside = not isinstance(path, str) or ".." in parts or (path and "" in parts) or re.search(r"[\\:\0]", path)
-    require_value(not is_outside, place, "path", f"the name of a folder inside of {directory}", path)
+    require_value(not is_outside, label, "path", f"the name of a folder inside of {directory}", path)
     check_inside(directory, directory / path)
     return Module(kind, directory / path)
 
 
 def read_head(modules: Sequence[Module], hidden_dim: int, reader: KeyReader) -> Arguments:
-    """Read the `TextEmbedder` arguments `pooling`, `normalize` and `projection` from the modules of an embedder.
+    """Return the `TextEmbedder` arguments `pooling`, `normalize` and `projection` for the modules of an embedder.
 
     Args:
         modules: Modules of the embedder, in order.
@@ -136,7 +136,7 @@ def read_head(modules: Sequence[Module], hidden_dim: int, reader: KeyReader) -> 
         reader: Collector of unknown keys.
 
     Raises:
-        PresetError: If a module or a setting is not supported; the message names it and its file.
+        PresetError: If a module or a setting is not supported; the message names the module or setting, and its file.
     """
     kinds = [module.kind for module in modules]
     file = modules[0].directory / MODULES_FILE
@@ -162,14 +162,16 @@ def _read_pooling(reader: KeyReader, module: Module, hidden_dim: int) -> list[st
             require_value(isinstance(flag, bool | None), module.file, key, "true or false", flag)
         pooling = [mode for mode, key in POOLING_MODES.items() if stored.get(key)] or ["mean"]
     modes = [pooling] if isinstance(pooling, str) else pooling
-    valid = isinstance(modes, list) and modes and all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
-    valid = valid and len(set(modes)) == len(modes)
-    require_value(valid, module.file, "pooling_mode", f"one of {', '.join(POOLING_MODES)}, or a list", pooling)
+    is_valid = (
+        isinstance(modes, list) and modes and all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
+    )
+    is_valid = is_valid and len(set(modes)) == len(modes)
+    require_value(is_valid, module.file, "pooling_mode", f"one of {', '.join(POOLING_MODES)}, or a list", pooling)
     return modes
 
 
 def _read_layers(reader: KeyReader, modules: Sequence[Module], width: int) -> Iterator[dict[str, Any]]:
-    """Yield the entries of `TextEmbedder.projection` for modules that transform embeddings of size `width`."""
+    """Yield the entry of `TextEmbedder.projection` for each module; the first module takes vectors of size `width`."""
     for module in modules:
         layer = _read_layer(reader, module)
         if layer.pop("width", width) != width:
@@ -195,9 +197,9 @@ def _read_layer(reader: KeyReader, module: Module) -> dict[str, Any]:
 def describe(arguments: Mapping[str, Any]) -> str:
     """Describe the modules of an embedder for reports, given its constructor arguments."""
     modes = arguments["pooling"] if isinstance(arguments["pooling"], list) else [arguments["pooling"]]
-    parts = ["Transformer", f"Pooling ({', '.join(modes)})"]
+    descriptions = ["Transformer", f"Pooling ({', '.join(modes)})"]
     for layer in arguments.get("projection", ()):
         settings = [str(value) for key, value in layer.items() if key in ("units", "activation", "rate")]
         name = LAYER_CLASSES.get(layer["kind"], "Truncate")
-        parts.append(f"{name} ({', '.join(settings)})" if settings else name)
-    return ", ".join([*parts, *(["Normalize"] if arguments["normalize"] else [])])
+        descriptions.append(f"{name} ({', '.join(settings)})" if settings else name)
+    return ", ".join([*descriptions, *(["Normalize"] if arguments["normalize"] else [])])

@@ -69,7 +69,7 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
 
 
 def write_length(target: Path, preprocessor: Preprocessor) -> None:
-    """Write the sequence length and, if the tokenizer's settings lack it, the padding token."""
+    """Write a preprocessor's sequence length and, if the tokenizer's settings lack it, the padding token."""
     write_json(target, LENGTH_FILES[0], {"max_seq_length": preprocessor.sequence_length, "do_lower_case": False})
     settings = read_json(target, TOKENIZER_SETTINGS_FILE)
     tokenizer = preprocessor.tokenizer
@@ -90,13 +90,13 @@ def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> N
     hidden_dim = model.backbone.config.hidden_dim
     _write_config(target / "1_Pooling", {"word_embedding_dimension": hidden_dim, **_make_pooling_config(modes)})
     width = hidden_dim * len(modes)
-    for number, layer in enumerate(_list_layers(model)):
+    for layer_number, layer in enumerate(_list_layers(model)):
         name = LAYER_CLASSES[layer["kind"]]
-        folder = target / f"{number + 2}_{name}"
-        entries.append(_make_entry(number + 2, folder.name, name))
+        folder = target / f"{layer_number + 2}_{name}"
+        entries.append(_make_entry(layer_number + 2, folder.name, name))
         _write_config(folder, _make_layer_config(layer, width))
         width = layer.get("units", width)
-        prefix = f"{_PREFIX}{number}."
+        prefix = f"{_PREFIX}{layer_number}."
         module_weights = [(key.removeprefix(prefix), array) for key, array in weights.items() if key.startswith(prefix)]
         if module_weights:
             write_safetensors(folder / "model.safetensors", module_weights)
@@ -116,8 +116,8 @@ def split_off_modules(tensors: Arrays, collected: dict[str, np.ndarray]) -> Iter
     """Yield the tensors of the Transformer, and collect the tensors of the modules after it.
 
     Args:
-        tensors: Names and arrays of all tensors.
-        collected: Dict that receives the tensors of the modules.
+        tensors: Pairs of a name and an array.
+        collected: Dict to which the tensors of the modules are added, by name.
     """
     for name, array in tensors:
         if name.startswith(_PREFIX):
@@ -132,7 +132,7 @@ def _find_truncation(model: Any) -> int | None:
 
 
 def _list_layers(model: Any) -> list[dict[str, Any]]:
-    """Return the layers after pooling, without a final truncation, which is a setting instead of a module."""
+    """Return the layers after pooling, except for a final truncation, which is stored as a setting."""
     layers = [dict(layer) for layer in model.projection]
     if _find_truncation(model) is not None:
         return layers[:-1]

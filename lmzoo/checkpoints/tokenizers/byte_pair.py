@@ -38,7 +38,7 @@ _MERGING = {
 
 
 class _MergesFormat(TokenizerFormat[T]):
-    """The common part of byte-pair formats: a vocabulary and merges."""
+    """The base class of byte-pair formats: a vocabulary and merges."""
 
     files: ClassVar[tuple[tuple[str, ...], ...]] = (("vocab.json", "merges.txt"),)
     written: ClassVar = {"vocabulary.json": "vocab.json"}
@@ -46,8 +46,12 @@ class _MergesFormat(TokenizerFormat[T]):
     ends_words: ClassVar[bool]  # whether the last token of a word ends in `</w>`
 
     def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
-        ids = read_json(files[-2].parent, files[-2].name)
-        tokens = _read_dictionary(files[0], in_order(ids)) if len(files) == 3 else in_order(ids, has_gaps=True)
+        ids_by_token = read_json(files[-2].parent, files[-2].name)
+        tokens = (
+            _read_dictionary(files[0], in_order(ids_by_token))
+            if len(files) == 3
+            else in_order(ids_by_token, has_gaps=True)
+        )
         merges = read_lines(files[-1])
         return {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
 
@@ -85,7 +89,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         return super().fits(pipeline) and bool(pipeline.get("normalizer")) == self.normalizes
 
     def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        """Read the vocabulary and merges; append added tokens up to the last special token not in the vocabulary."""
+        """Read the vocabulary and merges, and append added tokens up to the last special token that is missing."""
         arguments = super().read_pipeline_vocabulary(pipeline, special_tokens)
         tokens = [*arguments["vocabulary"]]
         missing_special_tokens = {*special_tokens} - {*tokens}
@@ -94,7 +98,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         tokens_by_id = {
             token["id"]: token["content"] for token in added_tokens if len(tokens) <= token["id"] <= last_id
         }
-        tokens += [tokens_by_id.get(number, "") for number in range(len(tokens), last_id + 1)]
+        tokens += [tokens_by_id.get(id, "") for id in range(len(tokens), last_id + 1)]
         return {**arguments, "vocabulary": tokens}
 
     def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
@@ -136,7 +140,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
 
 
 class NormalizedBytePairFormat(BytePairFormat):
-    """The format of `NormalizedBytePairTokenizer`: as `BytePairFormat`, but for texts normalized to NFC.
+    """The format of `NormalizedBytePairTokenizer`: like `BytePairFormat`, but for texts normalized to NFC.
 
     In transformers, `tokenizer.json` determines everything about such tokenizers.
     """
@@ -210,7 +214,7 @@ def _warn_about_offsets(post_processor: JsonObject | None, file: Path) -> None:
 
 
 def _read_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
-    """Read fairseq's dictionary, whose entries are mostly ids in GPT-2's vocabulary, `tokens`."""
+    """Return the tokens in fairseq's dictionary, which lists most of them as ids in GPT-2's vocabulary, `tokens`."""
     token_by_number = {str(number): token for number, token in enumerate(tokens)}
     entries = []
     for line_number, line in enumerate(read_lines(file), 1):

@@ -33,7 +33,7 @@ class TokenizerClass:
         tokenizer: Tokenizer class in lmzoo.
         special_tokens: Special tokens that differ from the defaults of lmzoo's class, by role.
         packing: Packing of the class.
-        packs: Whether the packing is fixed, independent of `tokenizer.json`.
+        packs: Whether the class always uses this packing, whatever `tokenizer.json` says.
     """
 
     name: str
@@ -50,8 +50,8 @@ class TokenizerClass:
     def can_be(self, vocabulary: Iterable[str]) -> bool:
         """Return whether a vocabulary has all special tokens that the class requires."""
         tokens = self.tokens_by_role
-        required = {tokens[role] for role in tokens.keys() - {"mask_token", "other_tokens"}}
-        return required - {None} <= {*vocabulary}
+        required_tokens = {tokens[role] for role in tokens.keys() - {"mask_token", "other_tokens"}}
+        return required_tokens - {None} <= {*vocabulary}
 
 
 def get_family_class(family: Family) -> TokenizerClass:
@@ -83,7 +83,7 @@ def _list_family_classes() -> list[TokenizerClass]:
 
 
 def read_class_name(files: JsonFiles) -> tuple[Path, str | None]:
-    """Return the file that names, or should name, the tokenizer class; and its name without "Fast", or None."""
+    """Return the file that names, or should name, the tokenizer class, and its name without "Fast" (or None)."""
     for name in (SETTINGS_FILE, CONFIG_FILE):
         if class_name := files.read_if_present(name).get("tokenizer_class"):
             return files.directory / name, str(class_name).removesuffix("Fast")
@@ -99,7 +99,7 @@ def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObj
     Args:
         files: JSON files of the checkpoint.
         family_class: Class of the family's tokenizers.
-        pipeline: Content of `tokenizer.json`, or None without the file.
+        pipeline: Content of `tokenizer.json`, or None if the file is missing.
 
     Raises:
         PresetError: If the class is not supported or contradicts `tokenizer.json`; the message names the class and the
@@ -108,7 +108,7 @@ def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObj
     classes = list_tokenizer_classes()
     directory = files.directory
     file, name = read_class_name(files)
-    own_format = get_format(family_class.tokenizer)
+    family_format = get_format(family_class.tokenizer)
     if name is not None and name not in ANY_CLASS:
         if name not in classes and name != family_class.name:
             raise PresetError(f"{file}: the tokenizer is a {name}, but lmzoo supports only a {' or '.join(classes)}.")
@@ -120,17 +120,17 @@ def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObj
                 "that does not belong to the model."
             )
         return named_class
-    alternatives = [candidate for candidate in classes.values() if candidate.tokenizer is own_format.alternative]
-    unnamed = [candidate for candidate in _list_family_classes() if not candidate.name]
+    alternatives = [candidate for candidate in classes.values() if candidate.tokenizer is family_format.alternative]
+    unnamed_classes = [candidate for candidate in _list_family_classes() if not candidate.name]
     candidates = [
         family_class,
         *alternatives,
         *(candidate for candidate in classes.values() if candidate is not family_class),
-        *unnamed,
+        *unnamed_classes,
     ]
     if pipeline is None:
         return _find_by_files(directory, candidates) or family_class
-    model_type = select_format(pipeline, directory, own_format).model_type
+    model_type = select_format(pipeline, directory, family_format).model_type
     candidates = [candidate for candidate in candidates if get_format(candidate.tokenizer).model_type == model_type]
     candidates = [candidate for candidate in candidates if get_format(candidate.tokenizer).fits(pipeline)] or candidates
     tokens = {token if isinstance(token, str) else token[0] for token in pipeline["model"]["vocab"] if token}
@@ -138,7 +138,7 @@ def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObj
 
 
 def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> TokenizerClass | None:
-    """Return the first class whose vocabulary files exist and, among classes with the same files, match best."""
+    """Return the first class with existing vocabulary files, if possible one that fits the tokens in the files."""
     candidates_with_files = [
         (candidate, files)
         for candidate in candidates
@@ -166,11 +166,15 @@ def find_class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Fami
     """Return the transformers class equivalent to a tokenizer and a packing, or None if there is no such class.
 
     The class of the family is preferred, and is also returned for the family's packing, which may differ from the
-    class's. Segments are ignored for a family without segments.
+    packing of the class. Segments are ignored for a family without segments.
     """
-    own = get_family_class(family)
-    if own.name and own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):
-        return own
+    family_class = get_family_class(family)
+    if (
+        family_class.name
+        and family_class.tokenizer is type(tokenizer)
+        and packing in (family_class.packing, family.packing)
+    ):
+        return family_class
     packings = [packing] if family.packing.segments else [packing, dataclasses.replace(packing, segments=True)]
     return next((candidate for candidate in find_tokenizer_classes(tokenizer) if candidate.packing in packings), None)
 

@@ -1,7 +1,7 @@
 """Reading of tokenizer settings, special tokens and added tokens from transformers' files.
 
 lmzoo's tokenizers have few settings: any other setting that would result in different ids is an error. `pipeline` is
-the content of tokenizer.json, or None without the file.
+the content of tokenizer.json, or None if the file is missing.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
     Args:
         files: JSON files of the checkpoint.
         format: Format of the tokenizer.
-        pipeline: Content of tokenizer.json, or None without the file.
+        pipeline: Content of tokenizer.json, or None if the file is missing.
 
     Raises:
-        PresetError: If a setting is not supported; the message names it and its file.
+        PresetError: If a setting is not supported; the message names the setting and its file.
     """
     directory = files.directory
     file = directory / SETTINGS_FILE
@@ -54,22 +54,24 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
             f"{directory}: `truncation_side` is 'left', but lmzoo truncates texts that are too long at the end.",
             stacklevel=2,
         )
-    stored = {} if pipeline is None else format.read_pipeline_settings(pipeline, directory / PIPELINE_FILE)
-    arguments = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
+    pipeline_settings = {} if pipeline is None else format.read_pipeline_settings(pipeline, directory / PIPELINE_FILE)
+    arguments = {
+        argument: value for argument, value in pipeline_settings.items() if argument in Tokenizer.roles and value
+    }
     for key, (argument, default) in format.settings.items():
-        flag = settings.get(key, default)
+        setting = settings.get(key, default)
         if is_integer(default):
-            require_value(is_integer(flag, 0), file, key, "an integer of at least 0", flag)
+            require_value(is_integer(setting, 0), file, key, "an integer of at least 0", setting)
         else:
-            require_value(isinstance(flag, bool) or flag is default, file, key, "true or false", flag)
-        if argument in stored and (class_name in ANY_CLASS or key not in settings):
-            arguments[argument] = stored[argument]
+            require_value(isinstance(setting, bool) or setting is default, file, key, "true or false", setting)
+        if argument in pipeline_settings and (class_name in ANY_CLASS or key not in settings):
+            arguments[argument] = pipeline_settings[argument]
         elif key in settings:
             arguments[argument] = settings[key]
-        expected = stored.get(argument) if class_name in ANY_CLASS else flag
-        if argument in stored and expected != stored[argument]:
+        expected = pipeline_settings.get(argument) if class_name in ANY_CLASS else setting
+        if argument in pipeline_settings and expected != pipeline_settings[argument]:
             warnings.warn(
-                f"{directory / PIPELINE_FILE} says {argument}={stored[argument]!r}, but transformers takes "
+                f"{directory / PIPELINE_FILE} says {argument}={pipeline_settings[argument]!r}, but transformers takes "
                 f"{expected!r}, since {SETTINGS_FILE} {'says so' if key in settings else f'lacks `{key}`'}. lmzoo "
                 f"takes {arguments[argument]!r}.",
                 stacklevel=2,
@@ -78,7 +80,7 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
 
 
 def read_roles(files: JsonFiles, format: TokenizerFormat[Any]) -> SpecialTokens:
-    """Return the special tokens by role if the files name a generic class, which has no special tokens of its own."""
+    """Return the stored special tokens by role for a generic class (`ANY_CLASS`), and an empty dict for any other."""
     _, class_name = read_class_name(files)
     roles: Any = {}
     for _, attribute, _, token in _list_mentions(files, None):
@@ -113,17 +115,19 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
 
     Args:
         files: JSON files of the checkpoint.
-        tokenizer: Tokenizer without these arguments. Tokens that it already handles in the same way are omitted.
-        pipeline: Content of tokenizer.json, or None without the file.
+        tokenizer: Tokenizer without these arguments. Tokens that it already treats as the files say are omitted.
+        pipeline: Content of tokenizer.json, or None if the file is missing.
 
     Raises:
         PresetError: If a token is not supported or has a different id or role; the message names the first such token.
     """
     format = get_format(type(tokenizer))
     class_name = type(tokenizer).__name__
-    expected = {attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in format.tokens.items()}
-    ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}
-    defaults = {token.content: token for token in tokenizer.text_tokens}
+    expected = {
+        attribute: getattr(tokenizer, tokenizer_attribute) for attribute, tokenizer_attribute in format.tokens.items()
+    }
+    ids_by_token = {token: id for id, token in enumerate(tokenizer.vocabulary)}
+    default_tokens = {token.content: token for token in tokenizer.text_tokens}
     symbols = format.symbols(tokenizer)
     split_tokens: dict[str, AddedToken] = {}  # in the order of the files
     added_tokens: dict[str, AddedToken] = {}
@@ -132,17 +136,22 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
     for file, attribute, id, token in _list_mentions(files, pipeline):
         flags = token if isinstance(token, dict) else {"content": token}
         content = str(flags.get("content"))
-        if tokenizer.mask_token is None and content == type(tokenizer).mask_token and content not in ids:
+        if tokenizer.mask_token is None and content == type(tokenizer).mask_token and content not in ids_by_token:
             continue  # transformers adds it, and the model has no embedding for it
-        if content != (own_content := expected.get(attribute) or content):
-            raise PresetError(f"{file}: the {attribute} is {content!r}, but a {class_name} has {own_content!r}.")
-        if id is not None and content in ids and ids[content] != id:
-            raise PresetError(f"{file} adds the token {content!r} with the id {id}, but it has the id {ids[content]}.")
+        if content != (expected_content := expected.get(attribute) or content):
+            raise PresetError(f"{file}: the {attribute} is {content!r}, but a {class_name} has {expected_content!r}.")
+        if id is not None and content in ids_by_token and ids_by_token[content] != id:
+            raise PresetError(
+                f"{file} adds the token {content!r} with the id {id}, but it has the id {ids_by_token[content]}."
+            )
         if content in symbols:
             split_tokens[content] = _make_added_token(flags, bool(attribute), split_tokens.get(content))
         elif content in tokenizer.special_tokens:
-            if content in defaults and (changed := format.with_flags(defaults[content], flags)) != defaults[content]:
-                added_tokens[content] = changed
+            if (
+                content in default_tokens
+                and (changed_token := format.with_flags(default_tokens[content], flags)) != default_tokens[content]
+            ):
+                added_tokens[content] = changed_token
         elif not tokenizer.takes_added_tokens:
             raise PresetError(
                 f"{file} adds the token {content!r}, but a {class_name} would split it: it keeps only "
@@ -165,49 +174,52 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
         )
     if not added_tokens:
         return {}
-    return {**roles, "added_tokens": _sort_by_id(added_tokens, new_ids, ids, tokenizer.vocabulary_size)}
+    return {**roles, "added_tokens": _sort_by_id(added_tokens, new_ids, ids_by_token, tokenizer.vocabulary_size)}
 
 
 def find_file_that_adds(token: str, files: JsonFiles) -> Path:
     """Return the path of the first file that adds a token."""
     mentions = _list_mentions(files, files.read_if_present(PIPELINE_FILE))
-    names = (
+    added_tokens = (
         (file, mention.get("content") if isinstance(mention, dict) else mention) for file, _, _, mention in mentions
     )
-    return next(file for file, name in names if name == token)
+    return next(file for file, content in added_tokens if content == token)
 
 
-def _make_added_token(flags: JsonObject, special: bool, earlier: AddedToken | None) -> AddedToken:
-    """Return an added token with the flags in `flags` or, if there are none, the flags of an earlier mention."""
+def _make_added_token(flags: JsonObject, special: bool, earlier_mention: AddedToken | None) -> AddedToken:
+    """Return an added token with the stored flags or, if `flags` holds none, the flags of an earlier mention."""
     stored_flags = {field.name: flags[field.name] for field in fields(AddedToken) if field.name in flags}
-    if earlier is not None and len(stored_flags) == 1:
-        return replace(earlier, special=special or earlier.special)
+    if earlier_mention is not None and len(stored_flags) == 1:
+        return replace(earlier_mention, special=special or earlier_mention.special)
     special = special or bool(stored_flags.get("special"))
     return AddedToken(**{"normalized": not special, **stored_flags, "special": special})
 
 
 def _sort_by_id(
-    added: Mapping[str, AddedToken], new_ids: Mapping[str, tuple[int, Path]], ids: Mapping[str, int], size: int
+    added_tokens: Mapping[str, AddedToken],
+    new_ids: Mapping[str, tuple[int, Path]],
+    ids_by_token: Mapping[str, int],
+    vocabulary_size: int,
 ) -> list[AddedToken]:
     """Sort added tokens so that tokens missing from the vocabulary get their stored ids.
 
     Args:
-        added: Content -> added token.
-        new_ids: Content -> stored id and the file that contains it.
-        ids: Content -> id of the tokens in the vocabulary.
-        size: Number of tokens in the vocabulary, the first new id.
+        added_tokens: Content -> added token.
+        new_ids: Content -> stored id, and the file that contains the id.
+        ids_by_token: Content -> id, for the tokens in the vocabulary.
+        vocabulary_size: Number of tokens in the vocabulary, which is the first new id.
 
     Raises:
         PresetError: If the new ids are not consecutive.
     """
-    in_vocabulary = [token for token in added if token in ids]
-    with_id = sorted(new_ids.keys() - ids.keys(), key=new_ids.__getitem__)
-    without_id = [token for token in added if token not in {*in_vocabulary, *with_id}]
-    for next_id, token in enumerate(with_id, size):
+    tokens_in_vocabulary = [token for token in added_tokens if token in ids_by_token]
+    tokens_with_id = sorted(new_ids.keys() - ids_by_token.keys(), key=new_ids.__getitem__)
+    tokens_without_id = [token for token in added_tokens if token not in {*tokens_in_vocabulary, *tokens_with_id}]
+    for next_id, token in enumerate(tokens_with_id, vocabulary_size):
         id, file = new_ids[token]
         if id != next_id:
             raise PresetError(f"{file} adds the token {token!r} with the id {id}, but {next_id} is the next one.")
-    return [added[token] for token in (*in_vocabulary, *with_id, *without_id)]
+    return [added_tokens[token] for token in (*tokens_in_vocabulary, *tokens_with_id, *tokens_without_id)]
 
 
 def _list_mentions(files: JsonFiles, pipeline: JsonObject | None) -> Iterator[tuple[Path, str, int | None, Any]]:

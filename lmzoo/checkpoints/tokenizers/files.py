@@ -47,7 +47,7 @@ class _Stored(NamedTuple):
         tokenizer: The tokenizer.
         file: Path of the vocabulary file, for messages.
         peer: Class in transformers, or None for files of other libraries.
-        pipeline: Content of transformers' tokenizer.json, or None without the file.
+        pipeline: Content of transformers' tokenizer.json, or None if the file is missing.
     """
 
     tokenizer: Tokenizer
@@ -65,8 +65,8 @@ def read_tokenizer(
 ) -> Tokenizer:
     """Read the tokenizer in a checkpoint's directory.
 
-    The files determine the tokenizer class: by its name, by the content of tokenizer.json, or by the names of the
-    vocabulary files. The default is the family's class.
+    The files determine the tokenizer class: by the name of the class, by the content of tokenizer.json, or by the names
+    of the vocabulary files. The default is the family's class.
 
     If the files do not specify whether to lowercase text, transformers' files imply lowercasing, except for XLNet. For
     files of other libraries, "cased" or "uncased" in the name of the directory or the checkpoint decides; otherwise
@@ -75,8 +75,9 @@ def read_tokenizer(
     Args:
         directory: Directory of the checkpoint.
         cls: Tokenizer class of the family.
-        vocabulary_size: Number of rows in the model's token embeddings, or None to accept any number and for an ELMo
-            that reads characters. As in transformers, there may be more rows than tokens, except for ELMo.
+        vocabulary_size: Number of rows in the model's token embeddings, or None to accept any number of tokens. For an
+            ELMo that reads characters, pass None. As in transformers, there may be more rows than tokens, except for
+            ELMo.
         max_characters: Maximum number of characters in a word, for an ELMo that reads characters.
         special_tokens: Special tokens of the family that differ from the defaults of `cls`, by role.
 
@@ -84,7 +85,7 @@ def read_tokenizer(
         PresetError: If a file is missing or damaged, a token is repeated, there are too many tokens, or special tokens
             or settings are not supported; the message names the file.
     """
-    family_class = _find_own_class(cls, special_tokens or {})
+    family_class = _find_transformers_class(cls, special_tokens or {})
     return _read_stored(JsonFiles(directory), family_class, vocabulary_size, max_characters).tokenizer
 
 
@@ -116,10 +117,11 @@ def read_tokenizer_and_packing(
     return stored.tokenizer, packing
 
 
-def _find_own_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerClass:
+def _find_transformers_class(cls: type[Tokenizer], special_tokens: SpecialTokens) -> TokenizerClass:
     candidates = [candidate for candidate in list_tokenizer_classes().values() if candidate.tokenizer is cls]
     return next(
-        (candidate for candidate in candidates if candidate.special_tokens == special), TokenizerClass("", cls, special)
+        (candidate for candidate in candidates if candidate.special_tokens == special_tokens),
+        TokenizerClass("", cls, special_tokens),
     )
 
 
@@ -149,16 +151,16 @@ def write_tokenizer(
     """Write a tokenizer's files for transformers and for Google's code into a checkpoint's directory.
 
     The files are vocab.txt, vocab.json and merges.txt, or a SentencePiece model, each with tokenizer.json and
-    tokenizer_config.json. For ELMo, only vocab.txt is written, or nothing if it reads characters.
+    tokenizer_config.json. For ELMo, only vocab.txt is written, or nothing for a model that reads characters.
 
     Args:
         tokenizer: Tokenizer to write.
         directory: Directory to write to.
         sequence_length: Maximum number of tokens in a sequence.
-        peer_class: Name of the class in transformers, by default the class of the first family with such a tokenizer
-            or, without such a family, a generic class that is defined by tokenizer.json.
-        packing: Packing to write, if it differs from the class's packing, or None. The class is then a generic one that
-            reads its packing from tokenizer.json.
+        peer_class: Name of the class in transformers. The default is the class of the first family with such a
+            tokenizer or, if there is no such family, a generic class that is defined by tokenizer.json.
+        packing: Packing to write if it differs from the packing of the class, else None. With a packing, the written
+            class is a generic one, which reads its packing from tokenizer.json.
 
     Example:
 
@@ -182,17 +184,18 @@ def write_tokenizer(
     tokenizer_format.write_vocabulary(tokenizer, directory)
     config = tokenizer.get_config()
     tokens = {
-        attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in tokenizer_format.tokens.items()
+        attribute: getattr(tokenizer, tokenizer_attribute)
+        for attribute, tokenizer_attribute in tokenizer_format.tokens.items()
     }
     class_name = peer_class or next((cls.name for cls in find_tokenizer_classes(tokenizer)), _ANY_CLASS)
     tokenizer_class = list_tokenizer_classes().get(class_name)
     class_tokens = {} if tokenizer_class is None else tokenizer_class.tokens_by_role
     # With null for their roles, transformers does not add these tokens of its class to the vocabulary.
-    unwanted = {role for role, token in class_tokens.items() if token not in (None, *tokenizer.vocabulary)}
+    unwanted_roles = {role for role, token in class_tokens.items() if token not in (None, *tokenizer.vocabulary)}
     settings = {
         "tokenizer_class": class_name,
         "model_max_length": sequence_length,
-        **{name: token for name, token in tokens.items() if token or tokenizer_format.tokens[name] in unwanted},
+        **{name: token for name, token in tokens.items() if token or tokenizer_format.tokens[name] in unwanted_roles},
         **{key: config.get(argument, default) for key, (argument, default) in tokenizer_format.settings.items()},
         **{key: values[0] for key, values in tokenizer_format.allowed.items() if values[0] is not None},
         **tokenizer_format.extra_settings,
@@ -216,7 +219,7 @@ def write_tokenizer(
 
 
 def _find_packing_to_write(tokenizer: Tokenizer, name: str) -> Packing | None:
-    """Return the packing of the transformers class `name`, or None if `tokenizer.json` has it by default."""
+    """Return the packing of the transformers class `name`, or None if `tokenizer.json` has this packing by default."""
     tokenizer_class = list_tokenizer_classes().get(name)
     written_packing = get_format(type(tokenizer)).packing(tokenizer)
     if tokenizer_class is None or written_packing is None or not tokenizer_class.can_be(tokenizer.special_tokens):
@@ -233,7 +236,8 @@ def _read_word_tokenizer(
     Args:
         directory: Directory of the checkpoint.
         cls: Tokenizer class of the family.
-        vocabulary_size: Number of words of the model, or None if it reads characters or the number is unknown.
+        vocabulary_size: Number of words in the model's vocabulary, or None if the model reads characters or the number
+            is unknown.
         max_characters: Maximum number of characters in a word, for a model that reads characters.
 
     Raises:
@@ -281,7 +285,7 @@ def _read_transformers_tokenizer(
         family_class.tokenizer is tokenizer_class.tokenizer
         and family_class.special_tokens != tokenizer_class.special_tokens
     ):
-        tokens = _read_lists(tokenizer_format, file, vocabulary)["tokens"]
+        tokens = _get_lists(tokenizer_format, file, vocabulary)["tokens"]
         if family_class.can_be(tokens) and not tokenizer_class.can_be(tokens):
             tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=family_class.special_tokens)
     settings = read_settings(files, tokenizer_format, pipeline)
@@ -303,14 +307,14 @@ def _find_vocabulary(
 ) -> tuple[Path, Arguments]:
     """Return the path of the vocabulary file and the constructor arguments that hold the vocabulary.
 
-    As in transformers, tokenizer.json takes precedence over vocabulary files, except if they hold more information. A
-    difference between them causes a warning.
+    As in transformers, tokenizer.json takes precedence over vocabulary files, except in formats in which the vocabulary
+    files hold more information. A difference between the vocabularies causes a warning.
 
     Args:
         directory: Directory of the checkpoint.
         peer: Class of the tokenizer in transformers.
         family_class: Class of the family's tokenizers, for messages.
-        pipeline: Content of tokenizer.json, or None without the file.
+        pipeline: Content of tokenizer.json, or None if the file is missing.
 
     Raises:
         PresetError: If there is no vocabulary, or a file is damaged.
@@ -321,10 +325,10 @@ def _find_vocabulary(
         alternatives = [
             get_format(alternative) for alternative in (get_format(family_class.tokenizer).alternative,) if alternative
         ]
-        expected = [tokenizer_format, *(alternatives if peer.tokenizer is family_class.tokenizer else [])]
+        expected_formats = [tokenizer_format, *(alternatives if peer.tokenizer is family_class.tokenizer else [])]
         raise MissingTokenizerError(
             _describe_missing_files(
-                directory, [names for expected_format in expected for names in expected_format.files]
+                directory, [names for expected_format in expected_formats for names in expected_format.files]
             )
         )
     sources: list[tuple[Path, Arguments]] = []
@@ -354,14 +358,14 @@ def _warn_about_differences(
         used_file: Path of the file that lmzoo reads.
     """
     (pipeline_file, first_lists), (vocabulary_file, second_lists) = (
-        (path, _read_lists(tokenizer_format, path, vocabulary)) for path, vocabulary in sources
+        (path, _get_lists(tokenizer_format, path, vocabulary)) for path, vocabulary in sources
     )
     for name, values in first_lists.items():
         pairs = enumerate(itertools.zip_longest(values, second_lists[name]))
-        if difference := next(((number, a, b) for number, (a, b) in pairs if a != b), None):
-            number, a, b = difference
+        if difference := next(((index, a, b) for index, (a, b) in pairs if a != b), None):
+            index, a, b = difference
             warnings.warn(
-                f"{pipeline_file} and {vocabulary_file.name} hold different {name}: number {number} is {a!r:.60} and "
+                f"{pipeline_file} and {vocabulary_file.name} hold different {name}: number {index} is {a!r:.60} and "
                 f"{b!r:.60}. Ids depend on the file that a library reads; lmzoo reads {used_file.name}. Delete the one "
                 "that was not used in training.",
                 stacklevel=2,
@@ -369,16 +373,16 @@ def _warn_about_differences(
             return
 
 
-def _read_lists(tokenizer_format: TokenizerFormat[Any], file: Path, vocabulary: Arguments) -> dict[str, list[str]]:
+def _get_lists(tokenizer_format: TokenizerFormat[Any], file: Path, vocabulary: Arguments) -> dict[str, list[str]]:
     with add_file_to_errors(file):
         return tokenizer_format.lists(vocabulary)
 
 
 def _describe_missing_files(directory: Path, file_sets: list[tuple[str, ...]]) -> str:
-    present = [name for names in file_sets for name in names if has_file(directory, name)]
+    existing = [name for names in file_sets for name in names if has_file(directory, name)]
     expected = " or ".join(dict.fromkeys([PIPELINE_FILE, *(" and ".join(names) for names in file_sets)]))
-    remark = f"; there is only {', '.join(present)}" if present else ""
-    advice = f" Fetch encoder.json and vocab.bpe from {_FAIRSEQ_URL} into it." if "dict.txt" in present else ""
+    remark = f"; there is only {', '.join(existing)}" if existing else ""
+    advice = f" Fetch encoder.json and vocab.bpe from {_FAIRSEQ_URL} into it." if "dict.txt" in existing else ""
     return f"{directory} holds no tokenizer files: expected {expected}{remark}. Pass `preprocessor=`.{advice}"
 
 

@@ -27,16 +27,16 @@ KERAS_HUB_IGNORED = ("name", "trainable", "dtype", "config_file", "sequence_leng
 class TokenizerFormat(ABC, Generic[T]):
     """The format of one tokenizer class in the files of transformers, Google, fairseq and KerasHub.
 
-    Parts of `tokenizer.json` that would result in different ids than those of lmzoo's tokenizer are errors.
+    Parts of `tokenizer.json` that would change the ids that lmzoo's tokenizer produces are errors.
 
     Attributes:
         tokenizer: Tokenizer class in lmzoo.
         files: Alternative sets of files that together hold a vocabulary. Messages name the first file of a set.
-        written: File name in lmzoo's presets -> file name in other libraries.
+        written: Name of a vocabulary file in lmzoo's presets -> its name in other libraries.
         file_counts: Whether the vocabulary files take precedence over `tokenizer.json`.
         alternative: Another tokenizer class that models of the same family may have, or None.
         model_type: Type of the model in `tokenizer.json`.
-        tokens: Attribute of a transformers tokenizer -> attribute of lmzoo's.
+        tokens: Attribute of a transformers tokenizer -> attribute of lmzoo's tokenizer.
         settings: Key of tokenizer_config.json -> the constructor argument and the default value in transformers.
         allowed: Key of tokenizer_config.json -> the supported values; the first one is written.
         without_effect: Key of tokenizer_config.json that lmzoo ignores -> the values that match its behavior. Other
@@ -99,15 +99,15 @@ class TokenizerFormat(ABC, Generic[T]):
     def write_vocabulary(self, tokenizer: T, directory: Path) -> None:
         """Write the vocabulary files of a tokenizer into a directory."""
         tokenizer.save_assets(directory)
-        for own_name, stored_name in self.written.items():
-            (directory / own_name).replace(directory / stored_name)
+        for preset_name, stored_name in self.written.items():
+            (directory / preset_name).replace(directory / stored_name)
 
     @abstractmethod
     def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         """Read the constructor arguments other than the vocabulary from the content of `tokenizer.json`.
 
         Raises:
-            PresetError: If a part of the file is not supported; the message names it.
+            PresetError: If a part of the file is not supported; the message names the part.
         """
 
     @abstractmethod
@@ -134,7 +134,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return lists
 
     def symbols(self, tokenizer: T) -> set[str]:
-        """Return the non-special tokens that transformers never splits, but lmzoo's tokenizer may split."""
+        """Return the non-special tokens that transformers never splits, but that lmzoo's tokenizer may split."""
         return set()
 
     def with_flags(self, token: AddedToken, flags: JsonObject) -> AddedToken:
@@ -173,7 +173,7 @@ def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[
     Args:
         file: Path of the file, for messages.
         part: Prefix of the keys in messages, such as "normalizer.".
-        stored: Object that holds the keys; any other value counts as its "type".
+        stored: Object that holds the keys. A value that is not an object counts as the value of "type".
         expected: Key -> the supported values. The first one is the default, except for "type".
 
     Raises:
@@ -204,7 +204,7 @@ def make_template(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
 
 
 def list_template_items(packing: Packing) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Return the templates of a packing for one text, "$A", and for two, "$A" and "$B": lists of (token, segment)."""
+    """Return the templates of a packing for one text ("$A") and a pair ("$A", "$B"): two lists of (token, segment)."""
     second_segment = int(packing.segments)
     start_item = (packing.start, 0)
     last_item = (packing.last, LAST_SEGMENT)

@@ -28,7 +28,7 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
         PresetError: If the class or a setting is not supported, or the vocabulary is missing or damaged.
     """
     file = directory / TOKENIZER_FILE
-    assets = directory / TOKENIZER_ASSETS_DIR
+    assets_directory = directory / TOKENIZER_ASSETS_DIR
     class_name = stored["class_name"]
     config = stored.get("config")
     families = keras_hub_tokenizers()
@@ -42,21 +42,21 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
     roles = {**special, **stored_roles}
     with add_file_to_errors(file):
         tokenizer = cls(**settings, **roles)
-        unsplittable = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
-        added_tokens = [token for token in unsplittable if token not in tokenizer.special_tokens]
+        unsplittable_tokens = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
+        added_tokens = [token for token in unsplittable_tokens if token not in tokenizer.special_tokens]
         if added_tokens and not cls.takes_added_tokens:
             raise PresetError(
                 f"{file}: KerasHub never splits {added_tokens[0]!r}, but a {cls.__name__} would split it."
             )
         if added_tokens:
             tokenizer = cls(**settings, **roles, added_tokens=[*map(special_token, added_tokens)])
-    if not assets.is_dir():
+    if not assets_directory.is_dir():
         raise PresetError(f"{directory} has no {TOKENIZER_ASSETS_DIR}, where the vocabulary should be.")
-    for path in assets.iterdir():
+    for path in assets_directory.iterdir():
         check_inside(directory, path)
-    with add_file_to_errors(assets):
-        tokenizer.load_assets(assets)
-    return tokenizer, assets
+    with add_file_to_errors(assets_directory):
+        tokenizer.load_assets(assets_directory)
+    return tokenizer, assets_directory
 
 
 def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) -> None:
@@ -81,6 +81,6 @@ def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) 
     config, tokenizer = get_format(cls).to_keras_hub(tokenizer, name)
     stored = {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
     write_json(directory, TOKENIZER_FILE, stored)
-    assets = directory / TOKENIZER_ASSETS_DIR
-    assets.mkdir(parents=True)
-    tokenizer.save_assets(assets)
+    assets_directory = directory / TOKENIZER_ASSETS_DIR
+    assets_directory.mkdir(parents=True)
+    tokenizer.save_assets(assets_directory)

@@ -1,4 +1,4 @@
-"""Reading of a tokenizer's packing, its special tokens and segments, from files."""
+"""Reading of a tokenizer's packing (the special tokens and segments that it adds to texts) from files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmzoo.text.packing import LAST_SEGMENT
 
 
 class _Item(NamedTuple):
-    """An element of a packing template, and its segment: a special token, or "$A" or "$B" for a text."""
+    """An element of a packing template: a special token, or "$A" or "$B" for a text; and the segment of the element."""
 
     token: str
     segment: int
@@ -42,7 +42,7 @@ def read_packing(
         peer: Class of the tokenizer in transformers, from `find_class`.
         family_class: Class of the family's tokenizers in transformers.
         tokenizer: Tokenizer read from the files.
-        pipeline: Content of `tokenizer.json`, or None without the file.
+        pipeline: Content of `tokenizer.json`, or None if the file is missing.
 
     Raises:
         PresetError: If the packing is not supported.
@@ -55,9 +55,9 @@ def read_packing(
     if pipeline is None:
         flags = [bool(settings.get(key)) for key in ("add_bos_token", "add_eos_token")]
         if any(flags) and not has_fixed_packing:
-            packing = _read_packing_flags(tokenizer, *flags)
+            packing = _make_packing(tokenizer, *flags)
     else:
-        stored = _read_packing_processor(pipeline.get("post_processor"), tokenizer, file)
+        stored = _convert_processor(pipeline.get("post_processor"), tokenizer, file)
         if not has_fixed_packing:
             packing = stored or NO_PACKING
         elif stored is not None and dataclasses.replace(stored, segments=packing.segments) != packing:
@@ -72,37 +72,37 @@ def read_packing(
     return packing
 
 
-def _read_packing_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
+def _make_packing(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
     """Return the packing for the flags `add_bos_token`, passed as `start`, and `add_eos_token`, passed as `end`."""
     start_token = (tokenizer.start_token or "") if start else ""
     end_token = (tokenizer.end_token or "") if end else ""
     return Packing(start_token, end_token, tuple(filter(None, (end_token, start_token))), segments=start or end)
 
 
-def _read_packing_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
+def _convert_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
     """Return the packing of a `post_processor`, or None if it adds neither special tokens nor segments."""
     if processor is None:
         return None
-    kind = processor.get("type")
-    if kind == "Sequence":
-        packings = [_read_packing_processor(part, tokenizer, file) for part in processor["processors"]]
+    processor_type = processor.get("type")
+    if processor_type == "Sequence":
+        packings = [_convert_processor(inner_processor, tokenizer, file) for inner_processor in processor["processors"]]
         return next((packing for packing in packings if packing is not None), None)
-    if kind == "ByteLevel":  # it only trims offsets
+    if processor_type == "ByteLevel":  # it only trims offsets
         return None
-    if kind in ("BertProcessing", "RobertaProcessing"):
+    if processor_type in ("BertProcessing", "RobertaProcessing"):
         for token, id in (processor["cls"], processor["sep"]):
             _check_id(tokenizer, token, id, file)
         start = processor["cls"][0]
         end = processor["sep"][0]
-        has_segments = kind == "BertProcessing"
+        has_segments = processor_type == "BertProcessing"
         return Packing(start, end, (end,) if has_segments else (end, end), segments=has_segments)
-    if kind != "TemplateProcessing":
-        raise PresetError(f"{file}: the `post_processor` is a {kind!r:.60}, which lmzoo does not support.")
+    if processor_type != "TemplateProcessing":
+        raise PresetError(f"{file}: the `post_processor` is a {processor_type!r:.60}, which lmzoo does not support.")
     for token in processor["special_tokens"].values():
         for content, id in zip(token["tokens"], token["ids"], strict=True):
             _check_id(tokenizer, content, id, file)
-    single, pair = (_read_items(processor, key) for key in ("single", "pair"))
-    packing = _read_packing_template(single, pair)
+    single, pair = (_list_items(processor, key) for key in ("single", "pair"))
+    packing = _convert_template(single, pair)
     if packing is None:
         single_text, pair_text = (" ".join(item.token for item in items) for items in (single, pair))
         raise PresetError(
@@ -119,7 +119,7 @@ def _check_id(tokenizer: Tokenizer, token: str, id: int, file: Path) -> None:
         )
 
 
-def _read_items(processor: JsonObject, key: str) -> list[_Item]:
+def _list_items(processor: JsonObject, key: str) -> list[_Item]:
     items = []
     for item in processor[key]:
         if "Sequence" in item:
@@ -130,7 +130,7 @@ def _read_items(processor: JsonObject, key: str) -> list[_Item]:
     return items
 
 
-def _read_packing_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
+def _convert_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
     """Return the packing equivalent to a template, or None if there is no such packing."""
     tokens = [item.token for item in pair]
     if [token for token in tokens if token.startswith("$")] != ["$A", "$B"]:

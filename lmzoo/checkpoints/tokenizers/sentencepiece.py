@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 _ENDS_OF_TEXTS = ("bos_token", "eos_token")  # in XLNet's vocabulary, but unused
-# Patterns of whitespace that becomes one space.
+# Patterns of white space that is replaced by one space.
 _SQUEEZED = ({"Regex": " {2,}"}, {"Regex": r"\s{2,}|[\n\r\t]"})
 # Token types in SentencePiece models.
 _NORMAL = 1
@@ -56,11 +56,11 @@ _USER_DEFINED = 4
 
 
 class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
-    """The common part of formats with one SentencePiece model file."""
+    """The base class of formats with one SentencePiece model file."""
 
     model_type = "Unigram"
     replaces_quotes: ClassVar[bool] = True  # whether ALBERT's clean-up precedes the model
-    special_type: ClassVar[int] = _CONTROL  # the type of special tokens in SentencePiece's model
+    special_type: ClassVar[int] = _CONTROL  # the type of special tokens in the SentencePiece model
     allowed: ClassVar = {"add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
     keras_hub = ConfigTable(
         keys={}, allowed={"add_bos": (False,), "add_eos": (False,)}, ignored=KERAS_HUB_IGNORED, written={"proto": None}
@@ -150,7 +150,7 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
         """Return the packing of a tokenizer in transformers."""
 
     def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
-        """Return the normalization steps that precede the SentencePiece model's own."""
+        """Return the normalization steps that precede the SentencePiece model's own steps."""
         return []
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
@@ -179,11 +179,13 @@ class SentencePieceFormat(_ModelFormat):
         types = [step.get("type") for step in steps]
         lowercase = "Lowercase" in types
         keep_accents = "StripAccents" not in types
-        expected = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
+        expected_types = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
         replacements = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
-        is_valid = types[: len(expected)] == expected and replacements == [({"String": quote}, '"') for quote in QUOTES]
+        is_valid = types[: len(expected_types)] == expected_types and replacements == [
+            ({"String": quote}, '"') for quote in QUOTES
+        ]
         # SentencePiece's own normalization follows, and in some files a step that merges spaces.
-        for step in steps[len(expected) :]:
+        for step in steps[len(expected_types) :]:
             is_valid &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")
         if not is_valid:
             raise PresetError(f"{file}: the `normalizer` must have ALBERT's steps, got {', '.join(map(str, types))}.")
@@ -201,10 +203,10 @@ class SentencePieceFormat(_ModelFormat):
         return segmented_packing(tokenizer)
 
     def of_keras_hub(self, tokenizer: SentencePieceTokenizer, lowercase: Callable[[], bool]) -> Tokenizer:
-        clean_up = read_clean_up(tokenizer.model) or {
+        clean_up_settings = read_clean_up(tokenizer.model) or {
             "lowercase": lowercase()
         }  # KerasHub does not store these settings
-        return SentencePieceTokenizer(tokenizer.model, **{**tokenizer.get_config(), **clean_up})
+        return SentencePieceTokenizer(tokenizer.model, **{**tokenizer.get_config(), **clean_up_settings})
 
     def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         if tokenizer.added_tokens:
@@ -214,7 +216,7 @@ class SentencePieceFormat(_ModelFormat):
 
 
 class XlnetFormat(SentencePieceFormat):
-    """The format of `XlnetTokenizer`: ALBERT's, but with special tokens at the end and no lowercasing by default."""
+    """The format of `XlnetTokenizer`: ALBERT's format, with special tokens at the end and by default no lowercasing."""
 
     tokenizer = XlnetTokenizer
     alternative = None
@@ -229,7 +231,7 @@ class XlnetFormat(SentencePieceFormat):
 
 
 def _check_normalizer(pipeline: JsonObject, file: Path, types: Sequence[str]) -> None:
-    """Check that the normalizer has only steps of the given types, and steps that strip or squeeze white space.
+    """Check that the normalizer has only steps of the given types and steps that strip or collapse white space.
 
     Raises:
         PresetError: If there is another step.
@@ -237,7 +239,7 @@ def _check_normalizer(pipeline: JsonObject, file: Path, types: Sequence[str]) ->
     for step in _list_normalizer_steps(pipeline):
         pattern = step.get("pattern") if step.get("content") in (" ", SPACE) else None
         is_supported = step.get("type") in (*types, "Strip", None)
-        # White space is squeezed in any case.
+        # lmzoo collapses white space in any case.
         if not (is_supported or (step.get("type") == "Replace" and pattern in _SQUEEZED)):
             raise PresetError(f"{file}: the `normalizer` must be {' or '.join(types)}, got {step!r:.200}.")
 
@@ -269,13 +271,13 @@ class XlmRobertaFormat(_ModelFormat):
         return Packing(str(tokenizer.start_token), end, (end, end), segments=False)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
-        """Write the model in its published form if it has fairseq's ids; otherwise only `tokenizer.json` holds it."""
+        """Write the model in its published form if it has fairseq's ids; else only `tokenizer.json` holds it."""
         if (model := convert_from_fairseq_ids(tokenizer.model)) is not None:
             (directory / self.files[0][0]).write_bytes(model)
 
 
 class DebertaV3Format(_ModelFormat):
-    """The format of `DebertaV3Tokenizer`: a SentencePiece model, to whose tokens `[MASK]` is added."""
+    """The format of `DebertaV3Tokenizer`: a SentencePiece model, to which the token `[MASK]` is added."""
 
     tokenizer = DebertaV3Tokenizer
     files = (("spm.model",),)
@@ -317,7 +319,7 @@ class DebertaV3Format(_ModelFormat):
 
 
 class T5Format(_ModelFormat):
-    """The format of `T5Tokenizer`: a SentencePiece model, to whose tokens the sentinels are added."""
+    """The format of `T5Tokenizer`: a SentencePiece model, to which the sentinel tokens are added."""
 
     tokenizer = T5Tokenizer
     files = (("spiece.model",),)
@@ -343,15 +345,15 @@ class T5Format(_ModelFormat):
         return Packing("", end, (end,), segments=False)
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        """Return the tokens without sentinels, which `tokenizer.json` holds and the model's file does not."""
+        """Return the tokens without sentinels, which `tokenizer.json` holds, but the model file does not."""
         tokens = super().lists(vocabulary)["tokens"]
         return {"tokens": [token for token in tokens if not _SENTINEL.fullmatch(token)]}
 
     def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         assert isinstance(tokenizer, T5Tokenizer)
-        count = tokenizer.num_sentinels
-        if count != self.settings["extra_ids"][1]:
-            raise PresetError(f"KerasHub's {name} has no place for the number of sentinels, {count}.")
+        num_sentinels = tokenizer.num_sentinels
+        if num_sentinels != self.settings["extra_ids"][1]:
+            raise PresetError(f"KerasHub's {name} has no place for the number of sentinels, {num_sentinels}.")
         return super().to_keras_hub(tokenizer, name)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
@@ -371,8 +373,8 @@ class MarianFormat(TokenizerFormat[MarianTokenizer]):
 
     def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
         source, target, vocabulary = files
-        ids = read_json(vocabulary.parent, vocabulary.name)
-        return {"source": source.read_bytes(), "target": target.read_bytes(), "vocabulary": in_order(ids)}
+        ids_by_token = read_json(vocabulary.parent, vocabulary.name)
+        return {"source": source.read_bytes(), "target": target.read_bytes(), "vocabulary": in_order(ids_by_token)}
 
     def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         raise PresetError(

@@ -45,10 +45,10 @@ def add_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     sources = [source for source, _ in normalizer.decompile()] if spec.precompiled_charsmap else []
     sources += _find_uncleaned(sources, characters)
     sources = list(dict.fromkeys([*sources, *map(chr, characters.changes()), *QUOTES]))
-    results = normalizer.normalize(['"' if source in QUOTES else source.translate(characters) for source in sources])
-    rules = [(source, result) for source, result in zip(sources, results, strict=True) if source != result]
+    targets = normalizer.normalize(['"' if source in QUOTES else source.translate(characters) for source in sources])
+    rules = [(source, target) for source, target in zip(sources, targets, strict=True) if source != target]
     combined = make_normalizer(norm_map=rules)
-    if combined.normalize(sources) != results:
+    if combined.normalize(sources) != targets:
         raise PresetError(f"SentencePiece cannot add rules for {settings} to those of the model, {spec.name!r}.")
     spec.precompiled_charsmap = type(spec).FromString(combined.serialized_normalizer_spec()).precompiled_charsmap
     spec.remove_extra_whitespaces = True
@@ -57,9 +57,9 @@ def add_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
 
 
 def _find_uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
-    """Return the strings that match a source of the model's rules only after the clean-up.
+    """Return the strings that become a source of the model's rules only after the clean-up.
 
-    The clean-up maps their first character, such as an accented capital or a syllable, to the beginning of a source.
+    The clean-up maps the first character of such a string, such as an accented capital, to the beginning of a source.
 
     Args:
         sources: Strings that the model's rules replace.
@@ -106,6 +106,6 @@ def make_composition_rules() -> bytes:
 
 
 def read_clean_up(model: bytes) -> dict[str, bool] | None:
-    """Return the clean-up settings in a model's rules from `add_clean_up`, or None if it has no such rules."""
+    """Return the settings of the clean-up that `add_clean_up` has added to a model, or None if it has added none."""
     match = _NAME_PATTERN.fullmatch(read_model(model).normalizer_spec.name)
     return {"lowercase": match[1] == "True", "keep_accents": match[2] == "True"} if match else None

@@ -1,4 +1,4 @@
-"""Helpers that read vocabulary files and name them in errors."""
+"""Helpers that read vocabulary files and add the name of the file to errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_file_to_errors(file: Path) -> Iterator[None]:
     """Convert errors raised in the block into `PresetError` with the path of a file.
 
     Raises:
-        PresetError: If the block fails.
+        PresetError: If the block raises an error that a missing or malformed file may cause.
     """
     try:
         yield

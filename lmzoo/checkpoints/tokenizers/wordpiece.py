@@ -78,8 +78,10 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
             last_ids = {token: id for id, token in enumerate(tokens)}
             if "" in last_ids:
                 anomalies.append(f"line {tokens.index('') + 1} is blank, and its id has no token")
-            if repeated := next((token for id, token in enumerate(tokens) if token and last_ids[token] != id), None):
-                anomalies.append(f"{repeated!r} is there twice, and the last line counts")
+            if repeated_token := next(
+                (token for id, token in enumerate(tokens) if token and last_ids[token] != id), None
+            ):
+                anomalies.append(f"{repeated_token!r} is there twice, and the last line counts")
         if vocabulary.get("mask_token", "") is None:
             anomalies.append(f"it lacks {WordPieceTokenizer.mask_token}, without which no task can mask or fill masks")
         return anomalies
@@ -128,7 +130,7 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
 
 
 def _read_tokens(file: Path) -> list[str]:
-    """Return the tokens in the lines of a file, with "" for blank lines but without blank lines at the end."""
+    """Return the token in each line of a file: "" for a blank line, except that blank lines at the end are dropped."""
     tokens = [line.rstrip() for line in read_lines(file)]
     tokens[0] = tokens[0].removeprefix("\ufeff")
     while tokens and not tokens[-1]:
