@@ -25,7 +25,7 @@ ADVICE = "Delete the folder and write the corpus again."
 
 
 class Shard(TypedDict):
-    """A file of a corpus: its name, size, checksums, and counts.
+    """Record of a corpus file: its name, size, checksums, and counts.
 
     Attributes:
         name: str, name of the file.
@@ -36,7 +36,7 @@ class Shard(TypedDict):
         size: int, bytes of the file.
         sha256: str, checksum of the whole file.
         crc32: list of ints, a checksum for every `BLOCK` bytes; missing in corpora of earlier versions.
-        read: int, number of documents read up to the end of the file, including empty ones.
+        read: int, number of documents read up to the end of the file, including earlier files and empty documents.
         digest: str, digest of the sentences of these documents; missing in corpora of earlier versions.
     """
 
@@ -133,7 +133,7 @@ class Index:
         """Check that a tokenizer is the one that made the corpus.
 
         Raises:
-            ValueError: If it is a different tokenizer.
+            ValueError: If `tokenizer` is a different one.
         """
         identity = identity_of(tokenizer)
         if identity != self.tokenizer:
@@ -162,7 +162,7 @@ def compute_checksums(content: np.ndarray) -> list[int]:
     """Return the CRC-32 of every `BLOCK` bytes of a file.
 
     Args:
-        content: uint8 (n,), content of the file.
+        content: uint8 array, bytes of the file.
     """
     return [zlib.crc32(content.data[begin : begin + BLOCK]) for begin in range(0, len(content), BLOCK)]
 
@@ -176,7 +176,7 @@ def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:
     """Return the identity of a tokenizer: its class, its arguments, and the digest of its files.
 
     Raises:
-        ValueError: If the tokenizer has no vocabulary: a corpus stores token ids.
+        ValueError: If the tokenizer has no vocabulary, since a corpus stores token ids.
     """
     if not tokenizer.vocabulary:
         raise ValueError(

@@ -20,10 +20,11 @@ class TokenizedDocuments:
     """Tokens of documents, with the boundaries of sentences and documents.
 
     Attributes:
-        token_ids: int (n,), without special tokens.
-        sentence_splits: int64 (s + 1,), sentence i is `token_ids[sentence_splits[i]:sentence_splits[i + 1]]`.
-        document_splits: int64 (d + 1,), document i has the sentences from `document_splits[i]` to
-            `document_splits[i + 1] - 1`.
+        token_ids: int (n,), ids of the n tokens of all documents, without special tokens.
+        sentence_splits: int64 (s + 1,), boundaries of the s sentences: sentence i is
+            `token_ids[sentence_splits[i]:sentence_splits[i + 1]]`.
+        document_splits: int64 (d + 1,), boundaries of the d documents: document i has the sentences from
+            `document_splits[i]` to `document_splits[i + 1] - 1`.
 
     Example: see `lmzoo.data.corpora.tokenized_documents.tokenize_documents`.
     """
@@ -37,7 +38,7 @@ class TokenizedDocuments:
         return len(self.document_splits) - 1
 
     def sentences(self, document: int) -> np.ndarray:
-        """Return the starts of a document's m sentences in `token_ids`, and the end of the last: int64 (m + 1,)."""
+        """Return the boundaries in `token_ids` of the m sentences of a document: int64 (m + 1,)."""
         return self.sentence_splits[self.document_splits[document] : self.document_splits[document + 1] + 1]
 
     def without_empty(self) -> TokenizedDocuments:
@@ -66,10 +67,10 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
     ```
     """
     sentence_lists = [sentences_of(document) for document in documents]
-    ids = tokenizer.tokenize([sentence for part in sentence_lists for sentence in part])
-    sentence_splits = make_splits([len(sentence) for sentence in ids])
-    flat = tokenizer.as_array(itertools.chain.from_iterable(ids), int(sentence_splits[-1]))
-    return TokenizedDocuments(flat, sentence_splits, make_splits([len(part) for part in sentence_lists]))
+    ids_by_sentence = tokenizer.tokenize([sentence for sentences in sentence_lists for sentence in sentences])
+    sentence_splits = make_splits([len(sentence) for sentence in ids_by_sentence])
+    token_ids = tokenizer.as_array(itertools.chain.from_iterable(ids_by_sentence), int(sentence_splits[-1]))
+    return TokenizedDocuments(token_ids, sentence_splits, make_splits([len(sentences) for sentences in sentence_lists]))
 
 
 class DocumentReader:
@@ -82,8 +83,8 @@ class DocumentReader:
         count: int, number of documents read so far.
 
     Raises:
-        TypeError: If `documents` is not a list of documents; while reading, if a document is not text, in which case
-            the message names its position.
+        TypeError: If `documents` is not an iterable of documents; while reading, if a document is not text, in which
+            case the message names its position.
     """
 
     def __init__(self, documents: Iterable[str | Sequence[str]]) -> None:
@@ -152,7 +153,7 @@ def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
 
 
 def make_splits(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Return the boundaries of consecutive parts with the given lengths: int64 (n + 1,)."""
+    """Return the boundaries of n consecutive parts with the given lengths: int64 (n + 1,)."""
     splits = np.zeros(len(lengths) + 1, "int64")
     np.cumsum(lengths, out=splits[1:])
     return splits

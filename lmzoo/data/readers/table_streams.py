@@ -51,11 +51,11 @@ class TableStream:
     `evaluate`. The formats are the same as for `lmzoo.data.readers.read_table`.
 
     Args:
-        files: path of a file; of a directory, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`,
-            `.tsv` and `.txt` are read in the order of their paths; a pattern such as `"reviews/*.jsonl"`; or several of
-            these. Text files may be compressed with gzip or xz.
+        files: a file; a directory, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`, `.tsv` and
+            `.txt` are read in the order of their paths; a pattern such as `"reviews/*.jsonl"`; or several of these.
+            Text files may be compressed with gzip or xz.
         format: str, a format of `read_table`; by default determined by each file's suffix.
-        header: bool, whether the first line of CSV and TSV files names the columns. Without it, columns have numbers.
+        header: bool, whether the first line of CSV and TSV files names the columns; if not, columns have indices.
         encoding: str, encoding of text files.
         types: dict from names of columns to functions that convert their cells, such as `{"stars": int}`; text files
             other than JSON lines hold only strings.
@@ -63,9 +63,10 @@ class TableStream:
     Raises:
         FileNotFoundError: If a file does not exist, or a directory holds no such files.
         ImportError: If there are Parquet files and pyarrow is not installed.
-        ValueError: If the format or encoding is unknown; while reading, if a line has the wrong format, rows differ in
-            their number of cells, a column does not exist or has the name of another one, or a cell cannot be
-            converted; the message then names the file and, where possible, the line.
+        ValueError: If `files` is empty or a format is unknown; while reading, if the encoding is unknown or wrong, a
+            line has the wrong format, rows differ in their number of cells, a column does not exist or shares its name
+            with another column, or a cell cannot be converted; the message then names the file and, where possible, the
+            line.
 
     Example:
 
@@ -128,14 +129,16 @@ class TableStream:
             skip = 0
 
     def iter(self, batch_size: int) -> Iterator[dict[Column, list[Any]]]:
-        """Yield parts of the table, each a dict of columns with `batch_size` cells; the last part may be shorter.
+        """Yield batches of rows, each a dict from columns to lists of `batch_size` cells; the last may be shorter.
 
         Args:
-            batch_size: int, number of rows of a part.
+            batch_size: int, number of rows in a batch.
         """
         rows = iter(self)
-        while part := list(itertools.islice(rows, batch_size)):
-            yield {name: [row.get(name) for row in part] for name in dict.fromkeys(itertools.chain.from_iterable(part))}
+        while batch := list(itertools.islice(rows, batch_size)):
+            yield {
+                name: [row.get(name) for row in batch] for name in dict.fromkeys(itertools.chain.from_iterable(batch))
+            }
 
     def skip(self, n: int) -> Self:
         """Return the same table without its first rows; skipped files that have been counted are not read again.
@@ -149,7 +152,7 @@ class TableStream:
         """Return the same table with only some columns; other columns of Parquet files are not read.
 
         Args:
-            column_names: names of the columns.
+            column_names: names of the columns to keep.
         """
         return self._with(_columns=[*column_names])
 
@@ -172,7 +175,7 @@ class TableStream:
         self._epoch = epoch
 
     def count_rows(self, verbose: bool = True) -> int:
-        """Return the number of rows of the table, after reading text files once; JSON is not decoded.
+        """Count the rows of the table; text files are read once, without decoding JSON.
 
         Args:
             verbose: bool, whether to show progress.
@@ -207,8 +210,8 @@ class TableStream:
                 self._counts[index] = count_parquet_rows(path)
             else:
                 with open_text(path, self.encoding, line_ends(format)) as file:
-                    rows = count_rows(file, format, path)
-                self._counts[index] = max(0, rows - (self.header and format in HEADED))
+                    num_rows = count_rows(file, format, path)
+                self._counts[index] = max(0, num_rows - (self.header and format in HEADED))
         return self._counts[index]
 
     def _rows(self, index: int, skip: int) -> NumberedRows:
