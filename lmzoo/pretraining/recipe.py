@@ -39,14 +39,14 @@ class Method:
 
     Attributes:
         learns: str, short description of the predicted tokens.
-        sequence_length: int, default of the recipe's field.
-        batch_size: int, default of the recipe's field.
-        learning_rate: float, default of the recipe's field; None if it depends on the width of the model.
+        sequence_length: int, default of `Recipe.sequence_length`.
+        batch_size: int, default of `Recipe.batch_size`.
+        learning_rate: float, default of `Recipe.learning_rate`; None if it depends on the width of the model.
         words: bool, whether the model predicts words in texts of any length, instead of tokens in packed sequences.
         causal: bool, whether the model predicts next tokens in full sequences, instead of masked tokens.
         spans: bool, whether the model writes the dropped spans of full sequences, instead of masked tokens.
         unused: names of the recipe fields that the method ignores.
-        reason: str, reason for ignoring them.
+        reason: str, reason for ignoring these fields.
     """
 
     learns: str
@@ -105,17 +105,17 @@ class Recipe:
         family: str, "bert", "roberta", "albert", "elmo", "distilbert", "gpt", "gpt2", "lstm_lm", "ffnn_lm", "xlnet", or
             the name of another registered family.
         size: str, "nano", "mini", "small", "medium" or "base"; or layers and width, such as "6x256", with a width that
-            is a multiple of 64, the size of a head. ELMo only has the named sizes. A feed-forward language model has
-            one layer.
+            is a multiple of 64, the width of an attention head. ELMo only has the named sizes. A feed-forward language
+            model has one layer.
         tokens: int, number of tokens to train on, counting repetitions.
         vocabulary_size: int, number of tokens in the vocabulary; for ELMo, number of words that it predicts.
         words: bool, whether tokens are the most frequent words instead of subwords; for "lstm_lm" and "ffnn_lm". Other
             words become `<unk>`, which counts as a word in the perplexity.
         sequence_length: int, maximum number of tokens of a sequence in nine tenths of the training, by default 128; for
-            T5, of a source from which spans were dropped; for ELMo, number of words that gradients flow through, by
-            default 20.
-        positions: int, number of positions of the model, the maximum length of sequences in one tenth of the training.
-            Not for ELMo.
+            T5, of a source from which spans were dropped; for ELMo, number of words of truncated backpropagation
+            through time, by default 20.
+        positions: int, number of positions of the model, which is the maximum length of sequences in one tenth of the
+            training. Not for ELMo.
         batch_size: int, number of sequences in a batch, by default 32, for ELMo 128; batches of long sequences are
             smaller.
         learning_rate: float, peak learning rate, by default 1e-3 * sqrt(128 / width), for ELMo 0.2, and for models
@@ -128,7 +128,7 @@ class Recipe:
             family or of the heads in `init`. BERT and ALBERT support "nsp" and "sop", XLNet "plm", ELECTRA and ALBERT
             "rtd", and T5 "span_corruption". All families with masks support "sbo", which masks spans of up to ten
             words, as in SpanBERT.
-        dynamic: bool, whether each batch draws new masks, instead of each sequence keeping its masks. Not for ELMo, T5
+        dynamic: bool, whether masks are drawn anew for each batch, instead of once for each sequence. Not for ELMo, T5
             and causal families.
         mask_probability: float, fraction of the tokens to predict. Not for ELMo and causal families.
         whole_word: bool, whether all tokens of a word are masked together, which is always the case for ALBERT. Not for
@@ -185,7 +185,7 @@ class Recipe:
             **settings: other fields of the recipe; `positions` may be smaller than in the preset.
 
         Raises:
-            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or an ELMo, which
+            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or an ELMo model, which
                 `lmzoo.models.BidirectionalLM` can train further.
 
         Example:
@@ -291,7 +291,7 @@ class Recipe:
         """Check that the family supports the fields that are set.
 
         Raises:
-            ValueError: if it does not.
+            ValueError: if the family ignores or does not support a field that is set.
         """
         defaults = _get_defaults()
         unused = [name for name in self.method.unused if getattr(self, name) != defaults[name]]
@@ -304,12 +304,14 @@ class Recipe:
                 "`words` is for lstm_lm and ffnn_lm that begin with random weights: other families have tokenizers of "
                 "their own, and `init` has that of the preset. Leave it out."
             )
-        allowed = _list_objectives(self.family_record)
-        if self.objective not in allowed:
-            supporting = [name for name, family in families().items() if self.objective in _list_objectives(family)]
+        supported = _list_objectives(self.family_record)
+        if self.objective not in supported:
+            supporting_families = [
+                name for name, family in families().items() if self.objective in _list_objectives(family)
+            ]
             raise ArgumentError(
-                f"`objective` must be {' or '.join(allowed)} for {self.family}, got {self.objective!r}, which is for "
-                f"{', '.join(supporting)}.",
+                f"`objective` must be {' or '.join(supported)} for {self.family}, got {self.objective!r}, which is for "
+                f"{', '.join(supporting_families)}.",
                 "objective",
             )
 
@@ -345,7 +347,7 @@ class Recipe:
         """Write the recipe and the identity of its text to the folder of a run.
 
         Results that the folder already has must come from the same recipe and text; with the schedule "wsd", `tokens`
-        may be larger now.
+        may have been raised.
 
         Args:
             folder: folder of the run.
@@ -363,10 +365,10 @@ class Recipe:
             write_json(temporary.parent, temporary.name, settings)
 
     def _check_stored(self, file: Path, settings: Mapping[str, object]) -> bool:
-        """Check that a run with the stored settings may continue, and return whether `tokens` is larger now.
+        """Check that the stored run may continue with `settings`, and return whether `tokens` has been raised.
 
         Raises:
-            ValueError: if other settings than the tokens of a "wsd" run differ, or the file is damaged.
+            ValueError: if a setting other than the `tokens` of a "wsd" run has changed, or the file is damaged.
         """
         folder = file.parent
         try:

@@ -388,22 +388,22 @@ def _train_with_sentinels_added(
     **special: Unpack[SpecialTokens],
 ) -> T5Tokenizer:
     """Train a SentencePiece model with SentencePiece's own text cleaning; the tokenizer adds the sentinels."""
-    tokenizer_without_sentinels = T5Tokenizer(num_sentinels=0, **special)
-    _check_size(vocabulary_size, len(tokenizer_without_sentinels.special_tokens) + num_sentinels + 1, "sentinels")
-    unknown_token = str(tokenizer_without_sentinels.unk_token)
-    pad_token = str(tokenizer_without_sentinels.pad_token)
+    base_tokenizer = T5Tokenizer(num_sentinels=0, **special)
+    _check_size(vocabulary_size, len(base_tokenizer.special_tokens) + num_sentinels + 1, "sentinels")
+    unknown_token = str(base_tokenizer.unk_token)
+    pad_token = str(base_tokenizer.pad_token)
     with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             valid_texts,
             vocabulary_size - num_sentinels,
-            pad_id=tokenizer_without_sentinels.special_tokens.index(pad_token),
+            pad_id=base_tokenizer.special_tokens.index(pad_token),
             pad_piece=pad_token,
-            unk_id=tokenizer_without_sentinels.special_tokens.index(unknown_token),
+            unk_id=base_tokenizer.special_tokens.index(unknown_token),
             unk_piece=unknown_token,
             bos_id=-1,
             eos_id=-1,
             control_symbols=[
-                token for token in tokenizer_without_sentinels.special_tokens if token not in (pad_token, unknown_token)
+                token for token in base_tokenizer.special_tokens if token not in (pad_token, unknown_token)
             ],
         )
     return T5Tokenizer(model, num_sentinels, **special)
