@@ -1,4 +1,4 @@
-"""Checks that the files of presets and checkpoints lie in their directory, even through links."""
+"""Checks that files of presets and checkpoints lie in their directory, even after links are followed."""
 
 from __future__ import annotations
 
