@@ -49,7 +49,7 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
     Args:
         path: file to write; an existing file is replaced once the new file is complete.
         table: n-grams and their probabilities.
-        words: all words, in order of their tokens.
+        words: the vocabulary; the index of a word is its token.
         verbose: whether to show progress.
 
     Raises:
@@ -71,19 +71,19 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
         file.write(b"\n\\end\\\n")
 
 
-def _format_lines(table: NgramTable, words: np.ndarray, order: int, part: slice) -> list[str]:
-    """Return the lines of an ARPA file for one order's n-grams with numbers in `part`."""
-    keys = table.keys[order - 1][part]
-    columns = []
+def _format_lines(table: NgramTable, words: np.ndarray, order: int, chunk: slice) -> list[str]:
+    """Return the lines of an ARPA file for the n-grams of one order with numbers in the slice `chunk`."""
+    keys = table.keys[order - 1][chunk]
+    word_columns = []
     for n in range(order, 0, -1):
-        columns.append(words[keys % table.vocabulary_size].tolist())
+        word_columns.append(words[keys % table.vocabulary_size].tolist())
         if n > 1:
             keys = table.keys[n - 2][keys // table.vocabulary_size]
-    ngrams = map(" ".join, zip(*columns[::-1], strict=True))
-    log10_values = table.log10[order - 1][part].tolist()
+    ngrams = map(" ".join, zip(*word_columns[::-1], strict=True))
+    log10_values = table.log10[order - 1][chunk].tolist()
     if order == table.order:
         return [f"{log10:.9g}\t{ngram}\n" for log10, ngram in zip(log10_values, ngrams, strict=True)]
-    weights = table.backoff[order - 1][part].tolist()
+    weights = table.backoff[order - 1][chunk].tolist()
     rows = zip(log10_values, ngrams, weights, strict=True)
     return [f"{log10:.9g}\t{ngram}\t{weight:.9g}\n" for log10, ngram, weight in rows]
 
@@ -98,7 +98,7 @@ def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[
         verbose: whether to show progress.
 
     Returns:
-        The n-grams, and the words in order of their tokens.
+        The n-grams, and the vocabulary, in which the index of a word is its token.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -124,7 +124,7 @@ class _Reader:
         self.tokens = {word.encode(): token for token, word in enumerate(SPECIAL)} | {b"<UNK>": SPECIAL.index("<unk>")}
 
     def read(self) -> tuple[NgramTable, list[str]]:
-        """Read the file, and return the n-grams and the words in order of their tokens."""
+        """Read the file, and return the n-grams and the vocabulary."""
         while self._read_line().removeprefix(codecs.BOM_UTF8) != b"\\data\\":
             if not self.line:
                 raise self._make_error("there is no \\data\\ line; is it an ARPA file?")
@@ -154,17 +154,17 @@ class _Reader:
         return table, self.words
 
     def _read_section(self, order: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Read the n-grams of an order: tokens (N, n), log10 probabilities (N,) and log10 backoff weights (N,)."""
+        """Read the N n-grams of an order: their tokens, log10 probabilities (N,) and log10 backoff weights (N,)."""
         rows = array.array("i")
         log10 = array.array("f")
         backoff = array.array("f")
         tokens = self.tokens
         allowed_lengths = (order + 1, order + 2)
-        for done in range(count):
+        for num_read in range(count):
             fields = self._read_line().split()
             if len(fields) not in allowed_lengths:
                 if not fields or fields[0].startswith(b"\\"):
-                    raise self._make_error(f"the {order}-grams end after {done} of {count}")
+                    raise self._make_error(f"the {order}-grams end after {num_read} of {count}")
                 raise self._make_error(f"expected a probability, {order} words and perhaps a backoff weight")
             if order == 1 and fields[1] not in tokens:
                 tokens[fields[1]] = len(self.words)
@@ -217,10 +217,10 @@ class _Reader:
         table.log10.append(log10[key_order])
         table.backoff.append(backoff[key_order])
 
-    def _check_unique(self, keys: np.ndarray, order: np.ndarray, first_line: int) -> None:
-        """Raise a ValueError if a key occurs twice; `order` sorts the keys."""
-        if len(repeated := np.flatnonzero(np.diff(keys[order]) == 0)):
-            raise ValueError(f"{self.path}, line {first_line + order[repeated + 1].min()} repeats an n-gram.")
+    def _check_unique(self, keys: np.ndarray, key_order: np.ndarray, first_line: int) -> None:
+        """Raise a ValueError if a key occurs twice; `key_order` sorts the keys."""
+        if len(repeated := np.flatnonzero(np.diff(keys[key_order]) == 0)):
+            raise ValueError(f"{self.path}, line {first_line + key_order[repeated + 1].min()} repeats an n-gram.")
 
     def _read_line(self) -> bytes:
         """Read the next line, and return it without surrounding spaces; it is empty at the end of the file."""
