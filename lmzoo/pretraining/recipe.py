@@ -185,8 +185,8 @@ class Recipe:
             **settings: other fields of the recipe; `positions` may be smaller than in the preset.
 
         Raises:
-            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or an ELMo model, which
-                `lmzoo.models.BidirectionalLM` can train further.
+            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or an ELMo model,
+                which `lmzoo.models.BidirectionalLM` can train further.
 
         Example:
 
