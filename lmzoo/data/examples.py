@@ -234,8 +234,8 @@ class ExampleStream:
                 f"This {type(self.table).__name__} is in another order each time it is read, so that a run on it could "
                 "not be resumed. Leave the shuffling to `fit`, or shuffle it with a seed that repeats the order."
             )
-        files = [(Path(path).name, get_size(path)) for path in getattr(self.table, "files", [])]
-        files_digest = {"files": hashlib.sha256(repr(files).encode()).hexdigest()} if files else {}
+        file_sizes = [(Path(path).name, get_size(path)) for path in getattr(self.table, "files", [])]
+        files_digest = {"files": hashlib.sha256(repr(file_sizes).encode()).hexdigest()} if file_sizes else {}
         return {"shuffle buffer": self.shuffle_buffer, **files_digest}
 
     @staticmethod
@@ -253,8 +253,8 @@ class ExampleStream:
         if not isinstance(row, Mapping):
             raise TypeError(f"{self.where(i, row)} must be a dict with the columns of the table, got {row!r:.60}.")
         if name not in row:
-            similar = near_names(str(name), [*map(str, row)])
-            raise ValueError(f"{self.where(i, row)} has no column {name!r}: name another as {argument}.{similar}")
+            suggestion = near_names(str(name), [*map(str, row)])
+            raise ValueError(f"{self.where(i, row)} has no column {name!r}: name another as {argument}.{suggestion}")
         return row[name]
 
 

@@ -33,9 +33,9 @@ class Shard(TypedDict):
         sentences: int, number of sentences in the file.
         tokens: int, number of tokens in the file.
         special: int, number of special tokens spelled out in the text; missing in corpora of earlier versions.
-        size: int, bytes of the file.
-        sha256: str, checksum of the whole file.
-        crc32: list of ints, a checksum for every `BLOCK` bytes; missing in corpora of earlier versions.
+        size: int, size of the file in bytes.
+        sha256: str, SHA-256 digest of the file.
+        crc32: list of ints, CRC-32 checksum of every `BLOCK` bytes; missing in corpora of earlier versions.
         read: int, number of documents read up to the end of the file, including earlier files and empty documents.
         digest: str, digest of the sentences of these documents; missing in corpora of earlier versions.
     """
@@ -120,9 +120,11 @@ class Index:
             counts = [shard.get(name) for name in ("documents", "sentences", "tokens", "size", "read")]
             if not all(type(count) is int and count >= 0 for count in counts):
                 return f"{shard['name']} without its sizes"
-            size = 8 * (shard["documents"] + shard["sentences"] + 2) + np.dtype(self.dtype).itemsize * shard["tokens"]
-            if size != shard["size"]:
-                return f"{shard['name']} with {shard['size']} bytes instead of {size}"
+            expected_size = (
+                8 * (shard["documents"] + shard["sentences"] + 2) + np.dtype(self.dtype).itemsize * shard["tokens"]
+            )
+            if expected_size != shard["size"]:
+                return f"{shard['name']} with {shard['size']} bytes instead of {expected_size}"
         return ""
 
     def write(self, folder: str | Path) -> None:

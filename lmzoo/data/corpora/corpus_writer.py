@@ -91,11 +91,15 @@ def write_corpus(
         index.write(folder)
     if not index.complete:
         with progress_bar(f"Tokenizing {folder.name}", unit="tokens", show=verbose) as advance:
-            _write(folder, index, documents, ShardWriter(folder, tokenizer, shard_tokens, advance=advance))
+            _write_missing_shards(
+                folder, index, documents, ShardWriter(folder, tokenizer, shard_tokens, advance=advance)
+            )
     return TokenCorpus(folder)
 
 
-def _write(folder: Path, index: Index, documents: Iterable[str | Sequence[str]], writer: ShardWriter) -> None:
+def _write_missing_shards(
+    folder: Path, index: Index, documents: Iterable[str | Sequence[str]], writer: ShardWriter
+) -> None:
     """Write the missing part of a corpus, continuing after its last complete file."""
     last_shard = index.shards[-1] if index.shards else None
     if last_shard is not None and "digest" not in last_shard:
@@ -123,9 +127,9 @@ def _write(folder: Path, index: Index, documents: Iterable[str | Sequence[str]],
 
 def warn_about_special_tokens(shards: Iterable[Shard], tokenizer: Tokenizer) -> None:
     """Warn if documents spell out special tokens."""
-    if special := sum(shard.get("special", 0) for shard in shards):
+    if count := sum(shard.get("special", 0) for shard in shards):
         warn(
-            f"{special} special tokens, such as {tokenizer.special_tokens[0]}, are spelled out in the documents and "
+            f"{count} special tokens, such as {tokenizer.special_tokens[0]}, are spelled out in the documents and "
             "were read as special tokens: remove them from the text if they are ordinary words."
         )
 
@@ -167,7 +171,7 @@ class ShardWriter:
             read: callable that returns the number of documents read so far, including earlier files and empty
                 documents.
             digest: hash object of the documents so far; each document updates it.
-            first: int, number of the first file, for its name.
+            first: int, number in the name of the first file.
         """
         self.number = first
         with ThreadPoolExecutor(1) as pool:
@@ -201,11 +205,11 @@ class ShardWriter:
 
     def _take(self, future: Future[TokenizedDocuments], read: int, digest: str) -> Iterator[Shard]:
         """Add a tokenized batch to the current shard, and write the shard and yield its record if it is complete."""
-        part = future.result()
-        if len(part):
-            self.parts.append(part)
-            self.tokens += len(part.token_ids)
-        self.advance(len(part.token_ids))
+        tokenized_batch = future.result()
+        if len(tokenized_batch):
+            self.parts.append(tokenized_batch)
+            self.tokens += len(tokenized_batch.token_ids)
+        self.advance(len(tokenized_batch.token_ids))
         if self.tokens >= self.shard_tokens:
             yield self._close(read, digest)
 

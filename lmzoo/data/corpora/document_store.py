@@ -34,7 +34,7 @@ class StoredDocuments(Sequence[list[list[str]]]):
 
     @classmethod
     def store(cls, documents: Iterable[list[str]], path: Path, verbose: bool = True) -> StoredDocuments:
-        """Split documents into words and write them to a file, unless it exists; then open the file.
+        """Split documents into words, write these to a file if it does not exist, and open the file.
 
         Args:
             documents: iterable of lists of sentences.

@@ -157,15 +157,15 @@ def _decode_lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
     offset = 0
     try:
         for line in decompress(raw):
-            invalid_at = line.find(b"\0")
+            invalid_offset = line.find(b"\0")
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
-                invalid_at = error.start if invalid_at < 0 else min(invalid_at, error.start)
-            if invalid_at >= 0:
+                invalid_offset = error.start if invalid_offset < 0 else min(invalid_offset, error.start)
+            if invalid_offset >= 0:
                 raise ValueError(
-                    f"{path} is binary or not encoded in UTF-8: byte {offset + invalid_at:,} of its text is "
-                    f"0x{line[invalid_at]:02x}. Leave it out or convert it."
+                    f"{path} is binary or not encoded in UTF-8: byte {offset + invalid_offset:,} of its text is "
+                    f"0x{line[invalid_offset]:02x}. Leave it out or convert it."
                 )
             yield text.removeprefix("\ufeff") if offset == 0 else text
             offset += len(line)

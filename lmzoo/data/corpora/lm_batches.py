@@ -31,14 +31,14 @@ def pair_neighbors(sentence: Sequence[str], backward: bool = False) -> Iterator[
 
     With `backward`, the sentence is read from its end.
     """
-    marked = [SENTENCE_START, *sentence, SENTENCE_END]
-    return itertools.pairwise(marked[::-1] if backward else marked)
+    marked_sentence = [SENTENCE_START, *sentence, SENTENCE_END]
+    return itertools.pairwise(marked_sentence[::-1] if backward else marked_sentence)
 
 
 def cut_streams(
     sentences: Iterable[Sequence[str]], rows: int, steps: int, backward: bool = False, complete: bool = False
 ) -> Iterator[list[list[Pair]]]:
-    """Split streams of sentences into batches without padding, like bilm-tf.
+    """Split streams of sentences into batches without padding, as in bilm-tf.
 
     Each row of a batch continues one stream. When the sentence of a stream ends, the stream takes the next sentence
     that no stream has taken yet. In the next batch each stream continues where it stopped.
@@ -141,9 +141,9 @@ class DocumentStreams(OrderedBatches):
             sentences = sentences_of(documents, warning=self.warning)
             if self.once:
                 batches = cut_streams(sentences, self.rows, self.steps, complete=True)
-                sizes = [sum(map(len, batch)) for batch in batches]
-                self.length = len(sizes)
-                self.num_words = sum(sizes)
+                words_per_batch = [sum(map(len, batch)) for batch in batches]
+                self.length = len(words_per_batch)
+                self.num_words = sum(words_per_batch)
             else:
                 self.num_words = sum(len(sentence) + 1 for sentence in sentences)
                 self.length = self.num_words // (self.rows * self.steps)

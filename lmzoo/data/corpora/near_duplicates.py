@@ -70,16 +70,16 @@ def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
     lsh = _import_datasketch().MinHashLSH(similarity, PERMUTATIONS)
     hash_factors = np.random.default_rng(1).integers(1, 1 << 63, lsh.r, "uint64") | np.uint64(1)  # (r,)
     for band in range(lsh.b):
-        columns = signatures[:, band * lsh.r : (band + 1) * lsh.r].astype("uint64")  # (n, r)
+        band_values = signatures[:, band * lsh.r : (band + 1) * lsh.r].astype("uint64")  # (n, r)
         _, first_indices, inverse = np.unique(
-            (columns * hash_factors).sum(axis=1), return_index=True, return_inverse=True
+            (band_values * hash_factors).sum(axis=1), return_index=True, return_inverse=True
         )
-        earliest = first_indices[inverse]  # (n,)
-        candidates = np.flatnonzero(earliest < np.arange(num_documents))
+        first_in_band = first_indices[inverse]  # (n,)
+        candidates = np.flatnonzero(first_in_band < np.arange(num_documents))
         for begin in range(0, len(candidates), _CHUNK_PAIRS):
-            later = candidates[begin : begin + _CHUNK_PAIRS]
-            agreement = (signatures[later] == signatures[earliest[later]]).mean(axis=1)
-            is_duplicate[later[agreement >= similarity]] = True
+            candidate_chunk = candidates[begin : begin + _CHUNK_PAIRS]
+            agreement = (signatures[candidate_chunk] == signatures[first_in_band[candidate_chunk]]).mean(axis=1)
+            is_duplicate[candidate_chunk[agreement >= similarity]] = True
     return is_duplicate
 
 

@@ -182,15 +182,15 @@ def prepare_corpus(
     if complete_counts := _begin(folder, json.loads(json.dumps(record)), tokenizer):
         _clean_up(parts)
         return complete_counts
-    run = functools.partial(_run, workers=workers, address=ray_address, verbose=verbose)
+    run_step = functools.partial(_run, workers=workers, address=ray_address, verbose=verbose)
     left_out: Counter[str] = Counter()
     if preparation.duplicates != "keep":
-        for counts in run("Comparing", "signatures", parts, functools.partial(_sign, preparation)):
+        for counts in run_step("Comparing", "signatures", parts, functools.partial(_write_signatures, preparation)):
             left_out += Counter(counts)
         left_out += _drop_duplicates(preparation, parts)
         preparation = replace(preparation, min_characters=0, max_characters=None, languages=())  # already applied
     shards: list[Shard] = []
-    for part_record in run("Tokenizing", "part", parts, functools.partial(_write, preparation, tokenizer)):
+    for part_record in run_step("Tokenizing", "part", parts, functools.partial(_tokenize_file, preparation, tokenizer)):
         shards += part_record["shards"]
         left_out += Counter(part_record["left_out"])
     return _finish(folder, tokenizer, parts, shards, left_out)
@@ -199,7 +199,7 @@ def prepare_corpus(
 # === Worker processes ===
 
 
-def _sign(preparation: Preparation, part: _Part) -> list[str]:
+def _write_signatures(preparation: Preparation, part: _Part) -> list[str]:
     """Write the positions, digests and signatures of a file's accepted documents, and return the warnings.
 
     The numbers of dropped documents by reason are also written.
@@ -224,7 +224,7 @@ def _sign(preparation: Preparation, part: _Part) -> list[str]:
     return messages
 
 
-def _write(preparation: Preparation, tokenizer: Tokenizer, part: _Part) -> list[str]:
+def _tokenize_file(preparation: Preparation, tokenizer: Tokenizer, part: _Part) -> list[str]:
     """Tokenize one input file into files of the corpus, write a record of these, and return the warnings."""
     with collect_warnings() as messages:
         document_filter, documents = preparation.documents_in(part.file)
@@ -234,8 +234,8 @@ def _write(preparation: Preparation, tokenizer: Tokenizer, part: _Part) -> list[
         reader = DocumentReader(sentences for _, sentences in documents)
         writer = ShardWriter(part.folder, tokenizer, preparation.shard_tokens, f"{part.number:05}")
         shards = list(writer.shards_of(reader, lambda: reader.count, hashlib.sha256()))
-        if empty := reader.count - sum(shard["documents"] for shard in shards):
-            document_filter.left_out["no tokens"] = empty
+        if num_empty := reader.count - sum(shard["documents"] for shard in shards):
+            document_filter.left_out["no tokens"] = num_empty
     save_json(part.temporary_path("part", "json"), {"shards": shards, "left_out": document_filter.left_out})
     return messages
 
@@ -309,12 +309,12 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
     """
     record_path = join_path(folder, _RECORD_FILE)
     if exists(record_path):
-        stored = load_json(record_path)
-        if different_names := [name for name, value in record.items() if stored.get(name) != value]:
+        stored_record = load_json(record_path)
+        if different_names := [name for name, value in record.items() if stored_record.get(name) != value]:
             raise ValueError(
                 f"{folder} was begun with other {different_names[0]}. {ADVICE} Or pass the same arguments."
             )
-        return stored.get("counts")
+        return stored_record.get("counts")
     if exists(join_path(folder, INDEX_FILE)):
         raise ValueError(f"{folder} holds a corpus that was not made from these files. {ADVICE}")
     with tempfile.TemporaryDirectory() as assets_folder:

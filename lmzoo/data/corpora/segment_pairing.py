@@ -30,7 +30,7 @@ _BLOCK_PAIRS = 4096  # number of pairs joined at once
 
 @dataclass(frozen=True)
 class SegmentPairs(EncodedTexts):
-    """Packed pairs of segments with labels that say whether they belong together.
+    """Packed pairs of segments, with labels that say whether the segments of a pair belong together.
 
     Attributes:
         labels: int32 (n,), label of each of the n pairs: 0 for consecutive segments in their order; 1 for a pair whose
@@ -123,7 +123,7 @@ def segment_pairs(
         parts = [tokenize_documents(cleaned_documents, preprocessor.tokenizer).without_empty()]
         num_documents = len(cleaned_documents)
     joined = _JoinedDocuments(parts)
-    _report(joined, num_documents, objective)
+    _warn_of_short_documents(joined, num_documents, objective)
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"`rng` must be a `numpy.random.Generator`, as from `default_rng(seed)`, got {rng!r:.60}.")
     order = array("q", rng.permutation(len(joined)).astype("int64").tobytes())
@@ -172,12 +172,12 @@ class _JoinedDocuments:
         ).tolist()
 
     def take(self, begin: int, end: int) -> np.ndarray:
-        """Return the tokens from `begin` up to `end`, positions in the same document."""
+        """Return the tokens from position `begin` up to `end`, both in the same document."""
         part_index = bisect_right(self.tokens, begin) - 1
         return self.parts[part_index].token_ids[begin - self.tokens[part_index] : end - self.tokens[part_index]]
 
 
-def _report(joined: _JoinedDocuments, num_documents: int, objective: str) -> None:
+def _warn_of_short_documents(joined: _JoinedDocuments, num_documents: int, objective: str) -> None:
     """Warn of documents without tokens, and of documents with a single sentence.
 
     Raises:

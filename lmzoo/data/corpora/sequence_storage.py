@@ -25,11 +25,11 @@ def room_in_sequence(preprocessor: Preprocessor, pair: bool) -> int:
     length = preprocessor.sequence_length
     overhead = preprocessor.packing.overhead(pair)
     room = length - overhead
-    minimum = 2 if pair else 1
-    if room < minimum:
+    min_room = 2 if pair else 1
+    if room < min_room:
         raise ArgumentError(
             f"`sequence_length` is {length}, which leaves room for {max(0, room)} tokens{' of a pair' * pair}: it must "
-            f"be at least {overhead + minimum}.",
+            f"be at least {overhead + min_room}.",
             "sequence_length",
         )
     return room
@@ -52,11 +52,11 @@ def join_blocks(
     Raises:
         OSError: If the temporary file cannot be written.
     """
-    lengths = [np.zeros(0, "int32")]
+    length_blocks = [np.zeros(0, "int32")]
 
     def collect_blocks() -> Iterator[np.ndarray]:
         for block_ids, block_lengths in blocks:
-            lengths.append(block_lengths)
+            length_blocks.append(block_lengths)
             yield block_ids
 
     if folder is None:
@@ -70,4 +70,4 @@ def join_blocks(
                 dtype = block_ids.dtype
             file.flush()
             token_ids = np.asarray(np.memmap(file, dtype, "r")) if file.tell() else np.zeros(0, dtype)
-    return token_ids, make_splits(np.concatenate(lengths))
+    return token_ids, make_splits(np.concatenate(length_blocks))

@@ -81,7 +81,7 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
 
     Each document becomes `start`, its tokens, and `end`, if the tokenizer has such tokens. The documents are joined and
     split into sequences of one more token than the model reads. Each sequence begins with the last token of the
-    previous one, so that each token except the very first is predicted once. The last sequence may be shorter.
+    previous sequence, so that each token except the very first is predicted once. The last sequence may be shorter.
 
     Args:
         documents: iterable of strings or lists of sentences, which are joined by spaces; or a `TokenCorpus`, for
@@ -211,9 +211,9 @@ def pack_sentences(
     """Pack whole sentences into sequences (Liu et al., 2019, section 4.2).
 
     A sequence has at most `preprocessor.sequence_length` tokens: `start`, sentences, each followed by `end`, and
-    `last`, where the family has them. A sentence that does not fit begins a new sequence. By default sequences continue
-    across documents, with one more `end` between documents (FULL-SENTENCES); otherwise each document begins a new
-    sequence (DOC-SENTENCES). A sentence that is longer than a sequence continues in the next sequence, whereas the
+    `last`, where the family has these tokens. A sentence that does not fit begins a new sequence. By default sequences
+    continue across documents, with one more `end` between documents (FULL-SENTENCES); otherwise each document begins a
+    new sequence (DOC-SENTENCES). A sentence that is longer than a sequence continues in the next sequence, whereas the
     original code keeps the overlong sequence. If such a sentence ends exactly where a sequence is full, its `end`,
     which would begin the next sequence, is omitted.
 
@@ -225,7 +225,7 @@ def pack_sentences(
         across_documents: bool, whether a sequence may hold parts of several documents.
 
     Returns:
-        Sequences of different lengths.
+        Sequences of at most `preprocessor.sequence_length` tokens.
 
     Raises:
         TypeError: If a document is not text; the message names its position.
@@ -252,7 +252,7 @@ def pack_sentences(
         for part in _iterate_parts(documents, preprocessor):
             stream, lengths, document_splits = _divide_into_units(part, room, end, across_documents)
             if across_documents:
-                stream, lengths = (np.concatenate(pair) for pair in zip(*remainder, (stream, lengths), strict=True))
+                stream, lengths = (np.concatenate(arrays) for arrays in zip(*remainder, (stream, lengths), strict=True))
             first_units, unit_starts = _assign_units(lengths, room, None if across_documents else document_splits)
             if across_documents:  # the last sequence may continue
                 last_unit = first_units[-2:][0]
@@ -269,6 +269,8 @@ def _divide_into_units(
     part: TokenizedDocuments, room: int, end: int, across_documents: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Insert end tokens into the tokens of a part, and divide the result into units that must stay in one sequence.
+
+    A unit is a sentence with its end token, a piece of a sentence longer than `room`, or the end token of a document.
 
     Returns:
         The tokens including end tokens; the lengths of the u units, int (u,); and the index of the first unit of each
@@ -295,7 +297,7 @@ def _assign_units(
     """Assign units to sequences in order, as many units to each sequence as fit.
 
     Args:
-        unit_lengths: int (u,), number of tokens of each unit, at most `room`.
+        unit_lengths: int (u,), number of tokens of each of the u units, at most `room`.
         room: int, maximum number of tokens of a sequence.
         document_splits: index of the first unit of each document, followed by the number of units; each document begins
             a new sequence. None for sequences that continue across documents.

@@ -21,11 +21,11 @@ from lmzoo.text import Tokenizer
 class TokenCorpus:
     """Memory-mapped corpus of tokenized documents, in a directory that `write_corpus` or `prepare_corpus` wrote.
 
-    `segment_pairs` and the packing functions, such as `pack_sentences`, accept it in place of documents. They then
-    store the sequences in a temporary file, which exists as long as the sequences.
+    `segment_pairs` and the packing functions, such as `pack_sentences`, accept a corpus in place of documents.
+    They then store the sequences in a temporary file, which exists as long as the sequences.
 
     Each file is compared with its checksums on first use, so that damage raises an error instead of changing the text.
-    This reads the file once more, at a few GB per second.
+    The check reads the file once more, at a few GB per second.
 
     Args:
         folder: str or path, directory of the corpus.
@@ -34,8 +34,8 @@ class TokenCorpus:
     Attributes:
         folder: path, directory of the corpus.
         sequences_folder: path, directory for the temporary files of sequences.
-        shards: sequence of `lmzoo.data.corpora.tokenized_documents.TokenizedDocuments`, the files. Accessing one raises
-            a ValueError if the file is damaged.
+        shards: sequence of `lmzoo.data.corpora.tokenized_documents.TokenizedDocuments`, one per file. Accessing
+            an entry raises a ValueError if its file is damaged.
 
     Raises:
         FileNotFoundError: If `folder` holds no corpus, or one of the corpus's files is missing.

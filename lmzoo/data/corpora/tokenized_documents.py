@@ -43,9 +43,9 @@ class TokenizedDocuments:
 
     def without_empty(self) -> TokenizedDocuments:
         """Return a copy without sentences that have no tokens, and documents that have no sentences."""
-        non_empty = np.flatnonzero(np.diff(self.sentence_splits))
-        sentence_splits = self.sentence_splits[np.concatenate([[0], non_empty + 1])]
-        document_splits = np.unique(np.searchsorted(non_empty, self.document_splits))
+        nonempty_sentences = np.flatnonzero(np.diff(self.sentence_splits))
+        sentence_splits = self.sentence_splits[np.concatenate([[0], nonempty_sentences + 1])]
+        document_splits = np.unique(np.searchsorted(nonempty_sentences, self.document_splits))
         return TokenizedDocuments(self.token_ids, sentence_splits, document_splits)
 
 
@@ -99,19 +99,20 @@ class DocumentReader:
             self.count += 1
             sentences = sentences_of(check_not_record(document, position))
             if not is_column(sentences):
-                got = f"got {document!r:.60} ({type(document).__name__})"
-                raise TypeError(f"`documents[{position}]` must be a string or a list of strings, {got}.")
+                received = f"got {document!r:.60} ({type(document).__name__})"
+                raise TypeError(f"`documents[{position}]` must be a string or a list of strings, {received}.")
             with collect_warnings() as messages:
-                cleaned = clean_columns({f"documents[{position}]": sentences})[0]
+                valid_sentences = clean_columns({f"documents[{position}]": sentences})[0]
             self._invalid += messages
-            yield cleaned
+            yield valid_sentences
 
     def report(self, num_used: int, empty: str = "held no tokens") -> None:
         """Warn of omitted documents and of invalid UTF-8, if there were any.
 
         Args:
             num_used: int, number of documents that were not omitted.
-            empty: str, reason for omitting the others: the words after "documents" in the warning, in the past tense.
+            empty: str, reason for omitting the other documents: the words after "documents" in the warning, in the
+                past tense.
         """
         if num_used < self.count:
             warn(f"{self.count - num_used} of {self.count} documents {empty} and were left out.")
@@ -123,8 +124,8 @@ def check_documents(documents: object) -> None:
     """Check that `documents` is an iterable of documents, not a single text, a dict or a table.
 
     Raises:
-        TypeError: If it is not iterable, or is a single text, a dict or a table (iterating over a dict or table would
-            yield the names of its columns).
+        TypeError: If `documents` is not iterable, or is a single text, a dict or a table (iterating over a dict or
+            table would yield the names of its columns).
     """
     if not is_column(documents) or hasattr(documents, "columns"):
         raise TypeError(
@@ -137,7 +138,7 @@ def check_not_record(document: _Item, position: int) -> _Item:
     """Return a document after checking that it is not a record.
 
     Raises:
-        TypeError: If it is a record, since the names of its fields would be read as sentences.
+        TypeError: If `document` is a record, since the names of its fields would be read as sentences.
     """
     if isinstance(document, Mapping):
         raise TypeError(

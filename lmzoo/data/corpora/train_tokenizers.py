@@ -111,8 +111,8 @@ def train_wordpiece(
         lowercase: bool, whether to lowercase and strip accents.
         min_frequency: int, minimum frequency of a learned token.
         verbose: bool, whether to show progress.
-        **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`. They get the first ids, in
-            the order of the arguments.
+        **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`. Special tokens get
+            the first ids, in the order of the arguments.
 
     Returns:
         The tokenizer. The special tokens have ids 0 to 4, followed by the 1,000 most frequent characters. The
@@ -262,10 +262,10 @@ def train_character_pairs(
 
     special_tokens = CharacterPairTokenizer(**special).special_tokens
     _check_size(vocabulary_size, len(special_tokens) + 1, "special tokens")
-    rules = CharacterPairTokenizer(special_tokens, [], **special).backend
+    backend = CharacterPairTokenizer(special_tokens, [], **special).backend
     learner = Tokenizer(models.BPE(end_of_word_suffix=END_OF_WORD))
-    learner.normalizer = rules.normalizer
-    learner.pre_tokenizer = rules.pre_tokenizer
+    learner.normalizer = backend.normalizer
+    learner.pre_tokenizer = backend.pre_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
         min_frequency=min_frequency,
@@ -301,7 +301,7 @@ def train_sentencepiece(
     same in every run, unless there are more than ten million texts: then the trainer samples ten million of them.
 
     Args:
-        texts: iterable of strings, sentences. The trainer keeps them in memory, and skips texts longer than 65,536
+        texts: iterable of sentences as strings. The trainer keeps them in memory, and skips texts longer than 65,536
             bytes.
         vocabulary_size: int, number of tokens, including special tokens.
         lowercase: bool, whether to lowercase.
@@ -326,10 +326,10 @@ def train_sentencepiece(
     ```
     """
     characters = character_map(lowercase, keep_accents)
-    defaults = kind(**special)
-    special_tokens = defaults.special_tokens
-    pad_token = defaults.pad_token
-    unknown_token = str(defaults.unk_token)
+    untrained_tokenizer = kind(**special)
+    special_tokens = untrained_tokenizer.special_tokens
+    pad_token = untrained_tokenizer.pad_token
+    unknown_token = str(untrained_tokenizer.unk_token)
     with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             (clean(text, characters) for text in valid_texts),
@@ -363,9 +363,11 @@ def _train_with_mask_added(
     texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
 ) -> DebertaV3Tokenizer:
     """Train a SentencePiece model with SentencePiece's own text cleaning; the tokenizer adds the mask token."""
-    defaults = DebertaV3Tokenizer(**special)
-    tokens_without_mask = [token for token in defaults.special_tokens if token != defaults.mask_token]
-    unknown_token = str(defaults.unk_token)
+    untrained_tokenizer = DebertaV3Tokenizer(**special)
+    tokens_without_mask = [
+        token for token in untrained_tokenizer.special_tokens if token != untrained_tokenizer.mask_token
+    ]
+    unknown_token = str(untrained_tokenizer.unk_token)
     with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             valid_texts,
@@ -388,22 +390,22 @@ def _train_with_sentinels_added(
     **special: Unpack[SpecialTokens],
 ) -> T5Tokenizer:
     """Train a SentencePiece model with SentencePiece's own text cleaning; the tokenizer adds the sentinels."""
-    base_tokenizer = T5Tokenizer(num_sentinels=0, **special)
-    _check_size(vocabulary_size, len(base_tokenizer.special_tokens) + num_sentinels + 1, "sentinels")
-    unknown_token = str(base_tokenizer.unk_token)
-    pad_token = str(base_tokenizer.pad_token)
+    untrained_tokenizer = T5Tokenizer(num_sentinels=0, **special)
+    _check_size(vocabulary_size, len(untrained_tokenizer.special_tokens) + num_sentinels + 1, "sentinels")
+    unknown_token = str(untrained_tokenizer.unk_token)
+    pad_token = str(untrained_tokenizer.pad_token)
     with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             valid_texts,
             vocabulary_size - num_sentinels,
-            pad_id=base_tokenizer.special_tokens.index(pad_token),
+            pad_id=untrained_tokenizer.special_tokens.index(pad_token),
             pad_piece=pad_token,
-            unk_id=base_tokenizer.special_tokens.index(unknown_token),
+            unk_id=untrained_tokenizer.special_tokens.index(unknown_token),
             unk_piece=unknown_token,
             bos_id=-1,
             eos_id=-1,
             control_symbols=[
-                token for token in base_tokenizer.special_tokens if token not in (pad_token, unknown_token)
+                token for token in untrained_tokenizer.special_tokens if token not in (pad_token, unknown_token)
             ],
         )
     return T5Tokenizer(model, num_sentinels, **special)
@@ -519,11 +521,11 @@ def _iterate_valid_texts(texts: Iterable[str]) -> Iterator[str]:
     """
     if not is_column(texts):
         raise TypeError(f"`texts` must be a list of strings or an iterator over them, got {texts!r:.60}.")
-    cleaned = (text for group in group_items(texts, _BATCH_TEXTS) for text in clean_texts(group) if text.strip())
-    first = next(cleaned, None)
-    if first is None:
+    valid_texts = (text for group in group_items(texts, _BATCH_TEXTS) for text in clean_texts(group) if text.strip())
+    first_text = next(valid_texts, None)
+    if first_text is None:
         raise ValueError("There is no text to learn a vocabulary from.")
-    return itertools.chain([first], cleaned)
+    return itertools.chain([first_text], valid_texts)
 
 
 def _track_valid_texts(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:

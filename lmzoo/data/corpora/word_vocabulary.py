@@ -60,20 +60,20 @@ def learn_words(
     documents: Iterable[Document], vocabulary_size: int, min_frequency: int, verbose: bool, kind: type[WordTokenizer]
 ) -> WordTokenizer:
     """Learn the vocabulary of `train_words`, without a warning about few words."""
-    special = kind.special_tokens
-    allowed = f"an integer above {len(special)}, the number of special words"
-    require(is_integer(vocabulary_size, len(special) + 1), "vocabulary_size", allowed, vocabulary_size)
+    special_words = kind.special_tokens
+    allowed_sizes = f"an integer above {len(special_words)}, the number of special words"
+    require(is_integer(vocabulary_size, len(special_words) + 1), "vocabulary_size", allowed_sizes, vocabulary_size)
     require(is_integer(min_frequency, 1), "min_frequency", "an integer of at least 1", min_frequency)
     frequencies: Counter[str] = Counter()
     check_documents(documents)
     with progress_over(documents, "Counting words", "documents", verbose) as tracked_documents:
         for sentence in sentences_of(tracked_documents):
             frequencies.update(sentence)
-    frequent = (w for w, n in frequencies.items() if n >= min_frequency and w not in special)
+    frequent_words = (w for w, n in frequencies.items() if n >= min_frequency and w not in special_words)
     # Each word must fit on a line of the vocabulary file.
-    words = [word for word in frequent if word == word.strip() != "" and "\n" not in word]
+    words = [word for word in frequent_words if word == word.strip() != "" and "\n" not in word]
     words.sort(key=lambda word: (-frequencies[word], word))
-    return kind([*special, *words[: vocabulary_size - len(special)]])
+    return kind([*special_words, *words[: vocabulary_size - len(special_words)]])
 
 
 def report_size(size: int, requested_size: int, entries: str) -> None:
@@ -100,7 +100,7 @@ def sentences_of(
 
     Args:
         documents: iterable of documents, see `train_words`.
-        order: positions of the documents to read, in this order, which requires a sequence of documents; None for all.
+        order: positions of the documents to read, in order; `documents` must then be a sequence. None to read all.
         warning: `FirstWarning`, shared by calls that together issue at most one warning; None for a new one.
 
     Raises:
@@ -108,8 +108,8 @@ def sentences_of(
     """
     check_documents(documents)
     warning = warning or FirstWarning()
-    numbered = enumerate(documents) if order is None else ((i, documents[i]) for i in order)  # type: ignore[index]
-    for i, document in numbered:
+    numbered_documents = enumerate(documents) if order is None else ((i, documents[i]) for i in order)  # type: ignore[index]
+    for i, document in numbered_documents:
         with warning.only():
             sentences = clean_columns({f"documents[{i}]": check_not_record(document, i)}, words=True)[0]
         for sentence in sentences:

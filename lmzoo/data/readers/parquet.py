@@ -48,13 +48,13 @@ def read_numbered_parquet_rows(
             if name not in names:
                 raise ValueError(f"{get_name(source)} has no column {name!r}.{near_names(str(name), names)}")
         row_number = 1
-        for group in range(file.num_row_groups):
-            num_rows = file.metadata.row_group(group).num_rows
+        for group_index in range(file.num_row_groups):
+            num_rows = file.metadata.row_group(group_index).num_rows
             if skip >= num_rows:
                 skip -= num_rows
                 row_number += num_rows
                 continue
-            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group_index], columns=columns):
                 num_skipped = min(skip, len(batch))
                 yield from enumerate(batch.slice(num_skipped).to_pylist(), row_number + num_skipped)
                 skip -= num_skipped

@@ -34,10 +34,10 @@ def mark_predicate(words: Sequence[str], index: int, marker: str = "*") -> list[
     """
     if isinstance(words, (str, bytes)):
         raise TypeError(f"`words` must be a list of strings, got one string. Pass its words: `{words!r:.40}.split()`.")
-    (cleaned,) = clean_columns({"words": words})
-    is_index = is_integer(index, 0) and index < len(cleaned)
-    require(is_index, "index", f"an integer from 0 to {len(cleaned) - 1}", index)
-    return [*cleaned[:index], marker, *cleaned[index:]]
+    (valid_words,) = clean_columns({"words": words})
+    is_index = is_integer(index, 0) and index < len(valid_words)
+    require(is_index, "index", f"an integer from 0 to {len(valid_words) - 1}", index)
+    return [*valid_words[:index], marker, *valid_words[index:]]
 
 
 def read_roles(path: Source, marker: str = "*", encoding: str = "utf-8") -> tuple[list[list[str]], list[list[str]]]:

@@ -117,15 +117,15 @@ class TableStream:
     def __iter__(self) -> Iterator[Row]:
         """Iterate over the rows of all files."""
         skip = self._first
-        for index in self._order():
-            if skip and skip >= (count := self._count(index)):
-                skip -= count
+        for file_index in self._order():
+            if skip and skip >= (num_rows := self._count(file_index)):
+                skip -= num_rows
                 continue
-            path = self.files[index]
-            unit = "row" if self._formats[index] == "parquet" else "line"
-            for line, cells in self._rows(index, skip):
+            path = self.files[file_index]
+            unit = "row" if self._formats[file_index] == "parquet" else "line"
+            for line, cells in self._rows(file_index, skip):
                 where = f"{path}, {unit} {line}"
-                yield Row(self._convert(cells, where), (index, line), where)
+                yield Row(self._convert(cells, where), (file_index, line), where)
             skip = 0
 
     def iter(self, batch_size: int) -> Iterator[dict[Column, list[Any]]]:
@@ -181,8 +181,8 @@ class TableStream:
             verbose: bool, whether to show progress.
         """
         with progress_bar("Counting rows", len(self.files), "files", verbose) as advance:
-            for index in range(len(self.files)):
-                self._count(index)
+            for file_index in range(len(self.files)):
+                self._count(file_index)
                 advance(1)
         return max(0, sum(self._counts.values()) - self._first)
 
@@ -229,8 +229,8 @@ class TableStream:
             first_rows = list(itertools.islice(rows, 1))
             names = pop_names(first_rows, format, self.header)
             header: list[Column] = [*(names or [])]
-            if repeated := [name for name in self._columns or () if header.count(name) > 1]:
-                raise ValueError(f"{path} has several columns {repeated[0]!r}. Rename all but one of them.")
+            if repeated_names := [name for name in self._columns or () if header.count(name) > 1]:
+                raise ValueError(f"{path} has several columns {repeated_names[0]!r}. Rename all but one of them.")
             for line, cells in itertools.islice(itertools.chain(first_rows, rows), skip, None):
                 names = names or [*range(len(cells))]
                 check_width(f"{path}, line {line}", cells, names, format)

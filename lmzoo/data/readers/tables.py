@@ -199,7 +199,7 @@ class Table:
         if separator is None:
             return [self._label(i, column, cell, label_type, labels) for i, cell in enumerate(cells)]
         return [
-            [self._label(i, column, part, label_type, labels) for part in label_parts(cell, separator)]
+            [self._label(i, column, cell_label, label_type, labels) for cell_label in label_parts(cell, separator)]
             for i, cell in enumerate(cells)
         ]
 
@@ -256,10 +256,14 @@ def choose_file_format(path: Source, format: str | None = None) -> str:
     Raises:
         ValueError: If `format` is unknown, or is None and no format has the file's suffix.
     """
-    name = table_format(path, format)
-    if name is not None and name in FORMATS:
-        return name
-    problem = f"There is no format {name!r}." if name else f"The name of {get_name(path)} does not tell its format."
+    format_name = table_format(path, format)
+    if format_name is not None and format_name in FORMATS:
+        return format_name
+    problem = (
+        f"There is no format {format_name!r}."
+        if format_name
+        else f"The name of {get_name(path)} does not tell its format."
+    )
     raise ArgumentError(f"{problem} Pass one of these as `format`: {', '.join(FORMATS)}.", "format")
 
 
