@@ -50,10 +50,10 @@ def write_card(
     recipe_rows = "\n".join(
         f"| {name.replace('_', ' ')} | {value} |" for name, value in settings.items() if value is not None
     )
-    plot = ""
+    plot_markdown = ""
     if importlib.util.find_spec("matplotlib") and _read_log(log):
         plot_loss(log, folder / _PLOT_FILE, facts["tokens"], name)
-        plot = f"\n![Loss over tokens seen]({_PLOT_FILE})\n"
+        plot_markdown = f"\n![Loss over tokens seen]({_PLOT_FILE})\n"
     task_class = find_task_for_head(task.head_kind) or type(task)
     languages = ", ".join(metadata.get("languages", ())) or "not stated"
     card = f"""# {name}
@@ -75,7 +75,7 @@ where "{name}" is the path of this folder.
 | recipe | |
 |---|---|
 {recipe_rows}
-{plot}
+{plot_markdown}
 ## Fine-tuning recipes
 
 {make_recipe_table(task.backbone.fine_tuning)}
@@ -126,7 +126,7 @@ def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
     Args:
         log: path of the run's log.csv.
         target: path of the image to write.
-        tokens: float, number of tokens of the whole training.
+        tokens: float, number of tokens in the whole training.
         title: str, title of the plot.
     """
     from matplotlib.figure import Figure  # optional; `pyplot` would initialize a GUI backend

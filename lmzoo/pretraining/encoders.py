@@ -132,7 +132,7 @@ class _Part:
 
     Attributes:
         length: int, maximum number of tokens of a sequence.
-        batches: the batches.
+        batches: batches of these sequences.
         size: int, number of sequences in a batch.
         rate: float, number of these batches per token of the whole training.
     """
@@ -197,8 +197,8 @@ def _evaluate_lengths(
     scores: dict[str, float] = {}
     short_length = parts[0].length
     for part, part_sequences in zip(parts, sequences, strict=True):
-        count = max(1, _MAX_HELD_OUT * short_length // part.length)
-        metrics = _evaluate(run, model, part, part_sequences, count, text_name)
+        num_sequences = max(1, _MAX_HELD_OUT * short_length // part.length)
+        metrics = _evaluate(run, model, part, part_sequences, num_sequences, text_name)
         if run.recipe.method.causal:
             metrics["perplexity"] = math.exp(metrics["loss"])
         length_suffix = "" if part.length == short_length else f"_at_{part.length}"
@@ -224,8 +224,8 @@ def _evaluate(
         batch_size = min(batch_size, 64, 1 << (min(num_sequences, len(sequences)).bit_length() - 1))
         num_sequences = min(num_sequences, len(sequences)) // batch_size * batch_size
     sample = sample_sequences(sequences, num_sequences)
-    source = f" of {text_name}" if text_name else ""
-    run.say(f"evaluating on {len(sample):,} sequences{source} of up to {part.length} tokens")
+    text_suffix = f" of {text_name}" if text_name else ""
+    run.say(f"evaluating on {len(sample):,} sequences{text_suffix} of up to {part.length} tokens")
     options = BatchOptions(batch_size, buckets=_choose_buckets(model, sample.lengths))
     batches = model.batches(read_inputs(sample), options)[0]
     if run.recipe.method.causal:
@@ -301,15 +301,15 @@ def find_decay_begin(recipe: Recipe, total: int) -> int | None:
 def _make_optimizer(recipe: Recipe, total_batches: int) -> keras.optimizers.Optimizer:
     """Return the optimizer for a training of `total_batches` batches."""
     peak_learning_rate = recipe.batch_settings[-1]
-    decay_start = find_decay_begin(recipe, total_batches)
+    decay_begin = find_decay_begin(recipe, total_batches)
     accumulate = recipe.accumulate
-    if decay_start is None:
+    if decay_begin is None:
         decay_schedule = keras.optimizers.schedules.PolynomialDecay(
             peak_learning_rate, total_batches, end_learning_rate=0.0
         )
         learning_rate = WarmUp(decay_schedule, total_batches // 10)
     else:
-        learning_rate = WarmUp(LateDecay(peak_learning_rate, decay_start, total_batches), WSD_WARMUP * accumulate)
+        learning_rate = WarmUp(LateDecay(peak_learning_rate, decay_begin, total_batches), WSD_WARMUP * accumulate)
     accumulation_steps = accumulate if accumulate > 1 else None
     return OPTIMIZERS[recipe.optimizer](
         learning_rate, global_clipnorm=1.0, gradient_accumulation_steps=accumulation_steps
@@ -472,5 +472,5 @@ def _pack_corpus(model: Task, corpus: TokenCorpus, length: int, passes: int, run
 
 
 def sample_sequences(sequences: EncodedTexts, count: int) -> EncodedTexts:
-    """Return a random sample of at most `count` sequences, in order; every call draws the same sample."""
+    """Return a random sample of at most `count` sequences in their order; every call draws the same sample."""
     return sequences.select(np.sort(np.random.default_rng(0).permutation(len(sequences))[:count]))

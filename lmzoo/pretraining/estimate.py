@@ -58,9 +58,9 @@ def estimate_training_seconds(recipe: Recipe) -> float:
         # Masks and segments are constant.
         features[name] = rng.integers(1, num_ids, shape) if num_ids > 2 else np.full(shape, num_ids - 1)
     batch = (features, np.zeros((batch_size, num_predicted)))
-    steps = _UNTIMED_STEPS + _MAX_STEPS
+    num_steps = _UNTIMED_STEPS + _MAX_STEPS
     timer = _StepTimer()
-    model.fit((batch for _ in range(steps)), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[timer])
+    model.fit((batch for _ in range(num_steps)), steps_per_epoch=num_steps, shuffle=False, verbose=0, callbacks=[timer])
     return timer.seconds() * recipe.tokens / (batch_size * text_length)
 
 
@@ -79,4 +79,4 @@ class _StepTimer(keras.callbacks.Callback):
 
     def seconds(self) -> float:
         """Return the median time of a step in seconds."""
-        return statistics.median(b - a for a, b in pairwise(self._ends[_UNTIMED_STEPS - 1 :]))
+        return statistics.median(end - begin for begin, end in pairwise(self._ends[_UNTIMED_STEPS - 1 :]))

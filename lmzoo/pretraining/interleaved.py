@@ -64,17 +64,17 @@ class MixedBatches(LengthBatches):
         index_blocks = [np.zeros(0, "int64")]
         while first < last:
             pass_index, position = divmod(first, num_sequences)
-            key = (*self.seed, text, pass_index, 1)
-            if self._orders.get(text, ((), None))[0] != key:
-                self._orders[text] = key, np.random.default_rng(key).permutation(num_sequences)
+            order_seed = (*self.seed, text, pass_index, 1)
+            if self._orders.get(text, ((), None))[0] != order_seed:
+                self._orders[text] = order_seed, np.random.default_rng(order_seed).permutation(num_sequences)
             index_blocks.append(text_begin + self._orders[text][1][position : position + last - first])
             first += len(index_blocks[-1])
         return np.concatenate(index_blocks)
 
     def identity(self) -> dict[str, object]:
         """Return the values that identify the batches in a saved run, including the texts' proportions."""
-        share = (self.rates / self.rates.sum()).round(9).tolist()
-        return {**super().identity(), "number of sequences": self.splits.tolist(), "share of sequences": share}
+        shares = (self.rates / self.rates.sum()).round(9).tolist()
+        return {**super().identity(), "number of sequences": self.splits.tolist(), "share of sequences": shares}
 
 
 def join_sequences(sequences: Sequence[EncodedTexts], folder: Path) -> EncodedTexts:

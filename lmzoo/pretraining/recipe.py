@@ -141,8 +141,8 @@ class Recipe:
             vocabulary and positions from the preset. Not for ELMo.
 
     Raises:
-        ValueError: if a field is unknown, out of range or unused by the family; the message names it and the allowed
-            values.
+        ValueError: if a field is unknown, out of range or unused by the family; the message names the field and the
+            allowed values.
 
     Example:
 
@@ -294,11 +294,11 @@ class Recipe:
             ValueError: if the family ignores or does not support a field that is set.
         """
         defaults = _get_defaults()
-        unused = [name for name in self.method.unused if getattr(self, name) != defaults[name]]
-        if unused:
-            names = ", ".join(f"`{name}`" for name in unused)
+        unused_fields = [name for name in self.method.unused if getattr(self, name) != defaults[name]]
+        if unused_fields:
+            names = ", ".join(f"`{name}`" for name in unused_fields)
             message = f"{self.family} does not use {names}: {self.method.reason}. Leave it out."
-            raise ArgumentError(message, unused[0])
+            raise ArgumentError(message, unused_fields[0])
         if self.words and (self.attends or not self.method.causal or self.init is not None):
             raise ValueError(
                 "`words` is for lstm_lm and ffnn_lm that begin with random weights: other families have tokenizers of "
@@ -358,7 +358,9 @@ class Recipe:
         """
         settings = {**dataclasses.asdict(self), **text}
         recipe_file = folder / "recipe.json"
-        has_results = folder.exists() and any(p != recipe_file and not p.name.startswith(".") for p in folder.iterdir())
+        has_results = folder.exists() and any(
+            path != recipe_file and not path.name.startswith(".") for path in folder.iterdir()
+        )
         if recipe_file.exists() and has_results and not self._check_stored(recipe_file, settings):
             return
         with atomic_file(recipe_file) as temporary:
@@ -372,20 +374,23 @@ class Recipe:
         """
         folder = file.parent
         try:
-            stored = json.loads(file.read_text("utf-8"))
+            file_content = json.loads(file.read_text("utf-8"))
         except ValueError as error:
             message = f"{file} is damaged ({error}). Pass another `work`, or remove {folder}."
             raise ArgumentError(message, "work") from None
-        stored_settings = {**_get_defaults(), **stored}  # fields that earlier versions lacked had today's defaults
+        stored_settings = {
+            **_get_defaults(),
+            **file_content,
+        }  # fields that earlier versions lacked had today's defaults
         is_extended = self.schedule == "wsd" and self.tokens > stored_settings["tokens"]
-        changed = [
+        changes = [
             f"`{name}`{_describe_difference(stored_settings.get(name), value)}"
             for name, value in settings.items()
             if stored_settings.get(name) != value and not (is_extended and name == "tokens")
         ]
-        if changed:
+        if changes:
             raise ArgumentError(
-                f"{folder} holds a run with another {', another '.join(changed)}. Pass another `work`, or remove it to "
+                f"{folder} holds a run with another {', another '.join(changes)}. Pass another `work`, or remove it to "
                 "start from scratch.",
                 "work",
             )
@@ -457,7 +462,7 @@ def _describe_difference(stored: object, current: object) -> str:
     if not isinstance(stored, dict) and not isinstance(current, dict):
         return ""
     stored_text, current_text = (
-        ", ".join(f"{k} {v}" for k, v in text.items()) if isinstance(text, dict) else "none"
+        ", ".join(f"{name} {value}" for name, value in text.items()) if isinstance(text, dict) else "none"
         for text in (stored, current)
     )
     return f" ({stored_text}; now {current_text})"

@@ -37,7 +37,7 @@ class Facts(TypedDict):
         text: str, description of the text to train on.
         held_out: str, description of the held-out text.
         tokens: float, number of tokens seen in training.
-        steps: int, number of steps.
+        steps: int, number of optimizer steps.
         seconds: float, training time since the last start of the run.
         fixed: values that replace fields of the recipe on the card; None hides a field.
     """
@@ -150,7 +150,7 @@ class _EndingCheckpoint(ResumableCheckpoint):
         self._last_states = self._states if decay is None else run.get_states(last)
 
     def restore(self, model: keras.Model, data: object, epochs: int, steps: int, done: int) -> tuple[int, bool]:
-        """Restore the newest saved state; after a finished run, return the end of all epochs as its position."""
+        """Restore the newest saved state; if the run has finished, return the end of all epochs as the position."""
         if self._last_states.names():
             self._states = self._last_states
         done, same_schedule = super().restore(model, data, epochs, steps, done)

@@ -91,8 +91,8 @@ class TrainingDocuments:
     """The training documents or the held-out documents of a text.
 
     Args:
-        text: the text.
-        every: int n to hold out the last of every n documents; None to use all documents.
+        text: `TextSource` of all documents.
+        every: int n, to hold out the last of every n documents; None to use all documents.
         is_held_out: bool, whether to use the held-out documents instead of the training documents.
     """
 
@@ -150,18 +150,18 @@ def read_texts(source: Any, field: str = "text", split: bool = True) -> list[Tex
     for path, weight in source.items():
         if not isinstance(path, (str, Path)):
             raise TypeError(f"A mixture has files, folders or patterns and their weights, got {path!r:.60}.")
-        allowed = "a finite number above 0"
-        require(is_number(weight, 0) and 0 < weight < math.inf, f"the weight of {path}", allowed, weight)
+        allowed_weights = "a finite number above 0"
+        require(is_number(weight, 0) and 0 < weight < math.inf, f"the weight of {path}", allowed_weights, weight)
     names = _name_texts(list(source)) if len(source) > 1 else [""]
     weights = [float(weight) for weight in source.values()]
     shares = [weight / sum(weights) for weight in weights]
     named_sources = zip(source, names, shares, strict=True)
     texts = [TextSource(path, field, split, name, share) for path, name, share in named_sources]
-    owners: dict[str, str] = {}
+    text_names_by_file: dict[str, str] = {}
     for text in texts:
         for file in text.files():
-            if (owner := owners.setdefault(make_absolute(file), text.name)) != text.name:
-                raise ValueError(f"{file} is in two texts, {owner} and {text.name}: each file has one weight.")
+            if (other_name := text_names_by_file.setdefault(make_absolute(file), text.name)) != text.name:
+                raise ValueError(f"{file} is in two texts, {other_name} and {text.name}: each file has one weight.")
     return texts
 
 
@@ -204,8 +204,10 @@ def split_held_out(
     """
     if validation is not None:
         corpus_files = {make_absolute(file) for text in corpus for file in text.files()}
-        if shared := [file for text in validation for file in text.files() if make_absolute(file) in corpus_files]:
-            message = f"{', '.join(shared)}: text to train on and to evaluate on (`validation`) must differ."
+        if shared_files := [
+            file for text in validation for file in text.files() if make_absolute(file) in corpus_files
+        ]:
+            message = f"{', '.join(shared_files)}: text to train on and to evaluate on (`validation`) must differ."
             raise ArgumentError(message, "validation")
         train, held_out = ([TrainingDocuments(text) for text in texts] for texts in (corpus, validation))
     else:
