@@ -46,8 +46,8 @@ class MtebEncoder:
     def __init__(self, embedder: TextEmbedder, name: str, revision: str | None = None) -> None:
         require(isinstance(embedder, TextEmbedder), "embedder", "a TextEmbedder", embedder)
         self.embedder = embedder
-        similarity = {"similarity_fn_name": embedder.similarity, "embed_dim": embedder.output_shape[-1]}
-        self.mteb_model_meta = _make_meta(embedder, name, revision, **similarity)
+        similarity_fields = {"similarity_fn_name": embedder.similarity, "embed_dim": embedder.output_shape[-1]}
+        self.mteb_model_meta = _make_meta(embedder, name, revision, **similarity_fields)
 
     def encode(
         self, inputs: Iterable[Mapping[str, Any]], *, task_metadata: Any, prompt_type: Any = None, **kwargs: Any
@@ -62,7 +62,7 @@ class MtebEncoder:
         """
         from mteb.models.abs_encoder import get_prompt_name
 
-        texts = _read_texts(inputs)
+        texts = _collect_texts(inputs)
         batch_size = kwargs.get("batch_size", _BATCH_SIZE)
         prompt_name = get_prompt_name(self.embedder.prompts, task_metadata, prompt_type)
         if prompt_type is None:
@@ -116,11 +116,11 @@ class MtebCrossEncoder:
             inputs2: iterable of batches of second texts, in the same form.
             **kwargs: `batch_size`, and arguments of mteb that lmzoo does not use.
         """
-        pairs = (_read_texts(inputs1), _read_texts(inputs2))
+        pairs = (_collect_texts(inputs1), _collect_texts(inputs2))
         return np.array(self.reranker.score(pairs, kwargs.get("batch_size", _BATCH_SIZE)), "float32")
 
 
-def _read_texts(inputs: Iterable[Mapping[str, Any]]) -> list[str]:
+def _collect_texts(inputs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the texts of all batches."""
     return [text for batch in inputs for text in batch["text"]]
 

@@ -25,7 +25,7 @@ _NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_path(path: object) -> None:
-    """Check that an argument is a path: a string or a `pathlib.Path`.
+    """Check that `path` is a string or a `pathlib.Path`.
 
     Raises:
         TypeError: if `path` is anything else.
@@ -159,9 +159,9 @@ def atomic_directory(
     """
     target = _resolve_path(path)
     make_directory(target.parent)
-    name = f".{target.name}.{secrets.token_hex(4)}"
-    temporary = target.with_name(f"{name}.new")
-    old = target.with_name(f"{name}.old")
+    hidden_name = f".{target.name}.{secrets.token_hex(4)}"
+    temporary = target.with_name(f"{hidden_name}.new")
+    old_directory = target.with_name(f"{hidden_name}.old")
     foreign_names: list[str] = []
     with _lock_for_writing(target.parent, lambda: _recover(target, owns)):
         _check_replaceable(target, marker, owns, overwrite)
@@ -178,24 +178,24 @@ def atomic_directory(
             if not target.exists():
                 temporary.rename(target)
             elif _exchange(temporary, target):
-                old = temporary
+                old_directory = temporary
             else:
-                target.rename(old)
+                target.rename(old_directory)
                 try:
                     temporary.rename(target)
                 except BaseException:
-                    old.rename(target)
+                    old_directory.rename(target)
                     raise
         except BaseException as error:
             _name_target(error, target, temporary)
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         for entry_name in foreign_names:  # put back the originals, which may have changed since they were linked
-            _exchange(old / entry_name, target / entry_name)
+            _exchange(old_directory / entry_name, target / entry_name)
         _sync(target.parent)
-        if old.exists():
-            _move_foreign(old, target, owns)
-            shutil.rmtree(old, ignore_errors=True)
+        if old_directory.exists():
+            _move_foreign(old_directory, target, owns)
+            shutil.rmtree(old_directory, ignore_errors=True)
 
 
 @contextlib.contextmanager

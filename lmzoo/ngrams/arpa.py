@@ -64,8 +64,10 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
         file.write(f"\\data\\\n{counts}".encode())
         for order, keys in enumerate(table.keys, 1):
             file.write(f"\n\\{order}-grams:\n".encode())
-            for first in range(0, len(keys), _CHUNK_SIZE):
-                lines = _format_lines(table, np.array(words, "object"), order, slice(first, first + _CHUNK_SIZE))
+            for chunk_begin in range(0, len(keys), _CHUNK_SIZE):
+                lines = _format_lines(
+                    table, np.array(words, "object"), order, slice(chunk_begin, chunk_begin + _CHUNK_SIZE)
+                )
                 file.write("".join(lines).encode())
                 advance(len(lines))
         file.write(b"\n\\end\\\n")
@@ -140,11 +142,11 @@ class _Reader:
             for order, count in enumerate(counts, 1):
                 self._expect(f"\\{order}-grams:")
                 first_line = self.number + 1
-                rows, log10, backoff = self._read_section(order, count)
+                ngrams, log10, backoff = self._read_section(order, count)
                 if order == 1:
-                    self._add_unigrams(table, rows[:, 0], log10, backoff, first_line)
+                    self._add_unigrams(table, ngrams[:, 0], log10, backoff, first_line)
                 else:
-                    self._add_ngrams(table, rows, log10, backoff, first_line)
+                    self._add_ngrams(table, ngrams, log10, backoff, first_line)
                 advance(count)
                 self._read_filled_line()
         self._expect("\\end\\")
@@ -155,7 +157,7 @@ class _Reader:
 
     def _read_section(self, order: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Read the N n-grams of an order: their tokens, log10 probabilities (N,) and log10 backoff weights (N,)."""
-        rows = array.array("i")
+        ngrams = array.array("i")
         log10 = array.array("f")
         backoff = array.array("f")
         tokens = self.tokens
@@ -172,7 +174,7 @@ class _Reader:
             try:
                 probability = float(fields[0])
                 weight = float(fields[order + 1]) if len(fields) > order + 1 else 0.0
-                rows.extend([tokens[word] for word in fields[1 : order + 1]])
+                ngrams.extend([tokens[word] for word in fields[1 : order + 1]])
             except ValueError:
                 raise self._make_error("expected numbers for the probability and the backoff weight") from None
             except KeyError as error:
@@ -181,7 +183,7 @@ class _Reader:
                 raise self._make_error("the logarithms of the probability and the backoff weight are not possible ones")
             log10.append(probability)
             backoff.append(weight)
-        return np.array(rows).reshape(-1, order), np.array(log10), np.array(backoff)
+        return np.array(ngrams).reshape(-1, order), np.array(log10), np.array(backoff)
 
     def _add_unigrams(
         self, table: NgramTable, tokens: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
@@ -191,26 +193,26 @@ class _Reader:
             if self.tokens[word.encode()] not in tokens:
                 raise self._make_error(f"the 1-grams lack {word}")
         self._check_unique(tokens, np.argsort(tokens, kind="stable"), first_line)
-        size = len(self.words)
+        vocabulary_size = len(self.words)
         for arrays_by_order, values, default in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
-            arrays_by_order.append(np.full(size, default, "float32"))
+            arrays_by_order.append(np.full(vocabulary_size, default, "float32"))
             arrays_by_order[0][tokens] = values
         table.log10[0][START] = NEVER  # KenLM writes 0
-        table.keys.append(np.arange(size))
+        table.keys.append(np.arange(vocabulary_size))
 
     def _add_ngrams(
-        self, table: NgramTable, rows: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
+        self, table: NgramTable, ngrams: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
     ) -> None:
         """Add the n-grams of the next order to the table, in the order of their keys."""
-        parents = rows[:, 0].astype("int64")
-        for n in range(2, rows.shape[1]):
-            parents = table.find(n, parents, rows[:, n - 1])
+        parents = ngrams[:, 0].astype("int64")
+        for n in range(2, ngrams.shape[1]):
+            parents = table.find(n, parents, ngrams[:, n - 1])
         if len(orphans := np.flatnonzero(parents < 0)):
-            prefix = " ".join(self.words[token] for token in rows[orphans[0]][:-1])
+            prefix = " ".join(self.words[token] for token in ngrams[orphans[0]][:-1])
             raise ValueError(
                 f"{self.path}, line {first_line + orphans[0]}: {prefix!r} is not among the shorter n-grams."
             )
-        keys = parents * table.vocabulary_size + rows[:, -1]
+        keys = parents * table.vocabulary_size + ngrams[:, -1]
         key_order = np.argsort(keys, kind="stable")
         self._check_unique(keys, key_order, first_line)
         table.keys.append(keys[key_order])
@@ -219,8 +221,10 @@ class _Reader:
 
     def _check_unique(self, keys: np.ndarray, key_order: np.ndarray, first_line: int) -> None:
         """Raise a ValueError if a key occurs twice; `key_order` sorts the keys."""
-        if len(repeated := np.flatnonzero(np.diff(keys[key_order]) == 0)):
-            raise ValueError(f"{self.path}, line {first_line + key_order[repeated + 1].min()} repeats an n-gram.")
+        if len(repeated_positions := np.flatnonzero(np.diff(keys[key_order]) == 0)):
+            raise ValueError(
+                f"{self.path}, line {first_line + key_order[repeated_positions + 1].min()} repeats an n-gram."
+            )
 
     def _read_line(self) -> bytes:
         """Read the next line, and return it without surrounding spaces; it is empty at the end of the file."""

@@ -107,9 +107,9 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
 
 def _count_ngrams(tokens: np.ndarray, vocabulary_size: int, order: int) -> list[_Counts]:
     """Return the n-grams of each order from 1 to `order`, with their numbers of occurrences."""
-    words = np.arange(vocabulary_size)
+    unigrams = np.arange(vocabulary_size)
     counts = np.bincount(tokens, minlength=vocabulary_size)
-    levels = [_Counts(words, counts, np.zeros_like(words), words == START)]
+    levels = [_Counts(unigrams, counts, np.zeros_like(unigrams), unigrams == START)]
     ngram_numbers = tokens  # (T,), number of the n-gram that ends with each token, or -1 if it is not within a sentence
     for n in range(2, order + 1):
         ends = 1 + np.flatnonzero((ngram_numbers[:-1] >= 0) & (tokens[1:] != START))

@@ -82,10 +82,13 @@ class NgramLM:
         """Set the vocabulary of the n-grams, and map the tokenizer's ids to these tokens."""
         self.tokenizer = tokenizer
         self._words = words
-        tokens = {word: token for token, word in enumerate(words)} | dict.fromkeys(SPECIAL, UNKNOWN)
+        tokens_by_word = {word: token for token, word in enumerate(words)} | dict.fromkeys(SPECIAL, UNKNOWN)
         tokenizer_tokens = [tokenizer.id_to_token(i) for i in range(tokenizer.vocabulary_size)]
         # START and END come last; tokenizers do not return them.
-        self._tokens = np.array([*(tokens.get(name, UNKNOWN) for name in tokenizer_tokens), START, END], "int32")
+        self._tokens = np.array(
+            [*(tokens_by_word.get(tokenizer_token, UNKNOWN) for tokenizer_token in tokenizer_tokens), START, END],
+            "int32",
+        )
 
     @property
     def vocabulary(self) -> list[str]:
@@ -171,19 +174,19 @@ class NgramLM:
             ValueError: If the model is not fitted.
         """
         self._check_fitted()
-        results: list[list[TokenScore]] = []
+        text_scores: list[list[TokenScore]] = []
         for spans in self.tokenizer.tokenize_with_offsets(texts):  # type: ignore[arg-type]
             tokens = self._tokens[[-2, *(span.id for span in spans), -1]]
             log_probabilities = self._table.log_probabilities(tokens)[1:].tolist()
             text_end = spans[-1].end if spans else 0
             spans.append(TokenSpan(-1, SPECIAL[END], text_end, text_end))
-            results.append(
+            text_scores.append(
                 [
                     {"token": span.token, "start": span.start, "end": span.end, "log_probability": log_probability}
                     for span, log_probability in zip(spans, log_probabilities, strict=True)
                 ]
             )
-        return results
+        return text_scores
 
     def generate(
         self,
@@ -225,11 +228,11 @@ class NgramLM:
         require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
         stops = list_stop_strings(stop)
         sample_token = make_sampler(sampler, temperature, top_k, top_p, np.random.default_rng(seed))
-        excluded = [UNKNOWN, START] if stop is not None else [UNKNOWN, START, END]
+        excluded_tokens = [UNKNOWN, START] if stop is not None else [UNKNOWN, START, END]
 
         def choose_next(context: list[int]) -> int:
             log_probabilities = self._table.next_log_probabilities(context)
-            log_probabilities[excluded] = -np.inf
+            log_probabilities[excluded_tokens] = -np.inf
             return sample_token(log_probabilities)
 
         is_single = is_text(prompts)
@@ -322,8 +325,10 @@ class NgramLM:
         """
         table, words = read_arpa(path, verbose)
         model = cls(table.order, tokenizer)
-        if tokenizer is not None and (missing := {*words[len(SPECIAL) :]} - {*tokenizer.vocabulary}):
-            raise ValueError(f"The tokenizer lacks {len(missing):,} words of {path}, such as {min(missing)!r}.")
+        if tokenizer is not None and (missing_words := {*words[len(SPECIAL) :]} - {*tokenizer.vocabulary}):
+            raise ValueError(
+                f"The tokenizer lacks {len(missing_words):,} words of {path}, such as {min(missing_words)!r}."
+            )
         model._set_vocabulary(tokenizer or _make_word_tokenizer(words), words)
         model._table = table
         return model
