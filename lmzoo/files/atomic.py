@@ -37,7 +37,7 @@ def check_path(path: object) -> None:
 def check_room(directory: Path, size: int) -> None:
     """Check that the disk has room for a file of `size` bytes in `directory`.
 
-    Call it before writing HDF5: its library crashes the process when it closes a file on a full disk.
+    Call this function before writing HDF5: the HDF5 library crashes the process when it closes a file on a full disk.
 
     Raises:
         OSError: if the disk is full, or a quota is exhausted.
@@ -144,8 +144,8 @@ def atomic_directory(
         overwrite: bool, whether an existing directory that is not empty may be replaced.
 
     Raises:
-        FileExistsError: before the block runs, if `path` is a file, a directory of another kind, or a directory that
-            contains the working directory, or if `path` is not empty and `overwrite` is False.
+        FileExistsError: before the block runs, if `path` is a file, is a directory of another kind, contains the
+            working directory, or is not empty and `overwrite` is False.
         OSError: if the directory cannot be written.
 
     Example:
@@ -307,8 +307,8 @@ def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwri
     """Check that `atomic_directory` may replace `target`.
 
     Raises:
-        FileExistsError: if `target` is a file, a directory of another kind, or a directory that contains the working
-            directory, or if `target` is not empty and `overwrite` is False.
+        FileExistsError: if `target` is a file, is a directory of another kind, contains the working directory, or is
+            not empty and `overwrite` is False.
     """
     if target.exists() and not target.is_dir():
         raise FileExistsError(f"{target} is a file; give the path of a directory.")

@@ -133,7 +133,7 @@ def remove_folder(path: str | Path) -> None:
 def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
     """Copy the files of a directory, each atomically, and the file `last` after all other files.
 
-    So if `last` exists in `target`, the copy is complete.
+    If `last` exists in `target`, the copy is complete.
 
     Args:
         source: path or URL of the directory to copy.

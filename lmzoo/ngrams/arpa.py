@@ -227,7 +227,7 @@ class _Reader:
             )
 
     def _read_line(self) -> bytes:
-        """Read the next line, and return it without surrounding spaces; it is empty at the end of the file."""
+        """Read the next line, and return it without surrounding spaces; the result is empty at the end of the file."""
         self.line = self.file.readline()
         self.number += 1
         return self.line.strip()

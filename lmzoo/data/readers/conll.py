@@ -46,7 +46,7 @@ def read_conll(
             By default FORM in CoNLL-U; in other files the first column, or the second if the first numbers the words
             of each sentence, as in GermEval's files.
         label: int or str, column of the labels, given like `word`; by default the last column, or UPOS in CoNLL-U.
-        labeled: bool, False to read only words.
+        labeled: bool, whether to read labels; if False, only words are read.
         labels: list of strings, the allowed labels; None to allow any.
         conllu: bool, whether the file is CoNLL-U; by default determined by its suffix.
         encoding: str, encoding of the file.

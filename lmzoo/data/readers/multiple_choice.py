@@ -33,8 +33,8 @@ def read_choices(
         encoding: str, encoding of the file.
 
     Returns:
-        `x, y` for `lmzoo.models.MultipleChoice.fit`: a list of `(prompt, [choice, ...])` and a list of
-        indices, or None.
+        `x, y` for `lmzoo.models.MultipleChoice.fit`. `x` is a list of `(prompt, [choice, ...])`. `y` is a list of the
+        indices of the right choices, or None if `label` is None.
 
     Raises:
         ValueError: If the table is invalid (see `read_table`), a label is not one of the choices, or a single

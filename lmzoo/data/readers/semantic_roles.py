@@ -96,7 +96,7 @@ def read_roles(path: Source, marker: str = "*", encoding: str = "utf-8") -> tupl
 
 
 def _split_sentences(text: str) -> Iterator[list[_Line]]:
-    """Yield the lines of each sentence, split into cells; blank lines and lines that begin with "#" separate them."""
+    """Yield the lines of each sentence, split into cells; blank lines and comments ("#") end a sentence."""
     rows: list[_Line] = []
     for number, line in read_numbered_lines(text.split("\n")):
         cells = line.split()

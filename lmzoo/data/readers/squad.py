@@ -30,8 +30,8 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
 
     Returns:
         `(questions, contexts), answers`, which `lmzoo.models.QuestionAnswerer` takes as `x` and `y`. The answers of a
-        question are a list of `{"text": str, "answer_start": int}`, empty if it has no answer. `answers` is None if
-        `labeled` is False.
+        question are a list of `{"text": str, "answer_start": int}`, empty if the question has none. `answers` is None
+        if `labeled` is False.
 
     Raises:
         ValueError: If the file is not in the SQuAD format or holds no questions.

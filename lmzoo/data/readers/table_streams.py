@@ -32,7 +32,7 @@ class Row(dict[Column, Any]):
     """A row as a dict from column names to cells, with its location in the files.
 
     Attributes:
-        place: tuple of ints, index of the file and line number; sorting rows by it restores the order of the files.
+        place: tuple of ints, index of the file and line number, a sort key that restores the order of the files.
         where: str, file and line, for messages.
     """
 
@@ -47,7 +47,7 @@ class Row(dict[Column, Any]):
 class TableStream:
     r"""A table that is streamed from any number of files and need not fit into memory.
 
-    Iterating over it yields a dict for each row; `lmzoo.data.stream` turns these into examples for `fit` and
+    Iterating over the table yields a dict for each row; `lmzoo.data.stream` turns these into examples for `fit` and
     `evaluate`. The formats are the same as for `lmzoo.data.readers.read_table`.
 
     Args:

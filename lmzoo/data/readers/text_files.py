@@ -31,8 +31,8 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
     """Read a text file without its byte order mark.
 
     Args:
-        source: path of a file, or a file object open in binary mode. It may be compressed with gzip or xz, whatever its
-            name.
+        source: path of a file, or a file object open in binary mode. The file may be compressed with gzip or xz,
+            whatever its name.
         encoding: str, encoding of the text.
 
     Raises:
