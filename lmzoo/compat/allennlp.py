@@ -23,7 +23,13 @@ __all__ = ["Elmo", "batch_to_ids"]
 
 
 class Representations(TypedDict):
-    """Outputs of `Elmo`: a list of float (..., T, 2P), one for each mix, and the mask of the tokens, bool (..., T)."""
+    """Outputs of `Elmo` for sequences of T tokens.
+
+    Attributes:
+        elmo_representations: list of float (..., T, 2P), the representations of the tokens for each mix, where P is the
+            width of one direction.
+        mask: bool (..., T), True for tokens and False for padding.
+    """
 
     elmo_representations: list[Tensor]
     mask: Tensor
@@ -47,16 +53,17 @@ class Elmo(keras.layers.Layer):
         vocab_to_cache: words whose vectors are computed once, in the constructor; the first word is padding. Pass the
             indices of these words as `word_inputs`. Vectors of words with other indices are computed from characters.
         keep_sentence_boundaries: whether the representations include the two boundary markers.
-        scalar_mix_parameters: fixed values, before the softmax, for the scalars of every mix; None to train them.
+        scalar_mix_parameters: fixed values, before the softmax, for the scalars of every mix; None for trained scalars.
         module: a backbone to use instead of the two files.
 
-    Call arguments: `inputs`, character ids int32 (B, T, 50), returned by `batch_to_ids`, or with more axes before T;
-    `word_inputs`, int32 (B, T), with the same axes except the last. Returns a dict: `elmo_representations`, a list of
-    float (B, T, 2P), where P is the width of one direction (`projection_dim`), and `mask`, bool (B, T).
+    Call arguments: `inputs`, character ids of B sentences of T tokens, int32 (B, T, 50), returned by `batch_to_ids`, or
+    with more axes before T; `word_inputs`, int32 (B, T), with the same axes except the last. Returns a dict:
+    `elmo_representations`, a list of float (B, T, 2P), where P is the width of one direction (`projection_dim`), and
+    `mask`, bool (B, T).
 
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: If both or neither of the files and `module` are passed, or a file has the wrong format. In a call,
+        ValueError: If both the files and `module` are passed, or neither, or a file has the wrong format. In a call,
             if the shapes of `word_inputs` and `inputs` do not match, or if an id is not in the cache and its word has
             no characters; in graphs, where this cannot be checked, such a word is treated as a word without characters.
 
@@ -112,7 +119,7 @@ class Elmo(keras.layers.Layer):
         self._cache = None if vocab_to_cache is None else self._compute_word_vectors(list(vocab_to_cache))
 
     def _compute_word_vectors(self, words: list[str]) -> np.ndarray:
-        """Compute the vectors of words, float (n, P), with zeros for the first word."""
+        """Compute the vectors of n words, float (n, P), with zeros for the first word."""
         batches = [batch_to_ids([[word] for word in words[i : i + 1024]])[:, 0] for i in range(0, len(words), 1024)]
         vectors = np.concatenate([ops.convert_to_numpy(self.backbone.word_vectors(batch)) for batch in batches])
         vectors[0] = 0
@@ -156,18 +163,18 @@ class Elmo(keras.layers.Layer):
         """Return the backbone's inputs: word vectors from the cache, or from characters for words that it lacks."""
         check_structure("inputs", inputs, keras.KerasTensor((*word_inputs.shape, None), "int32"))
         ids = ops.reshape(ops.cast(word_inputs, "int32"), (-1, ops.shape(word_inputs)[-1]))  # (B, T)
-        characters = ops.reshape(ops.cast(inputs, "int32"), (-1, ops.shape(inputs)[-1]))  # (B T, 50)
+        characters = ops.reshape(ops.cast(inputs, "int32"), (-1, ops.shape(inputs)[-1]))  # (B * T, 50)
         is_cached = (ids >= 0) & (ids < len(cache))  # (B, T)
-        cached = ops.take(ops.cast(cache, self.backbone.compute_dtype), ops.where(is_cached, ids, 0), axis=0)
+        cached_vectors = ops.take(ops.cast(cache, self.backbone.compute_dtype), ops.where(is_cached, ids, 0), axis=0)
 
         def encode_missing() -> Tensor:
-            encoded = ops.reshape(self.backbone.word_vectors(characters), ops.shape(cached))
-            return ops.where(is_cached[:, :, None], cached, encoded)  # (B, T, P)
+            encoded_vectors = ops.reshape(self.backbone.word_vectors(characters), ops.shape(cached_vectors))
+            return ops.where(is_cached[:, :, None], cached_vectors, encoded_vectors)  # (B, T, P)
 
         # As in AllenNLP, the convolutions are computed only if a word needs them.
         values = get_concrete_values(is_cached)
         if values is None:
-            vectors = ops.cond(ops.all(is_cached), lambda: cached, encode_missing)
+            vectors = ops.cond(ops.all(is_cached), lambda: cached_vectors, encode_missing)
         else:
             is_valid = is_cached | ops.reshape(ops.any(characters > 0, axis=-1), ops.shape(ids))
             for sequence, position in np.argwhere(~ops.convert_to_numpy(is_valid))[:1]:
@@ -176,7 +183,7 @@ class Elmo(keras.layers.Layer):
                     f"characters in `inputs`, got {int(ids[sequence, position])} without characters in sequence "
                     f"{sequence} at position {position}."
                 )
-            vectors = cached if values.all() else encode_missing()
+            vectors = cached_vectors if values.all() else encode_missing()
         return {"word_vectors": vectors, "padding_mask": ids != 0}
 
     def compute_output_spec(
@@ -215,7 +222,7 @@ class Elmo(keras.layers.Layer):
 
 
 def _check_files(options_file: str | Path, weight_file: str | Path) -> None:
-    """Check that both files exist and have the right format, for example that they are not swapped."""
+    """Check that both files exist and have the right format, and so are not swapped."""
     import h5py
 
     files = {"options_file": (options_file, "*options.json"), "weight_file": (weight_file, "*weights.hdf5")}

@@ -20,8 +20,8 @@ _FRAMEWORKS = {"jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
 class MtebEncoder:
     """An embedder for `mteb.evaluate`.
 
-    As in mteb, a prompt with the name or the type of the task is used. If there is none, the prompts are the defaults
-    of `embed_queries` and `embed_documents` or, for tasks without queries, the default prompt.
+    As in mteb, a prompt with the name or the type of the task is used. If the embedder has no such prompt, the prompts
+    are the defaults of `embed_queries` and `embed_documents` or, for tasks without queries, the default prompt.
 
     Args:
         embedder: `lmzoo.models.TextEmbedder`.
@@ -46,23 +46,23 @@ class MtebEncoder:
     def __init__(self, embedder: TextEmbedder, name: str, revision: str | None = None) -> None:
         require(isinstance(embedder, TextEmbedder), "embedder", "a TextEmbedder", embedder)
         self.embedder = embedder
-        similarity = {"similarity_fn_name": embedder.similarity, "embed_dim": embedder.output_shape[-1]}
-        self.mteb_model_meta = _make_meta(embedder, name, revision, **similarity)
+        similarity_fields = {"similarity_fn_name": embedder.similarity, "embed_dim": embedder.output_shape[-1]}
+        self.mteb_model_meta = _make_meta(embedder, name, revision, **similarity_fields)
 
     def encode(
         self, inputs: Iterable[Mapping[str, Any]], *, task_metadata: Any, prompt_type: Any = None, **kwargs: Any
     ) -> np.ndarray:
-        """Return the embeddings of texts, float32 (n, H).
+        """Return the embeddings, of width H, of n texts: float32 (n, H).
 
         Args:
-            inputs: batches, dicts with a list of texts as `"text"`.
+            inputs: iterable of batches, each a dict with a list of texts as `"text"`.
             task_metadata: mteb's description of the task.
             prompt_type: `"query"` or `"document"`, or None for a task without queries.
             **kwargs: `batch_size`, and arguments of mteb that lmzoo does not use.
         """
         from mteb.models.abs_encoder import get_prompt_name
 
-        texts = _read_texts(inputs)
+        texts = _collect_texts(inputs)
         batch_size = kwargs.get("batch_size", _BATCH_SIZE)
         prompt_name = get_prompt_name(self.embedder.prompts, task_metadata, prompt_type)
         if prompt_type is None:
@@ -72,14 +72,14 @@ class MtebEncoder:
         return embed(texts, batch_size, prompt_name)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of all embeddings in one array to all in another, a torch tensor (n, m)."""
+        """Return the similarity of n embeddings to each of m other embeddings, a torch tensor (n, m)."""
         import torch
 
         rows, columns = (np.atleast_2d(np.asarray(array, "float32")) for array in (embeddings1, embeddings2))
         return torch.from_numpy(similarities(rows, columns, self.embedder.similarity))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of embeddings with the same index in two arrays, a torch tensor (n,)."""
+        """Return the similarity of n pairs of embeddings with the same index, a torch tensor (n,)."""
         import torch
 
         pairs = zip(np.asarray(embeddings1, "float32"), np.asarray(embeddings2, "float32"), strict=True)
@@ -109,18 +109,18 @@ class MtebCrossEncoder:
     def predict(
         self, inputs1: Iterable[Mapping[str, Any]], inputs2: Iterable[Mapping[str, Any]], **kwargs: Any
     ) -> np.ndarray:
-        """Return the scores of pairs of texts, float32 (n,).
+        """Return the scores of n pairs of texts, float32 (n,).
 
         Args:
-            inputs1: batches of first texts, the queries, dicts with a list of texts as `"text"`.
-            inputs2: batches of second texts.
+            inputs1: iterable of batches of first texts, the queries, each a dict with a list of texts as `"text"`.
+            inputs2: iterable of batches of second texts, in the same form.
             **kwargs: `batch_size`, and arguments of mteb that lmzoo does not use.
         """
-        pairs = (_read_texts(inputs1), _read_texts(inputs2))
+        pairs = (_collect_texts(inputs1), _collect_texts(inputs2))
         return np.array(self.reranker.score(pairs, kwargs.get("batch_size", _BATCH_SIZE)), "float32")
 
 
-def _read_texts(inputs: Iterable[Mapping[str, Any]]) -> list[str]:
+def _collect_texts(inputs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the texts of all batches."""
     return [text for batch in inputs for text in batch["text"]]
 

@@ -34,14 +34,14 @@ def from_table(
     Args:
         table: a DataFrame of pandas or polars, a table of pyarrow, or a Hugging Face dataset.
         text: str, name of the text column, or a tuple of two names for pairs.
-        label: str, name of the label column, or None.
+        label: str, name of the label column; None to return no labels.
 
     Returns:
-        The texts, a list, or a tuple of two lists for pairs; and the labels, a list, or None.
+        `(texts, labels)`: a list of texts, or a tuple of two lists for pairs; and a list of labels, or None.
 
     Raises:
         TypeError: If `table` is not a table in memory.
-        ValueError: If it lacks a column.
+        ValueError: If `table` lacks one of the columns.
 
     Example:
 
@@ -60,7 +60,7 @@ def from_table(
         raise TypeError(
             f"Expected a table in memory, got {type(table).__name__}. `lmzoo.data.stream` reads rows on demand."
         )
-    if isinstance(table, Mapping) and all(column_names(part) is not None for part in table.values()):
+    if isinstance(table, Mapping) and all(column_names(subtable) is not None for subtable in table.values()):
         raise TypeError(f"Expected one table, got all of {names!r:.200}: pass one, such as `data[{names[0]!r}]`.")
     texts: Any = tuple(_read_cells(table, name, "text") for name in text) if isinstance(text, tuple) else None
     texts = _read_cells(table, text, "text") if texts is None else texts
@@ -68,7 +68,7 @@ def from_table(
 
 
 def _read_cells(table: Any, name: Any, argument: str) -> list[Any]:
-    """Return the values of a column as a list; messages refer to the column by `argument`.
+    """Return the values of a column as a list; error messages name the parameter `argument`.
 
     Raises:
         ValueError: If the table lacks the column.
@@ -87,16 +87,16 @@ def stream(
     label: Any = None,
     shuffle_buffer: int = SHUFFLE_BUFFER,
 ) -> ExampleStream:
-    r"""Create a stream of examples for `fit` and `evaluate`, which need not fit into memory.
+    r"""Create a stream of examples for `fit` and `evaluate`; the examples need not fit into memory.
 
     Args:
-        rows: iterable over rows, each a dict, that starts from the beginning each time: a
+        rows: iterable over rows, each a dict; every iteration must start from the beginning, as for a
             `lmzoo.data.readers.TableStream`, a Hugging Face `IterableDataset`, a dataset of Grain, or a
             `tf.data.Dataset` of dicts.
         text: name of the text column, or a tuple of two names for pairs.
-        label: name of the label column, or None.
-        shuffle_buffer: int, number of examples in memory at once, to be shuffled and batched by length; fewer if they
-            have more than 67 million characters.
+        label: name of the label column; None for examples without labels.
+        shuffle_buffer: int, number of examples held in memory to shuffle and to batch by length; fewer if they have
+            more than 67 million characters.
 
     Raises:
         TypeError: If `rows` can be iterated over only once, or not at all.
@@ -127,16 +127,16 @@ def stream(
 
 @dataclass(frozen=True)
 class ExampleStream:
-    """Streaming examples from the rows of a table; `lmzoo.data.stream` creates one.
+    """Stream of examples from the rows of a table, created by `lmzoo.data.stream`.
 
-    The table may have methods of `lmzoo.data.readers.TableStream`: `skip`, `select_columns` and `set_epoch`, which a
-    Hugging Face `IterableDataset` also has, `shuffle_files` and `count_rows`.
+    If the table has these methods of `lmzoo.data.readers.TableStream`, the stream calls them: `skip`, `select_columns`,
+    `set_epoch`, `shuffle_files` and `count_rows`. A Hugging Face `IterableDataset` has the first three.
 
     Attributes:
-        table: iterable over rows, which starts from the beginning each time.
+        table: iterable over rows, each a dict; every iteration starts from the beginning.
         text: name of the text column, or a tuple of two names.
-        label: name of the label column, or None.
-        shuffle_buffer: int, number of examples in memory at once.
+        label: name of the label column; None for examples without labels.
+        shuffle_buffer: int, maximum number of examples in memory.
 
     Example: see `lmzoo.data.stream`.
     """
@@ -174,24 +174,24 @@ class ExampleStream:
         return rows if use_skip else itertools.islice(rows, first, None)
 
     def buffers(self, epoch: int, first: int, batch_size: int) -> Iterator[list[Any]]:
-        """Yield lists of indexed rows, `(i, row)`, each a full buffer, or less if the texts are very long.
+        """Yield lists of up to `shuffle_buffer` indexed rows, `(i, row)`; fewer if the texts are very long.
 
-        A list holds whole batches, except for the last one. Rows from files are sorted in the order of the files.
+        Every list except the last holds whole batches. Rows from files are sorted in the order of the files.
         """
         rows = enumerate(self.rows(epoch, first), first)
         while True:
             buffer: list[Any] = []
-            characters = 0
-            while len(buffer) < self.shuffle_buffer and characters < _MAX_BUFFER_CHARACTERS:
+            num_characters = 0
+            while len(buffer) < self.shuffle_buffer and num_characters < _MAX_BUFFER_CHARACTERS:
                 batch = [*itertools.islice(rows, batch_size)]
                 if not batch:
                     break
-                characters += sum(_count_characters(row) for _, row in batch)
+                num_characters += sum(_count_characters(row) for _, row in batch)
                 buffer += batch
             if not buffer:
                 return
             if isinstance(buffer[0][1], Row):
-                buffer.sort(key=lambda numbered: numbered[1].place)
+                buffer.sort(key=lambda indexed_row: indexed_row[1].place)
             yield buffer
 
     def examples(self, numbered: Sequence[tuple[int, Any]]) -> tuple[Any, Any]:
@@ -202,13 +202,13 @@ class ExampleStream:
             ValueError: If a row lacks one of the columns; the message names it.
         """
 
-        def cells(name: Any, argument: str) -> list[Any]:
+        def get_cells(name: Any, argument: str) -> list[Any]:
             return [self._cell(row, name, argument, i) for i, row in numbered]
 
-        labels = None if self.label is None else cells(self.label, "`label`")
+        labels = None if self.label is None else get_cells(self.label, "`label`")
         if isinstance(self.text, tuple):
-            return tuple(cells(name, "`text`") for name in self.text), labels
-        return cells(self.text, "`text`"), labels
+            return tuple(get_cells(name, "`text`") for name in self.text), labels
+        return get_cells(self.text, "`text`"), labels
 
     def count(self, verbose: bool = True) -> int | None:
         """Return the number of rows, or None if it is unknown."""
@@ -221,7 +221,7 @@ class ExampleStream:
         return len(table) if hasattr(table, "__len__") else None
 
     def identity(self) -> dict[str, Any]:
-        """Return properties of the examples that are quick to compute, to compare with an interrupted run.
+        """Return properties by which a resumed run recognizes the examples; they are quick to compute.
 
         Raises:
             ValueError: If two passes begin with different rows.
@@ -234,8 +234,8 @@ class ExampleStream:
                 f"This {type(self.table).__name__} is in another order each time it is read, so that a run on it could "
                 "not be resumed. Leave the shuffling to `fit`, or shuffle it with a seed that repeats the order."
             )
-        files = [(Path(path).name, get_size(path)) for path in getattr(self.table, "files", [])]
-        files_digest = {"files": hashlib.sha256(repr(files).encode()).hexdigest()} if files else {}
+        file_sizes = [(Path(path).name, get_size(path)) for path in getattr(self.table, "files", [])]
+        files_digest = {"files": hashlib.sha256(repr(file_sizes).encode()).hexdigest()} if file_sizes else {}
         return {"shuffle buffer": self.shuffle_buffer, **files_digest}
 
     @staticmethod
@@ -244,7 +244,7 @@ class ExampleStream:
         return row.where if isinstance(row, Row) else f"row {i} of the stream"
 
     def _cell(self, row: Any, name: Any, argument: str, i: int) -> Any:
-        """Return the value of a column in a row; messages refer to the column by `argument`.
+        """Return the value of a column in a row; error messages name the parameter `argument`.
 
         Raises:
             TypeError: If the row is not a dict.
@@ -253,8 +253,8 @@ class ExampleStream:
         if not isinstance(row, Mapping):
             raise TypeError(f"{self.where(i, row)} must be a dict with the columns of the table, got {row!r:.60}.")
         if name not in row:
-            similar = near_names(str(name), [*map(str, row)])
-            raise ValueError(f"{self.where(i, row)} has no column {name!r}: name another as {argument}.{similar}")
+            suggestion = near_names(str(name), [*map(str, row)])
+            raise ValueError(f"{self.where(i, row)} has no column {name!r}: name another as {argument}.{suggestion}")
         return row[name]
 
 

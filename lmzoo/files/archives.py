@@ -44,9 +44,9 @@ def unpack(archive: Path, folder: Path) -> None:
     remaining_bytes = _MAX_RATIO * archive.stat().st_size + _EXTRA_BYTES
     members = _iterate_tar_members(archive) if archive.suffix in (".gz", ".tgz") else _iterate_zip_members(archive)
     try:
-        for count, (name, size, open_content) in enumerate(members):
+        for member_index, (name, size, open_content) in enumerate(members):
             remaining_bytes -= size
-            if size < 0 or remaining_bytes < 0 or count == _MAX_MEMBERS:
+            if size < 0 or remaining_bytes < 0 or member_index == _MAX_MEMBERS:
                 raise ValueError(
                     f"{archive.name} is refused: it unpacks to more than {_MAX_RATIO} times its size or to more than "
                     f"{_MAX_MEMBERS} files."

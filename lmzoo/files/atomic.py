@@ -25,10 +25,10 @@ _NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_path(path: object) -> None:
-    """Check that an argument is a path: a string or a `pathlib.Path`.
+    """Check that `path` is a string or a `pathlib.Path`.
 
     Raises:
-        TypeError: if it is not.
+        TypeError: if `path` is anything else.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"Expected the path of a file or directory, a string or a `pathlib.Path`, got {path!r:.60}.")
@@ -37,7 +37,7 @@ def check_path(path: object) -> None:
 def check_room(directory: Path, size: int) -> None:
     """Check that the disk has room for a file of `size` bytes in `directory`.
 
-    Call it before writing HDF5: its library crashes the process when it closes a file on a full disk.
+    Call this function before writing HDF5: the HDF5 library crashes the process when it closes a file on a full disk.
 
     Raises:
         OSError: if the disk is full, or a quota is exhausted.
@@ -58,8 +58,8 @@ def _resolve_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute form of a local path, with links and "~" resolved.
 
     Raises:
-        TypeError: if it is not a path.
-        ValueError: if it is a URL.
+        TypeError: if `path` is not a path.
+        ValueError: if `path` is a URL.
     """
     check_path(path)
     if "://" in os.fspath(path):
@@ -128,12 +128,13 @@ def atomic_directory(
     between two renames.
 
     In an existing directory only the entries in `owns` are replaced. Other entries (README.md, .git) are preserved,
-    except those that the block has written. They are present at all times: the new directory gets hard links to them
-    before the swap, or copies where the file system has no links.
+    except those that the block has written. Preserved entries are present at all times: before the swap, the new
+    directory gets hard links to these entries, or copies where the file system has no links.
 
     A killed process can leave hidden directories next to `path`. The next write of `path` moves back the entries that
-    only they hold, or the old directory if `path` is missing, and removes them. If another process is writing in the
-    parent directory, a later write does so. Network file systems have the limits described in `atomic_file`.
+    exist only in these leftovers, or the old directory if `path` is missing, and removes the leftovers. If another
+    process is writing in the parent directory, a later write does this. Network file systems have the limits described
+    in `atomic_file`.
 
     Args:
         path: the directory to write; its parents are created.
@@ -143,8 +144,8 @@ def atomic_directory(
         overwrite: bool, whether an existing directory that is not empty may be replaced.
 
     Raises:
-        FileExistsError: before the block runs, if `path` is a file, may not be overwritten, or is a directory of
-            another kind.
+        FileExistsError: before the block runs, if `path` is a file, is a directory of another kind, contains the
+            working directory, or is not empty and `overwrite` is False.
         OSError: if the directory cannot be written.
 
     Example:
@@ -158,9 +159,9 @@ def atomic_directory(
     """
     target = _resolve_path(path)
     make_directory(target.parent)
-    name = f".{target.name}.{secrets.token_hex(4)}"
-    temporary = target.with_name(f"{name}.new")
-    old = target.with_name(f"{name}.old")
+    hidden_name = f".{target.name}.{secrets.token_hex(4)}"
+    temporary = target.with_name(f"{hidden_name}.new")
+    old_directory = target.with_name(f"{hidden_name}.old")
     foreign_names: list[str] = []
     with _lock_for_writing(target.parent, lambda: _recover(target, owns)):
         _check_replaceable(target, marker, owns, overwrite)
@@ -177,24 +178,24 @@ def atomic_directory(
             if not target.exists():
                 temporary.rename(target)
             elif _exchange(temporary, target):
-                old = temporary
+                old_directory = temporary
             else:
-                target.rename(old)
+                target.rename(old_directory)
                 try:
                     temporary.rename(target)
                 except BaseException:
-                    old.rename(target)
+                    old_directory.rename(target)
                     raise
         except BaseException as error:
             _name_target(error, target, temporary)
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         for entry_name in foreign_names:  # put back the originals, which may have changed since they were linked
-            _exchange(old / entry_name, target / entry_name)
+            _exchange(old_directory / entry_name, target / entry_name)
         _sync(target.parent)
-        if old.exists():
-            _move_foreign(old, target, owns)
-            shutil.rmtree(old, ignore_errors=True)
+        if old_directory.exists():
+            _move_foreign(old_directory, target, owns)
+            shutil.rmtree(old_directory, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -226,7 +227,7 @@ def _find_siblings(target: Path, pattern: str) -> list[Path]:
 
 
 def _recover(target: Path, owns: Collection[str]) -> None:
-    """Remove the leftovers of killed processes next to `target`, after moving back entries that only they hold."""
+    """Remove the leftovers of killed processes next to `target`, after moving back entries that exist only there."""
     # `.tmp` is from earlier versions, and could hold the only copy of the user's entries after the swap.
     for leftover in _find_siblings(target, rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.(new|old|tmp)"):
         with contextlib.suppress(OSError):
@@ -280,7 +281,7 @@ def make_directory(directory: Path) -> None:
     """Create a directory and its parents.
 
     Raises:
-        NotADirectoryError: if it or a parent is a file.
+        NotADirectoryError: if `directory` or one of its parents is a file.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -306,7 +307,8 @@ def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwri
     """Check that `atomic_directory` may replace `target`.
 
     Raises:
-        FileExistsError: if it may not.
+        FileExistsError: if `target` is a file, is a directory of another kind, contains the working directory, or is
+            not empty and `overwrite` is False.
     """
     if target.exists() and not target.is_dir():
         raise FileExistsError(f"{target} is a file; give the path of a directory.")

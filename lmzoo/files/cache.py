@@ -32,13 +32,13 @@ def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
 
     Args:
         label: str, prefix of the directory's name.
-        files: the files by name. Archives, with names in .zip, .tar.gz or .tgz, are unpacked.
+        files: the files by name. Archives, whose names end in .zip, .tar.gz or .tgz, are unpacked.
 
     Returns:
         The directory or, if it contains only a subdirectory, as many archives do, that subdirectory.
 
     Raises:
-        ValueError: if a file is not the expected one, or an archive is damaged or unsafe.
+        ValueError: if a file has the wrong size or SHA-256 digest, or an archive is damaged or unsafe.
         OSError: if a file is neither cached nor available, or the cache cannot be written.
     """
     key = json.dumps({name: asdict(file) for name, file in files.items()}, sort_keys=True)
@@ -72,9 +72,9 @@ def _create(folder: Path, files: Mapping[str, RemoteFile]) -> None:
             except ValueError:
                 (download_directory / name).unlink()  # so that the next attempt downloads it again
                 raise
-        content = _find_content(temporary)
-        if not (content / MANIFEST_FILE).exists():
-            write_manifest(content)
+        content_folder = _find_content(temporary)
+        if not (content_folder / MANIFEST_FILE).exists():
+            write_manifest(content_folder)
     shutil.rmtree(download_directory)
 
 

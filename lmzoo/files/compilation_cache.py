@@ -31,7 +31,7 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_b
         max_bytes: int, maximum size of the cache; beyond it, the least recently used files are removed.
 
     Returns:
-        The directory, or None if there is no cache.
+        The directory of the cache, or None if programs are not cached.
 
     Example:
 
@@ -51,14 +51,14 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_b
         return None
     if directory is None and jax.config.jax_compilation_cache_dir:
         return Path(jax.config.jax_compilation_cache_dir)
-    path = Path(directory or cache_directory() / "jax" / _identify_machine()).expanduser().resolve()
-    jax.config.update("jax_compilation_cache_dir", os.fspath(path))
+    cache_path = Path(directory or cache_directory() / "jax" / _identify_machine()).expanduser().resolve()
+    jax.config.update("jax_compilation_cache_dir", os.fspath(cache_path))
     jax.config.update("jax_compilation_cache_max_size", max_bytes)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _MIN_SECONDS)
     compilation_cache.reset_cache()  # JAX may have opened another directory
     # If a file cannot be read or written, the only cost is compiling its program.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry", UserWarning)
-    return path
+    return cache_path
 
 
 def _identify_machine() -> str:

@@ -48,8 +48,9 @@ def download(path: Path, file: RemoteFile) -> None:
         file: the file to download.
 
     Raises:
-        ValueError: if the download is not the expected file, which is then deleted, or the address is not allowed.
-        OSError: if the server fails, is silent or too slow; the downloaded part remains for the next attempt.
+        ValueError: if the address is not allowed, or the download has the wrong size or SHA-256 digest; the download is
+            then deleted.
+        OSError: if the server fails, is silent or is too slow; the partial download remains for the next attempt.
     """
     for requests_left in reversed(range(_MAX_REQUESTS)):
         previous_size = _get_file_size(path)
@@ -72,22 +73,22 @@ def _get_file_size(path: Path) -> int:
 def _request_file(path: Path, file: RemoteFile) -> None:
     """Request a file, or the rest of a partial download, and write the response to `path`."""
     downloaded_bytes = _get_file_size(path)
-    tag_file = path.with_name(f"{path.name}.etag")
+    etag_file = path.with_name(f"{path.name}.etag")
     if downloaded_bytes and downloaded_bytes == file.size:
         return
     headers = {"User-Agent": "lmzoo", "Accept-Encoding": "identity"}
-    tag = tag_file.read_text() if tag_file.exists() else ""
-    if downloaded_bytes and (tag or file.sha256):  # without these, a changed file would go unnoticed
-        headers |= {"Range": f"bytes={downloaded_bytes}-", **({"If-Range": tag} if tag else {})}
+    etag = etag_file.read_text() if etag_file.exists() else ""
+    if downloaded_bytes and (etag or file.sha256):  # without these, a changed file would go unnoticed
+        headers |= {"Range": f"bytes={downloaded_bytes}-", **({"If-Range": etag} if etag else {})}
     try:
         with _Session() as session, session.get(file.url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-            _write_response(response, path, tag_file, file)
+            _write_response(response, path, etag_file, file)
     except (TimeoutError, requests.Timeout, urllib3.exceptions.TimeoutError) as error:
         raise TimeoutError(f"{file.url} has sent next to nothing for {TIMEOUT:.0f} seconds.") from error
 
 
-def _write_response(response: requests.Response, path: Path, tag_file: Path, file: RemoteFile) -> None:
-    """Write the body of a response to `path`, appending it to a partial download if the server resumes it.
+def _write_response(response: requests.Response, path: Path, etag_file: Path, file: RemoteFile) -> None:
+    """Write the body of a response to `path`, appending to a partial download if the server resumes the download.
 
     Raises:
         ConnectionError: if the download was cut off, or cannot be resumed.
@@ -103,25 +104,30 @@ def _write_response(response: requests.Response, path: Path, tag_file: Path, fil
     if response.headers.get("Content-Type", "").startswith("text/html"):
         raise ValueError(f"{response.url} is a web page, not a file.")
     downloaded_bytes = downloaded_bytes if partial else 0
-    total = file.size if response.raw.length_remaining is None else downloaded_bytes + response.raw.length_remaining
-    if file.size not in (None, total):
+    total_bytes = (
+        file.size if response.raw.length_remaining is None else downloaded_bytes + response.raw.length_remaining
+    )
+    if file.size not in (None, total_bytes):
         path.unlink(missing_ok=True)
-        raise ValueError(f"{file.url} is not the expected file: it has {total} bytes, not {file.size}.")
-    with path.open("ab" if partial else "wb") as output_file, progress_bar(path.name, total, "bytes") as advance:
+        raise ValueError(f"{file.url} is not the expected file: it has {total_bytes} bytes, not {file.size}.")
+    with (
+        path.open("ab" if partial else "wb") as output_file,
+        progress_bar(path.name, total_bytes, "bytes") as advance,
+    ):
         if not partial:
-            tag = response.headers.get("ETag", "")
-            tag_file.write_text(tag if tag.startswith('"') else "")  # weak tags do not guarantee equal bytes
+            etag = response.headers.get("ETag", "")
+            etag_file.write_text(etag if etag.startswith('"') else "")  # weak tags do not guarantee equal bytes
         advance(downloaded_bytes)
         try:
             for block in _read_blocks(response.raw):
                 output_file.write(block)
                 advance(len(block))
                 downloaded_bytes += len(block)
-                if total is not None and downloaded_bytes > total:
+                if total_bytes is not None and downloaded_bytes > total_bytes:
                     break
         except (urllib3.exceptions.ProtocolError, urllib3.exceptions.SSLError) as error:
             raise ConnectionError(
-                f"{file.url} was cut off after {downloaded_bytes} of {total or '?'} bytes."
+                f"{file.url} was cut off after {downloaded_bytes} of {total_bytes or '?'} bytes."
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""Checks that the files of presets and checkpoints lie in their directory, even through links."""
+"""Checks that files of presets and checkpoints lie in their directory, even after links are followed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lmzoo.errors import PresetError
 
 
 def resolve_inside(directory: Path, name: str) -> Path:
-    """Return the path of the file `name` in a directory, after checking that it lies inside the directory.
+    """Return the path of the file `name` in a directory, after checking that the file lies inside it.
 
-    Symbolic links may lead to other files in the directory. Links out of it are refused, except in Hugging Face's
-    cache, where `snapshots/<revision>/` and its subdirectories contain links into `blobs/` next to `snapshots/`.
+    Symbolic links may lead to other files in the directory. Links out of the directory are refused, except in Hugging
+    Face's cache, where `snapshots/<revision>/` and its subdirectories contain links into `blobs/` next to `snapshots/`.
 
     Raises:
         PresetError: If the name is a path, or the file is a link out of the directory.

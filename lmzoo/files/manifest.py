@@ -1,4 +1,4 @@
-"""Manifests: the size and sha256 of every file of a preset, verified before the preset is read."""
+"""Manifests: the size and SHA-256 digest of every file of a preset, verified before the preset is read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _verified: dict[Path, list[tuple[str, int, int, int, int]]] = {}
 
 
 class ManifestEntry(TypedDict):
-    """The entry of a file in a manifest: its size in bytes and its sha256 in hexadecimal digits."""
+    """The entry of a file in a manifest: its size in bytes and its SHA-256 digest in hexadecimal digits."""
 
     size: int
     sha256: str
@@ -137,7 +137,7 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
 
 
 def describe_files(directory: Path) -> dict[str, str]:
-    """Describe each file of a preset by its size and, if the preset has a manifest, its sha256.
+    """Describe each file of a preset by its size and, if the preset has a manifest, its SHA-256 digest.
 
     Returns:
         Descriptions by file name, such as "7 bytes, sha256 2c26b46b".
@@ -150,7 +150,7 @@ def describe_files(directory: Path) -> dict[str, str]:
 
 
 def find_mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> str:
-    """Compare a file with an expected size and sha256.
+    """Compare a file with an expected size and SHA-256 digest.
 
     Returns:
         The difference, such as "it has 6 bytes, not 7", or "" if the file matches.
@@ -163,7 +163,7 @@ def find_mismatch(path: Path, size: int | None = None, sha256: str | None = None
 
 
 def verify_once(directory: Path) -> bool:
-    """Check the files of a preset against its manifest, but only once per process while they are unchanged.
+    """Check the files of a preset against its manifest, once per process and again after a file has changed.
 
     Returns:
         Whether the directory has a manifest.
@@ -173,19 +173,19 @@ def verify_once(directory: Path) -> bool:
     """
     if not (directory / MANIFEST_FILE).is_file():
         return False
-    stats = [(name, (directory / name).stat()) for name in _list_files(directory)]
-    state = [(name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in stats]
+    file_stats = [(name, (directory / name).stat()) for name in _list_files(directory)]
+    state = [(name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in file_stats]
     if _verified.get(directory) != state:
         verify_manifest(directory)
-        if time.time_ns() - max(s.st_ctime_ns for _, s in stats) > _SETTLED_NS:
+        if time.time_ns() - max(s.st_ctime_ns for _, s in file_stats) > _SETTLED_NS:
             _verified[directory] = state
     return True
 
 
 def _list_files(directory: Path) -> Iterator[str]:
     """Yield the relative paths of the files below `directory`, sorted, without hidden files (.git, .DS_Store)."""
-    for folder, folders, names in os.walk(directory):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+    for folder, subfolders, names in os.walk(directory):
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         yield from (
             Path(folder, name).relative_to(directory).as_posix() for name in sorted(names) if not name.startswith(".")
         )

@@ -47,41 +47,41 @@ def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
     Args:
         path: a file; a directory, whose accepted files are listed, including those in subdirectories; or a pattern such
             as `"part-*.jsonl"`, whose matches are files or directories.
-        accepts: function that returns, for the path of a file in a directory, whether to list it.
+        accepts: predicate that takes the path of a file in a directory, and returns whether to list the file.
 
     Returns:
-        Paths, or URLs if `path` is one; empty if a directory contains no accepted files.
+        Paths, or URLs if `path` is a URL; empty if a directory contains no accepted files.
 
     Raises:
         FileNotFoundError: if nothing exists at the path or matches the pattern.
         ImportError: if fsspec needs another package for such URLs; the message names it.
     """
-    name = os.path.expanduser(os.fspath(path))
-    if is_url(name):
-        file_system, remote_path = _resolve_url(name)
+    location = os.path.expanduser(os.fspath(path))
+    if is_url(location):
+        file_system, remote_path = _resolve_url(location)
         is_folder = file_system.isdir(remote_path)
         path_exists = file_system.exists(remote_path)
         files = [file_system.unstrip_protocol(file) for file in (file_system.find(remote_path) if is_folder else [])]
         matches = [] if path_exists else map(file_system.unstrip_protocol, file_system.glob(remote_path))
     else:
-        is_folder = os.path.isdir(name)
-        path_exists = os.path.exists(name)
-        files = [str(file) for file in Path(name).rglob("*") if file.is_file()] if is_folder else []
-        matches = iter([] if path_exists else glob.glob(name, recursive=True))
+        is_folder = os.path.isdir(location)
+        path_exists = os.path.exists(location)
+        files = [str(file) for file in Path(location).rglob("*") if file.is_file()] if is_folder else []
+        matches = iter([] if path_exists else glob.glob(location, recursive=True))
     if is_folder:
         return sorted(filter(accepts, files), key=_split_path)
     if path_exists:
-        return [name]
+        return [location]
     sorted_matches = sorted(matches, key=_split_path)
     if not sorted_matches:
-        raise FileNotFoundError(f"There is no {name}.")
+        raise FileNotFoundError(f"There is no {location}.")
     return [file for match in sorted_matches for file in find_files(match, accepts)]
 
 
 def list_relative_names(path: str | Path, files: Sequence[str]) -> list[str]:
     """Return the names of files from `find_files` relative to the directory that was searched.
 
-    For a pattern, this is the last directory before the first wildcard, so that the names do not depend on the matches.
+    For a pattern, names are relative to the last directory before the first wildcard, whatever the matches are.
 
     Args:
         path: the argument of `find_files`.
@@ -133,7 +133,7 @@ def remove_folder(path: str | Path) -> None:
 def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
     """Copy the files of a directory, each atomically, and the file `last` after all other files.
 
-    So if `last` exists in `target`, the copy is complete.
+    If `last` exists in `target`, the copy is complete.
 
     Args:
         source: path or URL of the directory to copy.

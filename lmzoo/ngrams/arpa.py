@@ -49,7 +49,7 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
     Args:
         path: file to write; an existing file is replaced once the new file is complete.
         table: n-grams and their probabilities.
-        words: all words, in order of their tokens.
+        words: the vocabulary; the index of a word is its token.
         verbose: whether to show progress.
 
     Raises:
@@ -64,26 +64,28 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
         file.write(f"\\data\\\n{counts}".encode())
         for order, keys in enumerate(table.keys, 1):
             file.write(f"\n\\{order}-grams:\n".encode())
-            for first in range(0, len(keys), _CHUNK_SIZE):
-                lines = _format_lines(table, np.array(words, "object"), order, slice(first, first + _CHUNK_SIZE))
+            for chunk_begin in range(0, len(keys), _CHUNK_SIZE):
+                lines = _format_lines(
+                    table, np.array(words, "object"), order, slice(chunk_begin, chunk_begin + _CHUNK_SIZE)
+                )
                 file.write("".join(lines).encode())
                 advance(len(lines))
         file.write(b"\n\\end\\\n")
 
 
-def _format_lines(table: NgramTable, words: np.ndarray, order: int, part: slice) -> list[str]:
-    """Return the lines of an ARPA file for one order's n-grams with numbers in `part`."""
-    keys = table.keys[order - 1][part]
-    columns = []
+def _format_lines(table: NgramTable, words: np.ndarray, order: int, chunk: slice) -> list[str]:
+    """Return the lines of an ARPA file for the n-grams of one order with numbers in the slice `chunk`."""
+    keys = table.keys[order - 1][chunk]
+    word_columns = []
     for n in range(order, 0, -1):
-        columns.append(words[keys % table.vocabulary_size].tolist())
+        word_columns.append(words[keys % table.vocabulary_size].tolist())
         if n > 1:
             keys = table.keys[n - 2][keys // table.vocabulary_size]
-    ngrams = map(" ".join, zip(*columns[::-1], strict=True))
-    log10_values = table.log10[order - 1][part].tolist()
+    ngrams = map(" ".join, zip(*word_columns[::-1], strict=True))
+    log10_values = table.log10[order - 1][chunk].tolist()
     if order == table.order:
         return [f"{log10:.9g}\t{ngram}\n" for log10, ngram in zip(log10_values, ngrams, strict=True)]
-    weights = table.backoff[order - 1][part].tolist()
+    weights = table.backoff[order - 1][chunk].tolist()
     rows = zip(log10_values, ngrams, weights, strict=True)
     return [f"{log10:.9g}\t{ngram}\t{weight:.9g}\n" for log10, ngram, weight in rows]
 
@@ -98,7 +100,7 @@ def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[
         verbose: whether to show progress.
 
     Returns:
-        The n-grams, and the words in order of their tokens.
+        The n-grams, and the vocabulary, in which the index of a word is its token.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -124,7 +126,7 @@ class _Reader:
         self.tokens = {word.encode(): token for token, word in enumerate(SPECIAL)} | {b"<UNK>": SPECIAL.index("<unk>")}
 
     def read(self) -> tuple[NgramTable, list[str]]:
-        """Read the file, and return the n-grams and the words in order of their tokens."""
+        """Read the file, and return the n-grams and the vocabulary."""
         while self._read_line().removeprefix(codecs.BOM_UTF8) != b"\\data\\":
             if not self.line:
                 raise self._make_error("there is no \\data\\ line; is it an ARPA file?")
@@ -140,11 +142,11 @@ class _Reader:
             for order, count in enumerate(counts, 1):
                 self._expect(f"\\{order}-grams:")
                 first_line = self.number + 1
-                rows, log10, backoff = self._read_section(order, count)
+                ngrams, log10, backoff = self._read_section(order, count)
                 if order == 1:
-                    self._add_unigrams(table, rows[:, 0], log10, backoff, first_line)
+                    self._add_unigrams(table, ngrams[:, 0], log10, backoff, first_line)
                 else:
-                    self._add_ngrams(table, rows, log10, backoff, first_line)
+                    self._add_ngrams(table, ngrams, log10, backoff, first_line)
                 advance(count)
                 self._read_filled_line()
         self._expect("\\end\\")
@@ -154,17 +156,17 @@ class _Reader:
         return table, self.words
 
     def _read_section(self, order: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Read the n-grams of an order: tokens (N, n), log10 probabilities (N,) and log10 backoff weights (N,)."""
-        rows = array.array("i")
+        """Read the N n-grams of an order: their tokens, log10 probabilities (N,) and log10 backoff weights (N,)."""
+        ngrams = array.array("i")
         log10 = array.array("f")
         backoff = array.array("f")
         tokens = self.tokens
         allowed_lengths = (order + 1, order + 2)
-        for done in range(count):
+        for num_read in range(count):
             fields = self._read_line().split()
             if len(fields) not in allowed_lengths:
                 if not fields or fields[0].startswith(b"\\"):
-                    raise self._make_error(f"the {order}-grams end after {done} of {count}")
+                    raise self._make_error(f"the {order}-grams end after {num_read} of {count}")
                 raise self._make_error(f"expected a probability, {order} words and perhaps a backoff weight")
             if order == 1 and fields[1] not in tokens:
                 tokens[fields[1]] = len(self.words)
@@ -172,7 +174,7 @@ class _Reader:
             try:
                 probability = float(fields[0])
                 weight = float(fields[order + 1]) if len(fields) > order + 1 else 0.0
-                rows.extend([tokens[word] for word in fields[1 : order + 1]])
+                ngrams.extend([tokens[word] for word in fields[1 : order + 1]])
             except ValueError:
                 raise self._make_error("expected numbers for the probability and the backoff weight") from None
             except KeyError as error:
@@ -181,7 +183,7 @@ class _Reader:
                 raise self._make_error("the logarithms of the probability and the backoff weight are not possible ones")
             log10.append(probability)
             backoff.append(weight)
-        return np.array(rows).reshape(-1, order), np.array(log10), np.array(backoff)
+        return np.array(ngrams).reshape(-1, order), np.array(log10), np.array(backoff)
 
     def _add_unigrams(
         self, table: NgramTable, tokens: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
@@ -191,39 +193,41 @@ class _Reader:
             if self.tokens[word.encode()] not in tokens:
                 raise self._make_error(f"the 1-grams lack {word}")
         self._check_unique(tokens, np.argsort(tokens, kind="stable"), first_line)
-        size = len(self.words)
+        vocabulary_size = len(self.words)
         for arrays_by_order, values, default in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
-            arrays_by_order.append(np.full(size, default, "float32"))
+            arrays_by_order.append(np.full(vocabulary_size, default, "float32"))
             arrays_by_order[0][tokens] = values
         table.log10[0][START] = NEVER  # KenLM writes 0
-        table.keys.append(np.arange(size))
+        table.keys.append(np.arange(vocabulary_size))
 
     def _add_ngrams(
-        self, table: NgramTable, rows: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
+        self, table: NgramTable, ngrams: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
     ) -> None:
         """Add the n-grams of the next order to the table, in the order of their keys."""
-        parents = rows[:, 0].astype("int64")
-        for n in range(2, rows.shape[1]):
-            parents = table.find(n, parents, rows[:, n - 1])
+        parents = ngrams[:, 0].astype("int64")
+        for n in range(2, ngrams.shape[1]):
+            parents = table.find(n, parents, ngrams[:, n - 1])
         if len(orphans := np.flatnonzero(parents < 0)):
-            prefix = " ".join(self.words[token] for token in rows[orphans[0]][:-1])
+            prefix = " ".join(self.words[token] for token in ngrams[orphans[0]][:-1])
             raise ValueError(
                 f"{self.path}, line {first_line + orphans[0]}: {prefix!r} is not among the shorter n-grams."
             )
-        keys = parents * table.vocabulary_size + rows[:, -1]
+        keys = parents * table.vocabulary_size + ngrams[:, -1]
         key_order = np.argsort(keys, kind="stable")
         self._check_unique(keys, key_order, first_line)
         table.keys.append(keys[key_order])
         table.log10.append(log10[key_order])
         table.backoff.append(backoff[key_order])
 
-    def _check_unique(self, keys: np.ndarray, order: np.ndarray, first_line: int) -> None:
-        """Raise a ValueError if a key occurs twice; `order` sorts the keys."""
-        if len(repeated := np.flatnonzero(np.diff(keys[order]) == 0)):
-            raise ValueError(f"{self.path}, line {first_line + order[repeated + 1].min()} repeats an n-gram.")
+    def _check_unique(self, keys: np.ndarray, key_order: np.ndarray, first_line: int) -> None:
+        """Raise a ValueError if a key occurs twice; `key_order` sorts the keys."""
+        if len(repeated_positions := np.flatnonzero(np.diff(keys[key_order]) == 0)):
+            raise ValueError(
+                f"{self.path}, line {first_line + key_order[repeated_positions + 1].min()} repeats an n-gram."
+            )
 
     def _read_line(self) -> bytes:
-        """Read the next line, and return it without surrounding spaces; it is empty at the end of the file."""
+        """Read the next line, and return it without surrounding spaces; the result is empty at the end of the file."""
         self.line = self.file.readline()
         self.number += 1
         return self.line.strip()

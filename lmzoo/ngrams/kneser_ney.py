@@ -38,13 +38,13 @@ FALLBACK: Discounts = (0.5, 1.0, 1.5)  # for texts too small to estimate discoun
 
 @dataclass(frozen=True)
 class _Counts:
-    """N-grams of one order and their counts.
+    """The N n-grams of one order and their counts.
 
     Attributes:
-        keys: int64 (N,), rising keys; see `NgramTable`.
+        keys: int64 (N,), key of each n-gram, in increasing order; see `NgramTable`.
         counts: int64 (N,), number of occurrences of each n-gram; in lower orders, `estimate` replaces it by the number
             of different words before the n-gram.
-        suffixes: int (N,), number in the next lower order of each n-gram without its first token.
+        suffixes: int (N,), number of each n-gram's suffix, the n-gram without its first token, in the next lower order.
         starts: bool (N,), whether each n-gram begins with `START`.
     """
 
@@ -58,8 +58,8 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
     """Estimate an n-gram model from tokens.
 
     Args:
-        tokens: int32 (T,), concatenated sentences; each begins with `START` and ends with `END`.
-        vocabulary_size: int, V.
+        tokens: int32 (T,), the T tokens of all sentences; each sentence begins with `START` and ends with `END`.
+        vocabulary_size: int, number of tokens in the vocabulary.
         order: int, length of the longest n-grams.
 
     Returns:
@@ -70,26 +70,33 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
         num_predecessors = np.bincount(longer.suffixes, minlength=len(level.keys))
         np.copyto(level.counts, num_predecessors, where=~level.starts)
     levels[0].counts[START] = 0
-    estimates = [_estimate_discounts(level.counts) for level in levels]
+    estimated_discounts = [_estimate_discounts(level.counts) for level in levels]
     # No warning for unigrams: a small vocabulary has no rare tokens, and most predictions use longer n-grams.
-    if missing_orders := [n for n, amounts in enumerate(estimates, 1) if amounts is None and n >= min(order, 2)]:
+    if missing_orders := [
+        n for n, order_discounts in enumerate(estimated_discounts, 1) if order_discounts is None and n >= min(order, 2)
+    ]:
         warnings.warn(
             "The text is too small, or too unusual, to estimate the discounts of n-grams of the orders "
             f"{missing_orders}: {FALLBACK} are used, as by KenLM's --discount_fallback.",
             stacklevel=3,
         )
-    discounts = [amounts or FALLBACK for amounts in estimates]
+    discounts = [order_discounts or FALLBACK for order_discounts in estimated_discounts]
     table = NgramTable([], [], [])
     probabilities = np.full(1, 1 / (vocabulary_size - 1))
-    for level, amounts in zip(levels, discounts, strict=True):
+    for level, order_discounts in zip(levels, discounts, strict=True):
         parents = level.keys // vocabulary_size
         num_parents = len(table.keys[-1]) if table.keys else 1
-        discounted = np.array([0.0, *amounts])[np.minimum(level.counts, 3)]  # (N,)
-        totals = np.bincount(parents, level.counts, num_parents)  # (N of the order below,)
+        ngram_discounts = np.array([0.0, *order_discounts])[np.minimum(level.counts, 3)]  # (N,)
+        parent_counts = np.bincount(parents, level.counts, num_parents)  # (number of parents,)
         weights = np.divide(
-            np.bincount(parents, discounted, num_parents), totals, out=np.ones(num_parents), where=totals > 0
+            np.bincount(parents, ngram_discounts, num_parents),
+            parent_counts,
+            out=np.ones(num_parents),
+            where=parent_counts > 0,
         )
-        probabilities = (level.counts - discounted) / totals[parents] + weights[parents] * probabilities[level.suffixes]
+        probabilities = (level.counts - ngram_discounts) / parent_counts[parents] + weights[parents] * probabilities[
+            level.suffixes
+        ]
         table.keys.append(level.keys)
         table.log10.append(np.log10(probabilities).astype("float32"))
         if len(table.keys) > 1:
@@ -100,18 +107,18 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
 
 def _count_ngrams(tokens: np.ndarray, vocabulary_size: int, order: int) -> list[_Counts]:
     """Return the n-grams of each order from 1 to `order`, with their numbers of occurrences."""
-    words = np.arange(vocabulary_size)
+    unigrams = np.arange(vocabulary_size)
     counts = np.bincount(tokens, minlength=vocabulary_size)
-    levels = [_Counts(words, counts, np.zeros_like(words), words == START)]
-    numbers = tokens  # (T,), number of the n-gram that ends with each token, or -1 if it is not within a sentence
+    levels = [_Counts(unigrams, counts, np.zeros_like(unigrams), unigrams == START)]
+    ngram_numbers = tokens  # (T,), number of the n-gram that ends with each token, or -1 if it is not within a sentence
     for n in range(2, order + 1):
-        ends = 1 + np.flatnonzero((numbers[:-1] >= 0) & (tokens[1:] != START))
-        keys = numbers[ends - 1].astype("int64") * vocabulary_size + tokens[ends]
-        keys, first, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-        first = ends[first]
-        levels.append(_Counts(keys, counts, numbers[first], tokens[first - n + 1] == START))
-        numbers = np.full(len(tokens), -1, "int32")
-        numbers[ends] = inverse
+        ends = 1 + np.flatnonzero((ngram_numbers[:-1] >= 0) & (tokens[1:] != START))
+        keys = ngram_numbers[ends - 1].astype("int64") * vocabulary_size + tokens[ends]
+        keys, first_ends, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        first_ends = ends[first_ends]
+        levels.append(_Counts(keys, counts, ngram_numbers[first_ends], tokens[first_ends - n + 1] == START))
+        ngram_numbers = np.full(len(tokens), -1, "int32")
+        ngram_numbers[ends] = inverse
     return levels
 
 

@@ -36,13 +36,13 @@ class NgramLM:
     words; a string in place of a document is one sentence.
 
     Args:
-        order: int, n, length of the longest n-grams; 3 for trigrams.
-        tokenizer: tokenizer of `lmzoo.text` with a vocabulary, or None for words, whose vocabulary `fit` learns. With
+        order: int, length of the longest n-grams; 3 for trigrams.
+        tokenizer: tokenizer of `lmzoo.text` with a vocabulary, or None to let `fit` learn a vocabulary of words. With
             the tokenizer of `lmzoo.data.corpora.train_words`, the perplexity can be compared with the perplexity of a
             `BidirectionalLM` with the same vocabulary. Tokens outside of the vocabulary are `<unk>`.
 
     Attributes:
-        discounts: list of the three discounts of each order after `fit`, otherwise empty.
+        discounts: list of the three discounts of each order after `fit`; otherwise empty.
 
     Raises:
         ValueError: If `order` is below 1, or the tokenizer has no vocabulary.
@@ -79,13 +79,16 @@ class NgramLM:
             self._set_vocabulary(tokenizer, [*SPECIAL, *words])
 
     def _set_vocabulary(self, tokenizer: Tokenizer, words: list[str]) -> None:
-        """Set the vocabulary of the n-grams, and map the tokenizer's ids to their tokens."""
+        """Set the vocabulary of the n-grams, and map the tokenizer's ids to these tokens."""
         self.tokenizer = tokenizer
         self._words = words
-        tokens = {word: token for token, word in enumerate(words)} | dict.fromkeys(SPECIAL, UNKNOWN)
+        tokens_by_word = {word: token for token, word in enumerate(words)} | dict.fromkeys(SPECIAL, UNKNOWN)
         tokenizer_tokens = [tokenizer.id_to_token(i) for i in range(tokenizer.vocabulary_size)]
         # START and END come last; tokenizers do not return them.
-        self._tokens = np.array([*(tokens.get(name, UNKNOWN) for name in tokenizer_tokens), START, END], "int32")
+        self._tokens = np.array(
+            [*(tokens_by_word.get(tokenizer_token, UNKNOWN) for tokenizer_token in tokenizer_tokens), START, END],
+            "int32",
+        )
 
     @property
     def vocabulary(self) -> list[str]:
@@ -107,8 +110,8 @@ class NgramLM:
 
         Args:
             documents: documents, each a list of sentences: strings, or lists of words if tokens are words. A string in
-                place of a document is one sentence. They are read once.
-            min_frequency: int; if the model learns its vocabulary, words that occur less often become `<unk>`.
+                place of a document is one sentence. Documents are read once.
+            min_frequency: int, minimum frequency of a word in a learned vocabulary; rarer words become `<unk>`.
             verbose: whether to show progress.
 
         Raises:
@@ -134,7 +137,7 @@ class NgramLM:
     def perplexity(self, documents: Iterable[str | Document], verbose: bool = True) -> float:
         """Return the perplexity of documents, including the ends of sentences.
 
-        It is the exponential of the mean negative log-likelihood per token.
+        The perplexity is the exponential of the mean negative log-likelihood per token.
 
         Args:
             documents: documents in the form that `fit` takes.
@@ -146,14 +149,14 @@ class NgramLM:
         """
         self._check_fitted()
         total_log_probability = 0.0
-        count = 0
+        num_tokens = 0
         for tokens in self._encode_buffer(documents, "Evaluating", verbose):
             log_probabilities = self._table.log_probabilities(tokens)[tokens != START]
             total_log_probability += log_probabilities.sum()
-            count += len(log_probabilities)
-        if not count:
+            num_tokens += len(log_probabilities)
+        if not num_tokens:
             raise ValueError("The documents hold no words.")
-        return math.exp(-total_log_probability / count)
+        return math.exp(-total_log_probability / num_tokens)
 
     def score(self, texts: Iterable[Text]) -> list[list[TokenScore]]:
         """Return the log-probability of each token of texts; each text is one sentence.
@@ -163,27 +166,27 @@ class NgramLM:
 
         Returns:
             One list per text: `{"token": str, "start": int, "end": int, "log_probability": float}` for each token,
-            `text[start:end]`, and for `</s>`, the end of the sentence. Logarithms are natural. A token outside of the
-            vocabulary has the probability of `<unk>`.
+            which is `text[start:end]`, and for the end of the sentence, `</s>`. Logarithms are natural. A token outside
+            of the vocabulary has the probability of `<unk>`.
 
         Raises:
             TypeError: If a text is not a string; the message gives its position.
             ValueError: If the model is not fitted.
         """
         self._check_fitted()
-        results: list[list[TokenScore]] = []
+        text_scores: list[list[TokenScore]] = []
         for spans in self.tokenizer.tokenize_with_offsets(texts):  # type: ignore[arg-type]
             tokens = self._tokens[[-2, *(span.id for span in spans), -1]]
             log_probabilities = self._table.log_probabilities(tokens)[1:].tolist()
             text_end = spans[-1].end if spans else 0
             spans.append(TokenSpan(-1, SPECIAL[END], text_end, text_end))
-            results.append(
+            text_scores.append(
                 [
                     {"token": span.token, "start": span.start, "end": span.end, "log_probability": log_probability}
                     for span, log_probability in zip(spans, log_probabilities, strict=True)
                 ]
             )
-        return results
+        return text_scores
 
     def generate(
         self,
@@ -206,9 +209,10 @@ class NgramLM:
                 smallest set of tokens with total probability `top_p`. `<unk>` is never chosen.
             temperature: float, divisor of log-probabilities for all samplers except `"greedy"`; below 1, probable
                 tokens become more probable.
-            stop: string or strings. A text ends before the first of them, or at the end of the sentence. With None, it
-                does not end at the end of the sentence either, but always gets `max_new_tokens` tokens.
-            seed: int, makes samples reproducible; None for different samples in each call.
+            stop: string or strings. A continuation ends before the first of these strings, or at the end of the
+                sentence. With None, the end of the sentence is never chosen, and every continuation has
+                `max_new_tokens` tokens.
+            seed: int, seed of the samples; None for different samples in each call.
             top_k: int, number of tokens for `"top_k"`.
             top_p: float in (0, 1], total probability for `"top_p"`.
 
@@ -217,32 +221,34 @@ class NgramLM:
 
         Raises:
             TypeError: If a prompt is not a string; the message gives its position.
-            ValueError: For an unknown sampler or a number out of range, or if the model is not fitted.
+            ValueError: If `sampler` is unknown, a number is out of range, or the model is not fitted.
         """
         self._check_fitted()
         require(is_integer(max_new_tokens, 1), "max_new_tokens", "a positive integer", max_new_tokens)
         require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
         stops = list_stop_strings(stop)
-        choose_token = make_sampler(sampler, temperature, top_k, top_p, np.random.default_rng(seed))
-        excluded = [UNKNOWN, START] if stop is not None else [UNKNOWN, START, END]
+        sample_token = make_sampler(sampler, temperature, top_k, top_p, np.random.default_rng(seed))
+        excluded_tokens = [UNKNOWN, START] if stop is not None else [UNKNOWN, START, END]
 
-        def choose(context: list[int]) -> int:
+        def choose_next(context: list[int]) -> int:
             log_probabilities = self._table.next_log_probabilities(context)
-            log_probabilities[excluded] = -np.inf
-            return choose_token(log_probabilities)
+            log_probabilities[excluded_tokens] = -np.inf
+            return sample_token(log_probabilities)
 
         is_single = is_text(prompts)
-        cleaned = clean_texts([prompts] if is_single else prompts, "prompts")
-        continuations = [self._continue(ids, choose, max_new_tokens, stops) for ids in self.tokenizer.tokenize(cleaned)]
+        cleaned_prompts = clean_texts([prompts] if is_single else prompts, "prompts")
+        continuations = [
+            self._continue(ids, choose_next, max_new_tokens, stops) for ids in self.tokenizer.tokenize(cleaned_prompts)
+        ]
         # Continuations begin with a space, except after a prompt that ends with one.
         texts = [
             text.removeprefix(" ") if prompt.endswith(" ") else text
-            for text, prompt in zip(continuations, cleaned, strict=True)
+            for text, prompt in zip(continuations, cleaned_prompts, strict=True)
         ]
         return texts[0] if is_single else texts
 
     def _continue(
-        self, ids: list[int], choose: Callable[[list[int]], int], max_new_tokens: int, stops: list[str]
+        self, ids: list[int], choose_next: Callable[[list[int]], int], max_new_tokens: int, stops: list[str]
     ) -> str:
         """Return the continuation of one prompt, given its ids."""
         context = [START, *self._tokens[ids].tolist()]
@@ -250,7 +256,7 @@ class NgramLM:
         text = ""
         prompt_length = len(self.tokenizer.detokenize(ids))
         while len(all_ids) < len(ids) + max_new_tokens and not any(stop in text for stop in stops):
-            if (token := choose(context)) == END:
+            if (token := choose_next(context)) == END:
                 break
             context.append(token)
             all_ids.append(self.tokenizer.token_to_id(self._words[token]))
@@ -259,11 +265,11 @@ class NgramLM:
 
     # === Documents ===
 
-    def _iterate_sentences(self, documents: Iterable[Any], words: bool, title: str, verbose: bool) -> Iterator[Any]:
-        """Iterate over the sentences of documents, as lists of words if `words`, and show progress."""
+    def _iterate_sentences(self, documents: Iterable[Any], as_words: bool, title: str, verbose: bool) -> Iterator[Any]:
+        """Iterate over the sentences of documents, as lists of words if `as_words` is True, and show progress."""
         check_documents(documents)
         with progress_over(documents, title, "documents", verbose) as tracked_documents:
-            if words:
+            if as_words:
                 yield from sentences_of(sentences_in(document) for document in tracked_documents)
             else:
                 reader = DocumentReader(tracked_documents)
@@ -271,7 +277,7 @@ class NgramLM:
                 reader.report(reader.count)
 
     def _encode_buffer(self, documents: Iterable[str | Document], title: str, verbose: bool) -> Iterator[np.ndarray]:
-        """Yield the tokens of documents, int32 (T,), in groups of sentences."""
+        """Yield the tokens of documents in groups of sentences, as int32 arrays."""
         start = len(self._tokens) - 2
         end = len(self._tokens) - 1
         for group in group_items(
@@ -319,8 +325,10 @@ class NgramLM:
         """
         table, words = read_arpa(path, verbose)
         model = cls(table.order, tokenizer)
-        if tokenizer is not None and (missing := {*words[len(SPECIAL) :]} - {*tokenizer.vocabulary}):
-            raise ValueError(f"The tokenizer lacks {len(missing):,} words of {path}, such as {min(missing)!r}.")
+        if tokenizer is not None and (missing_words := {*words[len(SPECIAL) :]} - {*tokenizer.vocabulary}):
+            raise ValueError(
+                f"The tokenizer lacks {len(missing_words):,} words of {path}, such as {min(missing_words)!r}."
+            )
         model._set_vocabulary(tokenizer or _make_word_tokenizer(words), words)
         model._table = table
         return model
@@ -332,20 +340,22 @@ class NgramLM:
 
 
 def _learn_vocabulary(sentences: Iterable[Sequence[str]], min_frequency: int) -> tuple[list[str], np.ndarray]:
-    """Return the vocabulary of sentences, the most frequent words first, and the tokens of the sentences."""
-    ids = defaultdict(itertools.count(len(SPECIAL)).__next__, dict.fromkeys(SPECIAL, UNKNOWN))
+    """Return a vocabulary of special tokens and words by descending frequency, and the tokens of the sentences."""
+    ids_by_word = defaultdict(itertools.count(len(SPECIAL)).__next__, dict.fromkeys(SPECIAL, UNKNOWN))
     stream = array("i")
     for sentence in sentences:
         stream.append(START)
-        stream.extend(map(ids.__getitem__, sentence))
+        stream.extend(map(ids_by_word.__getitem__, sentence))
         stream.append(END)
     tokens = np.array(stream)
-    counts = np.bincount(tokens, minlength=len(SPECIAL) + len(ids))
-    frequent_words = [word for word, i in ids.items() if counts[i] >= min_frequency and i > END and _fits_a_file(word)]
-    frequent_words.sort(key=lambda word: (-counts[ids[word]], word))
-    new_ids = np.full(len(counts), UNKNOWN, "int32")
+    frequencies = np.bincount(tokens, minlength=len(SPECIAL) + len(ids_by_word))
+    frequent_words = [
+        word for word, i in ids_by_word.items() if frequencies[i] >= min_frequency and i > END and _fits_a_file(word)
+    ]
+    frequent_words.sort(key=lambda word: (-frequencies[ids_by_word[word]], word))
+    new_ids = np.full(len(frequencies), UNKNOWN, "int32")
     new_ids[[START, END]] = START, END
-    new_ids[[ids[word] for word in frequent_words]] = np.arange(len(frequent_words)) + len(SPECIAL)
+    new_ids[[ids_by_word[word] for word in frequent_words]] = np.arange(len(frequent_words)) + len(SPECIAL)
     return [*SPECIAL, *frequent_words], new_ids[tokens]
 
 
@@ -355,5 +365,5 @@ def _make_word_tokenizer(words: Sequence[str]) -> WordTokenizer:
 
 
 def _fits_a_file(word: str) -> bool:
-    """Return whether an ARPA file can hold the word, which must be neither empty nor contain spaces."""
+    """Return whether an ARPA file can hold the word, which must neither be empty nor contain spaces."""
     return word == word.strip() != "" and not any(space in word for space in SPACES)

@@ -14,10 +14,10 @@ SAMPLERS = ("greedy", "random", "top_k", "top_p")
 def make_sampler(
     sampler: str, temperature: float, top_k: int, top_p: float, rng: np.random.Generator
 ) -> Callable[[np.ndarray], int]:
-    """Return a function that chooses a token, given the log-probabilities of all tokens, float (V,).
+    """Return a function that samples a token, given the log-probabilities of all V tokens, float (V,).
 
     Args:
-        sampler: "greedy" for the most probable token (the first one of equally probable tokens); "random" for a random
+        sampler: "greedy" for the most probable token (the first of equally probable tokens); "random" for a random
             token; "top_k" or "top_p" for a random token among the most probable tokens.
         temperature: float above 0, divisor of log-probabilities before sampling.
         top_k: int, number of tokens for "top_k".
@@ -25,7 +25,7 @@ def make_sampler(
         rng: random generator for sampling.
 
     Raises:
-        ValueError: For an unknown sampler, or a number out of range.
+        ValueError: If `sampler` is unknown, or a number is out of range.
     """
     require(sampler in SAMPLERS, "sampler", f"one of {', '.join(SAMPLERS)}", sampler)
     is_valid = is_number(temperature, 0) and 0 < temperature < np.inf
@@ -36,9 +36,9 @@ def make_sampler(
     def choose(log_probabilities: np.ndarray) -> int:
         if sampler == "greedy":
             return int(np.argmax(log_probabilities))
-        scaled = log_probabilities / temperature
-        ranking = np.argsort(-scaled, kind="stable")  # (V,)
-        probabilities = np.exp(scaled[ranking] - scaled[ranking[0]])
+        scaled_log_probabilities = log_probabilities / temperature
+        ranking = np.argsort(-scaled_log_probabilities, kind="stable")  # (V,)
+        probabilities = np.exp(scaled_log_probabilities[ranking] - scaled_log_probabilities[ranking[0]])
         probabilities /= probabilities.sum()
         if sampler == "top_k":
             probabilities = probabilities[:top_k]

@@ -24,13 +24,13 @@ class NgramTable:
     their tokens.
 
     If a token's context and the token are an n-gram of the table, the token has the n-gram's probability. Otherwise,
-    its probability is the probability after the context without its first token, times the context's backoff weight,
-    which is 1 for contexts that are not in the table.
+    the token has its probability after the context without the context's first token, times the context's backoff
+    weight, which is 1 for contexts that are not in the table.
 
     Attributes:
-        keys: int64 (N,) for each order from 1, rising.
-        log10: float32 (N,) for each order, base-10 logarithms of probabilities.
-        backoff: float32 (N,) for each order except the highest, base-10 logarithms of backoff weights.
+        keys: list of int64 (N,), for each order from 1 the keys of its N n-grams, in increasing order.
+        log10: list of float32 (N,), for each order the base-10 logarithms of the probabilities.
+        backoff: list of float32 (N,), for each order except the highest the base-10 logarithms of the backoff weights.
     """
 
     keys: list[np.ndarray]
@@ -44,16 +44,16 @@ class NgramTable:
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of tokens, V."""
+        """Number of tokens in the vocabulary."""
         return len(self.keys[0])
 
     def find(self, order: int, parents: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """Return the numbers of n-grams, int64 (n,), -1 for n-grams that are not in the table.
+        """Return the number of each of m n-grams, or -1 if the n-gram is not in the table: int64 (m,).
 
         Args:
             order: length of the n-grams, at least 2.
-            parents: int (n,), numbers of their parents, -1 for parents that are not in the table.
-            tokens: int (n,), last tokens of the n-grams.
+            parents: int (m,), number of the parent of each n-gram, or -1 if the parent is not in the table.
+            tokens: int (m,), last token of each n-gram.
         """
         return find_keys(self.keys[order - 1], parents.astype("int64") * self.vocabulary_size + tokens, parents >= 0)
 
@@ -61,8 +61,8 @@ class NgramTable:
         """Return the natural log-probability of each token given the tokens before it, float64 (T,).
 
         Args:
-            tokens: int (T,). `START` begins a sentence, which does not depend on earlier tokens; the result for `START`
-                itself is meaningless.
+            tokens: int (T,), the T tokens of consecutive sentences. Each sentence begins with `START` and does not
+                depend on earlier tokens; the result for `START` itself is meaningless.
         """
         numbers = tokens.astype("int64")  # (T,), numbers of the n-grams that end with each token
         log10 = self.log10[0][numbers].astype("float64")  # (T,)
@@ -74,15 +74,15 @@ class NgramTable:
         return log10 * math.log(10)
 
     def next_log_probabilities(self, context: Sequence[int]) -> np.ndarray:
-        """Return the natural log-probability of every token after a context, float64 (V,)."""
+        """Return the natural log-probability of each of the V tokens after a context, float64 (V,)."""
         log10 = self.log10[0].astype("float64")  # (V,)
         for order in range(1, min(self.order, len(context) + 1)):
             number = self._find_number(context[-order:])
             if number >= 0:
-                start = number * self.vocabulary_size
-                first, last = np.searchsorted(self.keys[order], [start, start + self.vocabulary_size])
+                first_key = number * self.vocabulary_size
+                first, end = np.searchsorted(self.keys[order], [first_key, first_key + self.vocabulary_size])
                 log10 += self.backoff[order - 1][number]
-                log10[self.keys[order][first:last] - start] = self.log10[order][first:last]
+                log10[self.keys[order][first:end] - first_key] = self.log10[order][first:end]
         return log10 * math.log(10)
 
     def _find_number(self, tokens: Sequence[int]) -> int:
@@ -105,12 +105,12 @@ def find_keys(keys: np.ndarray, queries: np.ndarray, valid: np.ndarray) -> np.nd
     """Return the indices of keys in a sorted array.
 
     Args:
-        keys: int64 (N,), sorted.
-        queries: int64 (n,), keys to look up.
-        valid: bool (n,), False for keys that need no lookup.
+        keys: int64 (N,), the sorted array.
+        queries: int64 (m,), keys to look up.
+        valid: bool (m,), whether to look up each key.
 
     Returns:
-        int64 (n,), -1 for keys that are missing or not valid.
+        Index of each key, int64 (m,), or -1 if the key is missing or not valid.
     """
     if not len(keys):
         return np.full(len(queries), -1)

@@ -37,23 +37,23 @@ def write_card(
         log: path of the run's log.csv.
     """
     score_rows = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
-    cores = os.cpu_count()
+    num_cores = os.cpu_count()
     devices = ", ".join(keras.distribution.list_devices())
     settings = {
         "text": facts["text"],
         **{name: value for name, value in dataclasses.asdict(recipe).items() if name not in recipe.method.unused},
         **facts["fixed"],
         "steps": f"{facts['steps']:,}",
-        "machine": f"{cores} CPU cores, {keras.backend.backend()} backend on {devices}",
+        "machine": f"{num_cores} CPU cores, {keras.backend.backend()} backend on {devices}",
         "time": f"{facts['seconds'] / 60:.0f} minutes of training in the last run",
     }
     recipe_rows = "\n".join(
         f"| {name.replace('_', ' ')} | {value} |" for name, value in settings.items() if value is not None
     )
-    plot = ""
+    plot_markdown = ""
     if importlib.util.find_spec("matplotlib") and _read_log(log):
         plot_loss(log, folder / _PLOT_FILE, facts["tokens"], name)
-        plot = f"\n![Loss over tokens seen]({_PLOT_FILE})\n"
+        plot_markdown = f"\n![Loss over tokens seen]({_PLOT_FILE})\n"
     task_class = find_task_for_head(task.head_kind) or type(task)
     languages = ", ".join(metadata.get("languages", ())) or "not stated"
     card = f"""# {name}
@@ -75,7 +75,7 @@ where "{name}" is the path of this folder.
 | recipe | |
 |---|---|
 {recipe_rows}
-{plot}
+{plot_markdown}
 ## Fine-tuning recipes
 
 {make_recipe_table(task.backbone.fine_tuning)}
@@ -95,17 +95,18 @@ Written by `lmzoo pretrain`.
     (folder / "README.md").write_text(card, "utf-8")
 
 
-def _format_text_scores(texts: Mapping[str, Mapping[str, float]]) -> str:
+def _format_text_scores(scores_by_text: Mapping[str, Mapping[str, float]]) -> str:
     """Return a Markdown table with the scores on each text of a mixture, or "" for a single text."""
-    if not texts:
+    if not scores_by_text:
         return ""
-    metric_names = next(iter(texts.values()))
+    metric_names = next(iter(scores_by_text.values()))
     lines = [
         f"| held out from | {' | '.join(name.replace('_', ' ') for name in metric_names)} |",
         "|---" * (len(metric_names) + 1) + "|",
     ]
     lines += [
-        f"| {text} | {' | '.join(f'{scores[name]:.4g}' for name in metric_names)} |" for text, scores in texts.items()
+        f"| {text} | {' | '.join(f'{scores[name]:.4g}' for name in metric_names)} |"
+        for text, scores in scores_by_text.items()
     ]
     return "\n".join(["", *lines, ""])
 
@@ -125,7 +126,7 @@ def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
     Args:
         log: path of the run's log.csv.
         target: path of the image to write.
-        tokens: float, number of tokens of the whole training.
+        tokens: float, number of tokens in the whole training.
         title: str, title of the plot.
     """
     from matplotlib.figure import Figure  # optional; `pyplot` would initialize a GUI backend

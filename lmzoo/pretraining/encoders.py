@@ -44,7 +44,7 @@ _LONG_FRACTION = 0.1  # fraction of tokens in sequences of full length, as in BE
 _DECAY_FRACTION = 0.2  # fraction of the steps of a "wsd" run
 _WINDOW = 5  # number of words that a feed-forward language model sees
 _WSD_PASSES = 10  # passes over the corpus to draw pairs, as in BERT's own code, since a "wsd" run may be extended
-_REQUIRED_OBJECTIVES = ("plm", "rtd")  # heads of these objectives cannot be used for others
+_REQUIRED_OBJECTIVES = ("plm", "rtd")  # heads of these objectives cannot be used for other objectives
 _MAX_HELD_OUT = 1024  # number of sequences to evaluate on
 
 
@@ -55,8 +55,8 @@ def train_encoder(
 
     Args:
         run: settings and files of the run.
-        train: documents to train on, one object per text.
-        held_out: for each text, the documents to evaluate on.
+        train: documents to train on, one `TrainingDocuments` per text.
+        held_out: documents to evaluate on, one `TrainingDocuments` per text.
 
     Returns:
         The model, and the results for its model card.
@@ -81,9 +81,9 @@ def train_encoder(
     total_batches = run.count_batches(recipe.tokens, 1 / batches_per_token)
     model.compile(_make_optimizer(recipe, total_batches))
     for part in parts:
-        count = round(total_batches * part.rate / batches_per_token)
+        num_batches = round(total_batches * part.rate / batches_per_token)
         description = f"{len(part.batches.lengths):,} sequences of up to {part.length} tokens"
-        run.say(f"{description}: {count:,} batches of {part.size}")
+        run.say(f"{description}: {num_batches:,} batches of {part.size}")
     held_out_sequences = [
         [_make_held_out_sequences(model, text, documents, part.length, run) for part in parts]
         for text, documents in zip(held_out, held_out_corpora, strict=True)
@@ -128,11 +128,11 @@ def train_encoder(
 
 @dataclass(frozen=True)
 class _Part:
-    """The part of the training on sequences of up to `length` tokens.
+    """Batches of sequences of up to `length` tokens, and their share of the training.
 
     Attributes:
         length: int, maximum number of tokens of a sequence.
-        batches: the batches of these sequences.
+        batches: batches of these sequences.
         size: int, number of sequences in a batch.
         rate: float, number of these batches per token of the whole training.
     """
@@ -144,26 +144,26 @@ class _Part:
 
 
 def _tokenize_texts(run: Run, kind: str, texts: Sequence[TrainingDocuments], tokenizer: Tokenizer) -> list[TokenCorpus]:
-    """Tokenize texts, and return them as corpora; `kind` is "train" or "held_out"."""
+    """Tokenize texts into corpora in the folder of the run; `kind` is "train" or "held_out"."""
     corpora = []
     for text in texts:
-        name = "_".join(filter(None, (kind, text.name)))
+        corpus_name = "_".join(filter(None, (kind, text.name)))
         method = run.recipe.method
         documents = WithSpaces(text) if method.causal or method.spans else text
-        corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
-        run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
+        corpora.append(write_corpus(documents, tokenizer, run.work / corpus_name, verbose=run.verbose))
+        run.say(f"{corpus_name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
     return corpora
 
 
 def _make_parts(
     run: Run, model: Task, texts: Sequence[TrainingDocuments], corpora: Sequence[TokenCorpus]
 ) -> list[_Part]:
-    """Return the parts of the training, shortest sequences first.
+    """Return the batches of each maximum length, shortest sequences first.
 
     Args:
         run: settings and files of the run.
         model: the model to train.
-        texts: documents to train on, one object per text.
+        texts: documents to train on, one `TrainingDocuments` per text.
         corpora: the tokenized texts.
     """
     max_length = run.recipe.positions
@@ -175,8 +175,8 @@ def _make_parts(
     parts = []
     for length, share in length_shares:
         size = max(1, batch_size * short_length // length)
-        batches, tokens = _make_batches(run, model, texts, corpora, length, share, size)
-        parts.append(_Part(length, batches, size, share / tokens))
+        batches, batch_tokens = _make_batches(run, model, texts, corpora, length, share, size)
+        parts.append(_Part(length, batches, size, share / batch_tokens))
     return parts
 
 
@@ -190,15 +190,15 @@ def _evaluate_lengths(
     Args:
         run: settings and files of the run.
         model: the trained model.
-        parts: parts of the training, shortest sequences first.
-        sequences: held-out sequences of the text, for each part.
+        parts: batches of each maximum length, shortest sequences first.
+        sequences: held-out sequences of the text, for each entry of `parts`.
         text_name: str, name of the text for messages; may be empty.
     """
     scores: dict[str, float] = {}
     short_length = parts[0].length
     for part, part_sequences in zip(parts, sequences, strict=True):
-        count = max(1, _MAX_HELD_OUT * short_length // part.length)
-        metrics = _evaluate(run, model, part, part_sequences, count, text_name)
+        num_sequences = max(1, _MAX_HELD_OUT * short_length // part.length)
+        metrics = _evaluate(run, model, part, part_sequences, num_sequences, text_name)
         if run.recipe.method.causal:
             metrics["perplexity"] = math.exp(metrics["loss"])
         length_suffix = "" if part.length == short_length else f"_at_{part.length}"
@@ -207,26 +207,26 @@ def _evaluate_lengths(
 
 
 def _evaluate(
-    run: Run, model: Task, part: _Part, sequences: EncodedTexts, count: int, text_name: str
+    run: Run, model: Task, part: _Part, sequences: EncodedTexts, num_sequences: int, text_name: str
 ) -> dict[str, float]:
-    """Evaluate a model on `count` held-out sequences of one text, and return its metrics.
+    """Evaluate a model on a sample of the held-out sequences of one text, and return its metrics.
 
     Args:
         run: settings and files of the run.
         model: the trained model.
-        part: part of the training with sequences of this length.
+        part: batches of sequences of the same maximum length.
         sequences: held-out sequences of the text.
-        count: int, number of sequences to draw; all if there are fewer.
+        num_sequences: int, number of sequences to draw; all if there are fewer.
         text_name: str, name of the text for messages; may be empty.
     """
-    size = part.size
+    batch_size = part.size
     if compiles_shapes():  # use only full batches, and smaller ones for few sequences
-        size = min(size, 64, 1 << (min(count, len(sequences)).bit_length() - 1))
-        count = min(count, len(sequences)) // size * size
-    sample = sample_sequences(sequences, count)
-    source = f" of {text_name}" if text_name else ""
-    run.say(f"evaluating on {len(sample):,} sequences{source} of up to {part.length} tokens")
-    options = BatchOptions(size, buckets=_choose_buckets(model, sample.lengths))
+        batch_size = min(batch_size, 64, 1 << (min(num_sequences, len(sequences)).bit_length() - 1))
+        num_sequences = min(num_sequences, len(sequences)) // batch_size * batch_size
+    sample = sample_sequences(sequences, num_sequences)
+    text_suffix = f" of {text_name}" if text_name else ""
+    run.say(f"evaluating on {len(sample):,} sequences{text_suffix} of up to {part.length} tokens")
+    options = BatchOptions(batch_size, buckets=_choose_buckets(model, sample.lengths))
     batches = model.batches(read_inputs(sample), options)[0]
     if run.recipe.method.causal:
         return measure_batches(model, batches, verbose=0)
@@ -241,18 +241,18 @@ def _make_batches(
     corpora: Sequence[TokenCorpus],
     length: int,
     share: float,
-    size: int,
+    batch_size: int,
 ) -> tuple[LengthBatches, float]:
     """Return the batches for a fraction of the training, and the mean number of tokens in a batch.
 
     Args:
         run: settings and files of the run.
         model: the model to train.
-        texts: documents to train on, one object per text.
+        texts: documents to train on, one `TrainingDocuments` per text.
         corpora: the tokenized texts.
         length: int, maximum number of tokens of a sequence.
         share: float, fraction of the tokens of the training.
-        size: int, number of sequences in a batch.
+        batch_size: int, number of sequences in a batch.
     """
     text_sequences = []
     for text, corpus in zip(texts, corpora, strict=True):
@@ -260,17 +260,17 @@ def _make_batches(
         passes = _WSD_PASSES if run.recipe.schedule == "wsd" else passes  # a "wsd" run may be extended
         text_sequences.append(_pack_corpus(model, corpus, length, passes, run))
     max_lengths = np.array([sequences.lengths.max() for sequences in text_sequences])
-    options = BatchOptions(size, "shuffle", buckets=_choose_buckets(model, max_lengths))
+    options = BatchOptions(batch_size, "shuffle", buckets=_choose_buckets(model, max_lengths))
     mean_lengths = [float(sequences.lengths.mean()) for sequences in text_sequences]
     if len(text_sequences) == 1 and not compiles_shapes():  # an epoch may end with a smaller batch
-        return model.batches(read_inputs(text_sequences[0]), options)[0], size * mean_lengths[0]
+        return model.batches(read_inputs(text_sequences[0]), options)[0], batch_size * mean_lengths[0]
     rates = [text.share / mean_length for text, mean_length in zip(texts, mean_lengths, strict=True)]
     batches = model.batches(read_inputs(join_sequences(text_sequences, run.work)), options)[0]
-    return MixedBatches(batches, list(map(len, text_sequences)), rates), size / sum(rates)
+    return MixedBatches(batches, list(map(len, text_sequences)), rates), batch_size / sum(rates)
 
 
 def _choose_buckets(model: Task, lengths: np.ndarray) -> list[int] | None:
-    """Return a single padded length if each length would be compiled, or most sequences are full; else None."""
+    """Return a single padded length if every length would be compiled or most sequences are full, else None."""
     return [int(lengths.max())] if isinstance(model, CausalLM | Seq2SeqLM) or compiles_shapes() else None
 
 
@@ -286,28 +286,30 @@ def find_decay_begin(recipe: Recipe, total: int) -> int | None:
     """
     if recipe.schedule != "wsd":
         return None
-    begin = total - math.ceil(total * _DECAY_FRACTION)
-    warmup = WSD_WARMUP * recipe.accumulate
-    if begin < warmup:
+    decay_begin = total - math.ceil(total * _DECAY_FRACTION)
+    warmup_batches = WSD_WARMUP * recipe.accumulate
+    if decay_begin < warmup_batches:
         raise ArgumentError(
             f"With the `schedule` wsd the learning rate rises for {WSD_WARMUP:,} steps and falls in the last "
             f"{_DECAY_FRACTION:.0%}: {total // recipe.accumulate:,} steps are too few. Pass more `tokens`, or choose "
             "linear.",
             "tokens",
         )
-    return begin
+    return decay_begin
 
 
-def _make_optimizer(recipe: Recipe, total: int) -> keras.optimizers.Optimizer:
-    """Return the optimizer for a training of `total` batches."""
-    peak = recipe.batch_settings[-1]
-    decay_start = find_decay_begin(recipe, total)
+def _make_optimizer(recipe: Recipe, total_batches: int) -> keras.optimizers.Optimizer:
+    """Return the optimizer for a training of `total_batches` batches."""
+    peak_learning_rate = recipe.batch_settings[-1]
+    decay_begin = find_decay_begin(recipe, total_batches)
     accumulate = recipe.accumulate
-    if decay_start is None:
-        decay = keras.optimizers.schedules.PolynomialDecay(peak, total, end_learning_rate=0.0)
-        learning_rate = WarmUp(decay, total // 10)
+    if decay_begin is None:
+        decay_schedule = keras.optimizers.schedules.PolynomialDecay(
+            peak_learning_rate, total_batches, end_learning_rate=0.0
+        )
+        learning_rate = WarmUp(decay_schedule, total_batches // 10)
     else:
-        learning_rate = WarmUp(LateDecay(peak, decay_start, total), WSD_WARMUP * accumulate)
+        learning_rate = WarmUp(LateDecay(peak_learning_rate, decay_begin, total_batches), WSD_WARMUP * accumulate)
     accumulation_steps = accumulate if accumulate > 1 else None
     return OPTIMIZERS[recipe.optimizer](
         learning_rate, global_clipnorm=1.0, gradient_accumulation_steps=accumulation_steps
@@ -315,7 +317,7 @@ def _make_optimizer(recipe: Recipe, total: int) -> keras.optimizers.Optimizer:
 
 
 def _load_or_train_tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
-    """Return the run's tokenizer: from its initial preset, trained when the run began, or newly trained."""
+    """Return the run's tokenizer: loaded from the initial preset or the folder of the run, or newly trained."""
     recipe = run.recipe
     folder = run.work / "tokenizer"
     if recipe.init is not None:
@@ -350,11 +352,11 @@ def build_encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
     common_settings: dict[str, Any] = {"dtype": recipe.dtype, "remat": recipe.remat}
     if recipe.init is not None:
         return Backbone.from_preset(recipe.init, load_weights=False, dropout=0.0, **common_settings)
-    layers, width = recipe.shape
+    num_layers, width = recipe.shape
     backbone = recipe.family_record.backbone
     settings: dict[str, Any] = {
         "vocabulary_size": vocabulary_size,
-        "num_layers": layers,
+        "num_layers": num_layers,
         "hidden_dim": width,
         "intermediate_dim": 4 * width,
         "window": _WINDOW,
@@ -404,8 +406,8 @@ def _load_model(preset: str, recipe: Recipe) -> Task:
         task = task.copy_with(remat=True)
     if not isinstance(task, MaskedLM):
         return task
-    arguments = (task.masking, None, task.activation, task.layer_norm_epsilon)
-    model = Pretrainer(task.backbone, task.preprocessor, objective, *arguments)
+    head_arguments = (task.masking, None, task.activation, task.layer_norm_epsilon)
+    model = Pretrainer(task.backbone, task.preprocessor, objective, *head_arguments)
     model.head.set_weights(task.head.get_weights())
     return model
 
@@ -441,7 +443,7 @@ def _make_pair_model(model: Seq2SeqLM) -> Seq2SeqLM:
 
 
 def _make_held_out_sequences(
-    model: Task, text: TrainingDocuments, documents: TokenCorpus, length: int, run: Run
+    model: Task, text: TrainingDocuments, corpus: TokenCorpus, length: int, run: Run
 ) -> EncodedTexts:
     """Return the sequences of a held-out text; call this before training, to fail early.
 
@@ -449,7 +451,7 @@ def _make_held_out_sequences(
         ValueError: if the text is too small.
     """
     try:
-        return _pack_corpus(model, documents, length, 1, run)
+        return _pack_corpus(model, corpus, length, 1, run)
     except ValueError as error:
         raise ValueError(f"The held-out text{f' of {text.name}' if text.name else ''}: {error}") from None
 
@@ -470,5 +472,5 @@ def _pack_corpus(model: Task, corpus: TokenCorpus, length: int, passes: int, run
 
 
 def sample_sequences(sequences: EncodedTexts, count: int) -> EncodedTexts:
-    """Return a random sample of at most `count` sequences, in order; every call draws the same sample."""
+    """Return a random sample of at most `count` sequences in their order; every call draws the same sample."""
     return sequences.select(np.sort(np.random.default_rng(0).permutation(len(sequences))[:count]))

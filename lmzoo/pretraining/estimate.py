@@ -22,7 +22,7 @@ def estimate_training_seconds(recipe: Recipe) -> float:
     """Estimate the time of a training run on this machine in seconds, excluding the preparation of the text.
 
     A short trial runs the backbone with the optimizer, batches of the most frequent shape, and a head of about the same
-    cost as the real one. It takes some seconds, mainly for compilation.
+    cost as the real head. It takes some seconds, mainly for compilation.
 
     Args:
         recipe: settings of the training.
@@ -50,17 +50,17 @@ def estimate_training_seconds(recipe: Recipe) -> float:
     rng = np.random.default_rng(recipe.seed)
     features: dict[str, np.ndarray] = {}
     shape: tuple[int, ...]
-    for name, x in backbone.input.items():
+    for name, input_tensor in backbone.input.items():
         num_ids = backbone.id_counts[name]
         shape = (batch_size, target_length if name.startswith("decoder_") else length)
-        if len(x.shape) == 3:
+        if len(input_tensor.shape) == 3:
             shape += (backbone.config.max_characters,)
         # Masks and segments are constant.
         features[name] = rng.integers(1, num_ids, shape) if num_ids > 2 else np.full(shape, num_ids - 1)
     batch = (features, np.zeros((batch_size, num_predicted)))
-    steps = _UNTIMED_STEPS + _MAX_STEPS
+    num_steps = _UNTIMED_STEPS + _MAX_STEPS
     timer = _StepTimer()
-    model.fit((batch for _ in range(steps)), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[timer])
+    model.fit((batch for _ in range(num_steps)), steps_per_epoch=num_steps, shuffle=False, verbose=0, callbacks=[timer])
     return timer.seconds() * recipe.tokens / (batch_size * text_length)
 
 
@@ -74,9 +74,9 @@ class _StepTimer(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Record the time, and stop the trial if it has taken long enough."""
         self._ends.append(time.perf_counter())
-        timed = self._ends[_UNTIMED_STEPS - 1 :]
-        self.model.stop_training = len(timed) > 1 and timed[-1] - timed[0] > _MAX_SECONDS
+        timed_ends = self._ends[_UNTIMED_STEPS - 1 :]
+        self.model.stop_training = len(timed_ends) > 1 and timed_ends[-1] - timed_ends[0] > _MAX_SECONDS
 
     def seconds(self) -> float:
         """Return the median time of a step in seconds."""
-        return statistics.median(b - a for a, b in pairwise(self._ends[_UNTIMED_STEPS - 1 :]))
+        return statistics.median(end - begin for begin, end in pairwise(self._ends[_UNTIMED_STEPS - 1 :]))

@@ -25,7 +25,7 @@ class MixedBatches(LengthBatches):
     by length.
 
     Args:
-        batches: batches of all sequences, text after text.
+        batches: batches over the sequences of all texts, which are concatenated.
         counts: list of int, number of sequences of each text.
         rates: list of float, relative number of sequences of each text in the stream.
     """
@@ -47,37 +47,43 @@ class MixedBatches(LengthBatches):
         batch_size = self.batch_size
         rng = np.random.default_rng((*self.seed, epoch))
         num_sequences = len(self) * batch_size
-        bounds = zip(*(count_turns(self.rates, count * num_sequences) for count in (epoch, epoch + 1)), strict=True)
-        indices = np.concatenate([self._read_text(text, *map(int, bound)) for text, bound in enumerate(bounds)])
+        bounds = zip(
+            *(count_turns(self.rates, num_epochs * num_sequences) for num_epochs in (epoch, epoch + 1)), strict=True
+        )
+        indices = np.concatenate(
+            [self._read_text(text, *map(int, text_bounds)) for text, text_bounds in enumerate(bounds)]
+        )
         indices = rng.permutation(indices)
         indices = indices[np.argsort(self.lengths[indices], kind="stable")]
         return [indices[begin : begin + batch_size] for begin in rng.permutation(range(0, num_sequences, batch_size))]
 
     def _read_text(self, text: int, first: int, last: int) -> np.ndarray:
         """Return the indices of sequences `first` to `last` (exclusive) in the endless stream of a text, int64."""
-        begin = self.splits[text]
-        count = int(self.splits[text + 1] - self.splits[text])
-        blocks = [np.zeros(0, "int64")]
+        text_begin = self.splits[text]
+        num_sequences = int(self.splits[text + 1] - self.splits[text])
+        index_blocks = [np.zeros(0, "int64")]
         while first < last:
-            pass_index, position = divmod(first, count)
-            key = (*self.seed, text, pass_index, 1)
-            if self._orders.get(text, ((), None))[0] != key:
-                self._orders[text] = key, np.random.default_rng(key).permutation(count)
-            blocks.append(begin + self._orders[text][1][position : position + last - first])
-            first += len(blocks[-1])
-        return np.concatenate(blocks)
+            pass_index, position = divmod(first, num_sequences)
+            order_seed = (*self.seed, text, pass_index, 1)
+            if self._orders.get(text, ((), None))[0] != order_seed:
+                self._orders[text] = order_seed, np.random.default_rng(order_seed).permutation(num_sequences)
+            index_blocks.append(text_begin + self._orders[text][1][position : position + last - first])
+            first += len(index_blocks[-1])
+        return np.concatenate(index_blocks)
 
     def identity(self) -> dict[str, object]:
         """Return the values that identify the batches in a saved run, including the texts' proportions."""
-        share = (self.rates / self.rates.sum()).round(9).tolist()
-        return {**super().identity(), "number of sequences": self.splits.tolist(), "share of sequences": share}
+        shares = (self.rates / self.rates.sum()).round(9).tolist()
+        return {**super().identity(), "number of sequences": self.splits.tolist(), "share of sequences": shares}
 
 
 def join_sequences(sequences: Sequence[EncodedTexts], folder: Path) -> EncodedTexts:
-    """Concatenate sequences; the tokens are stored in an unnamed file in `folder`."""
-    flat, splits = join_blocks(((part.token_ids, part.lengths) for part in sequences), folder)
-    joined: dict[str, Any] = {"token_ids": flat, "sequence_splits": splits}
+    """Concatenate the sequences of several texts; the tokens are stored in a temporary file in `folder`."""
+    token_ids, sequence_splits = join_blocks(
+        ((text_sequences.token_ids, text_sequences.lengths) for text_sequences in sequences), folder
+    )
+    joined_fields: dict[str, Any] = {"token_ids": token_ids, "sequence_splits": sequence_splits}
     for name, value in vars(sequences[0]).items():
-        if name not in joined and isinstance(value, np.ndarray):  # arrays with one entry per sequence
-            joined[name] = np.concatenate([getattr(part, name) for part in sequences])
-    return dataclasses.replace(sequences[0], **joined)
+        if name not in joined_fields and isinstance(value, np.ndarray):  # arrays with one entry per sequence
+            joined_fields[name] = np.concatenate([getattr(text_sequences, name) for text_sequences in sequences])
+    return dataclasses.replace(sequences[0], **joined_fields)

@@ -51,8 +51,8 @@ def train_language_model(
 
     Args:
         run: settings and files of the run.
-        train: for each text, the documents to train on.
-        held_out: for each text, the documents to evaluate on.
+        train: documents to train on, one `TrainingDocuments` per text.
+        held_out: documents to evaluate on, one `TrainingDocuments` per text.
 
     Returns:
         The model, and the results for its model card.
@@ -83,13 +83,13 @@ def train_language_model(
     family = recipe.family_record
     backbone = build_language_model_backbone(recipe)
     preprocessor = Preprocessor(family.tokenizer(), family.packing)
-    unroll, batch_size, learning_rate = recipe.batch_settings
+    unroll_steps, batch_size, learning_rate = recipe.batch_settings
     num_sampled = count_sampled_words(len(word_tokenizer.vocabulary))
-    model = BidirectionalLM(backbone, preprocessor, word_tokenizer, num_sampled=num_sampled, unroll_steps=unroll)
+    model = BidirectionalLM(backbone, preprocessor, word_tokenizer, num_sampled=num_sampled, unroll_steps=unroll_steps)
     model.compile(optimizer=Adagrad(learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
-    steps = run.count_batches(recipe.tokens, batch_size * unroll)
-    run.say(f"training on {batch_size} streams: {steps:,} steps of {unroll} words of each")
-    seconds = run.fit(model, documents, steps, batch_size * unroll, batch_size=batch_size)
+    num_steps = run.count_batches(recipe.tokens, batch_size * unroll_steps)
+    run.say(f"training on {batch_size} streams: {num_steps:,} steps of {unroll_steps} words of each")
+    seconds = run.fit(model, documents, num_steps, batch_size * unroll_steps, batch_size=batch_size)
     text_scores = []
     for held_out_documents in stored_documents:
         run.say(f"evaluating on {len(held_out_documents):,} documents")
@@ -110,8 +110,8 @@ def train_language_model(
         else {},
         "text": f"{len(documents):,} documents{describe_shares(train)}",
         "held_out": "all words of other documents",
-        "tokens": batch_size * unroll * steps,
-        "steps": steps,
+        "tokens": batch_size * unroll_steps * num_steps,
+        "steps": num_steps,
         "seconds": seconds,
         "fixed": {"optimizer": "adagrad", "vocabulary_size": f"{len(word_tokenizer.vocabulary):,}"},
     }

@@ -57,10 +57,11 @@ def pretrain(
     r"""Pre-train a tokenizer and a model on text, and write them as a preset with a model card.
 
     Intermediate results are stored in `work`: the vocabulary, the tokenized corpus and the latest states of the
-    training. An interrupted run continues from them when it is started again.
+    training. An interrupted run continues from these when it is started again.
 
-    If `keras.distribution` has devices in several processes, call this in all of them, with the same arguments and with
-    folders that all can read. Process 0 trains the tokenizer, tokenizes the text, writes the files and shows progress.
+    If `keras.distribution` has devices in several processes, call this function in each process, with the same
+    arguments and with folders that all processes can read. Process 0 trains the tokenizer, tokenizes the text, writes
+    the files and shows progress.
 
     Args:
         corpus: text to train on: files, folders or patterns, as for `lmzoo.data.corpora.read_documents`; or documents,
@@ -69,9 +70,9 @@ def pretrain(
             thirds of the tokens are then from the films; texts are repeated as needed. The tokenizer is trained on the
             same mixture.
         output: path of the preset's directory, which is written at the end.
-        recipe: settings of the training.
+        recipe: settings of the training; None for the defaults.
         validation: held-out text to evaluate on, of the same types as `corpus`. By default one of every hundred
-            documents of each text is held out, or the last one if there are fewer than a hundred.
+            documents of each text is held out, or the last document if there are fewer than a hundred.
         work: folder of the run; by default `output` followed by ".work".
         overwrite: bool, whether to replace an existing preset.
         callbacks: additional Keras callbacks for the training.
@@ -84,22 +85,22 @@ def pretrain(
             it may raise an error to cancel the run. It is not called if there are several processes.
         weights_dtype: str, dtype of the weights in the preset's files, "float16", "float32" or "int8". Models are
             loaded in float32 in each case.
-        states: folder, or fsspec URL such as s3:// or gs://, for the states of the training; by default in `work`. If
-            the rest of `work` is lost, the run recreates it and continues.
+        states: folder, or fsspec URL such as s3:// or gs://, for the states of the training; by default `work`. If the
+            other files in `work` are lost, the run recreates them and continues.
 
     Returns:
         Scores on the held-out text by name. For a mixture, these are means weighted by the shares of its texts; scores
         on each text, such as `loss_films`, are added.
 
     Raises:
-        FileNotFoundError: if there is no text.
-        FileExistsError: if the preset already exists.
+        FileNotFoundError: if a file does not exist, or a folder or pattern yields no text files.
+        FileExistsError: if `output` exists and `overwrite` is False.
         InterruptedError: after SIGTERM during the training; its state has been saved.
         KeyboardInterrupt: after Ctrl-C; during the training, its state has been saved.
         ProcessesError: if several processes have different arguments, or one of them has ended.
         TypeError: if documents can be iterated over only once.
-        ValueError: if `work` holds a run with another recipe or text, if there is no held-out text, or if the text is
-            too small for the vocabulary.
+        ValueError: if `work` holds a run with another recipe or text, there is no held-out text, or the text is too
+            small for the vocabulary.
 
     Example:
 
@@ -131,19 +132,21 @@ def pretrain(
         "split": split,
     }
     if recipe.init is not None:
-        files = {name: entry for name, entry in describe_files(resolve(recipe.init)).items() if name != "README.md"}
-        digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]
+        file_descriptions = {
+            name: entry for name, entry in describe_files(resolve(recipe.init)).items() if name != "README.md"
+        }
+        digest = hashlib.sha256(json.dumps(file_descriptions, sort_keys=True).encode()).hexdigest()[:16]
         run_identity["init"] = {"preset": recipe.init, "sha256": digest}
     check_same(**{**dataclasses.asdict(recipe), **run_identity})
     with main_process_first():
         recipe.remember(work, run_identity)
-    train, held_out = split_held_out(texts, validation_texts)
+    training_documents, held_out_documents = split_held_out(texts, validation_texts)
     run = Run(recipe, work, work if states is None else make_absolute(states), list(callbacks), verbose, say)
     if confirm is not None and not has_several_processes() and not exists(run.get_states().folder):
         say("estimating the time")
         confirm(estimate_training_seconds(recipe))
     keras.utils.set_random_seed(recipe.seed)
-    model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, train, held_out)
+    model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, training_documents, held_out_documents)
     _write_preset(model, run, output, overwrite, facts, metadata or {}, weights_dtype)
     say(f"written to {output}")
     text_scores = {
@@ -162,13 +165,13 @@ def _write_preset(
     weights_dtype: str,
 ) -> None:
     """Save the model as a preset for fine-tuning, with dropout, fine-tuning recipes and a model card."""
-    changes: dict[str, Any] = {"remat": False} if "remat" in model.backbone.get_config() else {}
+    config_changes: dict[str, Any] = {"remat": False} if "remat" in model.backbone.get_config() else {}
     recipe = run.recipe
     # Keep the recipes of an initial preset, which may come from a search.
     init_recipes = model.backbone.fine_tuning if recipe.init is not None else {}
     fine_tuning = init_recipes or choose_recipes_by_size(model)
-    changes |= {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype, "fine_tuning": fine_tuning}
-    task = model.copy_with(**changes)
+    config_changes |= {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype, "fine_tuning": fine_tuning}
+    task = model.copy_with(**config_changes)
     origin = "" if recipe.init is None else f", after the weights of {recipe.init}"
     description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens{origin}."
     metadata = {"description": description, **metadata}

@@ -39,14 +39,14 @@ class Method:
 
     Attributes:
         learns: str, short description of the predicted tokens.
-        sequence_length: int, default of the recipe's field.
-        batch_size: int, default of the recipe's field.
-        learning_rate: float, default of the recipe's field; None if it depends on the width of the model.
+        sequence_length: int, default of `Recipe.sequence_length`.
+        batch_size: int, default of `Recipe.batch_size`.
+        learning_rate: float, default of `Recipe.learning_rate`; None if it depends on the width of the model.
         words: bool, whether the model predicts words in texts of any length, instead of tokens in packed sequences.
         causal: bool, whether the model predicts next tokens in full sequences, instead of masked tokens.
         spans: bool, whether the model writes the dropped spans of full sequences, instead of masked tokens.
         unused: names of the recipe fields that the method ignores.
-        reason: str, reason for ignoring them.
+        reason: str, reason for ignoring these fields.
     """
 
     learns: str
@@ -105,17 +105,17 @@ class Recipe:
         family: str, "bert", "roberta", "albert", "elmo", "distilbert", "gpt", "gpt2", "lstm_lm", "ffnn_lm", "xlnet", or
             the name of another registered family.
         size: str, "nano", "mini", "small", "medium" or "base"; or layers and width, such as "6x256", with a width that
-            is a multiple of 64, the size of a head. ELMo only has the named sizes. A feed-forward language model has
-            one layer.
+            is a multiple of 64, the width of an attention head. ELMo only has the named sizes. A feed-forward language
+            model has one layer.
         tokens: int, number of tokens to train on, counting repetitions.
         vocabulary_size: int, number of tokens in the vocabulary; for ELMo, number of words that it predicts.
         words: bool, whether tokens are the most frequent words instead of subwords; for "lstm_lm" and "ffnn_lm". Other
             words become `<unk>`, which counts as a word in the perplexity.
         sequence_length: int, maximum number of tokens of a sequence in nine tenths of the training, by default 128; for
-            T5, of a source from which spans were dropped; for ELMo, number of words that gradients flow through, by
-            default 20.
-        positions: int, number of positions of the model, the maximum length of sequences in one tenth of the training.
-            Not for ELMo.
+            T5, of a source from which spans were dropped; for ELMo, number of words of truncated backpropagation
+            through time, by default 20.
+        positions: int, number of positions of the model, which is the maximum length of sequences in one tenth of the
+            training. Not for ELMo.
         batch_size: int, number of sequences in a batch, by default 32, for ELMo 128; batches of long sequences are
             smaller.
         learning_rate: float, peak learning rate, by default 1e-3 * sqrt(128 / width), for ELMo 0.2, and for models
@@ -128,7 +128,7 @@ class Recipe:
             family or of the heads in `init`. BERT and ALBERT support "nsp" and "sop", XLNet "plm", ELECTRA and ALBERT
             "rtd", and T5 "span_corruption". All families with masks support "sbo", which masks spans of up to ten
             words, as in SpanBERT.
-        dynamic: bool, whether each batch draws new masks, instead of each sequence keeping its masks. Not for ELMo, T5
+        dynamic: bool, whether masks are drawn anew for each batch, instead of once for each sequence. Not for ELMo, T5
             and causal families.
         mask_probability: float, fraction of the tokens to predict. Not for ELMo and causal families.
         whole_word: bool, whether all tokens of a word are masked together, which is always the case for ALBERT. Not for
@@ -141,8 +141,8 @@ class Recipe:
             vocabulary and positions from the preset. Not for ELMo.
 
     Raises:
-        ValueError: if a field is unknown, out of range or unused by the family; the message names it and the allowed
-            values.
+        ValueError: if a field is unknown, out of range or unused by the family; the message names the field and the
+            allowed values.
 
     Example:
 
@@ -185,8 +185,8 @@ class Recipe:
             **settings: other fields of the recipe; `positions` may be smaller than in the preset.
 
         Raises:
-            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or an ELMo, which
-                `lmzoo.models.BidirectionalLM` can train further.
+            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or an ELMo model,
+                which `lmzoo.models.BidirectionalLM` can train further.
 
         Example:
 
@@ -291,25 +291,27 @@ class Recipe:
         """Check that the family supports the fields that are set.
 
         Raises:
-            ValueError: if it does not.
+            ValueError: if the family ignores or does not support a field that is set.
         """
         defaults = _get_defaults()
-        unused = [name for name in self.method.unused if getattr(self, name) != defaults[name]]
-        if unused:
-            names = ", ".join(f"`{name}`" for name in unused)
+        unused_fields = [name for name in self.method.unused if getattr(self, name) != defaults[name]]
+        if unused_fields:
+            names = ", ".join(f"`{name}`" for name in unused_fields)
             message = f"{self.family} does not use {names}: {self.method.reason}. Leave it out."
-            raise ArgumentError(message, unused[0])
+            raise ArgumentError(message, unused_fields[0])
         if self.words and (self.attends or not self.method.causal or self.init is not None):
             raise ValueError(
                 "`words` is for lstm_lm and ffnn_lm that begin with random weights: other families have tokenizers of "
                 "their own, and `init` has that of the preset. Leave it out."
             )
-        allowed = _list_objectives(self.family_record)
-        if self.objective not in allowed:
-            supporting = [name for name, family in families().items() if self.objective in _list_objectives(family)]
+        supported = _list_objectives(self.family_record)
+        if self.objective not in supported:
+            supporting_families = [
+                name for name, family in families().items() if self.objective in _list_objectives(family)
+            ]
             raise ArgumentError(
-                f"`objective` must be {' or '.join(allowed)} for {self.family}, got {self.objective!r}, which is for "
-                f"{', '.join(supporting)}.",
+                f"`objective` must be {' or '.join(supported)} for {self.family}, got {self.objective!r}, which is for "
+                f"{', '.join(supporting_families)}.",
                 "objective",
             )
 
@@ -345,7 +347,7 @@ class Recipe:
         """Write the recipe and the identity of its text to the folder of a run.
 
         Results that the folder already has must come from the same recipe and text; with the schedule "wsd", `tokens`
-        may be larger now.
+        may have been raised.
 
         Args:
             folder: folder of the run.
@@ -356,34 +358,39 @@ class Recipe:
         """
         settings = {**dataclasses.asdict(self), **text}
         recipe_file = folder / "recipe.json"
-        has_results = folder.exists() and any(p != recipe_file and not p.name.startswith(".") for p in folder.iterdir())
+        has_results = folder.exists() and any(
+            path != recipe_file and not path.name.startswith(".") for path in folder.iterdir()
+        )
         if recipe_file.exists() and has_results and not self._check_stored(recipe_file, settings):
             return
         with atomic_file(recipe_file) as temporary:
             write_json(temporary.parent, temporary.name, settings)
 
     def _check_stored(self, file: Path, settings: Mapping[str, object]) -> bool:
-        """Check that a run with the stored settings may continue, and return whether `tokens` is larger now.
+        """Check that the stored run may continue with `settings`, and return whether `tokens` has been raised.
 
         Raises:
-            ValueError: if other settings than the tokens of a "wsd" run differ, or the file is damaged.
+            ValueError: if a setting other than the `tokens` of a "wsd" run has changed, or the file is damaged.
         """
         folder = file.parent
         try:
-            stored = json.loads(file.read_text("utf-8"))
+            file_content = json.loads(file.read_text("utf-8"))
         except ValueError as error:
             message = f"{file} is damaged ({error}). Pass another `work`, or remove {folder}."
             raise ArgumentError(message, "work") from None
-        stored_settings = {**_get_defaults(), **stored}  # fields that earlier versions lacked had today's defaults
+        stored_settings = {
+            **_get_defaults(),
+            **file_content,
+        }  # fields that earlier versions lacked had today's defaults
         is_extended = self.schedule == "wsd" and self.tokens > stored_settings["tokens"]
-        changed = [
+        changes = [
             f"`{name}`{_describe_difference(stored_settings.get(name), value)}"
             for name, value in settings.items()
             if stored_settings.get(name) != value and not (is_extended and name == "tokens")
         ]
-        if changed:
+        if changes:
             raise ArgumentError(
-                f"{folder} holds a run with another {', another '.join(changed)}. Pass another `work`, or remove it to "
+                f"{folder} holds a run with another {', another '.join(changes)}. Pass another `work`, or remove it to "
                 "start from scratch.",
                 "work",
             )
@@ -455,7 +462,7 @@ def _describe_difference(stored: object, current: object) -> str:
     if not isinstance(stored, dict) and not isinstance(current, dict):
         return ""
     stored_text, current_text = (
-        ", ".join(f"{k} {v}" for k, v in text.items()) if isinstance(text, dict) else "none"
+        ", ".join(f"{name} {value}" for name, value in text.items()) if isinstance(text, dict) else "none"
         for text in (stored, current)
     )
     return f" ({stored_text}; now {current_text})"

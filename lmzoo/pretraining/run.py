@@ -36,8 +36,8 @@ class Facts(TypedDict):
         of_texts: for a mixture, scores by name on each text.
         text: str, description of the text to train on.
         held_out: str, description of the held-out text.
-        tokens: float, number of tokens seen.
-        steps: int, number of steps.
+        tokens: float, number of tokens seen in training.
+        steps: int, number of optimizer steps.
         seconds: float, training time since the last start of the run.
         fixed: values that replace fields of the recipe on the card; None hides a field.
     """
@@ -73,7 +73,7 @@ class Run:
     say: Callable[[str], None]
 
     def get_states(self, last: int | None = None) -> RunStates:
-        """Return the saved states of the run, or of its decay phase if it ends after `last` batches."""
+        """Return the saved states of the run or, given `last`, of the decay phase that ends after `last` batches."""
         return RunStates(join_path(self.states, _STATES if last is None else f"{_STATES}_to_{last}"))
 
     @contextmanager
@@ -85,7 +85,7 @@ class Run:
             self.say(message)
 
     def count_batches(self, tokens: float, batch_tokens: float) -> int:
-        """Return the number of batches for `tokens` tokens, in whole steps and at least one.
+        """Return the number of batches for `tokens` tokens, rounded to whole steps, at least one step.
 
         Args:
             tokens: float, number of tokens of the training.
@@ -104,8 +104,8 @@ class Run:
             x: inputs for the model's `fit`.
             num_batches: int, total number of batches.
             batch_tokens: float, mean number of tokens in a batch.
-            decay: int, number of batches before the decay of the learning rate. The state before it is kept, since a
-                longer run continues from there; None if there is no such decay.
+            decay: int, number of batches before the decay of the learning rate. The state before the decay is kept,
+                since a longer run continues from it; None if there is no such decay.
             **arguments: other arguments of `fit`.
 
         Raises:
@@ -139,7 +139,7 @@ class Run:
 class _EndingCheckpoint(ResumableCheckpoint):
     """A checkpoint that ends the training after `last` batches in total, even within an epoch.
 
-    States after the first `decay` batches are stored in a folder for this value of `last`.
+    States after the first `decay` batches are stored in a separate folder for this value of `last`.
     """
 
     def __init__(self, run: Run, last: int, decay: int | None) -> None:
@@ -150,7 +150,7 @@ class _EndingCheckpoint(ResumableCheckpoint):
         self._last_states = self._states if decay is None else run.get_states(last)
 
     def restore(self, model: keras.Model, data: object, epochs: int, steps: int, done: int) -> tuple[int, bool]:
-        """Restore the newest saved state; after a finished run, return the end of all epochs as its position."""
+        """Restore the newest saved state; if the run has finished, return the end of all epochs as the position."""
         if self._last_states.names():
             self._states = self._last_states
         done, same_schedule = super().restore(model, data, epochs, steps, done)

@@ -66,7 +66,7 @@ class TextSource:
         return [path for source in self._source for path in text_files(source)] if self.in_files else []
 
     def identity(self) -> dict[str, object]:
-        """Return values that identify the text in a saved run, with a digest of the files' beginnings or the documents.
+        """Return values that identify the text in a saved run, with a digest of its files' beginnings or its documents.
 
         Raises:
             FileNotFoundError: if a file does not exist.
@@ -75,12 +75,12 @@ class TextSource:
         sizes: dict[str, object] = {}
         if self.in_files:
             paths = self.files()
-            size = 0
+            total_bytes = 0
             for path in paths:
                 with open_to_read(path) as file:
                     digest.update(f"{os.path.basename(path)}\n{get_size(path)}\n".encode() + file.read(_HEAD_BYTES))
-                size += get_size(path)
-            sizes = {"files": len(paths), "bytes": size}
+                total_bytes += get_size(path)
+            sizes = {"files": len(paths), "bytes": total_bytes}
         else:
             for document in self:
                 digest.update("\n".join([*document, "\n"]).encode())
@@ -91,8 +91,8 @@ class TrainingDocuments:
     """The training documents or the held-out documents of a text.
 
     Args:
-        text: the text.
-        every: int n to hold out the last of every n documents; None to use all documents.
+        text: `TextSource` of all documents.
+        every: int n, to hold out the last of every n documents; None to use all documents.
         is_held_out: bool, whether to use the held-out documents instead of the training documents.
     """
 
@@ -123,12 +123,12 @@ class MixedDocuments:
             return
         sizes = [sum(len(sentence) for document in text for sentence in document) for text in self._texts]
         for text, size in zip(self._texts, sizes, strict=True):
-            repetitions = text.share * sum(sizes) / size
-            due = 0.5  # copies to yield, accumulated over documents
+            copies_per_document = text.share * sum(sizes) / size
+            copies_due = 0.5  # copies to yield, accumulated over documents
             for document in text:
-                due += repetitions
-                yield from itertools.repeat(document, int(due))
-                due %= 1
+                copies_due += copies_per_document
+                yield from itertools.repeat(document, int(copies_due))
+                copies_due %= 1
 
 
 def read_texts(source: Any, field: str = "text", split: bool = True) -> list[TextSource]:
@@ -150,18 +150,18 @@ def read_texts(source: Any, field: str = "text", split: bool = True) -> list[Tex
     for path, weight in source.items():
         if not isinstance(path, (str, Path)):
             raise TypeError(f"A mixture has files, folders or patterns and their weights, got {path!r:.60}.")
-        allowed = "a finite number above 0"
-        require(is_number(weight, 0) and 0 < weight < math.inf, f"the weight of {path}", allowed, weight)
+        allowed_weights = "a finite number above 0"
+        require(is_number(weight, 0) and 0 < weight < math.inf, f"the weight of {path}", allowed_weights, weight)
     names = _name_texts(list(source)) if len(source) > 1 else [""]
     weights = [float(weight) for weight in source.values()]
     shares = [weight / sum(weights) for weight in weights]
-    parts = zip(source, names, shares, strict=True)
-    texts = [TextSource(path, field, split, name, share) for path, name, share in parts]
-    owners: dict[str, str] = {}
+    named_sources = zip(source, names, shares, strict=True)
+    texts = [TextSource(path, field, split, name, share) for path, name, share in named_sources]
+    text_names_by_file: dict[str, str] = {}
     for text in texts:
         for file in text.files():
-            if (owner := owners.setdefault(make_absolute(file), text.name)) != text.name:
-                raise ValueError(f"{file} is in two texts, {owner} and {text.name}: each file has one weight.")
+            if (other_name := text_names_by_file.setdefault(make_absolute(file), text.name)) != text.name:
+                raise ValueError(f"{file} is in two texts, {other_name} and {text.name}: each file has one weight.")
     return texts
 
 
@@ -169,8 +169,8 @@ def _name_texts(paths: Sequence[str | Path]) -> list[str]:
     """Return a unique name for each file, folder or pattern: its last part without wildcards and suffixes."""
     names: list[str] = []
     for path in paths:
-        parts = [re.split(r"[*?\[.]", part)[0] for part in str(path).split("/")]
-        words = [word for part in parts if (word := re.sub(r"\W+", "_", part).strip("_"))]
+        components = [re.split(r"[*?\[.]", component)[0] for component in str(path).split("/")]
+        words = [word for component in components if (word := re.sub(r"\W+", "_", component).strip("_"))]
         name = words[-1] if words else "text"
         candidates = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
         names.append(next(candidate for candidate in candidates if candidate not in names))
@@ -196,16 +196,18 @@ def split_held_out(
 
     Args:
         corpus: the texts to train on.
-        validation: the held-out texts; None to hold out one of every hundred documents of each text, or the last one if
-            there are fewer than a hundred.
+        validation: the held-out texts; None to hold out one of every hundred documents of each text, or the last
+            document if there are fewer than a hundred.
 
     Raises:
         ValueError: if a text has no words or only one document, or a file is in both `corpus` and `validation`.
     """
     if validation is not None:
         corpus_files = {make_absolute(file) for text in corpus for file in text.files()}
-        if shared := [file for text in validation for file in text.files() if make_absolute(file) in corpus_files]:
-            message = f"{', '.join(shared)}: text to train on and to evaluate on (`validation`) must differ."
+        if shared_files := [
+            file for text in validation for file in text.files() if make_absolute(file) in corpus_files
+        ]:
+            message = f"{', '.join(shared_files)}: text to train on and to evaluate on (`validation`) must differ."
             raise ArgumentError(message, "validation")
         train, held_out = ([TrainingDocuments(text) for text in texts] for texts in (corpus, validation))
     else:
@@ -222,9 +224,9 @@ def split_held_out(
             train.append(TrainingDocuments(text, count))
             held_out.append(TrainingDocuments(text, count, is_held_out=True))
     for documents, name in ((train, "corpus"), (held_out, "text to evaluate on (`validation`)")):
-        for part in documents:
-            if not any(list_words(sentence) for document in part for sentence in document):
-                raise ValueError(f"There are no words in {_describe_text(part.text, f'the {name}')}.")
+        for text_documents in documents:
+            if not any(list_words(sentence) for document in text_documents for sentence in document):
+                raise ValueError(f"There are no words in {_describe_text(text_documents.text, f'the {name}')}.")
     return train, held_out
 
 

@@ -25,7 +25,7 @@ ADVICE = "Delete the folder and write the corpus again."
 
 
 class Shard(TypedDict):
-    """A file of a corpus: its name, size, checksums, and counts.
+    """Record of a corpus file: its name, size, checksums, and counts.
 
     Attributes:
         name: str, name of the file.
@@ -33,10 +33,10 @@ class Shard(TypedDict):
         sentences: int, number of sentences in the file.
         tokens: int, number of tokens in the file.
         special: int, number of special tokens spelled out in the text; missing in corpora of earlier versions.
-        size: int, bytes of the file.
-        sha256: str, checksum of the whole file.
-        crc32: list of ints, a checksum for every `BLOCK` bytes; missing in corpora of earlier versions.
-        read: int, number of documents read up to the end of the file, including empty ones.
+        size: int, size of the file in bytes.
+        sha256: str, SHA-256 digest of the file.
+        crc32: list of ints, CRC-32 checksum of every `BLOCK` bytes; missing in corpora of earlier versions.
+        read: int, number of documents read up to the end of the file, including earlier files and empty documents.
         digest: str, digest of the sentences of these documents; missing in corpora of earlier versions.
     """
 
@@ -120,9 +120,11 @@ class Index:
             counts = [shard.get(name) for name in ("documents", "sentences", "tokens", "size", "read")]
             if not all(type(count) is int and count >= 0 for count in counts):
                 return f"{shard['name']} without its sizes"
-            size = 8 * (shard["documents"] + shard["sentences"] + 2) + np.dtype(self.dtype).itemsize * shard["tokens"]
-            if size != shard["size"]:
-                return f"{shard['name']} with {shard['size']} bytes instead of {size}"
+            expected_size = (
+                8 * (shard["documents"] + shard["sentences"] + 2) + np.dtype(self.dtype).itemsize * shard["tokens"]
+            )
+            if expected_size != shard["size"]:
+                return f"{shard['name']} with {shard['size']} bytes instead of {expected_size}"
         return ""
 
     def write(self, folder: str | Path) -> None:
@@ -133,7 +135,7 @@ class Index:
         """Check that a tokenizer is the one that made the corpus.
 
         Raises:
-            ValueError: If it is a different tokenizer.
+            ValueError: If `tokenizer` is a different one.
         """
         identity = identity_of(tokenizer)
         if identity != self.tokenizer:
@@ -162,7 +164,7 @@ def compute_checksums(content: np.ndarray) -> list[int]:
     """Return the CRC-32 of every `BLOCK` bytes of a file.
 
     Args:
-        content: uint8 (n,), content of the file.
+        content: uint8 array, bytes of the file.
     """
     return [zlib.crc32(content.data[begin : begin + BLOCK]) for begin in range(0, len(content), BLOCK)]
 
@@ -176,7 +178,7 @@ def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:
     """Return the identity of a tokenizer: its class, its arguments, and the digest of its files.
 
     Raises:
-        ValueError: If the tokenizer has no vocabulary: a corpus stores token ids.
+        ValueError: If the tokenizer has no vocabulary, since a corpus stores token ids.
     """
     if not tokenizer.vocabulary:
         raise ValueError(

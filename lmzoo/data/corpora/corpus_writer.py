@@ -52,7 +52,7 @@ def write_corpus(
     Documents are read one at a time, so they need not fit into memory, and are tokenized while the next ones are read.
     WordPiece and BPE use threads on all cores (`RAYON_NUM_THREADS` limits them); on up to four cores, they also cache
     the words that they have tokenized. Every file is written under a temporary name first, and `corpus.json` records
-    its size and checksums. Ids are uint16 if the vocabulary is small enough, otherwise int32.
+    its size and checksums. Ids are uint16 if the vocabulary has at most 65,536 tokens, otherwise int32.
 
     To resume a stopped run, call the function again with the same arguments: it continues after the last complete file.
     Earlier documents are read again and compared, but not tokenized. A corpus that is already complete is only opened.
@@ -67,9 +67,11 @@ def write_corpus(
         verbose: bool, whether to show progress.
 
     Raises:
-        TypeError: If a document is not a list of strings; the message names its position.
-        ValueError: If the directory holds a corpus of another tokenizer or of other documents, there are no tokens, or
-            a file is incomplete; the message names the file.
+        TypeError: If `tokenizer` is not a tokenizer, or a document is not a list of strings; the message names its
+            position.
+        FileNotFoundError: If the directory holds a corpus and one of its files is missing; the message names the file.
+        ValueError: If the directory holds a corpus of another tokenizer or of other documents, one of its files has the
+            wrong size, or the documents have no tokens.
 
     Example: see `TokenCorpus`.
     """
@@ -89,11 +91,15 @@ def write_corpus(
         index.write(folder)
     if not index.complete:
         with progress_bar(f"Tokenizing {folder.name}", unit="tokens", show=verbose) as advance:
-            _write(folder, index, documents, ShardWriter(folder, tokenizer, shard_tokens, advance=advance))
+            _write_missing_shards(
+                folder, index, documents, ShardWriter(folder, tokenizer, shard_tokens, advance=advance)
+            )
     return TokenCorpus(folder)
 
 
-def _write(folder: Path, index: Index, documents: Iterable[str | Sequence[str]], writer: ShardWriter) -> None:
+def _write_missing_shards(
+    folder: Path, index: Index, documents: Iterable[str | Sequence[str]], writer: ShardWriter
+) -> None:
     """Write the missing part of a corpus, continuing after its last complete file."""
     last_shard = index.shards[-1] if index.shards else None
     if last_shard is not None and "digest" not in last_shard:
@@ -121,9 +127,9 @@ def _write(folder: Path, index: Index, documents: Iterable[str | Sequence[str]],
 
 def warn_about_special_tokens(shards: Iterable[Shard], tokenizer: Tokenizer) -> None:
     """Warn if documents spell out special tokens."""
-    if special := sum(shard.get("special", 0) for shard in shards):
+    if count := sum(shard.get("special", 0) for shard in shards):
         warn(
-            f"{special} special tokens, such as {tokenizer.special_tokens[0]}, are spelled out in the documents and "
+            f"{count} special tokens, such as {tokenizer.special_tokens[0]}, are spelled out in the documents and "
             "were read as special tokens: remove them from the text if they are ordinary words."
         )
 
@@ -136,7 +142,7 @@ class ShardWriter:
         tokenizer: `lmzoo.text.Tokenizer`.
         shard_tokens: int, number of tokens after which a new file begins.
         prefix: str, digits before the number in each file name.
-        advance: callable that takes the number of tokens of each batch.
+        advance: callable that is called with the number of tokens of each batch, to show progress.
     """
 
     def __init__(
@@ -165,7 +171,7 @@ class ShardWriter:
             read: callable that returns the number of documents read so far, including earlier files and empty
                 documents.
             digest: hash object of the documents so far; each document updates it.
-            first: int, number of the first file.
+            first: int, number in the name of the first file.
         """
         self.number = first
         with ThreadPoolExecutor(1) as pool:
@@ -183,27 +189,27 @@ class ShardWriter:
             yield self._close(read(), digest.hexdigest())
 
     def _batches(self, texts: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-        """Yield batches of about `_BATCH_CHARACTERS` characters, smaller for small shards, which hold whole batches."""
+        """Yield batches of about `_BATCH_CHARACTERS` characters, or fewer for small shards: they hold whole batches."""
         max_characters = min(_BATCH_CHARACTERS, self.shard_tokens)
         batch = []
-        count = 0
+        num_characters = 0
         for document in texts:
             batch.append(document)
-            count += sum(map(len, document)) + 1
-            if count >= max_characters:
+            num_characters += sum(map(len, document)) + 1
+            if num_characters >= max_characters:
                 yield batch
                 batch = []
-                count = 0
+                num_characters = 0
         if batch:
             yield batch
 
     def _take(self, future: Future[TokenizedDocuments], read: int, digest: str) -> Iterator[Shard]:
-        """Add a tokenized batch to the current shard, and yield the shard if it is complete."""
-        part = future.result()
-        if len(part):
-            self.parts.append(part)
-            self.tokens += len(part.token_ids)
-        self.advance(len(part.token_ids))
+        """Add a tokenized batch to the current shard, and write the shard and yield its record if it is complete."""
+        tokenized_batch = future.result()
+        if len(tokenized_batch):
+            self.parts.append(tokenized_batch)
+            self.tokens += len(tokenized_batch.token_ids)
+        self.advance(len(tokenized_batch.token_ids))
         if self.tokens >= self.shard_tokens:
             yield self._close(read, digest)
 
@@ -234,9 +240,11 @@ class ShardWriter:
 
 
 def _join_splits(splits: list[np.ndarray]) -> np.ndarray:
-    """Concatenate the splits of consecutive parts, shifted to positions in the whole."""
-    offsets = np.cumsum([0, *(part[-1] for part in splits[:-1])])
-    return np.concatenate([[0], *(part[1:] + offset for part, offset in zip(splits, offsets, strict=True))])
+    """Concatenate the boundaries in consecutive parts, shifted to positions in the whole."""
+    offsets = np.cumsum([0, *(part_splits[-1] for part_splits in splits[:-1])])
+    return np.concatenate(
+        [[0], *(part_splits[1:] + offset for part_splits, offset in zip(splits, offsets, strict=True))]
+    )
 
 
 def _encode_document(document: list[str]) -> bytes:

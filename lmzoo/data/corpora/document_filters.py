@@ -63,7 +63,7 @@ def check_languages(languages: Sequence[str]) -> None:
     """Check that all languages can be recognized.
 
     Raises:
-        ValueError: If one cannot; the message names it.
+        ValueError: If a language cannot be recognized; the message names it.
         ImportError: If py3langid is not installed.
     """
     if languages:

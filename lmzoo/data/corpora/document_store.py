@@ -25,13 +25,16 @@ class StoredDocuments(Sequence[list[list[str]]]):
 
     def __init__(self, path: Path) -> None:
         self._bytes = np.memmap(path, "uint8", "r")
-        begins = range(0, len(self._bytes), _BLOCK_BYTES)  # comparing all bytes at once would double the memory
-        ends = [begin + np.flatnonzero(self._bytes[begin : begin + _BLOCK_BYTES] == ord("\n")) for begin in begins]
-        self._ends = np.concatenate(ends)
+        block_begins = range(0, len(self._bytes), _BLOCK_BYTES)  # comparing all bytes at once would double the memory
+        line_ends = [
+            block_begin + np.flatnonzero(self._bytes[block_begin : block_begin + _BLOCK_BYTES] == ord("\n"))
+            for block_begin in block_begins
+        ]
+        self._ends = np.concatenate(line_ends)
 
     @classmethod
     def store(cls, documents: Iterable[list[str]], path: Path, verbose: bool = True) -> StoredDocuments:
-        """Split documents into words and write them to a file, unless it exists; then open the file.
+        """Split documents into words, write these to a file if it does not exist, and open the file.
 
         Args:
             documents: iterable of lists of sentences.
@@ -43,8 +46,8 @@ class StoredDocuments(Sequence[list[list[str]]]):
         """
         if not path.exists():
             with atomic_file(path) as temporary, open(temporary, "w", encoding="ascii") as file:
-                with progress_over(documents, "Splitting words", "documents", verbose) as progress:
-                    for document in progress:
+                with progress_over(documents, "Splitting words", "documents", verbose) as tracked_documents:
+                    for document in tracked_documents:
                         file.write(json.dumps([list_words(sentence) for sentence in document]) + "\n")
                 if not file.tell():
                     raise ValueError("The text holds no documents.")

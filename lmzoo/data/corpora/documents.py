@@ -72,7 +72,7 @@ def read_documents(
         check_path(path)
     files = [file for path in path_list for file in text_files(path)]
     texts = (text for file in files for text in _read_file_documents(file, field))
-    return _documents(texts, split)
+    return _split_into_sentences(texts, split)
 
 
 def split_documents(documents: Any, field: str = "text", split: bool = True) -> Iterator[list[str]]:
@@ -107,22 +107,22 @@ def split_documents(documents: Any, field: str = "text", split: bool = True) -> 
         raise TypeError(f"Expected documents, got one string; write [{documents!r:.40}].")
     check_documents(documents)
     items = documents.as_numpy_iterator() if hasattr(documents, "as_numpy_iterator") else documents
-    return _documents(_read_record_texts(items, field), split)
+    return _split_into_sentences(_extract_texts(items, field), split)
 
 
-def _read_record_texts(items: Iterable[Any], field: str) -> Iterator[Any]:
-    """Yield the texts of records, arrays and plain texts."""
+def _extract_texts(items: Iterable[Any], field: str) -> Iterator[Any]:
+    """Yield the text in each record, each text in an array, and plain texts as they are."""
     for position, item in enumerate(items):
         text = _get_field(item, field, f"documents[{position}]") if isinstance(item, Mapping) else item
         yield from text.ravel().tolist() if isinstance(text, np.ndarray) else [text]
 
 
-def _documents(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
+def _split_into_sentences(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
     """Split documents, each a string or a list of lines, into sentences, or into lines if `split` is False."""
     reader = DocumentReader(texts)
     num_documents = 0
-    for cleaned in reader:
-        lines = [line.strip() for part in cleaned for line in part.split("\n")]
+    for paragraphs in reader:
+        lines = [line.strip() for paragraph in paragraphs for line in paragraph.split("\n")]
         sentences = [s for line in lines for s in split_sentences(line)] if split else list(filter(None, lines))
         if sentences:
             num_documents += 1
@@ -134,7 +134,7 @@ def text_files(path: str | Path) -> list[str]:
     """List the document files at a path, directory, pattern or URL, as in `read_documents`.
 
     Raises:
-        FileNotFoundError: If there are none.
+        FileNotFoundError: If there are no such files.
     """
     return list_files(path, _SUFFIXES)
 
@@ -142,11 +142,13 @@ def text_files(path: str | Path) -> list[str]:
 def _read_file_documents(path: str, field: str) -> Iterator[str | Sequence[str]]:
     """Yield the documents of a file, each a string or a list of lines."""
     with open_to_read(path) as raw:
-        lines = _lines(path, raw)
-        yield from _read_json_texts(path, lines, field) if get_suffix(path) in _JSON_LINES else _group_paragraphs(lines)
+        lines = _decode_lines(path, raw)
+        yield from (
+            _parse_json_texts(path, lines, field) if get_suffix(path) in _JSON_LINES else _group_paragraphs(lines)
+        )
 
 
-def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
+def _decode_lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
     """Yield the lines of a possibly compressed text file.
 
     Raises:
@@ -155,15 +157,15 @@ def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
     offset = 0
     try:
         for line in decompress(raw):
-            invalid_at = line.find(b"\0")
+            invalid_offset = line.find(b"\0")
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
-                invalid_at = error.start if invalid_at < 0 else min(invalid_at, error.start)
-            if invalid_at >= 0:
+                invalid_offset = error.start if invalid_offset < 0 else min(invalid_offset, error.start)
+            if invalid_offset >= 0:
                 raise ValueError(
-                    f"{path} is binary or not encoded in UTF-8: byte {offset + invalid_at:,} of its text is "
-                    f"0x{line[invalid_at]:02x}. Leave it out or convert it."
+                    f"{path} is binary or not encoded in UTF-8: byte {offset + invalid_offset:,} of its text is "
+                    f"0x{line[invalid_offset]:02x}. Leave it out or convert it."
                 )
             yield text.removeprefix("\ufeff") if offset == 0 else text
             offset += len(line)
@@ -172,21 +174,21 @@ def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
 
 
 def _group_paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Group the lines between blank lines into documents; a file without text is one empty document."""
+    """Group lines into documents, separated by blank lines; a file without text is one empty document."""
     document: list[str] = []
-    any_document = False
+    has_documents = False
     for line in lines:
         if line.strip():
             document.append(line)
         elif document:
             yield document
             document = []
-            any_document = True
-    if document or not any_document:
+            has_documents = True
+    if document or not has_documents:
         yield document
 
 
-def _read_json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
+def _parse_json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
     """Yield the text of each JSON line.
 
     Raises:

@@ -1,6 +1,6 @@
 """Batches of word streams for a language model; each batch continues where the previous one ended.
 
-A step is a pair of words for each direction: the word that is read and the next word.
+A step holds a pair of words for each direction: the word that is read and the next word.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ Step = tuple[Pair, Pair]  # forward, backward
 
 
 def pair_neighbors(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
-    """Pair each word of a sentence, and the marker before the first, with the next word.
+    """Yield the pairs of adjacent words in a sentence, including its start and end markers.
 
     With `backward`, the sentence is read from its end.
     """
-    marked = [SENTENCE_START, *sentence, SENTENCE_END]
-    return itertools.pairwise(marked[::-1] if backward else marked)
+    marked_sentence = [SENTENCE_START, *sentence, SENTENCE_END]
+    return itertools.pairwise(marked_sentence[::-1] if backward else marked_sentence)
 
 
 def cut_streams(
     sentences: Iterable[Sequence[str]], rows: int, steps: int, backward: bool = False, complete: bool = False
 ) -> Iterator[list[list[Pair]]]:
-    """Split streams of sentences into batches without padding, like bilm-tf.
+    """Split streams of sentences into batches without padding, as in bilm-tf.
 
     Each row of a batch continues one stream. When the sentence of a stream ends, the stream takes the next sentence
     that no stream has taken yet. In the next batch each stream continues where it stopped.
 
     Args:
         sentences: iterable of lists of words.
-        rows: int, number of streams, B.
-        steps: int, number of words per stream in a batch, T.
+        rows: int, number B of streams, each of which is a row of every batch.
+        steps: int, number T of words per stream in a batch.
         backward: bool, whether to read each sentence from its end.
         complete: bool, whether to continue until every sentence has been read; the last rows may be shorter than T.
 
     Yields:
-        B lists of T pairs. Without `complete`, a batch that cannot be filled is dropped.
+        Batches, each B lists of T pairs. Without `complete`, a batch that cannot be filled is dropped.
 
     Example:
 
@@ -74,16 +74,16 @@ def cut_streams(
 class DocumentStreams(OrderedBatches):
     """Batches of documents, read forward and backward as independent streams.
 
-    Memory holds only a batch and the rest of each stream's sentence.
+    Memory holds only one batch and the rest of each stream's current sentence.
 
     Args:
         documents: iterable of documents, each a list of sentences: strings, which are split into words, or lists of
-            words. They are iterated over several times.
-        make_batch: callable `(rows, steps, goes_on) -> batch` that takes B lists of T `Step`s, T, and whether they
+            words. The documents are iterated over several times.
+        make_batch: callable `(rows, steps, goes_on) -> batch` that takes B lists of T `Step`s, T, and whether the rows
             continue the previous batch.
-        rows: int, B, number of streams.
-        steps: int, T, number of words per stream in a batch.
-        length: int, number of batches per pass, which starts over when the documents end; None for an endless pass.
+        rows: int, number B of streams.
+        steps: int, number T of words per stream in a batch.
+        length: int, number of batches per pass, for which the documents repeat if needed; None for an endless pass.
         once: bool, whether a pass reads every sentence once, without shuffling, until the last stream ends.
         shuffle: bool, whether to read documents, if they are a sequence, in a new random order for each repetition
             and direction.
@@ -130,7 +130,7 @@ class DocumentStreams(OrderedBatches):
         return self.length
 
     def count(self, verbose: bool = True) -> None:
-        """Read the documents once to set `length` and `num_words`, which includes the ends of sentences.
+        """Read the documents once to set `length` and `num_words`; the end of a sentence counts as a word.
 
         Raises:
             TypeError: If a document is not a list of sentences; the message names its position.
@@ -141,9 +141,9 @@ class DocumentStreams(OrderedBatches):
             sentences = sentences_of(documents, warning=self.warning)
             if self.once:
                 batches = cut_streams(sentences, self.rows, self.steps, complete=True)
-                sizes = [sum(map(len, batch)) for batch in batches]
-                self.length = len(sizes)
-                self.num_words = sum(sizes)
+                words_per_batch = [sum(map(len, batch)) for batch in batches]
+                self.length = len(words_per_batch)
+                self.num_words = sum(words_per_batch)
             else:
                 self.num_words = sum(len(sentence) + 1 for sentence in sentences)
                 self.length = self.num_words // (self.rows * self.steps)
@@ -160,9 +160,9 @@ class DocumentStreams(OrderedBatches):
         yield from self._make_pass(self.epoch)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        """Iterate endlessly over the batches of all epochs, starting at `step`, counted from the first epoch.
+        """Iterate endlessly over the batches of all epochs, starting with batch `step`, counted from the first epoch.
 
-        Earlier steps are read, but not made into batches.
+        The words of earlier batches are read, but `make_batch` is not called for these.
         """
         epoch, first = divmod(step, self.length) if self.length else (0, step)
         while True:
@@ -177,9 +177,9 @@ class DocumentStreams(OrderedBatches):
             for backward in (False, True)
         ]
         batch_pairs = itertools.islice(zip(*directions, strict=True), first, self.length)
-        for index, batch_pair in enumerate(batch_pairs, first):
+        for batch_index, batch_pair in enumerate(batch_pairs, first):
             rows = [list(zip(*row, strict=True)) for row in zip(*batch_pair, strict=True)]
-            yield self.make_batch(rows, self.steps, index > 0)
+            yield self.make_batch(rows, self.steps, batch_index > 0)
 
     def identity(self) -> dict[str, object]:
         """Return the settings, and properties of the documents that are quick to compute; see `Batches`."""
@@ -239,7 +239,7 @@ class EncodedDocuments(Encoded):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of steps of each document: int64 (n,)."""
+        """Number of steps of each of the n documents: int64 (n,)."""
         return np.array([len(steps) for steps in self.documents], "int64")
 
     def select(self, indices: np.ndarray | Sequence[int]) -> EncodedDocuments:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 PERMUTATIONS = 128
-_SHINGLE_WORDS = 5  # number of words in a run
+_SHINGLE_WORDS = 5  # number of consecutive words in a shingle
 _CHUNK_PAIRS = 1 << 16  # number of pairs compared at once
 
 
@@ -19,23 +19,25 @@ def exact_digest(sentences: Sequence[str]) -> bytes:
 
 
 def min_hash(sentences: Sequence[str]) -> np.ndarray:
-    """Return the MinHash of a document's lowercase runs of five words: uint32 (128,).
+    """Return the MinHash signature of a document's lowercase five-word shingles: uint32 (128,).
 
-    The fraction of equal numbers in two MinHashes estimates the Jaccard similarity of the documents: the fraction of
-    their distinct runs that occur in both.
+    The fraction of equal entries in two signatures estimates the Jaccard similarity of the documents: the fraction of
+    their distinct shingles that occur in both.
     """
     words = " ".join(sentences).lower().split()
-    runs = {" ".join(words[i : i + _SHINGLE_WORDS]).encode() for i in range(max(1, len(words) - _SHINGLE_WORDS + 1))}
+    shingles = {
+        " ".join(words[i : i + _SHINGLE_WORDS]).encode() for i in range(max(1, len(words) - _SHINGLE_WORDS + 1))
+    }
     signature = _import_datasketch().MinHash(PERMUTATIONS, seed=1)
-    signature.update_batch(runs)
+    signature.update_batch(shingles)
     return signature.hashvalues.astype("uint32")
 
 
 def exact_duplicates(digests: np.ndarray) -> np.ndarray:
-    """Return whether each document has occurred before: bool (n,).
+    """Return whether each of n documents equals an earlier one: bool (n,).
 
     Args:
-        digests: "S16" (n,), from `exact_digest`.
+        digests: `S16` (n,), digests of the documents, from `exact_digest`.
     """
     is_duplicate = np.ones(len(digests), bool)
     is_duplicate[np.unique(digests, return_index=True)[1]] = False
@@ -43,13 +45,13 @@ def exact_duplicates(digests: np.ndarray) -> np.ndarray:
 
 
 def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
-    """Return whether each document resembles an earlier one: bool (n,).
+    """Return whether each of n documents resembles an earlier one: bool (n,).
 
     Locality-sensitive hashing divides the signatures into bands. Among documents that agree in a band, each later one
     is compared with the first. datasketch chooses the number of bands that suits the similarity.
 
     Args:
-        signatures: uint32 (n, 128), from `min_hash`.
+        signatures: uint32 (n, 128), signatures of the documents, from `min_hash`.
         similarity: float, minimum estimated Jaccard similarity of duplicates.
 
     Example:
@@ -63,19 +65,21 @@ def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
     near_duplicates(signatures, 0.8)  # [False, False, True]
     ```
     """
-    count = len(signatures)
-    is_duplicate = np.zeros(count, bool)
+    num_documents = len(signatures)
+    is_duplicate = np.zeros(num_documents, bool)
     lsh = _import_datasketch().MinHashLSH(similarity, PERMUTATIONS)
-    factors = np.random.default_rng(1).integers(1, 1 << 63, lsh.r, "uint64") | np.uint64(1)  # (r,)
+    hash_factors = np.random.default_rng(1).integers(1, 1 << 63, lsh.r, "uint64") | np.uint64(1)  # (r,)
     for band in range(lsh.b):
-        columns = signatures[:, band * lsh.r : (band + 1) * lsh.r].astype("uint64")  # (n, r)
-        _, first_indices, inverse = np.unique((columns * factors).sum(axis=1), return_index=True, return_inverse=True)
-        earliest = first_indices[inverse]  # (n,)
-        candidates = np.flatnonzero(earliest < np.arange(count))
+        band_values = signatures[:, band * lsh.r : (band + 1) * lsh.r].astype("uint64")  # (n, r)
+        _, first_indices, inverse = np.unique(
+            (band_values * hash_factors).sum(axis=1), return_index=True, return_inverse=True
+        )
+        first_in_band = first_indices[inverse]  # (n,)
+        candidates = np.flatnonzero(first_in_band < np.arange(num_documents))
         for begin in range(0, len(candidates), _CHUNK_PAIRS):
-            later = candidates[begin : begin + _CHUNK_PAIRS]
-            agreement = (signatures[later] == signatures[earliest[later]]).mean(axis=1)
-            is_duplicate[later[agreement >= similarity]] = True
+            candidate_chunk = candidates[begin : begin + _CHUNK_PAIRS]
+            agreement = (signatures[candidate_chunk] == signatures[first_in_band[candidate_chunk]]).mean(axis=1)
+            is_duplicate[candidate_chunk[agreement >= similarity]] = True
     return is_duplicate
 
 

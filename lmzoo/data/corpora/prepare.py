@@ -67,8 +67,8 @@ class Preparation:
         max_characters: int, maximum length of a document; None for no limit.
         languages: tuple of codes such as "en", the accepted languages; empty for all languages.
         duplicates: "keep" to accept all documents, "exact" to drop documents with the same text as an earlier one, or
-            "near" to also drop documents that share enough runs of five words with an earlier one (`similarity`).
-        similarity: float, minimum Jaccard similarity of near duplicates, from 0.1 to 0.95; MinHash estimates it.
+            "near" to also drop documents that share many of their five-word shingles with an earlier one.
+        similarity: float, minimum Jaccard similarity of near duplicates, estimated by MinHash, from 0.1 to 0.95.
         shard_tokens: int, number of tokens after which a new file of the corpus begins.
 
     Example: see `prepare_corpus`.
@@ -96,11 +96,11 @@ class Preparation:
 
 
 class _Part(NamedTuple):
-    """A file of documents, and its part of the corpus.
+    """An input file, whose documents become one or more files of the corpus.
 
     Attributes:
-        number: int, index of the file, which orders the parts of the corpus.
-        file: str, path or URL of the file.
+        number: int, index of the input file, which orders the files of the corpus.
+        file: str, path or URL of the input file.
         folder: str, directory of the corpus.
     """
 
@@ -112,7 +112,7 @@ class _Part(NamedTuple):
         return self.file
 
     def temporary_path(self, kind: str, suffix: str) -> str:
-        """Return the path of a temporary file for this part."""
+        """Return the path of the temporary file that step `kind` writes for this input file."""
         return join_path(self.folder, f"_{kind}-{self.number:05}.{suffix}")
 
 
@@ -148,8 +148,9 @@ def prepare_corpus(
         The number of documents, the number of tokens, and the numbers of dropped documents by reason.
 
     Raises:
-        ValueError: If the directory holds another corpus, there are no tokens, or a file cannot be read; the message
-            names the file.
+        FileNotFoundError: If an input file does not exist, or a directory holds no input files.
+        ValueError: If `folder` holds another corpus, there are no tokens, or a file cannot be read; the message names
+            the file.
         ImportError: If a package is missing; the message names it.
 
     Example:
@@ -181,27 +182,27 @@ def prepare_corpus(
     if complete_counts := _begin(folder, json.loads(json.dumps(record)), tokenizer):
         _clean_up(parts)
         return complete_counts
-    run = functools.partial(_run, workers=workers, address=ray_address, verbose=verbose)
+    run_step = functools.partial(_run, workers=workers, address=ray_address, verbose=verbose)
     left_out: Counter[str] = Counter()
     if preparation.duplicates != "keep":
-        for counts in run("Comparing", "signatures", parts, functools.partial(_sign, preparation)):
+        for counts in run_step("Comparing", "signatures", parts, functools.partial(_write_signatures, preparation)):
             left_out += Counter(counts)
-        left_out += _choose(preparation, parts)
+        left_out += _drop_duplicates(preparation, parts)
         preparation = replace(preparation, min_characters=0, max_characters=None, languages=())  # already applied
     shards: list[Shard] = []
-    for result in run("Tokenizing", "part", parts, functools.partial(_write, preparation, tokenizer)):
-        shards += result["shards"]
-        left_out += Counter(result["left_out"])
+    for part_record in run_step("Tokenizing", "part", parts, functools.partial(_tokenize_file, preparation, tokenizer)):
+        shards += part_record["shards"]
+        left_out += Counter(part_record["left_out"])
     return _finish(folder, tokenizer, parts, shards, left_out)
 
 
 # === Worker processes ===
 
 
-def _sign(preparation: Preparation, part: _Part) -> list[str]:
+def _write_signatures(preparation: Preparation, part: _Part) -> list[str]:
     """Write the positions, digests and signatures of a file's accepted documents, and return the warnings.
 
-    The numbers of documents that the filter drops are also written.
+    The numbers of dropped documents by reason are also written.
     """
     with collect_warnings() as messages:
         document_filter, documents = preparation.documents_in(part.file)
@@ -218,23 +219,23 @@ def _sign(preparation: Preparation, part: _Part) -> list[str]:
         "digests": np.array(digests, "S16"),
         "signatures": np.array(signatures, "uint32").reshape(-1, PERMUTATIONS),
     }
-    _save(part.temporary_path("signatures", "npz"), arrays)
+    _save_arrays(part.temporary_path("signatures", "npz"), arrays)
     save_json(part.temporary_path("signatures", "json"), document_filter.left_out)
     return messages
 
 
-def _write(preparation: Preparation, tokenizer: Tokenizer, part: _Part) -> list[str]:
-    """Write the files of the corpus for one file of documents, and a record of them, and return the warnings."""
+def _tokenize_file(preparation: Preparation, tokenizer: Tokenizer, part: _Part) -> list[str]:
+    """Tokenize one input file into files of the corpus, write a record of these, and return the warnings."""
     with collect_warnings() as messages:
         document_filter, documents = preparation.documents_in(part.file)
         if preparation.duplicates != "keep":
-            unique_positions = set(_load(part.temporary_path("kept", "npz"))["positions"].tolist())
+            unique_positions = set(_load_arrays(part.temporary_path("kept", "npz"))["positions"].tolist())
             documents = (document for document in documents if document[0] in unique_positions)
         reader = DocumentReader(sentences for _, sentences in documents)
         writer = ShardWriter(part.folder, tokenizer, preparation.shard_tokens, f"{part.number:05}")
         shards = list(writer.shards_of(reader, lambda: reader.count, hashlib.sha256()))
-        if empty := reader.count - sum(shard["documents"] for shard in shards):
-            document_filter.left_out["no tokens"] = empty
+        if num_empty := reader.count - sum(shard["documents"] for shard in shards):
+            document_filter.left_out["no tokens"] = num_empty
     save_json(part.temporary_path("part", "json"), {"shards": shards, "left_out": document_filter.left_out})
     return messages
 
@@ -243,87 +244,92 @@ def _write(preparation: Preparation, tokenizer: Tokenizer, part: _Part) -> list[
 
 
 def _run(
-    what: str,
+    title: str,
     kind: str,
     parts: Sequence[_Part],
-    do: Callable[[_Part], list[str]],
+    process: Callable[[_Part], list[str]],
     workers: int | None,
     address: str | None,
     verbose: bool,
 ) -> Iterator[Any]:
-    """Run the incomplete jobs of a step, and yield the results of all its jobs in the order of the parts.
+    """Run the incomplete jobs of a step, and yield the results of all jobs in the order of `parts`.
 
     Args:
-        what: str, title of the progress bar.
-        kind: str, name of the step in temporary files.
-        parts: sequence of parts, one per job.
-        do: callable that processes a part and returns the warnings.
+        title: str, title of the progress bar.
+        kind: str, name of the step in the names of temporary files.
+        parts: sequence of input files, one per job.
+        process: callable that processes an input file and returns the warnings.
         workers: int, number of processes that Ray starts; None for this process only.
         address: str, address of a Ray cluster; None for this machine.
         verbose: bool, whether to show progress.
     """
     pending = [part for part in parts if not exists(part.temporary_path(kind, "json"))]
-    with progress_bar(what, len(pending), "files", verbose) as advance:
-        for part, messages in run_jobs(pending, lambda: do, workers, address) if pending else ():
+    with progress_bar(title, len(pending), "files", verbose) as advance:
+        for part, messages in run_jobs(pending, lambda: process, workers, address) if pending else ():
             advance(1)
             for message in messages:
                 warn(f"{part.file}: {message}")
     yield from (load_json(part.temporary_path(kind, "json")) for part in parts)
 
 
-def _choose(preparation: Preparation, parts: Sequence[_Part]) -> Counter[str]:
-    """Write the positions of each part's unique documents, and count the duplicates."""
+def _drop_duplicates(preparation: Preparation, parts: Sequence[_Part]) -> Counter[str]:
+    """Write the positions of each input file's unique documents, and count the duplicates."""
     positions = []
     digests = []
     for part in parts:
-        arrays = _load(part.temporary_path("signatures", "npz"))
+        arrays = _load_arrays(part.temporary_path("signatures", "npz"))
         positions.append(arrays["positions"])
         digests.append(arrays["digests"])
-    ends = np.cumsum([len(column) for column in positions])[:-1]
+    ends = np.cumsum([len(part_positions) for part_positions in positions])[:-1]
     is_exact = exact_duplicates(np.concatenate(digests))
     is_near = np.zeros_like(is_exact)
     if preparation.duplicates == "near":
-        # Filled part by part: of all signatures together, memory holds one copy.
+        # Filled part by part, so that memory holds only one copy of all signatures.
         signatures = np.empty((np.count_nonzero(~is_exact), PERMUTATIONS), "uint32")
         begin = 0
-        for part, is_copy in zip(parts, np.split(is_exact, ends), strict=True):
-            arrays = _load(part.temporary_path("signatures", "npz"))
-            end = begin + int(np.count_nonzero(~is_copy))
-            signatures[begin:end] = arrays["signatures"][~is_copy]
+        for part, is_duplicate in zip(parts, np.split(is_exact, ends), strict=True):
+            arrays = _load_arrays(part.temporary_path("signatures", "npz"))
+            end = begin + int(np.count_nonzero(~is_duplicate))
+            signatures[begin:end] = arrays["signatures"][~is_duplicate]
             begin = end
         is_near[~is_exact] = near_duplicates(signatures, preparation.similarity)
-    for part, column, is_copy in zip(parts, positions, np.split(is_exact | is_near, ends), strict=True):
-        _save(part.temporary_path("kept", "npz"), {"positions": column[~is_copy]})
+    for part, part_positions, is_duplicate in zip(parts, positions, np.split(is_exact | is_near, ends), strict=True):
+        _save_arrays(part.temporary_path("kept", "npz"), {"positions": part_positions[~is_duplicate]})
     return Counter({"exact duplicates": int(is_exact.sum()), "near duplicates": int(is_near.sum())})
 
 
 def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[str, int] | None:
-    """Record the arguments and tokenizer of a new corpus, or check the arguments and return the counts if complete.
+    """Record the arguments and tokenizer of a new corpus, or check the arguments of an existing corpus.
+
+    Returns:
+        The counts if the corpus is complete, else None.
 
     Raises:
         ValueError: If the directory holds a corpus of other files or arguments.
     """
-    path = join_path(folder, _RECORD_FILE)
-    if exists(path):
-        stored = load_json(path)
-        if different := [name for name, value in record.items() if stored.get(name) != value]:
-            raise ValueError(f"{folder} was begun with other {different[0]}. {ADVICE} Or pass the same arguments.")
-        return stored.get("counts")
+    record_path = join_path(folder, _RECORD_FILE)
+    if exists(record_path):
+        stored_record = load_json(record_path)
+        if different_names := [name for name, value in record.items() if stored_record.get(name) != value]:
+            raise ValueError(
+                f"{folder} was begun with other {different_names[0]}. {ADVICE} Or pass the same arguments."
+            )
+        return stored_record.get("counts")
     if exists(join_path(folder, INDEX_FILE)):
         raise ValueError(f"{folder} holds a corpus that was not made from these files. {ADVICE}")
-    with tempfile.TemporaryDirectory() as assets:
-        tokenizer.save_assets(assets)
-        for name in os.listdir(assets):
+    with tempfile.TemporaryDirectory() as assets_folder:
+        tokenizer.save_assets(assets_folder)
+        for name in os.listdir(assets_folder):
             with whole_file(join_path(folder, f"{TOKENIZER_FOLDER}/{name}")) as file:
-                file.write(Path(assets, name).read_bytes())
-    save_json(path, record)
+                file.write(Path(assets_folder, name).read_bytes())
+    save_json(record_path, record)
     return None
 
 
 def _finish(
     folder: str, tokenizer: Tokenizer, parts: Sequence[_Part], shards: list[Shard], left_out: Counter[str]
 ) -> dict[str, int]:
-    """Write the index of the whole corpus, and return its counts."""
+    """Write the index and the counts of the complete corpus, and return the counts."""
     if not shards:
         raise ValueError("There are no tokens in these documents.")
     Index(identity_of(tokenizer), get_dtype_name(tokenizer), shards, complete=True).write(folder)
@@ -342,15 +348,15 @@ def _clean_up(parts: Sequence[_Part]) -> None:
             remove(part.temporary_path(kind, suffix))
 
 
-def _save(path: str, arrays: dict[str, np.ndarray]) -> None:
+def _save_arrays(path: str, arrays: dict[str, np.ndarray]) -> None:
     """Write arrays to an `.npz` file or URL."""
-    content = io.BytesIO()
-    np.savez(content, **arrays)  # type: ignore[arg-type]
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
     with whole_file(path) as file:
-        file.write(content.getbuffer())
+        file.write(buffer.getbuffer())
 
 
-def _load(path: str) -> dict[str, np.ndarray]:
+def _load_arrays(path: str) -> dict[str, np.ndarray]:
     """Read arrays from an `.npz` file or URL."""
     with open_to_read(path) as file, np.load(io.BytesIO(file.read())) as arrays:
         return dict(arrays)

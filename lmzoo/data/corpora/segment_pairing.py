@@ -30,11 +30,11 @@ _BLOCK_PAIRS = 4096  # number of pairs joined at once
 
 @dataclass(frozen=True)
 class SegmentPairs(EncodedTexts):
-    """Packed pairs of segments with labels that say whether they belong together.
+    """Packed pairs of segments, with labels that say whether the segments of a pair belong together.
 
     Attributes:
-        labels: int32 (n,), 0 for consecutive segments in their order, 1 for a pair whose second segment is from
-            another document (`"nsp"`) or whose segments are swapped (`"sop"`).
+        labels: int32 (n,), label of each of the n pairs: 0 for consecutive segments in their order; 1 for a pair whose
+            second segment is from another document (`"nsp"`) or whose segments are swapped (`"sop"`).
 
     Example: see `segment_pairs`.
     """
@@ -62,10 +62,10 @@ def segment_pairs(
     smaller number of tokens, drawn uniformly; each document has one target per pass.
 
     * `"nsp"`, next-sentence prediction (Devlin et al., 2019): half of the second segments are replaced by consecutive
-      sentences of another document, beginning with a random sentence. The replaced sentences are used next. These pairs
-      have label 1, all other pairs 0.
-    * `"sop"`, sentence-order prediction (Lan et al., 2020): half of the pairs are swapped. These pairs have label 1,
-      all other pairs 0.
+      sentences of another document, beginning with a random sentence. The replaced sentences begin the next
+      pair. Pairs with a replaced segment have label 1, all other pairs 0.
+    * `"sop"`, sentence-order prediction (Lan et al., 2020): the segments of half of the pairs are swapped.
+      Swapped pairs have label 1, all other pairs 0.
 
     A single sentence cannot be split: with either objective it gets a random second segment and label 1. If a pair is
     too long, tokens are removed one by one from the longer segment (the second on ties), from its front or back at
@@ -73,17 +73,17 @@ def segment_pairs(
     times; a single document is paired with itself.
 
     Sentences without tokens and documents without sentences are omitted. One warning counts these documents, and
-    those with a single sentence. Memory holds about 40 bytes per pair, in addition to the documents and sequences if
-    they are not in a corpus.
+    the documents with a single sentence. Memory holds about 40 bytes per pair, and also the documents and sequences if
+    `documents` is not a `TokenCorpus`.
 
     Args:
-        documents: iterable of documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a
-            file.
+        documents: iterable of documents, each a list of sentences; or a `TokenCorpus`, for which the sequences are
+            stored in a temporary file.
         preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
         objective: `"nsp"` or `"sop"`.
         rng: numpy generator, source of all randomness: equal generators make equal sequences.
-        passes: int, number of times to read the documents; each pass draws different pairs.
-        short: float, probability of a smaller target.
+        passes: int, number of times to read the documents; each pass draws new pairs.
+        short: float, probability of a smaller target length.
 
     Returns:
         The pairs of all passes in random order, with their labels.
@@ -118,12 +118,12 @@ def segment_pairs(
         parts = list(documents.shards)
         num_documents = len(documents)
     else:
-        cleaned = clean_documents(documents)
+        cleaned_documents = clean_documents(documents)
         folder = None
-        parts = [tokenize_documents(cleaned, preprocessor.tokenizer).without_empty()]
-        num_documents = len(cleaned)
+        parts = [tokenize_documents(cleaned_documents, preprocessor.tokenizer).without_empty()]
+        num_documents = len(cleaned_documents)
     joined = _JoinedDocuments(parts)
-    _report(joined, num_documents, objective)
+    _warn_of_short_documents(joined, num_documents, objective)
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"`rng` must be a `numpy.random.Generator`, as from `default_rng(seed)`, got {rng!r:.60}.")
     order = array("q", rng.permutation(len(joined)).astype("int64").tobytes())
@@ -133,10 +133,10 @@ def segment_pairs(
             _append_pairs(joined, order, index, budget, objective, short, rng, pairs)
     _truncate(pairs, budget, rng)
     pair_order = rng.permutation(len(pairs)).astype("uint32")
-    flat, splits = join_blocks(_iterate_blocks(joined, preprocessor, pairs, pair_order), folder)
+    token_ids, sequence_splits = join_blocks(_iterate_blocks(joined, preprocessor, pairs, pair_order), folder)
     start, between, _ = preprocessor.special_ids()
     boundary = pairs.lengths[pair_order, 0] + np.int32(len(start) + len(between))
-    return SegmentPairs(flat, splits, boundary, labels=pairs.labels[pair_order].astype("int32"))
+    return SegmentPairs(token_ids, sequence_splits, boundary, labels=pairs.labels[pair_order].astype("int32"))
 
 
 def clean_documents(documents: Iterable[Sequence[str]]) -> list[list[str]]:
@@ -150,7 +150,7 @@ def clean_documents(documents: Iterable[Sequence[str]]) -> list[list[str]]:
 
 
 class _JoinedDocuments:
-    """Documents in several parts, with token positions that are counted across all parts.
+    """Documents in several parts, with documents and tokens numbered across all parts.
 
     Args:
         parts: sequence of `TokenizedDocuments`.
@@ -165,24 +165,26 @@ class _JoinedDocuments:
         return self.documents[-1]
 
     def splits(self, document: int) -> list[int]:
-        """Return the positions where the sentences of a document begin, and the end of the last one."""
-        part = bisect_right(self.documents, document) - 1
-        return (self.parts[part].sentences(document - self.documents[part]) + self.tokens[part]).tolist()
+        """Return the positions at which the sentences of a document begin, and the end of its last sentence."""
+        part_index = bisect_right(self.documents, document) - 1
+        return (
+            self.parts[part_index].sentences(document - self.documents[part_index]) + self.tokens[part_index]
+        ).tolist()
 
     def take(self, begin: int, end: int) -> np.ndarray:
-        """Return the tokens between two positions in one document."""
-        part = bisect_right(self.tokens, begin) - 1
-        return self.parts[part].token_ids[begin - self.tokens[part] : end - self.tokens[part]]
+        """Return the tokens from position `begin` up to `end`, both in the same document."""
+        part_index = bisect_right(self.tokens, begin) - 1
+        return self.parts[part_index].token_ids[begin - self.tokens[part_index] : end - self.tokens[part_index]]
 
 
-def _report(joined: _JoinedDocuments, num_documents: int, objective: str) -> None:
-    """Warn of documents with fewer than two sentences.
+def _warn_of_short_documents(joined: _JoinedDocuments, num_documents: int, objective: str) -> None:
+    """Warn of documents without tokens, and of documents with a single sentence.
 
     Raises:
         ValueError: If no document has two sentences.
     """
-    single_sentence = sum(int(np.count_nonzero(np.diff(part.document_splits) == 1)) for part in joined.parts)
-    if single_sentence and single_sentence == len(joined):
+    num_single_sentence = sum(int(np.count_nonzero(np.diff(part.document_splits) == 1)) for part in joined.parts)
+    if num_single_sentence and num_single_sentence == len(joined):
         raise ValueError(
             f'None of the documents has two sentences, so with `objective="{objective}"` all labels would be 1: pass '
             "documents of several sentences, as `lmzoo.data.corpora.split_documents` makes them."
@@ -190,9 +192,9 @@ def _report(joined: _JoinedDocuments, num_documents: int, objective: str) -> Non
     warnings = []
     if len(joined) < num_documents:
         warnings.append(f"{num_documents - len(joined)} of {num_documents} documents held no tokens and were left out")
-    if single_sentence:
+    if num_single_sentence:
         warnings.append(
-            f"{single_sentence} of {len(joined)} documents are one sentence, always paired with a random one"
+            f"{num_single_sentence} of {len(joined)} documents are one sentence, always paired with a random one"
         )
     if warnings:
         warn("; ".join(warnings) + ".")
@@ -217,12 +219,12 @@ class _Pairs:
 
     @property
     def begins(self) -> np.ndarray:
-        """Positions where both segments begin, int64 (n, 2); writable, like `lengths`."""
+        """Position at which each segment of each pair begins, int64 (n, 2); writable, like `lengths`."""
         return np.frombuffer(self._begins or b"", "int64").reshape(-1, 2)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of both segments, int32 (n, 2)."""
+        """Number of tokens of each segment of each pair, int32 (n, 2)."""
         return np.frombuffer(self._lengths or b"", "int32").reshape(-1, 2)
 
     @property
@@ -241,28 +243,30 @@ def _append_pairs(
     rng: np.random.Generator,
     pairs: _Pairs,
 ) -> None:
-    """Append the pairs of one document."""
-    splits = joined.splits(order[index])
-    target = int(rng.integers(2, budget, endpoint=True)) if rng.random() < short else budget
+    """Append the pairs of the document at `index` in `order`."""
+    sentence_splits = joined.splits(order[index])
+    target_length = int(rng.integers(2, budget, endpoint=True)) if rng.random() < short else budget
     begin = 0
     end = 0
-    last = len(splits) - 1
-    while end < last:
+    num_sentences = len(sentence_splits) - 1
+    while end < num_sentences:
         end += 1
-        if end < last and splits[end] - splits[begin] < target:
+        if end < num_sentences and sentence_splits[end] - sentence_splits[begin] < target_length:
             continue
         cut = begin + (int(rng.integers(1, end - begin)) if end - begin > 1 else 1)
-        first = (splits[begin], splits[cut])
-        second = (splits[cut], splits[end])
+        first_segment = (sentence_splits[begin], sentence_splits[cut])
+        second_segment = (sentence_splits[cut], sentence_splits[end])
         label = 0
         if end - begin == 1 or (objective == "nsp" and rng.random() < 0.5):
-            second = _draw_segment(joined, order, index, target - (first[1] - first[0]), rng)
+            second_segment = _draw_segment(
+                joined, order, index, target_length - (first_segment[1] - first_segment[0]), rng
+            )
             label = 1
             end = cut  # the replaced sentences come next
         elif objective == "sop" and rng.random() < 0.5:
-            first, second = second, first
+            first_segment, second_segment = second_segment, first_segment
             label = 1
-        pairs.append(first, second, label)
+        pairs.append(first_segment, second_segment, label)
         begin = end
 
 
@@ -274,14 +278,14 @@ def _draw_segment(
         other_index = int(rng.integers(len(order)))
         if other_index != index:
             break
-    splits = joined.splits(order[other_index])
-    begin = int(rng.integers(len(splits) - 1))
-    end = max(begin + 1, bisect_left(splits, splits[begin] + num_tokens))
-    return splits[begin], splits[min(end, len(splits) - 1)]
+    sentence_splits = joined.splits(order[other_index])
+    begin = int(rng.integers(len(sentence_splits) - 1))
+    end = max(begin + 1, bisect_left(sentence_splits, sentence_splits[begin] + num_tokens))
+    return sentence_splits[begin], sentence_splits[min(end, len(sentence_splits) - 1)]
 
 
 def _truncate(pairs: _Pairs, budget: int, rng: np.random.Generator) -> None:
-    """Truncate both segments of each pair to fit: first all first segments, then all second ones."""
+    """Truncate each pair to `budget` tokens: first the first segments of all pairs, then the second segments."""
     for side in (0, 1):
         for block in _slices(len(pairs)):
             begins = pairs.begins[block]
@@ -291,22 +295,22 @@ def _truncate(pairs: _Pairs, budget: int, rng: np.random.Generator) -> None:
             lengths[:, side] -= excess
 
 
-def _slices(count: int) -> Iterator[slice]:
-    """Yield slices of at most `_BLOCK_PAIRS` pairs that cover all `count` pairs."""
-    return (slice(begin, begin + _BLOCK_PAIRS) for begin in range(0, count, _BLOCK_PAIRS))
+def _slices(num_pairs: int) -> Iterator[slice]:
+    """Yield slices of at most `_BLOCK_PAIRS` pairs that cover all `num_pairs` pairs."""
+    return (slice(begin, begin + _BLOCK_PAIRS) for begin in range(0, num_pairs, _BLOCK_PAIRS))
 
 
 def _iterate_blocks(
     joined: _JoinedDocuments, preprocessor: Preprocessor, pairs: _Pairs, order: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield blocks of the packed sequences and their lengths, for `join_blocks`."""
+    """Yield the tokens and lengths of blocks of packed sequences, for `join_blocks`."""
     dtype = joined.parts[0].token_ids.dtype
     start, between, end = (np.array(ids, dtype) for ids in preprocessor.special_ids())
     overhead = preprocessor.packing.overhead(pair=True)
     for block in _slices(len(order)):
         begins = pairs.begins[order[block]]
         lengths = pairs.lengths[order[block]]
-        parts: list[np.ndarray] = []
+        pieces: list[np.ndarray] = []
         for (begin_1, begin_2), (end_1, end_2) in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
-            parts += (start, joined.take(begin_1, end_1), between, joined.take(begin_2, end_2), end)
-        yield np.concatenate(parts), lengths.sum(axis=1, dtype="int32") + np.int32(overhead)
+            pieces += (start, joined.take(begin_1, end_1), between, joined.take(begin_2, end_2), end)
+        yield np.concatenate(pieces), lengths.sum(axis=1, dtype="int32") + np.int32(overhead)

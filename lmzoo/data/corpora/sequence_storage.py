@@ -15,21 +15,21 @@ from lmzoo.text.preprocessor import check_is_preprocessor
 
 
 def room_in_sequence(preprocessor: Preprocessor, pair: bool) -> int:
-    """Return the number of tokens that fit into a sequence, or into a pair, in addition to the special tokens.
+    """Return the number of tokens, besides special tokens, that fit into a sequence of one segment or of a pair.
 
     Raises:
         TypeError: If `preprocessor` is not a preprocessor.
-        ValueError: If there is no room for one token, or for one per segment.
+        ValueError: If `sequence_length` has no room for one token, or for one token per segment of a pair.
     """
     check_is_preprocessor(preprocessor)
     length = preprocessor.sequence_length
     overhead = preprocessor.packing.overhead(pair)
     room = length - overhead
-    minimum = 2 if pair else 1
-    if room < minimum:
+    min_room = 2 if pair else 1
+    if room < min_room:
         raise ArgumentError(
             f"`sequence_length` is {length}, which leaves room for {max(0, room)} tokens{' of a pair' * pair}: it must "
-            f"be at least {overhead + minimum}.",
+            f"be at least {overhead + min_room}.",
             "sequence_length",
         )
     return room
@@ -41,32 +41,33 @@ def join_blocks(
     """Concatenate blocks of sequences into the arrays of `EncodedTexts`.
 
     Args:
-        blocks: iterable of `(token_ids, lengths)` of consecutive sequences.
-        folder: path, directory for an unnamed file of the tokens, which is removed with the array; None to keep them in
-            memory.
+        blocks: iterable of `(token_ids, lengths)`: the tokens of consecutive sequences, and the sequences' lengths.
+        folder: path, directory for a temporary file of the tokens, which exists as long as the array; None to keep the
+            tokens in memory.
 
     Returns:
-        `token_ids` (total,), read-only if they are in a file, and `sequence_splits` int64 (n + 1,).
+        `(token_ids, sequence_splits)`: the tokens of all n sequences, read-only if they are in a file, and the
+        boundaries of the sequences, int64 (n + 1,).
 
     Raises:
-        OSError: If the file cannot be written.
+        OSError: If the temporary file cannot be written.
     """
-    lengths = [np.zeros(0, "int32")]
+    length_blocks = [np.zeros(0, "int32")]
 
-    def token_blocks() -> Iterator[np.ndarray]:
-        for ids, block_lengths in blocks:
-            lengths.append(block_lengths)
-            yield ids
+    def collect_blocks() -> Iterator[np.ndarray]:
+        for block_ids, block_lengths in blocks:
+            length_blocks.append(block_lengths)
+            yield block_ids
 
     if folder is None:
-        flat = np.concatenate([np.zeros(0, "int32"), *token_blocks()])
+        token_ids = np.concatenate([np.zeros(0, "int32"), *collect_blocks()])
     else:
         # Write the file before mapping it: on a full disk, writing to a map would kill the process without an error.
         with tempfile.TemporaryFile(dir=folder) as file:
             dtype = np.dtype("int32")
-            for ids in token_blocks():
-                ids.tofile(file)
-                dtype = ids.dtype
+            for block_ids in collect_blocks():
+                block_ids.tofile(file)
+                dtype = block_ids.dtype
             file.flush()
-            flat = np.asarray(np.memmap(file, dtype, "r")) if file.tell() else np.zeros(0, dtype)
-    return flat, make_splits(np.concatenate(lengths))
+            token_ids = np.asarray(np.memmap(file, dtype, "r")) if file.tell() else np.zeros(0, dtype)
+    return token_ids, make_splits(np.concatenate(length_blocks))

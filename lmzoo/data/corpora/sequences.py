@@ -32,8 +32,8 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
     no padding. A shorter sequence at the end is dropped. `pack_sentences` splits between sentences instead.
 
     Args:
-        documents: iterable of strings or lists of sentences, or a `TokenCorpus`, whose sequences are stored in a file.
-            Documents without tokens are omitted, with one warning.
+        documents: iterable of strings or lists of sentences, or a `TokenCorpus`, for which the sequences are stored in
+            a temporary file. Documents without tokens are omitted, with one warning.
         preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
 
     Returns:
@@ -58,22 +58,22 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
     room = room_in_sequence(preprocessor, pair=False)
     length = preprocessor.sequence_length
     start, _, closing = preprocessor.special_ids()
-    end = _start_and_end(preprocessor)[1]
+    end = _get_start_and_end(preprocessor)[1]
 
-    def blocks() -> _Blocks:
+    def make_blocks() -> _Blocks:
         remainder: list[np.ndarray] = []
-        for part in _parts(documents, preprocessor):
+        for part in _iterate_parts(documents, preprocessor):
             end_positions = part.sentence_splits[part.document_splits[1:]]
             stream = np.concatenate([*remainder, np.insert(part.token_ids, end_positions, end)])
-            count = len(stream) // room
-            rows = np.empty((count, length), stream.dtype)
+            num_sequences = len(stream) // room
+            rows = np.empty((num_sequences, length), stream.dtype)
             rows[:, : len(start)] = start
             rows[:, length - len(closing) :] = closing
-            rows[:, len(start) : length - len(closing)] = stream[: count * room].reshape(count, room)
-            remainder = [stream[count * room :]]
-            yield rows.reshape(-1), np.full(count, length)
+            rows[:, len(start) : length - len(closing)] = stream[: num_sequences * room].reshape(num_sequences, room)
+            remainder = [stream[num_sequences * room :]]
+            yield rows.reshape(-1), np.full(num_sequences, length)
 
-    return _join_sequences(blocks(), documents)
+    return _join_sequences(make_blocks(), documents)
 
 
 def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
@@ -81,11 +81,11 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
 
     Each document becomes `start`, its tokens, and `end`, if the tokenizer has such tokens. The documents are joined and
     split into sequences of one more token than the model reads. Each sequence begins with the last token of the
-    previous one, so that each token except the very first is predicted once. The last sequence may be shorter.
+    previous sequence, so that each token except the very first is predicted once. The last sequence may be shorter.
 
     Args:
-        documents: iterable of strings or lists of sentences, which are joined by spaces; or a `TokenCorpus`, whose
-            sequences are stored in a file. Documents without tokens are omitted, with one warning.
+        documents: iterable of strings or lists of sentences, which are joined by spaces; or a `TokenCorpus`, for
+            which the sequences are stored in a temporary file. Documents without tokens are omitted, with one warning.
         preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
 
     Returns:
@@ -115,24 +115,26 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
     if not isinstance(documents, TokenCorpus):
         documents = WithSpaces(documents)
 
-    def blocks() -> _Blocks:
+    def make_blocks() -> _Blocks:
         remainder = np.zeros(0, "int32")
-        for part in _parts(documents, preprocessor):
-            bounds = part.sentence_splits[part.document_splits]
+        for part in _iterate_parts(documents, preprocessor):
+            document_bounds = part.sentence_splits[part.document_splits]
             stream = part.token_ids
             if end is not None:
-                stream = np.insert(stream, bounds[1:], end)
+                stream = np.insert(stream, document_bounds[1:], end)
             if start is not None:
-                stream = np.insert(stream, bounds[:-1] + (np.arange(len(part)) if end is not None else 0), start)
+                stream = np.insert(
+                    stream, document_bounds[:-1] + (np.arange(len(part)) if end is not None else 0), start
+                )
             stream = np.concatenate([remainder, stream])
-            count = max(0, len(stream) - 1) // length
-            indices = length * np.arange(count)[:, None] + np.arange(length + 1)  # (count, length + 1)
-            remainder = stream[count * length :]
-            yield stream[indices].reshape(-1), np.full(count, length + 1)
+            num_sequences = max(0, len(stream) - 1) // length
+            indices = length * np.arange(num_sequences)[:, None] + np.arange(length + 1)  # (count, length + 1)
+            remainder = stream[num_sequences * length :]
+            yield stream[indices].reshape(-1), np.full(num_sequences, length + 1)
         if len(remainder) > 1:
             yield remainder, np.array([len(remainder)])
 
-    return _join_sequences(blocks(), documents)
+    return _join_sequences(make_blocks(), documents)
 
 
 def pack_running_text(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
@@ -142,8 +144,8 @@ def pack_running_text(documents: Documents, preprocessor: Preprocessor) -> Encod
     into sequences. The last sequence may be shorter; a single token that remains is dropped.
 
     Args:
-        documents: iterable of strings or lists of sentences, which are joined by spaces; or a `TokenCorpus`, whose
-            sequences are stored in a file. Documents without tokens are omitted, with one warning.
+        documents: iterable of strings or lists of sentences, which are joined by spaces; or a `TokenCorpus`, for
+            which the sequences are stored in a temporary file. Documents without tokens are omitted, with one warning.
         preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
 
     Returns:
@@ -170,18 +172,18 @@ def pack_running_text(documents: Documents, preprocessor: Preprocessor) -> Encod
     if not isinstance(documents, TokenCorpus):
         documents = WithSpaces(documents)
 
-    def blocks() -> _Blocks:
+    def make_blocks() -> _Blocks:
         remainder: list[np.ndarray] = []
-        for part in _parts(documents, preprocessor):
+        for part in _iterate_parts(documents, preprocessor):
             stream = np.concatenate([*remainder, part.token_ids])
-            count = len(stream) // length
-            remainder = [stream[count * length :]]
-            yield stream[: count * length], np.full(count, length)
+            num_sequences = len(stream) // length
+            remainder = [stream[num_sequences * length :]]
+            yield stream[: num_sequences * length], np.full(num_sequences, length)
         for stream in remainder:
             if len(stream) > 1:
                 yield stream, np.array([len(stream)])
 
-    return _join_sequences(blocks(), documents)
+    return _join_sequences(make_blocks(), documents)
 
 
 class WithSpaces:
@@ -209,20 +211,21 @@ def pack_sentences(
     """Pack whole sentences into sequences (Liu et al., 2019, section 4.2).
 
     A sequence has at most `preprocessor.sequence_length` tokens: `start`, sentences, each followed by `end`, and
-    `last`, where the family has them. A sentence that does not fit begins a new sequence. By default sequences continue
-    across documents, with one more `end` between documents (FULL-SENTENCES); otherwise each document begins a new
-    sequence (DOC-SENTENCES). A sentence that is longer than a sequence continues in the next one, whereas the
+    `last`, where the family has these tokens. A sentence that does not fit begins a new sequence. By default sequences
+    continue across documents, with one more `end` between documents (FULL-SENTENCES); otherwise each document begins a
+    new sequence (DOC-SENTENCES). A sentence that is longer than a sequence continues in the next sequence, whereas the
     original code keeps the overlong sequence. If such a sentence ends exactly where a sequence is full, its `end`,
-    which would begin the next one, is omitted.
+    which would begin the next sequence, is omitted.
 
     Args:
-        documents: iterable of documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a
-            file. Sentences without tokens and documents without sentences are omitted, the latter with one warning.
+        documents: iterable of documents, each a list of sentences; or a `TokenCorpus`, for which the sequences are
+            stored in a temporary file. Sentences without tokens and documents without sentences are omitted, the latter
+            with one warning.
         preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
         across_documents: bool, whether a sequence may hold parts of several documents.
 
     Returns:
-        Sequences of different lengths.
+        Sequences of at most `preprocessor.sequence_length` tokens.
 
     Raises:
         TypeError: If a document is not text; the message names its position.
@@ -241,15 +244,15 @@ def pack_sentences(
     ```
     """
     room = room_in_sequence(preprocessor, pair=False) + 1  # a sentence includes its end token
-    start, end = _start_and_end(preprocessor)
+    start, end = _get_start_and_end(preprocessor)
     last = [preprocessor.tokenizer.token_to_id(token) for token in preprocessor.packing.closing[1:]]
 
-    def blocks() -> _Blocks:
+    def make_blocks() -> _Blocks:
         remainder: list[tuple[np.ndarray, np.ndarray]] = []
-        for part in _parts(documents, preprocessor):
+        for part in _iterate_parts(documents, preprocessor):
             stream, lengths, document_splits = _divide_into_units(part, room, end, across_documents)
             if across_documents:
-                stream, lengths = (np.concatenate(pair) for pair in zip(*remainder, (stream, lengths), strict=True))
+                stream, lengths = (np.concatenate(arrays) for arrays in zip(*remainder, (stream, lengths), strict=True))
             first_units, unit_starts = _assign_units(lengths, room, None if across_documents else document_splits)
             if across_documents:  # the last sequence may continue
                 last_unit = first_units[-2:][0]
@@ -259,16 +262,19 @@ def pack_sentences(
         for stream, _ in remainder:
             yield _extract_sequences(stream, np.array([0, len(stream)]), start, last)
 
-    return _join_sequences(blocks(), documents)
+    return _join_sequences(make_blocks(), documents)
 
 
 def _divide_into_units(
     part: TokenizedDocuments, room: int, end: int, across_documents: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Insert end tokens into the tokens of a part, and divide them into units that must stay in one sequence.
+    """Insert end tokens into the tokens of a part, and divide the result into units that must stay in one sequence.
+
+    A unit is a sentence with its end token, a piece of a sentence longer than `room`, or the end token of a document.
 
     Returns:
-        The tokens with end tokens, the lengths of the units, int (u,), and the boundaries of documents among the units.
+        The tokens including end tokens; the lengths of the u units, int (u,); and the index of the first unit of each
+        document, followed by u.
     """
     lengths = np.diff(part.sentence_splits)
     document_splits = part.document_splits
@@ -288,46 +294,46 @@ def _divide_into_units(
 def _assign_units(
     unit_lengths: np.ndarray, room: int, document_splits: np.ndarray | None
 ) -> tuple[list[int], np.ndarray]:
-    """Assign units to sequences in order, to each sequence as many as fit.
+    """Assign units to sequences in order, as many units to each sequence as fit.
 
     Args:
-        unit_lengths: int (u,), number of tokens of each unit, at most `room`.
+        unit_lengths: int (u,), number of tokens of each of the u units, at most `room`.
         room: int, maximum number of tokens of a sequence.
-        document_splits: int, boundaries of documents among the units, where new sequences begin; None for sequences
-            that continue across documents.
+        document_splits: index of the first unit of each document, followed by the number of units; each document begins
+            a new sequence. None for sequences that continue across documents.
 
     Returns:
         The index of each sequence's first unit, followed by the number of units; and the start of each unit in the
         stream, followed by the length of the stream, int64 (u + 1,).
     """
     unit_starts = make_splits(unit_lengths)  # (u + 1,)
-    next_units = np.searchsorted(unit_starts, unit_starts[:-1] + room, side="right") - 1  # (u,)
+    sequence_ends = np.searchsorted(unit_starts, unit_starts[:-1] + room, side="right") - 1  # (u,)
     if document_splits is not None:
-        next_units = np.minimum(next_units, np.repeat(document_splits[1:], np.diff(document_splits)))
-    next_first = next_units.tolist()
+        sequence_ends = np.minimum(sequence_ends, np.repeat(document_splits[1:], np.diff(document_splits)))
+    end_by_first_unit = sequence_ends.tolist()
     first_units = [0]
-    while first_units[-1] < len(next_first):
-        first_units.append(next_first[first_units[-1]])
+    while first_units[-1] < len(end_by_first_unit):
+        first_units.append(end_by_first_unit[first_units[-1]])
     return first_units, unit_starts
 
 
 def _extract_sequences(
-    stream: np.ndarray, places: np.ndarray, start: int | None, last: list[int]
+    stream: np.ndarray, boundaries: np.ndarray, start: int | None, last: list[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Extract sequences from a stream and add their start and last tokens; a lone separator is dropped.
+    """Extract sequences from a stream, add their start and last tokens, and drop sequences of a lone separator.
 
     Args:
-        stream: int (t,), tokens.
-        places: int (n + 1,), starts of the sequences in the stream, and the end of the last one.
+        stream: int (t,), ids of t tokens.
+        boundaries: int (n + 1,), starts of the n sequences in the stream, and the end of the last sequence.
         start: int, id of the token before each sequence, or None.
         last: list with the id of the token after each sequence, or empty.
 
     Returns:
         The tokens of all sequences, and the length of each sequence.
     """
-    lengths = np.diff(places)
+    lengths = np.diff(boundaries)
     is_kept = lengths > 1
-    stream = stream[places[0] : places[-1]][np.repeat(is_kept, lengths)]
+    stream = stream[boundaries[0] : boundaries[-1]][np.repeat(is_kept, lengths)]
     lengths = lengths[is_kept]
     if last:
         stream = np.insert(stream, np.cumsum(lengths), last[0])
@@ -337,15 +343,15 @@ def _extract_sequences(
     return np.insert(stream, np.cumsum(lengths) - lengths, start), lengths + 1
 
 
-def _start_and_end(preprocessor: Preprocessor) -> tuple[int | None, int]:
-    """Return the id of the start token, or None without one, and the id of the end token."""
+def _get_start_and_end(preprocessor: Preprocessor) -> tuple[int | None, int]:
+    """Return the id of the start token, or None if the family has none, and the id of the end token."""
     packing = preprocessor.packing
     token_to_id = preprocessor.tokenizer.token_to_id
     return token_to_id(packing.start) if packing.start else None, token_to_id(packing.end)
 
 
-def _parts(documents: Documents, preprocessor: Preprocessor) -> Iterator[TokenizedDocuments]:
-    """Yield the tokenized documents in parts, then warn of documents without tokens."""
+def _iterate_parts(documents: Documents, preprocessor: Preprocessor) -> Iterator[TokenizedDocuments]:
+    """Yield the tokenized documents in parts, and finally warn of documents without tokens."""
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
         yield from documents.shards
@@ -360,7 +366,7 @@ def _parts(documents: Documents, preprocessor: Preprocessor) -> Iterator[Tokeniz
 
 
 def _join_sequences(blocks: _Blocks, documents: Documents) -> EncodedTexts:
-    """Join blocks of sequences, in a file if the documents are a corpus."""
+    """Join blocks of sequences, in a temporary file if the documents are a corpus."""
     folder = documents.sequences_folder if isinstance(documents, TokenCorpus) else None
-    flat, splits = join_blocks(blocks, folder)
-    return EncodedTexts(flat, splits, np.diff(splits).astype("int32"))
+    token_ids, sequence_splits = join_blocks(blocks, folder)
+    return EncodedTexts(token_ids, sequence_splits, np.diff(sequence_splits).astype("int32"))

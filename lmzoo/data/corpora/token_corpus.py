@@ -21,25 +21,26 @@ from lmzoo.text import Tokenizer
 class TokenCorpus:
     """Memory-mapped corpus of tokenized documents, in a directory that `write_corpus` or `prepare_corpus` wrote.
 
-    `segment_pairs` and the packing functions, such as `pack_sentences`, accept it in place of documents. They store
-    their sequences in an unnamed file, which is removed with the sequences.
+    `segment_pairs` and the packing functions, such as `pack_sentences`, accept a corpus in place of documents.
+    They then store the sequences in a temporary file, which exists as long as the sequences.
 
     Each file is compared with its checksums on first use, so that damage raises an error instead of changing the text.
-    This reads the file once more, at a few GB per second.
+    The check reads the file once more, at a few GB per second.
 
     Args:
         folder: str or path, directory of the corpus.
-        sequences_folder: str or path, directory for the files of sequences; by default `folder`.
+        sequences_folder: str or path, directory for the temporary files of sequences; by default `folder`.
 
     Attributes:
         folder: path, directory of the corpus.
-        sequences_folder: path, directory for the files of sequences.
-        shards: sequence of `lmzoo.data.corpora.tokenized_documents.TokenizedDocuments`, the files. Accessing one raises
-            a ValueError if the file is damaged.
+        sequences_folder: path, directory for the temporary files of sequences.
+        shards: sequence of `lmzoo.data.corpora.tokenized_documents.TokenizedDocuments`, one per file. Accessing
+            an entry raises a ValueError if its file is damaged.
 
     Raises:
-        FileNotFoundError: If there is no corpus, or one of its files is missing.
-        ValueError: If the corpus is unfinished or of a newer version, or a file has the wrong size.
+        FileNotFoundError: If `folder` holds no corpus, or one of the corpus's files is missing.
+        ValueError: If the corpus is unfinished or of a newer version, its index is damaged, or a file has the wrong
+            size.
 
     Example:
 
@@ -100,7 +101,7 @@ class TokenCorpus:
         """Check that a tokenizer is the one that made the corpus.
 
         Raises:
-            ValueError: If it is a different tokenizer.
+            ValueError: If `tokenizer` is a different one.
         """
         self._index.check_tokenizer(self.folder, tokenizer)
 
@@ -144,7 +145,7 @@ class _CheckedShards(Sequence[TokenizedDocuments]):
         content = self._files[index]
         shard = self._index.shards[index]
         if index not in self._checked:
-            _check(self._folder, shard, content)
+            _check_shard(self._folder, shard, content)
             self._checked.add(index)
         document_bytes = 8 * (shard["documents"] + 1)
         sentence_bytes = 8 * (shard["sentences"] + 1)
@@ -155,7 +156,7 @@ class _CheckedShards(Sequence[TokenizedDocuments]):
         )
 
 
-def _check(folder: Path, shard: Shard, content: np.ndarray) -> None:
+def _check_shard(folder: Path, shard: Shard, content: np.ndarray) -> None:
     """Compare a file with the checksums of its blocks, or with its SHA-256 digest if an earlier version wrote it.
 
     Raises:
@@ -168,7 +169,11 @@ def _check(folder: Path, shard: Shard, content: np.ndarray) -> None:
     expected = shard["crc32"]
     actual = compute_checksums(content)
     if expected != actual:
-        block = next(i for i, (a, b) in enumerate(itertools.zip_longest(expected, actual)) if a != b)
+        block = next(
+            i
+            for i, (expected_crc, actual_crc) in enumerate(itertools.zip_longest(expected, actual))
+            if expected_crc != actual_crc
+        )
         raise ValueError(
             f"{path} was altered: the checksum of the {BLOCK:,} bytes from {block * BLOCK:,} is not the one in "
             f"{INDEX_FILE}. {ADVICE}"

@@ -20,10 +20,11 @@ class TokenizedDocuments:
     """Tokens of documents, with the boundaries of sentences and documents.
 
     Attributes:
-        token_ids: int (n,), without special tokens.
-        sentence_splits: int64 (s + 1,), sentence i is `token_ids[sentence_splits[i]:sentence_splits[i + 1]]`.
-        document_splits: int64 (d + 1,), document i has the sentences from `document_splits[i]` to
-            `document_splits[i + 1] - 1`.
+        token_ids: int (n,), ids of the n tokens of all documents, without special tokens.
+        sentence_splits: int64 (s + 1,), boundaries of the s sentences: sentence i is
+            `token_ids[sentence_splits[i]:sentence_splits[i + 1]]`.
+        document_splits: int64 (d + 1,), boundaries of the d documents: document i has the sentences from
+            `document_splits[i]` to `document_splits[i + 1] - 1`.
 
     Example: see `lmzoo.data.corpora.tokenized_documents.tokenize_documents`.
     """
@@ -37,14 +38,14 @@ class TokenizedDocuments:
         return len(self.document_splits) - 1
 
     def sentences(self, document: int) -> np.ndarray:
-        """Return the starts of a document's m sentences in `token_ids`, and the end of the last: int64 (m + 1,)."""
+        """Return the boundaries in `token_ids` of the m sentences of a document: int64 (m + 1,)."""
         return self.sentence_splits[self.document_splits[document] : self.document_splits[document + 1] + 1]
 
     def without_empty(self) -> TokenizedDocuments:
         """Return a copy without sentences that have no tokens, and documents that have no sentences."""
-        non_empty = np.flatnonzero(np.diff(self.sentence_splits))
-        sentence_splits = self.sentence_splits[np.concatenate([[0], non_empty + 1])]
-        document_splits = np.unique(np.searchsorted(non_empty, self.document_splits))
+        nonempty_sentences = np.flatnonzero(np.diff(self.sentence_splits))
+        sentence_splits = self.sentence_splits[np.concatenate([[0], nonempty_sentences + 1])]
+        document_splits = np.unique(np.searchsorted(nonempty_sentences, self.document_splits))
         return TokenizedDocuments(self.token_ids, sentence_splits, document_splits)
 
 
@@ -66,10 +67,10 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
     ```
     """
     sentence_lists = [sentences_of(document) for document in documents]
-    ids = tokenizer.tokenize([sentence for part in sentence_lists for sentence in part])
-    sentence_splits = make_splits([len(sentence) for sentence in ids])
-    flat = tokenizer.as_array(itertools.chain.from_iterable(ids), int(sentence_splits[-1]))
-    return TokenizedDocuments(flat, sentence_splits, make_splits([len(part) for part in sentence_lists]))
+    ids_by_sentence = tokenizer.tokenize([sentence for sentences in sentence_lists for sentence in sentences])
+    sentence_splits = make_splits([len(sentence) for sentence in ids_by_sentence])
+    token_ids = tokenizer.as_array(itertools.chain.from_iterable(ids_by_sentence), int(sentence_splits[-1]))
+    return TokenizedDocuments(token_ids, sentence_splits, make_splits([len(sentences) for sentences in sentence_lists]))
 
 
 class DocumentReader:
@@ -82,8 +83,8 @@ class DocumentReader:
         count: int, number of documents read so far.
 
     Raises:
-        TypeError: If `documents` is not a list of documents; while reading, if a document is not text, in which case
-            the message names its position.
+        TypeError: If `documents` is not an iterable of documents; while reading, if a document is not text, in which
+            case the message names its position.
     """
 
     def __init__(self, documents: Iterable[str | Sequence[str]]) -> None:
@@ -98,19 +99,20 @@ class DocumentReader:
             self.count += 1
             sentences = sentences_of(check_not_record(document, position))
             if not is_column(sentences):
-                got = f"got {document!r:.60} ({type(document).__name__})"
-                raise TypeError(f"`documents[{position}]` must be a string or a list of strings, {got}.")
+                received = f"got {document!r:.60} ({type(document).__name__})"
+                raise TypeError(f"`documents[{position}]` must be a string or a list of strings, {received}.")
             with collect_warnings() as messages:
-                cleaned = clean_columns({f"documents[{position}]": sentences})[0]
+                valid_sentences = clean_columns({f"documents[{position}]": sentences})[0]
             self._invalid += messages
-            yield cleaned
+            yield valid_sentences
 
     def report(self, num_used: int, empty: str = "held no tokens") -> None:
         """Warn of omitted documents and of invalid UTF-8, if there were any.
 
         Args:
             num_used: int, number of documents that were not omitted.
-            empty: str, reason for omitting the others: the words after "documents" in the warning, in the past tense.
+            empty: str, reason for omitting the other documents: the words after "documents" in the warning, in the
+                past tense.
         """
         if num_used < self.count:
             warn(f"{self.count - num_used} of {self.count} documents {empty} and were left out.")
@@ -122,8 +124,8 @@ def check_documents(documents: object) -> None:
     """Check that `documents` is an iterable of documents, not a single text, a dict or a table.
 
     Raises:
-        TypeError: If it is not iterable, or is a single text, a dict or a table (iterating over a dict or table would
-            yield the names of its columns).
+        TypeError: If `documents` is not iterable, or is a single text, a dict or a table (iterating over a dict or
+            table would yield the names of its columns).
     """
     if not is_column(documents) or hasattr(documents, "columns"):
         raise TypeError(
@@ -136,7 +138,7 @@ def check_not_record(document: _Item, position: int) -> _Item:
     """Return a document after checking that it is not a record.
 
     Raises:
-        TypeError: If it is a record, since the names of its fields would be read as sentences.
+        TypeError: If `document` is a record, since the names of its fields would be read as sentences.
     """
     if isinstance(document, Mapping):
         raise TypeError(
@@ -152,7 +154,7 @@ def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
 
 
 def make_splits(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Return the boundaries of consecutive parts with the given lengths: int64 (n + 1,)."""
+    """Return the boundaries of n consecutive parts with the given lengths: int64 (n + 1,)."""
     splits = np.zeros(len(lengths) + 1, "int64")
     np.cumsum(lengths, out=splits[1:])
     return splits

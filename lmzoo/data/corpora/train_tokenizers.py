@@ -1,4 +1,4 @@
-"""Training of tokenizers with the libraries that are commonly used for it."""
+"""Training of tokenizers with Hugging Face's `tokenizers` and with `sentencepiece`."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def train_tokenizer(
             `DebertaV3Tokenizer`, `SentencePieceTokenizer`, `T5Tokenizer`, `XlmRobertaTokenizer`, `XlnetTokenizer`
             or `TextWordTokenizer`. For the class of a family, see `families()`, as in `families()["albert"].tokenizer`.
         vocabulary_size: int, number of tokens, including special tokens.
-        **options: arguments of the function that trains this class, such as `train_wordpiece`, including special
-            tokens, such as a family's `special_tokens`.
+        **options: keyword arguments of the function that trains this class, such as `train_wordpiece`; they include
+            special tokens, such as a family's `special_tokens`.
 
     Returns:
         The tokenizer. If the documents support fewer tokens than `vocabulary_size`, one warning says how many.
@@ -111,12 +111,12 @@ def train_wordpiece(
         lowercase: bool, whether to lowercase and strip accents.
         min_frequency: int, minimum frequency of a learned token.
         verbose: bool, whether to show progress.
-        **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`. They get the first ids, in
-            the order of the arguments.
+        **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`. Special tokens get
+            the first ids, in the order of the arguments.
 
     Returns:
-        The tokenizer. The special tokens have ids 0 to 4, followed by the 1,000 most frequent characters. The choice
-        can differ between runs only if there are more characters and the rarest ones are equally frequent.
+        The tokenizer. The special tokens have ids 0 to 4, followed by the 1,000 most frequent characters. The
+        choice of characters can differ between runs only if there are more and the rarest are equally frequent.
 
     Raises:
         ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and characters.
@@ -135,7 +135,9 @@ def train_wordpiece(
     special_tokens = WordPieceTokenizer.list_first_tokens(**special)
     rules = WordPieceTokenizer(special_tokens, lowercase, **special)
 
-    def learn(texts: Iterable[str], size: int, characters: Sequence[str], max_characters: int) -> dict[str, int]:
+    def learn_vocabulary(
+        texts: Iterable[str], size: int, characters: Sequence[str], max_characters: int
+    ) -> dict[str, int]:
         learner = Tokenizer(models.WordPiece(unk_token=rules.unk_token))
         learner.normalizer = rules.backend.normalizer
         learner.pre_tokenizer = rules.backend.pre_tokenizer
@@ -144,7 +146,7 @@ def train_wordpiece(
             min_frequency=min_frequency,
             special_tokens=[*special_tokens, *characters],
             limit_alphabet=max_characters,
-            initial_alphabet=[piece for piece in characters if len(piece) == 1],
+            initial_alphabet=[token for token in characters if len(token) == 1],
             show_progress=False,
         )
         learner.train_from_iterator(texts, trainer)
@@ -156,10 +158,10 @@ def train_wordpiece(
         _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts,
         tempfile.TemporaryFile("w+", encoding="ascii") as file,
     ):
-        alphabet = learn(_copy_to_file(valid_texts, file), 0, (), _MAX_CHARACTERS).keys() - special_tokens
-        characters = sorted(alphabet, key=lambda piece: (len(piece), piece))
+        alphabet = learn_vocabulary(_copy_to_file(valid_texts, file), 0, (), _MAX_CHARACTERS).keys() - special_tokens
+        characters = sorted(alphabet, key=lambda token: (len(token), token))
         file.seek(0)
-        vocabulary = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
+        vocabulary = learn_vocabulary(map(json.loads, file), vocabulary_size, characters, len(characters))
     _check_size(vocabulary_size, len(vocabulary), "characters")
     return WordPieceTokenizer(in_order(vocabulary), lowercase, **special)
 
@@ -192,7 +194,7 @@ def train_byte_pairs(
 
     Returns:
         The tokenizer. Special tokens have RoBERTa's ids: `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3, and `<mask>` is
-        the last. The special tokens of another class are in the order of its roles, again with the last one at the end.
+        the last. With another `kind`, special tokens are in the order of their roles, the last one again at the end.
 
     Raises:
         ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and the bytes.
@@ -260,10 +262,10 @@ def train_character_pairs(
 
     special_tokens = CharacterPairTokenizer(**special).special_tokens
     _check_size(vocabulary_size, len(special_tokens) + 1, "special tokens")
-    rules = CharacterPairTokenizer(special_tokens, [], **special).backend
+    backend = CharacterPairTokenizer(special_tokens, [], **special).backend
     learner = Tokenizer(models.BPE(end_of_word_suffix=END_OF_WORD))
-    learner.normalizer = rules.normalizer
-    learner.pre_tokenizer = rules.pre_tokenizer
+    learner.normalizer = backend.normalizer
+    learner.pre_tokenizer = backend.pre_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
         min_frequency=min_frequency,
@@ -299,7 +301,7 @@ def train_sentencepiece(
     same in every run, unless there are more than ten million texts: then the trainer samples ten million of them.
 
     Args:
-        texts: iterable of strings, sentences. The trainer keeps them in memory, and skips texts longer than 65,536
+        texts: iterable of sentences as strings. The trainer keeps them in memory, and skips texts longer than 65,536
             bytes.
         vocabulary_size: int, number of tokens, including special tokens.
         lowercase: bool, whether to lowercase.
@@ -324,21 +326,21 @@ def train_sentencepiece(
     ```
     """
     characters = character_map(lowercase, keep_accents)
-    defaults = kind(**special)
-    special_tokens = defaults.special_tokens
-    pad = defaults.pad_token
-    unknown = str(defaults.unk_token)
+    untrained_tokenizer = kind(**special)
+    special_tokens = untrained_tokenizer.special_tokens
+    pad_token = untrained_tokenizer.pad_token
+    unknown_token = str(untrained_tokenizer.unk_token)
     with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             (clean(text, characters) for text in valid_texts),
             vocabulary_size,
-            pad_id=-1 if pad is None else special_tokens.index(pad),
-            pad_piece=pad or "<pad>",
-            unk_id=special_tokens.index(unknown),
-            unk_piece=unknown,
+            pad_id=-1 if pad_token is None else special_tokens.index(pad_token),
+            pad_piece=pad_token or "<pad>",
+            unk_id=special_tokens.index(unknown_token),
+            unk_piece=unknown_token,
             bos_id=-1,
             eos_id=-1,
-            control_symbols=[token for token in special_tokens if token not in (pad, unknown)],
+            control_symbols=[token for token in special_tokens if token not in (pad_token, unknown_token)],
             user_defined_symbols=list(_SYMBOLS),
         )
     return kind(model, lowercase, keep_accents, **special)
@@ -361,19 +363,21 @@ def _train_with_mask_added(
     texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
 ) -> DebertaV3Tokenizer:
     """Train a SentencePiece model with SentencePiece's own text cleaning; the tokenizer adds the mask token."""
-    defaults = DebertaV3Tokenizer(**special)
-    tokens_without_mask = [token for token in defaults.special_tokens if token != defaults.mask_token]
-    unknown = str(defaults.unk_token)
+    untrained_tokenizer = DebertaV3Tokenizer(**special)
+    tokens_without_mask = [
+        token for token in untrained_tokenizer.special_tokens if token != untrained_tokenizer.mask_token
+    ]
+    unknown_token = str(untrained_tokenizer.unk_token)
     with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             valid_texts,
             vocabulary_size - 1,
-            unk_id=tokens_without_mask.index(unknown),
-            unk_piece=unknown,
+            unk_id=tokens_without_mask.index(unknown_token),
+            unk_piece=unknown_token,
             pad_id=-1,
             bos_id=-1,
             eos_id=-1,
-            control_symbols=[token for token in tokens_without_mask if token != unknown],
+            control_symbols=[token for token in tokens_without_mask if token != unknown_token],
         )
     return DebertaV3Tokenizer(model, **special)
 
@@ -386,21 +390,23 @@ def _train_with_sentinels_added(
     **special: Unpack[SpecialTokens],
 ) -> T5Tokenizer:
     """Train a SentencePiece model with SentencePiece's own text cleaning; the tokenizer adds the sentinels."""
-    plain = T5Tokenizer(num_sentinels=0, **special)
-    _check_size(vocabulary_size, len(plain.special_tokens) + num_sentinels + 1, "sentinels")
-    unknown = str(plain.unk_token)
-    pad = str(plain.pad_token)
+    untrained_tokenizer = T5Tokenizer(num_sentinels=0, **special)
+    _check_size(vocabulary_size, len(untrained_tokenizer.special_tokens) + num_sentinels + 1, "sentinels")
+    unknown_token = str(untrained_tokenizer.unk_token)
+    pad_token = str(untrained_tokenizer.pad_token)
     with _track_valid_texts(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             valid_texts,
             vocabulary_size - num_sentinels,
-            pad_id=plain.special_tokens.index(pad),
-            pad_piece=pad,
-            unk_id=plain.special_tokens.index(unknown),
-            unk_piece=unknown,
+            pad_id=untrained_tokenizer.special_tokens.index(pad_token),
+            pad_piece=pad_token,
+            unk_id=untrained_tokenizer.special_tokens.index(unknown_token),
+            unk_piece=unknown_token,
             bos_id=-1,
             eos_id=-1,
-            control_symbols=[token for token in plain.special_tokens if token not in (pad, unknown)],
+            control_symbols=[
+                token for token in untrained_tokenizer.special_tokens if token not in (pad_token, unknown_token)
+            ],
         )
     return T5Tokenizer(model, num_sentinels, **special)
 
@@ -510,36 +516,38 @@ def _iterate_valid_texts(texts: Iterable[str]) -> Iterator[str]:
     """Return an iterator over the texts that are not empty, as valid strings.
 
     Raises:
-        TypeError: Immediately, if `texts` is a single text or not a list.
+        TypeError: Immediately, if `texts` is a single text or not iterable.
         ValueError: Immediately, if all texts are empty.
     """
     if not is_column(texts):
         raise TypeError(f"`texts` must be a list of strings or an iterator over them, got {texts!r:.60}.")
-    cleaned = (text for group in group_items(texts, _BATCH_TEXTS) for text in clean_texts(group) if text.strip())
-    first = next(cleaned, None)
-    if first is None:
+    valid_texts = (text for group in group_items(texts, _BATCH_TEXTS) for text in clean_texts(group) if text.strip())
+    first_text = next(valid_texts, None)
+    if first_text is None:
         raise ValueError("There is no text to learn a vocabulary from.")
-    return itertools.chain([first], cleaned)
+    return itertools.chain([first_text], valid_texts)
 
 
 def _track_valid_texts(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
     """Return a context manager for an iterator over the valid texts that shows a progress bar.
 
     Raises:
-        TypeError: If `texts` is a single text or not a list.
+        TypeError: If `texts` is a single text or not iterable.
         ValueError: If all texts are empty, or `size` is not a positive integer.
     """
     require(is_integer(size, 1), "vocabulary_size", "a positive integer", size)
     return progress_over(_iterate_valid_texts(texts), f"Learning {size:,} tokens", "texts", verbose)
 
 
-def _check_size(vocabulary_size: int, minimum: int, what: str) -> None:
-    """Check that a vocabulary has room for the special tokens and `what`, which need `minimum` entries.
+def _check_size(vocabulary_size: int, minimum: int, entries: str) -> None:
+    """Check that `vocabulary_size` is at least `minimum`, the number of special tokens and `entries` together.
 
     Raises:
-        ValueError: If it is too small.
+        ValueError: If `vocabulary_size` is smaller, or not a positive integer.
     """
     require(is_integer(vocabulary_size, 1), "vocabulary_size", "a positive integer", vocabulary_size)
     if vocabulary_size < minimum:
-        message = f"`vocabulary_size` is {vocabulary_size}, but the special tokens and the {what} alone are {minimum}."
+        message = (
+            f"`vocabulary_size` is {vocabulary_size}, but the special tokens and the {entries} alone are {minimum}."
+        )
         raise ArgumentError(message, "vocabulary_size")

@@ -1,4 +1,4 @@
-"""Words of documents, and vocabularies learned from them."""
+"""Splitting of documents into words, and vocabularies learned from the words."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def train_words(
             `CausalLM`.
 
     Returns:
-        The tokenizer: the special words, then all other words by descending frequency, equally frequent ones in
-        alphabetical order. A word that begins or ends with a space is omitted, since a file of words cannot hold it.
-        If the documents have fewer words than `vocabulary_size`, one warning says how many.
+        The tokenizer. Its vocabulary lists the special words, then other words by descending frequency, and equally
+        frequent words in alphabetical order. A word that begins or ends with a space is omitted, since the vocabulary
+        file cannot hold it. If the documents have fewer words than `vocabulary_size`, one warning says how many.
 
     Raises:
         TypeError: If a document is not a list of sentences; the message names its position.
@@ -60,20 +60,20 @@ def learn_words(
     documents: Iterable[Document], vocabulary_size: int, min_frequency: int, verbose: bool, kind: type[WordTokenizer]
 ) -> WordTokenizer:
     """Learn the vocabulary of `train_words`, without a warning about few words."""
-    special = kind.special_tokens
-    allowed = f"an integer above {len(special)}, the number of special words"
-    require(is_integer(vocabulary_size, len(special) + 1), "vocabulary_size", allowed, vocabulary_size)
+    special_words = kind.special_tokens
+    allowed_sizes = f"an integer above {len(special_words)}, the number of special words"
+    require(is_integer(vocabulary_size, len(special_words) + 1), "vocabulary_size", allowed_sizes, vocabulary_size)
     require(is_integer(min_frequency, 1), "min_frequency", "an integer of at least 1", min_frequency)
-    counts: Counter[str] = Counter()
+    frequencies: Counter[str] = Counter()
     check_documents(documents)
-    with progress_over(documents, "Counting words", "documents", verbose) as progress:
-        for sentence in sentences_of(progress):
-            counts.update(sentence)
-    frequent = (w for w, n in counts.items() if n >= min_frequency and w not in special)
+    with progress_over(documents, "Counting words", "documents", verbose) as tracked_documents:
+        for sentence in sentences_of(tracked_documents):
+            frequencies.update(sentence)
+    frequent_words = (w for w, n in frequencies.items() if n >= min_frequency and w not in special_words)
     # Each word must fit on a line of the vocabulary file.
-    words = [word for word in frequent if word == word.strip() != "" and "\n" not in word]
-    words.sort(key=lambda word: (-counts[word], word))
-    return kind([*special, *words[: vocabulary_size - len(special)]])
+    words = [word for word in frequent_words if word == word.strip() != "" and "\n" not in word]
+    words.sort(key=lambda word: (-frequencies[word], word))
+    return kind([*special_words, *words[: vocabulary_size - len(special_words)]])
 
 
 def report_size(size: int, requested_size: int, entries: str) -> None:
@@ -96,20 +96,20 @@ def sentences_of(
 ) -> Iterator[list[str]]:
     """Yield the sentences of documents as lists of words, skipping sentences without words.
 
-    There is at most one warning of invalid UTF-8.
+    Invalid UTF-8 causes at most one warning.
 
     Args:
         documents: iterable of documents, see `train_words`.
-        order: positions of the documents to read, in this order, which requires a sequence of documents; None for all.
-        warning: `FirstWarning` that several calls share to issue one warning together.
+        order: positions of the documents to read, in order; `documents` must then be a sequence. None to read all.
+        warning: `FirstWarning`, shared by calls that together issue at most one warning; None for a new one.
 
     Raises:
         TypeError: If a document is not a list of sentences; the message names its position.
     """
     check_documents(documents)
     warning = warning or FirstWarning()
-    numbered = enumerate(documents) if order is None else ((i, documents[i]) for i in order)  # type: ignore[index]
-    for i, document in numbered:
+    numbered_documents = enumerate(documents) if order is None else ((i, documents[i]) for i in order)  # type: ignore[index]
+    for i, document in numbered_documents:
         with warning.only():
             sentences = clean_columns({f"documents[{i}]": check_not_record(document, i)}, words=True)[0]
         for sentence in sentences:

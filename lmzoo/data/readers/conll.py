@@ -35,18 +35,18 @@ def read_conll(
     r"""Read words and their labels from the columns of a CoNLL file.
 
     Columns are separated by tabs in lines that contain tabs, otherwise by spaces. Sentences are separated by blank
-    lines and lines of `-DOCSTART-`. A line before a sentence is a comment if its first column is "#", such as
+    lines and `-DOCSTART-` lines. A line before a sentence is a comment if its first column is "#", such as
     MultiCoNER's `# id ...`, unless it has as many columns as other lines and a label that other words also have. In
     CoNLL-U, all lines that begin with "#" are comments, and the lines of multi-word tokens ("1-2") and empty nodes
     ("8.1") are skipped: the words are the syntactic words.
 
     Args:
         path: path of a file, or a file object open in binary mode; it may be compressed with gzip or xz.
-        word: int, column of the words, counted from 0, or from the end if negative; in CoNLL-U also its name. By
-            default FORM in CoNLL-U; in other files the first column, or the second if the first numbers the words of
-            each sentence, as in GermEval's files.
-        label: int, column of the labels, or its name in CoNLL-U; by default the last one, or UPOS in CoNLL-U.
-        labeled: bool, False to read only words.
+        word: int or str, column of the words: its index from 0, or from the end if negative; or its name, in CoNLL-U.
+            By default FORM in CoNLL-U; in other files the first column, or the second if the first numbers the words
+            of each sentence, as in GermEval's files.
+        label: int or str, column of the labels, given like `word`; by default the last column, or UPOS in CoNLL-U.
+        labeled: bool, whether to read labels; if False, only words are read.
         labels: list of strings, the allowed labels; None to allow any.
         conllu: bool, whether the file is CoNLL-U; by default determined by its suffix.
         encoding: str, encoding of the file.
@@ -56,8 +56,9 @@ def read_conll(
         their labels; `y` is None if `labeled` is False.
 
     Raises:
-        ValueError: If a column does not exist, rows differ in their number of cells, the file is empty or in another
-            encoding, or a label is missing or not allowed; the message names the file and, where possible, the line.
+        ValueError: If a column does not exist, words and labels are the same column, rows differ in their number of
+            cells, the file is empty or in another encoding, or a label is missing or not allowed; the message names the
+            file and, where possible, the line.
 
     Example:
 
@@ -105,39 +106,41 @@ def read_conll(
 
 def _count_columns(lines: Sequence[_Line]) -> int:
     """Return the number of columns of the first line that may hold a word, preferably not a comment."""
-    counts = {cells[0] == _COMMENT: len(cells) for _, cells in reversed(lines) if cells[0] != _DOCUMENT and any(cells)}
-    return counts.get(False, counts.get(True, 0))
+    widths = {cells[0] == _COMMENT: len(cells) for _, cells in reversed(lines) if cells[0] != _DOCUMENT and any(cells)}
+    return widths.get(False, widths.get(True, 0))
 
 
 def _make_word_test(
     lines: Sequence[_Line], width: int, label: int, labels: Sequence[str] | None
 ) -> Callable[[list[str], bool], bool]:
-    """Return a function that tells words from comments by a line's cells and whether it is inside a sentence."""
+    """Return a function that tells words from comments, given a line's cells and whether it is inside a sentence."""
     word_labels = {*(labels or ())}
     if width > 1 and -width <= label < width:  # a single column holds words
         word_labels |= {cells[label] for _, cells in lines if len(cells) == width and cells[0] != _COMMENT}
 
-    def is_word(cells: list[str], inside: bool) -> bool:
+    def is_word(cells: list[str], in_sentence: bool) -> bool:
         return (
-            inside or cells[0] != _COMMENT or (len(cells) == width and (not word_labels or cells[label] in word_labels))
+            in_sentence
+            or cells[0] != _COMMENT
+            or (len(cells) == width and (not word_labels or cells[label] in word_labels))
         )
 
     return is_word
 
 
-def _is_conllu_word(cells: list[str], inside: bool) -> bool:
+def _is_conllu_word(cells: list[str], in_sentence: bool) -> bool:
     """Return whether a line of CoNLL-U is a syntactic word."""
     return not (cells[0].startswith(_COMMENT) or re.fullmatch(r"\d+[-.]\d+", cells[0]))
 
 
 def _group_rows(
-    lines: Sequence[_Line], is_word: Callable[[list[str], bool], bool], document: str | None
+    lines: Sequence[_Line], is_word: Callable[[list[str], bool], bool], document_marker: str | None
 ) -> list[list[_Line]]:
-    """Group the lines of words by sentence; blank lines and lines of `document` separate sentences."""
+    """Group the lines of words by sentence; blank lines, and lines whose first cell is `document_marker`, end one."""
     sentences: list[list[_Line]] = []
     in_sentence = False
     for number, cells in lines:
-        if not "".join(cells).strip() or cells[0] == document:
+        if not "".join(cells).strip() or cells[0] == document_marker:
             in_sentence = False
         elif is_word(cells, in_sentence):
             sentences += [] if in_sentence else [[]]
@@ -146,10 +149,10 @@ def _group_rows(
     return sentences
 
 
-def _is_numbered(rows: Sequence[Sequence[_Line]]) -> bool:
+def _is_numbered(sentence_rows: Sequence[Sequence[_Line]]) -> bool:
     """Return whether the first column numbers the words of each sentence from 1, in sentences of several words."""
-    is_counted = all(cells[0] == str(i) for sentence in rows for i, (_, cells) in enumerate(sentence, 1))
-    return is_counted and max(map(len, rows)) > 1
+    is_numbered = all(cells[0] == str(i) for sentence in sentence_rows for i, (_, cells) in enumerate(sentence, 1))
+    return is_numbered and max(map(len, sentence_rows)) > 1
 
 
 def _find_column_index(column: int | str | None, default: int | str, conllu: bool) -> int:

@@ -20,25 +20,25 @@ def read_choices(
     format: str | None = None,
     encoding: str = "utf-8",
 ) -> tuple[list[tuple[str, list[str]]], list[int] | None]:
-    r"""Read prompts, their choices, and the right choice from the columns of a table, by default SWAG's columns.
+    r"""Read prompts, their choices and the right choice from the columns of a table, by default SWAG's columns.
 
     Args:
         path: path of a file, or a file object open in binary mode; see `read_table`.
-        prompt: column of the prompts, its name or its index from 0; several columns are joined by spaces.
+        prompt: column of the prompts, a name or an index from 0, or several columns, which are joined by spaces.
         start: column of the words that every choice begins with, or None.
-        choices: columns of the choices; or one column that holds lists (in JSON lines).
+        choices: columns of the choices, or one column of lists of choices (in JSON lines).
         label: column of the right choice, which is an index from 0 or a letter from A. None to read no labels.
         header: bool, whether the first line of CSV and TSV files names the columns.
         format: str, a format of `read_table`; by default determined by the file's suffix.
         encoding: str, encoding of the file.
 
     Returns:
-        `x, y` for `lmzoo.models.MultipleChoice.fit`: a list of `(prompt, [choice, ...])` and a list of
-        indices, or None.
+        `x, y` for `lmzoo.models.MultipleChoice.fit`. `x` is a list of `(prompt, [choice, ...])`. `y` is a list of the
+        indices of the right choices, or None if `label` is None.
 
     Raises:
-        ValueError: If the table is invalid (see `read_table`), a label is not one of the choices, or choices are not a
-            list.
+        ValueError: If the table is invalid (see `read_table`), a label is not one of the choices, or a single
+            column of choices holds anything but lists of strings.
 
     Example:
 
@@ -56,8 +56,8 @@ def read_choices(
     ```
     """
     table = open_table(path, header, format, encoding)
-    columns = [prompt] if isinstance(prompt, (str, int)) else prompt
-    prompts = [" ".join(row) for row in zip(*map(table.texts, columns), strict=True)]
+    prompt_columns = [prompt] if isinstance(prompt, (str, int)) else prompt
+    prompts = [" ".join(row) for row in zip(*map(table.texts, prompt_columns), strict=True)]
     if isinstance(choices, (str, int)):
         choice_rows = table.column(choices)
         for i, row in enumerate(choice_rows):
@@ -66,19 +66,24 @@ def read_choices(
     else:
         choice_rows = [list(row) for row in zip(*map(table.texts, choices), strict=True)]
     if start is not None:
-        choice_rows = [[f"{head} {c}" for c in row] for head, row in zip(table.texts(start), choice_rows, strict=True)]
+        choice_rows = [
+            [f"{beginning} {c}" for c in row] for beginning, row in zip(table.texts(start), choice_rows, strict=True)
+        ]
     x = list(zip(prompts, choice_rows, strict=True))
     if label is None:
         return x, None
-    return x, [_find_choice_index(name, choice_rows[i], table.where(i)) for i, name in enumerate(table.labels(label))]
+    return x, [
+        _find_choice_index(choice_label, choice_rows[i], table.where(i))
+        for i, choice_label in enumerate(table.labels(label))
+    ]
 
 
 def _find_choice_index(label: str, choices: Sequence[str], where: str) -> int:
     """Return the index of the right choice from its label, an index or a letter.
 
     Raises:
-        ValueError: If the label is not one of the choices; `where` names its place.
+        ValueError: If the label is not one of the choices; `where` is its place in the message.
     """
-    names = [*map(str, range(len(choices))), *_LETTERS[: len(choices)]]
-    check_label(label, names, where)
-    return names.index(label) % len(choices)
+    allowed_labels = [*map(str, range(len(choices))), *_LETTERS[: len(choices)]]
+    check_label(label, allowed_labels, where)
+    return allowed_labels.index(label) % len(choices)

@@ -31,7 +31,7 @@ def import_pyarrow() -> tuple[Any, Any]:
 def read_numbered_parquet_rows(
     source: Source, skip: int = 0, columns: Sequence[Any] | None = None
 ) -> Iterator[tuple[int, dict[Any, Any]]]:
-    """Yield the rows of a Parquet file with their numbers from 1, reading the file in parts.
+    """Yield the rows of a Parquet file with their numbers from 1, reading the file in batches.
 
     Args:
         source: path, URL, or file object in binary mode.
@@ -48,17 +48,17 @@ def read_numbered_parquet_rows(
             if name not in names:
                 raise ValueError(f"{get_name(source)} has no column {name!r}.{near_names(str(name), names)}")
         row_number = 1
-        for group in range(file.num_row_groups):
-            num_rows = file.metadata.row_group(group).num_rows
+        for group_index in range(file.num_row_groups):
+            num_rows = file.metadata.row_group(group_index).num_rows
             if skip >= num_rows:
                 skip -= num_rows
                 row_number += num_rows
                 continue
-            for part in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
-                dropped = min(skip, len(part))
-                yield from enumerate(part.slice(dropped).to_pylist(), row_number + dropped)
-                skip -= dropped
-                row_number += len(part)
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group_index], columns=columns):
+                num_skipped = min(skip, len(batch))
+                yield from enumerate(batch.slice(num_skipped).to_pylist(), row_number + num_skipped)
+                skip -= num_skipped
+                row_number += len(batch)
 
 
 def count_parquet_rows(source: Source) -> int:
@@ -69,7 +69,7 @@ def count_parquet_rows(source: Source) -> int:
 
 @contextlib.contextmanager
 def _open_parquet(source: Source) -> Iterator[Any]:
-    """Open a Parquet file; errors while the block reads it become a ValueError that names the file.
+    """Open a Parquet file, and turn reading errors in the block into ValueErrors that name the file.
 
     Raises:
         ImportError: If pyarrow is not installed.

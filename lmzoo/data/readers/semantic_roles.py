@@ -34,32 +34,32 @@ def mark_predicate(words: Sequence[str], index: int, marker: str = "*") -> list[
     """
     if isinstance(words, (str, bytes)):
         raise TypeError(f"`words` must be a list of strings, got one string. Pass its words: `{words!r:.40}.split()`.")
-    (cleaned,) = clean_columns({"words": words})
-    is_index = is_integer(index, 0) and index < len(cleaned)
-    require(is_index, "index", f"an integer from 0 to {len(cleaned) - 1}", index)
-    return [*cleaned[:index], marker, *cleaned[index:]]
+    (valid_words,) = clean_columns({"words": words})
+    is_index = is_integer(index, 0) and index < len(valid_words)
+    require(is_index, "index", f"an integer from 0 to {len(valid_words) - 1}", index)
+    return [*valid_words[:index], marker, *valid_words[index:]]
 
 
 def read_roles(path: Source, marker: str = "*", encoding: str = "utf-8") -> tuple[list[list[str]], list[list[str]]]:
     r"""Read sentences with semantic roles from a file in the format of CoNLL-2012.
 
     A sentence is returned once for each of its predicates, with a marker before the predicate, and labels for the roles
-    of that predicate. Sentences without predicates are left out. In He et al. (2017), a feature of each word says
-    whether it is the predicate; a marker says the same to every model that reads words.
+    of that predicate. Sentences without predicates are left out. He et al. (2017) mark the predicate by a feature of
+    each word; a marker in the text serves the same purpose in any model that reads words.
 
     Args:
         path: path of a `_conll` file, or a file object open in binary mode; it may be compressed with gzip or xz.
-        marker: str, the word before a predicate.
+        marker: str, word inserted before the predicate.
         encoding: str, encoding of the file.
 
     Returns:
         `x, y` for `lmzoo.models.TokenClassifier.fit`: for each predicate, the words of its sentence and the marker; and
-        their labels in BIO, such as "B-ARG0", "I-ARG0", "B-V", and "O" for the marker.
+        their BIO labels, such as "B-ARG0", "I-ARG0", "B-V", and "O" for the marker.
 
     Raises:
-        ValueError: If a line has too few columns or another number of columns than the rest of its sentence, roles are
-            not a well-formed bracketing, a column of roles has no predicate, or the file has no predicates; the message
-            names the file and the line.
+        ValueError: If a line has too few columns or a different number than the rest of its sentence, the brackets of
+            a role column are not well-formed, a role column has no predicate, or the file has no predicates; the
+            message names the file and, where possible, the line.
 
     Example:
 
@@ -78,25 +78,25 @@ def read_roles(path: Source, marker: str = "*", encoding: str = "utf-8") -> tupl
     name = get_name(path)
     sentences: list[list[str]] = []
     labels: list[list[str]] = []
-    for rows in _sentences(read_text(path, encoding)):
+    for rows in _split_sentences(read_text(path, encoding)):
         _check_columns(name, rows)
         words = [cells[_WORD] for _, cells in rows]
         for column in range(_FIRST_ROLE, len(rows[0][1]) - 1):
-            roles = _read_column(name, rows, column)
+            roles = _parse_role_column(name, rows, column)
             if f"B-{_PREDICATE}" not in roles:
                 raise ValueError(
                     f"{name}, line {rows[0][0]}: no word of the sentence is the predicate, (V*), in column {column}."
                 )
-            index = roles.index(f"B-{_PREDICATE}")
-            sentences.append(mark_predicate(words, index, marker))
-            labels.append([*roles[:index], "O", *roles[index:]])
+            predicate_index = roles.index(f"B-{_PREDICATE}")
+            sentences.append(mark_predicate(words, predicate_index, marker))
+            labels.append([*roles[:predicate_index], "O", *roles[predicate_index:]])
     if not sentences:
         raise NoExamplesError(f"{name} holds no predicates with roles.")
     return sentences, labels
 
 
-def _sentences(text: str) -> Iterator[list[_Line]]:
-    """Yield the lines of each sentence, split into cells; blank lines and lines that begin with "#" separate them."""
+def _split_sentences(text: str) -> Iterator[list[_Line]]:
+    """Yield the lines of each sentence, split into cells; blank lines and comments ("#") end a sentence."""
     rows: list[_Line] = []
     for number, line in read_numbered_lines(text.split("\n")):
         cells = line.split()
@@ -114,7 +114,7 @@ def _check_columns(name: str, rows: Sequence[_Line]) -> None:
     """Check that all lines of a sentence have the same number of columns, and enough of them.
 
     Raises:
-        ValueError: If they do not; the message names the line.
+        ValueError: If a line has too few or too many columns; the message names the line.
     """
     width = len(rows[0][1])
     for number, cells in rows:
@@ -128,8 +128,8 @@ def _check_columns(name: str, rows: Sequence[_Line]) -> None:
             )
 
 
-def _read_column(name: str, rows: Sequence[_Line], column: int) -> list[str]:
-    """Return the roles of a predicate as labels in BIO, from brackets such as "(ARG0*", "*" and "*)".
+def _parse_role_column(name: str, rows: Sequence[_Line], column: int) -> list[str]:
+    """Convert a role column, with brackets such as "(ARG0*", "*" and "*)", to BIO labels.
 
     Raises:
         ValueError: If the brackets are not well-formed.

@@ -26,12 +26,12 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
 
     Args:
         path: path of a file, or a file object open in binary mode; it may be compressed with gzip or xz.
-        labeled: bool, False to read no answers; the file may then lack them.
+        labeled: bool, whether to read answers; if False, the file need not have any.
 
     Returns:
         `(questions, contexts), answers`, which `lmzoo.models.QuestionAnswerer` takes as `x` and `y`. The answers of a
-        question are a list of `{"text": str, "answer_start": int}`, empty if it has no answer. `answers` is None if
-        they are not read.
+        question are a list of `{"text": str, "answer_start": int}`, empty if the question has none. `answers` is None
+        if `labeled` is False.
 
     Raises:
         ValueError: If the file is not in the SQuAD format or holds no questions.
@@ -54,7 +54,7 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
     try:
         articles = json.loads(text)["data"]
         rows: list[Any] = [
-            (entry["question"], paragraph["context"], _answers(entry) if labeled else None)
+            (entry["question"], paragraph["context"], _get_answers(entry) if labeled else None)
             for article in articles
             for paragraph in article["paragraphs"]
             for entry in paragraph["qas"]
@@ -70,7 +70,7 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
     return (questions, contexts), answers if labeled else None
 
 
-def _answers(entry: dict[str, Any]) -> list[Answer]:
+def _get_answers(entry: dict[str, Any]) -> list[Answer]:
     """Return the answers of a question, or an empty list if it is marked as impossible."""
     if entry.get("is_impossible"):
         return []

@@ -32,7 +32,7 @@ class Row(dict[Column, Any]):
     """A row as a dict from column names to cells, with its location in the files.
 
     Attributes:
-        place: tuple of ints, index of the file and line number; sorting rows by it restores the order of the files.
+        place: tuple of ints, index of the file and line number, a sort key that restores the order of the files.
         where: str, file and line, for messages.
     """
 
@@ -47,15 +47,15 @@ class Row(dict[Column, Any]):
 class TableStream:
     r"""A table that is streamed from any number of files and need not fit into memory.
 
-    Iterating over it yields a dict for each row; `lmzoo.data.stream` turns these into examples for `fit` and
+    Iterating over the table yields a dict for each row; `lmzoo.data.stream` turns these into examples for `fit` and
     `evaluate`. The formats are the same as for `lmzoo.data.readers.read_table`.
 
     Args:
-        files: path of a file; of a directory, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`,
-            `.tsv` and `.txt` are read in the order of their paths; a pattern such as `"reviews/*.jsonl"`; or several of
-            these. Text files may be compressed with gzip or xz.
+        files: a file; a directory, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`, `.tsv` and
+            `.txt` are read in the order of their paths; a pattern such as `"reviews/*.jsonl"`; or several of these.
+            Text files may be compressed with gzip or xz.
         format: str, a format of `read_table`; by default determined by each file's suffix.
-        header: bool, whether the first line of CSV and TSV files names the columns. Without it, columns have numbers.
+        header: bool, whether the first line of CSV and TSV files names the columns; if not, columns have indices.
         encoding: str, encoding of text files.
         types: dict from names of columns to functions that convert their cells, such as `{"stars": int}`; text files
             other than JSON lines hold only strings.
@@ -63,9 +63,10 @@ class TableStream:
     Raises:
         FileNotFoundError: If a file does not exist, or a directory holds no such files.
         ImportError: If there are Parquet files and pyarrow is not installed.
-        ValueError: If the format or encoding is unknown; while reading, if a line has the wrong format, rows differ in
-            their number of cells, a column does not exist or has the name of another one, or a cell cannot be
-            converted; the message then names the file and, where possible, the line.
+        ValueError: If `files` is empty or a format is unknown; while reading, if the encoding is unknown or wrong, a
+            line has the wrong format, rows differ in their number of cells, a column does not exist or shares its name
+            with another column, or a cell cannot be converted; the message then names the file and, where possible, the
+            line.
 
     Example:
 
@@ -116,26 +117,28 @@ class TableStream:
     def __iter__(self) -> Iterator[Row]:
         """Iterate over the rows of all files."""
         skip = self._first
-        for index in self._order():
-            if skip and skip >= (count := self._count(index)):
-                skip -= count
+        for file_index in self._order():
+            if skip and skip >= (num_rows := self._count(file_index)):
+                skip -= num_rows
                 continue
-            path = self.files[index]
-            unit = "row" if self._formats[index] == "parquet" else "line"
-            for line, cells in self._rows(index, skip):
+            path = self.files[file_index]
+            unit = "row" if self._formats[file_index] == "parquet" else "line"
+            for line, cells in self._rows(file_index, skip):
                 where = f"{path}, {unit} {line}"
-                yield Row(self._convert(cells, where), (index, line), where)
+                yield Row(self._convert(cells, where), (file_index, line), where)
             skip = 0
 
     def iter(self, batch_size: int) -> Iterator[dict[Column, list[Any]]]:
-        """Yield parts of the table, each a dict of columns with `batch_size` cells; the last part may be shorter.
+        """Yield batches of rows, each a dict from columns to lists of `batch_size` cells; the last may be shorter.
 
         Args:
-            batch_size: int, number of rows of a part.
+            batch_size: int, number of rows in a batch.
         """
         rows = iter(self)
-        while part := list(itertools.islice(rows, batch_size)):
-            yield {name: [row.get(name) for row in part] for name in dict.fromkeys(itertools.chain.from_iterable(part))}
+        while batch := list(itertools.islice(rows, batch_size)):
+            yield {
+                name: [row.get(name) for row in batch] for name in dict.fromkeys(itertools.chain.from_iterable(batch))
+            }
 
     def skip(self, n: int) -> Self:
         """Return the same table without its first rows; skipped files that have been counted are not read again.
@@ -149,7 +152,7 @@ class TableStream:
         """Return the same table with only some columns; other columns of Parquet files are not read.
 
         Args:
-            column_names: names of the columns.
+            column_names: names of the columns to keep.
         """
         return self._with(_columns=[*column_names])
 
@@ -172,14 +175,14 @@ class TableStream:
         self._epoch = epoch
 
     def count_rows(self, verbose: bool = True) -> int:
-        """Return the number of rows of the table, after reading text files once; JSON is not decoded.
+        """Count the rows of the table; text files are read once, without decoding JSON.
 
         Args:
             verbose: bool, whether to show progress.
         """
         with progress_bar("Counting rows", len(self.files), "files", verbose) as advance:
-            for index in range(len(self.files)):
-                self._count(index)
+            for file_index in range(len(self.files)):
+                self._count(file_index)
                 advance(1)
         return max(0, sum(self._counts.values()) - self._first)
 
@@ -207,8 +210,8 @@ class TableStream:
                 self._counts[index] = count_parquet_rows(path)
             else:
                 with open_text(path, self.encoding, line_ends(format)) as file:
-                    rows = count_rows(file, format, path)
-                self._counts[index] = max(0, rows - (self.header and format in HEADED))
+                    num_rows = count_rows(file, format, path)
+                self._counts[index] = max(0, num_rows - (self.header and format in HEADED))
         return self._counts[index]
 
     def _rows(self, index: int, skip: int) -> NumberedRows:
@@ -226,8 +229,8 @@ class TableStream:
             first_rows = list(itertools.islice(rows, 1))
             names = pop_names(first_rows, format, self.header)
             header: list[Column] = [*(names or [])]
-            if repeated := [name for name in self._columns or () if header.count(name) > 1]:
-                raise ValueError(f"{path} has several columns {repeated[0]!r}. Rename all but one of them.")
+            if repeated_names := [name for name in self._columns or () if header.count(name) > 1]:
+                raise ValueError(f"{path} has several columns {repeated_names[0]!r}. Rename all but one of them.")
             for line, cells in itertools.islice(itertools.chain(first_rows, rows), skip, None):
                 names = names or [*range(len(cells))]
                 check_width(f"{path}, line {line}", cells, names, format)

@@ -62,15 +62,15 @@ def read_table(
         label: column of the labels; None to read no labels.
         label_type: callable that converts a label: `str`, `int`, `float` or another function of a string.
         labels: list of strings, the allowed labels as the file spells them; None to allow any.
-        header: bool, whether the first line of CSV and TSV names the columns. Without it, columns have only numbers.
+        header: bool, whether the first line of CSV and TSV names the columns; if not, columns have only indices.
         format: str, one of the above; by default determined by the file's suffix.
         encoding: str, encoding of the file.
-        separator: str between labels, for texts with any number of labels; in JSON lines these may also be a list.
-            None if each text has one label.
+        separator: str, separator of the labels in a cell, for texts with any number of labels; in JSON lines, a cell
+            may also be a list of labels. None if each text has one label.
 
     Returns:
-        `x, y` for `fit`: `x` a list of texts, or `(texts, second texts)`; `y` a list of labels, with `separator`
-        a list of lists of labels, or None.
+        `x, y` for `fit`. `x` is a list of texts, or `(texts, second texts)`. `y` is a list of labels, with `separator`
+        a list of lists of labels, or None if `label` is None.
 
     Raises:
         ValueError: If a column does not exist, rows differ in their number of cells, the file is empty or in another
@@ -100,9 +100,9 @@ class Table:
     Attributes:
         path: str, name of the file in messages.
         format: str, one of `FORMATS`.
-        names: list of strings, names of the columns; None if they have only numbers.
+        names: list of strings, names of the columns; None if the columns have only indices.
         rows: list of lists of cells, or of dicts for JSON lines and Parquet.
-        lines: list of ints, number of the line at which each row begins, or of the row for Parquet.
+        lines: list of ints, number of the line at which each row begins; for Parquet, number of the row.
     """
 
     path: str
@@ -116,7 +116,7 @@ class Table:
         return f"{self.path}, {'row' if self.format == 'parquet' else 'line'} {self.lines[row]}"
 
     def has(self, name: str) -> bool:
-        """Return whether every row has a cell in the column `name`."""
+        """Return whether the table has one column `name`, with a cell in every row."""
         return (
             all(name in row for row in self.rows)
             if self.format in _DICT_FORMATS
@@ -199,7 +199,7 @@ class Table:
         if separator is None:
             return [self._label(i, column, cell, label_type, labels) for i, cell in enumerate(cells)]
         return [
-            [self._label(i, column, part, label_type, labels) for part in label_parts(cell, separator)]
+            [self._label(i, column, cell_label, label_type, labels) for cell_label in label_parts(cell, separator)]
             for i, cell in enumerate(cells)
         ]
 
@@ -228,7 +228,7 @@ def _convert_cell_to_json(cell: Any) -> str:
 
 
 def _looks_like_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any]) -> bool:
-    """Return whether the name of a column is one of its labels or, if they are not strings, can be converted to one."""
+    """Return whether a column's name is one of its labels or, if `label_type` is not `str`, converts to a label."""
     if label_type is str:
         return name in cells
     try:
@@ -239,7 +239,7 @@ def _looks_like_label(name: str, cells: Sequence[Any], label_type: Callable[[str
 
 
 def label_parts(cell: Any, separator: str) -> list[Any]:
-    """Return the labels in a cell, which may be a list or a string that separates them by `separator`."""
+    """Return the labels in a cell, which may be a list, or a string in which `separator` separates the labels."""
     if isinstance(cell, str):
         return [part.strip() for part in cell.split(separator)] if cell.strip() else []
     return cell if isinstance(cell, list) else [] if cell is None else [cell]
@@ -254,12 +254,16 @@ def choose_file_format(path: Source, format: str | None = None) -> str:
     """Return `format` if it is set, else the format for the file's suffix.
 
     Raises:
-        ValueError: If the format is unknown.
+        ValueError: If `format` is unknown, or is None and no format has the file's suffix.
     """
-    name = table_format(path, format)
-    if name is not None and name in FORMATS:
-        return name
-    problem = f"There is no format {name!r}." if name else f"The name of {get_name(path)} does not tell its format."
+    format_name = table_format(path, format)
+    if format_name is not None and format_name in FORMATS:
+        return format_name
+    problem = (
+        f"There is no format {format_name!r}."
+        if format_name
+        else f"The name of {get_name(path)} does not tell its format."
+    )
     raise ArgumentError(f"{problem} Pass one of these as `format`: {', '.join(FORMATS)}.", "format")
 
 
@@ -290,10 +294,10 @@ def line_ends(format: str) -> str:
 
 
 def pop_names(rows: list[tuple[int, Any]], format: str, header: bool) -> list[str] | None:
-    """Remove the header, if any, from the rows, and return the columns' names, or None if they have only numbers.
+    """Remove the header, if any, from the rows, and return the columns' names, or None if columns have only indices.
 
     Args:
-        rows: list of `(line number, row)`, which is changed in place.
+        rows: list of `(line number, row)`; changed in place.
         format: str, one of `FORMATS`.
         header: bool, whether the first line of CSV and TSV names the columns.
     """
@@ -316,7 +320,7 @@ def read_numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> I
     """Yield the rows of a file with their line numbers.
 
     Args:
-        file: text file, opened with `newline=line_ends(format)`; it is read as far as the iterator is.
+        file: text file, opened with `newline=line_ends(format)`; it is read as the iterator advances.
         format: str, one of `FORMATS`.
         name: str, name of the file in messages.
         skip: int, number of rows to skip, including the header; skipped JSON is not decoded.

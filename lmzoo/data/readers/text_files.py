@@ -1,4 +1,4 @@
-"""Opening of plain and compressed text files, and checks whose messages name the line, for all readers."""
+"""Opening of plain and compressed text files, and parsing and checks of their lines, for all readers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
     """Read a text file without its byte order mark.
 
     Args:
-        source: path of a file, or a file object open in binary mode. It may be compressed with gzip or xz, whatever its
-            name.
+        source: path of a file, or a file object open in binary mode. The file may be compressed with gzip or xz,
+            whatever its name.
         encoding: str, encoding of the text.
 
     Raises:
         TypeError: If `source` is neither a path nor a file object.
-        ValueError: If the encoding is unknown or wrong, in which case the message names the line, or the archive is
-            damaged.
+        ValueError: If the encoding is unknown, the file is in another encoding (the message names the line), or the
+            archive is damaged.
     """
     if not (isinstance(source, (str, Path)) or hasattr(source, "read")):
         raise TypeError(f"Expected the path of a file, or a file object in binary mode, got {source!r:.60}.")
@@ -55,10 +55,10 @@ def decompress(file: io.BufferedReader[Any]) -> BinaryIO:
 
     The file must be at its beginning. Reading a damaged archive raises one of `ARCHIVE_ERRORS`.
     """
-    head = file.peek(6)
-    if head[:2] == b"\x1f\x8b":
+    first_bytes = file.peek(6)
+    if first_bytes[:2] == b"\x1f\x8b":
         return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
-    if head[:6] == b"\xfd7zXZ\x00":
+    if first_bytes[:6] == b"\xfd7zXZ\x00":
         return lzma.LZMAFile(file)  # type: ignore[return-value]
     return file
 
@@ -71,12 +71,12 @@ def read_numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 @contextlib.contextmanager
 def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> Iterator[TextIO]:
-    """Open a text file without its byte order mark; errors while the block reads it become a ValueError.
+    """Open a text file without its byte order mark, and turn reading errors in the block into ValueErrors.
 
     The file may be compressed with gzip or xz. Only line feeds end lines; with `newline=""` carriage returns also do.
 
     Raises:
-        ValueError: In the block, if the encoding is unknown or wrong, or the archive is damaged.
+        ValueError: On entry, if the encoding is unknown; in the block, if it is wrong or the archive is damaged.
     """
     try:
         "".encode(encoding)  # raises LookupError for codecs such as base64, which `lookup` accepts
@@ -109,7 +109,7 @@ def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
     """List the files at a path, pattern or URL, sorted; in a directory, only files with one of the suffixes.
 
     Raises:
-        FileNotFoundError: If there are none.
+        FileNotFoundError: If there are no such files.
     """
     check_path(path)
     files = find_files(path, lambda name: get_suffix(name) in suffixes)
@@ -146,7 +146,7 @@ def check_label(label: str, labels: Sequence[str] | None, where: str) -> None:
     """Check that a label in a file is not empty and, if `labels` is not None, allowed.
 
     Raises:
-        ValueError: If the label is missing or not allowed; `where` names its place.
+        ValueError: If the label is missing or not allowed; `where` is its place in the message.
     """
     if not label:
         raise ValueError(f"{where}: the label is missing.")
