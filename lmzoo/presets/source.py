@@ -103,7 +103,7 @@ def open_source(preset: str | Path, family: str | None = None, task: str | None 
         task: Name of one of several tasks in a preset, or None.
 
     Raises:
-        ValueError: If the family is unknown, the model belongs to a different one, or there is no such task.
+        ValueError: If `family` is unknown or is not the model's family, or the preset has no task named `task`.
     """
     require(family is None or family in families(), "family", f"one of {', '.join(families())}", family)
     files = JsonFiles(open_preset(preset))

@@ -107,9 +107,9 @@ def _upload_kaggle(name: str, folder: str, private: bool) -> None:
 
 
 def _write_card(folder: Path, staging: Path, uri: str) -> None:
-    """Write the model card of a preset into `staging`: the preset's own or a short one, with metadata for hubs."""
+    """Write the model card of a preset into `staging`: the preset's own card or a short one, with metadata for hubs."""
     file = folder / _CARD
-    card = file.read_text("utf-8") if file.is_file() else _describe(folder, uri)
+    card = file.read_text("utf-8") if file.is_file() else _make_card(folder, uri)
     if card.startswith("---"):
         return  # it has metadata, and is linked
     (staging / _CARD).unlink(missing_ok=True)
@@ -133,11 +133,13 @@ def _make_metadata(folder: Path) -> huggingface_hub.ModelCardData:
     )
 
 
-def _describe(folder: Path, uri: str) -> str:
+def _make_card(folder: Path, uri: str) -> str:
     """Return a short model card, with the code to load the preset."""
     metadata = read_metadata(folder)
-    kind = read_json(folder, TASK_FILE).get("class_name", "Backbone") if (folder / TASK_FILE).is_file() else "Backbone"
-    description = metadata.get("description", f"A {kind} of the family {metadata.get('family', 'unknown')}.")
+    task_class = (
+        read_json(folder, TASK_FILE).get("class_name", "Backbone") if (folder / TASK_FILE).is_file() else "Backbone"
+    )
+    description = metadata.get("description", f"A {task_class} of the family {metadata.get('family', 'unknown')}.")
     return f"""# {re.split("[/@]", uri)[-1]}
 
 {description} {metadata.get("parameter_count", 0):,} parameters.
@@ -145,7 +147,7 @@ def _describe(folder: Path, uri: str) -> str:
 ```python
 import lmzoo
 
-model = lmzoo.models.{kind}.from_preset("{uri}")
+model = lmzoo.models.{task_class}.from_preset("{uri}")
 ```
 
 License: {metadata.get("license", "not stated")}.

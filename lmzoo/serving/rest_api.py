@@ -217,7 +217,7 @@ class RestApi(Starlette):
         """Read the body of a request.
 
         Raises:
-            RequestError: if the body is too large or too slow.
+            RequestError: if the body is too large, or does not arrive in time.
         """
         body = bytearray()
         max_bytes = self._max_body_bytes
@@ -226,10 +226,10 @@ class RestApi(Starlette):
             raise too_large
         try:
             async with asyncio.timeout(self._body_seconds):
-                async for part in request.stream():
-                    if len(body) + len(part) > max_bytes:
+                async for chunk in request.stream():
+                    if len(body) + len(chunk) > max_bytes:
                         raise too_large
-                    body += part
+                    body += chunk
         except TimeoutError:
             message = f"The body did not arrive within {self._body_seconds:g} seconds."
             raise RequestError(message, HTTPStatus.REQUEST_TIMEOUT) from None

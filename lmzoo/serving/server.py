@@ -28,7 +28,7 @@ class _Protocol(H11Protocol):
     wait would take 40 ms on persistent connections, and asyncio prevents it only for sockets that it creates itself.
     """
 
-    _first_byte = 0.0  # time at which the next request began to arrive; 0 before
+    _first_byte = 0.0  # time at which the next request began to arrive; 0 until then
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -55,8 +55,8 @@ class _Protocol(H11Protocol):
     def _start_request_timeout(self) -> None:
         """Start the timeout for the next request if no request is being answered."""
         if (self.cycle is None or self.cycle.response_complete) and self.timeout_keep_alive_task is None:
-            end = (self._first_byte or self.loop.time()) + self.timeout_keep_alive
-            self.timeout_keep_alive_task = self.loop.call_at(end, self.timeout_keep_alive_handler)
+            deadline = (self._first_byte or self.loop.time()) + self.timeout_keep_alive
+            self.timeout_keep_alive_task = self.loop.call_at(deadline, self.timeout_keep_alive_handler)
 
 
 @contextlib.contextmanager
