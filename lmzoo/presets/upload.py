@@ -136,10 +136,10 @@ def _make_metadata(folder: Path) -> huggingface_hub.ModelCardData:
 def _make_card(folder: Path, uri: str) -> str:
     """Return a short model card, with the code to load the preset."""
     metadata = read_metadata(folder)
-    task_class = (
+    class_name = (
         read_json(folder, TASK_FILE).get("class_name", "Backbone") if (folder / TASK_FILE).is_file() else "Backbone"
     )
-    description = metadata.get("description", f"A {task_class} of the family {metadata.get('family', 'unknown')}.")
+    description = metadata.get("description", f"A {class_name} of the family {metadata.get('family', 'unknown')}.")
     return f"""# {re.split("[/@]", uri)[-1]}
 
 {description} {metadata.get("parameter_count", 0):,} parameters.
@@ -147,7 +147,7 @@ def _make_card(folder: Path, uri: str) -> str:
 ```python
 import lmzoo
 
-model = lmzoo.models.{task_class}.from_preset("{uri}")
+model = lmzoo.models.{class_name}.from_preset("{uri}")
 ```
 
 License: {metadata.get("license", "not stated")}.

@@ -41,7 +41,7 @@ class StaticEmbedder:
 
     Args:
         words: V different strings, usually the most frequent first.
-        vectors: float32 (V, H).
+        vectors: float32 (V, H), the vectors of the words.
         subwords: `lmzoo.static_vectors.Subwords`, vectors of character n-grams; None for vectors of words only.
 
     Raises:
@@ -72,9 +72,9 @@ class StaticEmbedder:
             raise ValueError(
                 f"`vectors` must have a row for each of the {len(words):,} words, got shape {vectors.shape}."
             )
-        index = {word: row for row, word in enumerate(words)}
-        if len(index) != len(words):
-            repeated = next(word for row, word in enumerate(words) if index[word] != row)
+        row_by_word = {word: row for row, word in enumerate(words)}
+        if len(row_by_word) != len(words):
+            repeated = next(word for row, word in enumerate(words) if row_by_word[word] != row)
             raise ValueError(f"`words` must be different, got {repeated!r:.60} twice.")
         if subwords is not None and subwords.vectors.shape[1:] != vectors.shape[1:]:
             widths = f"{vectors.shape[1]} and {subwords.vectors.shape[1]}"
@@ -82,15 +82,15 @@ class StaticEmbedder:
         self.words: list[str] = words
         self.vectors: np.ndarray = vectors if vectors.dtype == "float32" else vectors.astype("float32")
         self.subwords: Subwords | None = subwords
-        self._index = index
+        self._index = row_by_word
 
     @classmethod
     def from_preset(cls, preset: str | Path, verbose: bool = True) -> Self:
         """Load word vectors from a file or a preset.
 
         Files of word2vec (text or binary), GloVe and fastText (.vec or .bin) are recognized by their content, and may
-        be compressed by gzip or xz. The vectors of a preset are mapped into memory: loading is quick, and only the
-        vectors that are used are read from the disk.
+        be compressed by gzip or xz. The vectors of a preset are memory-mapped: loading is quick, and only the vectors
+        that are used are read from the disk.
 
         Args:
             preset: path of a file; or a preset of a `StaticBackbone`, written by `save_to_preset` or by a task, as a
@@ -193,7 +193,7 @@ class StaticEmbedder:
 
         Returns:
             For texts, float32 (n, H). For words, a `WordVectors(words, offsets, vectors)` for each text. Words without
-            a vector, and texts without a word that has one, get zeros, with one warning per call.
+            a vector, and texts in which no word has a vector, get zeros, with one warning per call.
 
         Raises:
             TypeError: If a text is not a string or a list of words; the message gives its position.
@@ -223,7 +223,7 @@ class StaticEmbedder:
         return results
 
     def _look_up_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors of words, float32 (n, H), or zeros, and whether each word has a vector, bool (n,)."""
+        """Return each word's vector, or zeros, and whether the word has a vector: float32 (n, H), bool (n,)."""
         rows = np.array([-1 if (row := self.row_of(word)) is None else row for word in words], "int64")
         vectors = np.zeros((len(words), self.hidden_dim), "float32")
         has_vector = rows >= 0
@@ -256,7 +256,7 @@ class StaticEmbedder:
         return np.where(norms > 0, norms, 1)
 
     def cosines(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the cosines between vectors of length 1, float32 (n, H), and all words: float32 (n, V)."""
+        """Return the cosines between n vectors of unit length, float32 (n, H), and all words: float32 (n, V)."""
         with np.errstate(all="ignore"):  # some BLAS kernels raise flags for lanes that are not part of the result
             return vectors @ self.vectors.T / self._norms
 
@@ -306,7 +306,7 @@ class StaticEmbedder:
         """Return the scores of all words as answers to analogies, float32 (n, V); see `analogy`.
 
         Args:
-            vectors: float32 (n, 3, H), vectors of length 1 of a, b and c.
+            vectors: float32 (n, 3, H), the vectors of a, b and c for each of n analogies, scaled to unit length.
             method: `"3CosAdd"` or `"3CosMul"`.
 
         Raises:
@@ -321,7 +321,7 @@ class StaticEmbedder:
         return b * c / (a + np.float32(_EPSILON))
 
     def _rank_best(self, scores: np.ndarray, excluded: Sequence[str], top_k: int) -> list[Neighbor]:
-        """Return the words with the highest scores, float (V,), without `excluded`, a list of words."""
+        """Return the `top_k` words with the highest `scores`, float (V,), leaving out the words in `excluded`."""
         require(is_integer(top_k, 1), "top_k", "a positive integer", top_k)
         excluded_rows = {row for word in excluded if (row := self.row_of(word)) is not None}
         count = min(top_k + len(excluded_rows), len(scores))
@@ -358,12 +358,12 @@ class StaticEmbedder:
         Args:
             directory: directory to write. If writing fails, an existing directory is left unchanged.
             overwrite: whether an existing directory may be replaced.
-            weights_dtype: "float32", the vectors as they are, or "float16" or "int8" for half or a quarter of the
-                bytes; see `lmzoo.models.Task.save_to_preset`. Only float32 is mapped into memory when it is loaded.
+            weights_dtype: dtype of the stored vectors: "float32", or "float16" or "int8" for half or a quarter of the
+                bytes; see `lmzoo.models.Task.save_to_preset`. Only float32 vectors are memory-mapped when loaded.
 
         Raises:
-            FileExistsError: If the directory may not be replaced.
-            ValueError: If `weights_dtype` is none of the three.
+            FileExistsError: If `directory` exists, and `overwrite` is False or the directory is not a preset.
+            ValueError: If `weights_dtype` is unknown.
         """
         save_table(self._table(), directory, self.lowercase, overwrite, weights_dtype)
 
@@ -376,7 +376,7 @@ def _check_method(method: str) -> None:
 
 
 def _clean_words(**words: object) -> list[str]:
-    """Return the words in arguments as valid strings.
+    """Check that arguments are words, and return them as valid strings.
 
     Raises:
         ValueError: If an argument is not text; the message names it.
