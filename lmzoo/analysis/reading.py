@@ -42,7 +42,7 @@ class ReadText(NamedTuple):
 
 
 def join_spans(texts: tuple[str, ...], *pieces: tuple[int, Sequence[TokenSpan]]) -> ReadText:
-    """Join groups of token spans into a sequence; each group comes with the index of its text, or `SPECIAL`."""
+    """Join groups of token spans into a sequence; each group is a pair of its text's index, or `SPECIAL`, and spans."""
     spans = [span for _, piece in pieces for span in piece]
     offsets = np.array([(span.start, span.end) for span in spans], "int64").reshape(-1, 2)
     segments = np.repeat([segment for segment, _ in pieces], [len(piece) for _, piece in pieces])
@@ -119,7 +119,10 @@ class Reader:
         """Return the special tokens at the start of a sequence, between two texts, and at the end."""
         id_to_token = self.preprocessor.tokenizer.id_to_token
         ids = self.preprocessor.special_ids()
-        return [[TokenSpan(i, str(id_to_token(i)), SPECIAL, SPECIAL) for i in part] for part in ids]
+        return [
+            [TokenSpan(token_id, str(id_to_token(token_id)), SPECIAL, SPECIAL) for token_id in group_ids]
+            for group_ids in ids
+        ]
 
     def outputs(
         self, model: keras.Model, encoded: EncodedTexts, batch_size: int, keep: Callable[[Tensors, int], np.ndarray]
@@ -132,7 +135,7 @@ class Reader:
             model: a model with the backbone's inputs.
             encoded: packed sequences.
             batch_size: int, number of sequences in a batch.
-            keep: function of the outputs of a sequence, including padding, and the length of the sequence.
+            keep: function of a sequence's outputs, which include padding, and its length without padding.
         """
         # Compiling these models with XLA takes longer than it saves, but JAX requires it.
         model.compile(jit_compile=keras.backend.backend() == "jax")
@@ -197,7 +200,7 @@ def hidden_states(
 def compute_text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:
     """Return the mean vector of each text in every layer, without special tokens: float32 (n, L + 1, H)."""
     means = []
-    for text, values in zip(read, states, strict=True):
+    for text, text_states in zip(read, states, strict=True):
         is_word = text.segments != SPECIAL
-        means.append(values[:, is_word if is_word.any() else slice(None)].mean(axis=1))  # (L + 1, H)
+        means.append(text_states[:, is_word if is_word.any() else slice(None)].mean(axis=1))  # (L + 1, H)
     return np.stack(means)
