@@ -283,7 +283,7 @@ def _get_recipe_arguments(backbone: keras.Model, cls: type[HasHead]) -> Argument
 
 
 def _find_changed_argument(stored: Arguments, passed: Arguments) -> str | None:
-    """Return the name of a passed argument that changes the layers of the stored head, or None if none does."""
+    """Return the name of a passed argument that changes the layers of the stored head, or None."""
     defaults: Arguments = {"encoder": None, "crf": False, "projection": [], "word_vectors": None}
     poolings = [arguments.get("pooling", stored.get("pooling")) for arguments in (stored, passed)]
     if poolings[0] != poolings[1] and not all(isinstance(pooling, str) for pooling in poolings):

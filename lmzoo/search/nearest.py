@@ -285,8 +285,8 @@ def prepare(vectors: np.ndarray, similarity: str) -> np.ndarray:
     extreme_rows = np.flatnonzero((norms < _MIN_NORM) | (norms == np.inf))
     if len(extreme_rows):  # sums of their squares may underflow or overflow
         vectors = vectors.astype(norms.dtype)
-        max_values = np.abs(vectors[extreme_rows]).max(axis=1, keepdims=True)
-        vectors[extreme_rows] /= np.where((max_values > 0) & (max_values < np.inf), max_values, 1)
+        max_magnitudes = np.abs(vectors[extreme_rows]).max(axis=1, keepdims=True)
+        vectors[extreme_rows] /= np.where((max_magnitudes > 0) & (max_magnitudes < np.inf), max_magnitudes, 1)
         norms[extreme_rows] = np.linalg.norm(vectors[extreme_rows], axis=1, keepdims=True)
     return vectors / np.maximum(norms, _MIN_NORM)
 

@@ -82,9 +82,9 @@ def _is_binary(head: bytes) -> bool:
     line, line_end, _ = body.partition(b"\n")
     if line_end and _ends_in_numbers(line, width):
         return False
-    first_vector = body.partition(b" ")[2]
-    numbers = first_vector[: 4 * width].partition(b"\n")[0]
-    is_long_enough = len(numbers) >= min(2 * width - 1, len(first_vector))  # a newline may be a byte of a binary vector
+    after_word = body.partition(b" ")[2]
+    numbers = after_word[: 4 * width].partition(b"\n")[0]
+    is_long_enough = len(numbers) >= min(2 * width - 1, len(after_word))  # a newline may be a byte of a binary vector
     return not (is_long_enough and _NUMBER_CHARACTERS.issuperset(numbers))
 
 
