@@ -113,7 +113,7 @@ WRITERS = {"jsonl": write_json_lines, "csv": write_csv, "parquet": write_parquet
 
 
 def choose_format(to: str | None, output: str | None, format: str | None) -> str:
-    """Choose the format of answers: `to`, the suffix of the output, CSV for CSV examples, or JSON lines.
+    """Choose the format of answers: `to`, else the suffix of `output`, else CSV for CSV examples, else JSON lines.
 
     Args:
         to: format of answers that the user set, or None.
@@ -140,7 +140,7 @@ def check_answers(output: str | None, overwrite: bool) -> None:
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[BinaryIO]:
-    """Open a file that appears under its name only when complete, or standard output if `path` is None."""
+    """Open a file that is written atomically, or standard output if `path` is None."""
     if path is not None:
         with whole_file(path) as file:
             yield file

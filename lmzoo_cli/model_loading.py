@@ -34,7 +34,7 @@ def load_task(source: str, windows: Mapping[str, Any] | None = None) -> tuple[Ki
 
     Raises:
         OSError: If the file does not exist.
-        ValueError: If the model cannot be loaded, is not a task of the command line, or cannot read the `windows` set.
+        ValueError: If the model cannot be loaded, is not a task of the command line, or does not take `windows`.
     """
     use_compilation_cache()
     with show_status(f"Loading {source}"):
@@ -55,7 +55,7 @@ def check_reads_windows(task_class: type) -> None:
     """Check that tasks of a class can read long texts in windows.
 
     Raises:
-        ValueError: If `task_class` cannot.
+        ValueError: If `task_class` cannot read windows.
     """
     if not issubclass(task_class, LongTextTask):
         raise ValueError(f"A {task_class.__name__} has no windows to set: leave out --windows and --stride.")

@@ -25,10 +25,10 @@ def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Repo
 
     Args:
         kind: kind of the task.
-        task: the task.
+        task: task to evaluate.
         x: inputs, returned by the readers of `lmzoo_cli.examples`.
         y: labels, returned by the same reader.
-        batch_size: int, examples in a batch.
+        batch_size: int, number of examples in a batch.
     """
     if not task.compiled:
         task.compile()

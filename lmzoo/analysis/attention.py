@@ -27,7 +27,7 @@ class Attention(NamedTuple):
 
     Attributes:
         texts: the text, or the two texts of a pair.
-        tokens: T strings, including special tokens.
+        tokens: the T tokens as strings, including special tokens.
         offsets: int64 (T, 2), start and end of each token in its text, in characters; -1 for special tokens.
         segments: int64 (T,), index of each token's text in `texts`; -1 for special tokens.
         scores: float32 (L, N, T, T), attention weights in L layers and N heads from each token (rows) to each token

@@ -38,15 +38,15 @@ def integrated_gradients(
             the answer is explained.
         target: class to explain, by name or index; by default the predicted class of each text. For a
             `QuestionAnswerer`, "start" or "end"; by default the sum of both logits of its answer.
-        steps: int, points on the path. If the contributions do not add up within 1%, up to eight times as many
-            points are used.
+        steps: int, number of points on the path. If the contributions do not add up within 1%, up to eight times as
+            many points are used.
         word: for a `TokenClassifier`, the word whose label is explained: its index, or the word itself (its first
             occurrence).
 
     Raises:
         TypeError: If the task is of another kind, or an entry is not text; the message gives the entry's position.
-        ValueError: If the class or word is unknown, the family has no token embeddings, such as ELMo (use `leave_out`),
-            a `TokenClassifier` has a CRF, or there are no texts.
+        ValueError: If the class or word is unknown, the family, such as ELMo, has no token embeddings (use
+            `leave_out`), a `TokenClassifier` has a CRF, or there are no texts.
 
     Example:
 

@@ -35,7 +35,7 @@ class Attribution(NamedTuple):
 
     Attributes:
         texts: the text, or the two texts of a pair.
-        tokens: n strings, tokens or words.
+        tokens: the n tokens or words as strings.
         offsets: int64 (n, 2), start and end of each token or word in its text, in characters; -1 for special tokens.
         segments: int64 (n,), index of each token's or word's text in `texts`; -1 for special tokens.
         values: float64 (n,), contributions to the score; positive values support the prediction.
@@ -231,7 +231,7 @@ def _compute_answer_drops(
 def _compute_class_drops(
     task: Any, texts: Sequence[tuple[str, ...]], words: list[list[Word]], outputs: np.ndarray, target: str | int | None
 ) -> list[Attribution]:
-    """Return contributions to classes, from the outputs for n texts, then for w texts without one word: (n + w, C)."""
+    """Return contributions to classes, given outputs (n + w, C) for n texts and then w texts with a word left out."""
     classes = _find_classes(task, outputs[: len(texts)], target)
     columns = np.append(classes, np.repeat(classes, [*map(len, words)]))  # (n + w,)
     scores = outputs[np.arange(len(outputs)), columns].astype("float64")
@@ -241,7 +241,7 @@ def _compute_class_drops(
 def _make_attributions(
     texts: Sequence[tuple[str, ...]], words: list[list[Word]], targets: Sequence[str], scores: np.ndarray
 ) -> list[Attribution]:
-    """Return contributions of words, from the scores of n texts, then of w texts without one word: (n + w,)."""
+    """Return contributions of words, given scores (n + w,) of n texts and then w texts with a word left out."""
     attributions = []
     shortened_scores = np.split(scores[len(texts) :], np.cumsum([*map(len, words)])[:-1])
     for strings, text_words, target, score, scores_without_word in zip(

@@ -51,7 +51,7 @@ class Probe(NamedTuple):
 
     Attributes:
         accuracy: float64 (L + 1,), mean accuracy over the folds of a cross-validation.
-        deviation: float64 (L + 1,), standard deviation over the folds.
+        deviation: float64 (L + 1,), standard deviation of the accuracy over the folds.
 
     Example: see `probe`.
     """
@@ -69,7 +69,7 @@ def layer_changes(
     share their weights.
 
     Args:
-        model: a task, or a backbone with a `preprocessor`, whose layers have the same width.
+        model: a task, or a backbone with a `preprocessor`; all layers must have the same width.
         texts: strings or pairs of strings.
         batch_size: int, number of sequences in a batch.
         preprocessor: preprocessor of the texts; required if `model` is a backbone.
@@ -180,9 +180,9 @@ def layer_similarity(
     The vectors compared are the mean vectors of the texts in the embeddings and the L or K layers; see `linear_cka`.
 
     Args:
-        model: a task with a preprocessor, whose layers are the rows.
+        model: a task with a preprocessor; its layers are the rows of the result.
         texts: strings or pairs of strings.
-        other: a task with a preprocessor, whose layers are the columns; by default `model`.
+        other: a task with a preprocessor, by default `model`; its layers are the columns of the result.
         batch_size: int, number of sequences in a batch.
 
     Raises:

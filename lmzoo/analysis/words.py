@@ -135,7 +135,7 @@ def surprisal(
 
     A `CausalLM` predicts a token from the text before it (Hale, 2001, https://aclanthology.org/N01-1021), a `MaskedLM`
     from all other tokens, including tokens of the same word. For a `BidirectionalLM`, surprisal is the mean of both
-    directions, predicted from the words before and from the words after. Each text is then read as one sentence, and
+    directions: predicted from the words before, and from the words after. Each text is then read as one sentence, and
     words outside of the vocabulary count as `<UNK>`.
 
     Args:

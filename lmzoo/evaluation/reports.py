@@ -24,7 +24,7 @@ class Judged:
     """Individual predictions with their labels; an example may have several predictions.
 
     Attributes:
-        example: int (a,), index of the example that each of the a predictions belongs to.
+        example: int (a,), for each of a predictions, the index of its example.
         actual: list of labels, one for each prediction.
         predicted: list of the predictions.
         error: float (a,), 1 for wrong and 0 for right predictions; for numeric predictions, the absolute error.

@@ -193,7 +193,7 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
         predictions: the predicted answer to each example: a string, or a dict with `text` as returned by
             `lmzoo.models.QuestionAnswerer.answer`; "" or None for no answer.
         golds: labels in any format that `read_golds` takes; `answer_start` may be missing. If an example has several
-            answers, the one with the best score counts.
+            answers, the best score counts.
 
     Returns:
         Dict with `exact_match`, `f1` and `total`, the number of examples. If some examples have no answer, also

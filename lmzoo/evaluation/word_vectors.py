@@ -95,7 +95,7 @@ def word_analogies(
     method: str = "3CosAdd",
     verbose: bool = True,
 ) -> Report:
-    """Return the accuracy of word vectors on analogies, as in Google's questions-words.
+    """Return the accuracy of word vectors on analogies, as in Google's dataset questions-words.
 
     A question (a, b, c, d) is answered correctly if d is the best word for "a is to b as c is to". Words are compared
     without regard to case. Questions with a word outside of the vocabulary are left out.
@@ -136,7 +136,7 @@ def word_analogies(
     covered = [(section, words) for section, words in covered if all(word in rows_by_word for word in words)]
     if not covered:
         raise ValueError(f"Expected questions whose words are in the vocabulary, got none of {len(parsed_questions)}.")
-    is_right = _check_answers(embedder, rows_by_word, [words for _, words in covered], num_words, method, verbose)
+    is_right = _judge_answers(embedder, rows_by_word, [words for _, words in covered], num_words, method, verbose)
     names = np.array([section for section, _ in covered], object)
     section_rows: list[list[Cell]] = []
     for name in dict.fromkeys(names):
@@ -150,7 +150,7 @@ def word_analogies(
     return Report(scores, {"by section": (["section", "questions", "accuracy"], section_rows)})
 
 
-def _check_answers(
+def _judge_answers(
     embedder: WordVectorModel,
     rows_by_word: dict[str, list[int]],
     questions: Sequence[list[str]],

@@ -71,7 +71,7 @@ class KerasPreset:
 
     Args:
         files: JSON files of the directory.
-        task: Name of one of several tasks in the preset, or None for the only one.
+        task: Name of the task to load from a preset with several tasks, or None for the only task.
 
     Raises:
         PresetError: If the preset has no task of this name.
@@ -359,12 +359,12 @@ def save_preset(
         model: Backbone or task.
         directory: Directory to write.
         overwrite: Whether to replace an existing preset.
-        preprocessor: Preprocessor to write; by default the preprocessor of the first of `tasks` that has one, if any.
+        preprocessor: Preprocessor to write; by default, the first preprocessor of a task in `tasks`, if any.
         add_files: Function that writes additional files into the directory it is given, before the manifest is written.
         weights_dtype: Dtype of the stored weights, which loading converts to the model's dtype: "float32" for the
             weights as they are; "float16", except for tensors with values beyond its range; or "int8" for matrices of
             the backbone in 255 steps with a float32 scale for each row, and float16 for the other weights.
-        tasks: Tasks on the backbone `model` to write with it, by name, or None.
+        tasks: Dict from names to tasks on the backbone `model`, to write with it; or None.
         **metadata: Additional entries of `metadata.json`, such as `languages` and `license`.
 
     Raises:

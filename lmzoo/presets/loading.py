@@ -121,7 +121,7 @@ def load_task(
         sequence_length: Maximum number of tokens in a sequence, or None for the stored one.
         preprocessor: Preprocessor of the task, or None for the stored one.
         family: Name of the family, such as "bert", for a checkpoint that does not specify it.
-        task: Name of one of several tasks in a preset, or None.
+        task: Name of the task to load from a preset with several tasks, or None.
         **task_kwargs: Constructor arguments of the task.
 
     Raises:
@@ -292,12 +292,12 @@ def _find_changed_argument(stored: Arguments, passed: Arguments) -> str | None:
 
 
 def _changes_objective(stored: Arguments, passed: Arguments, default: str | None) -> bool:
-    """Return whether the passed arguments request another pre-training objective than the stored head's.
+    """Return whether the passed arguments request a pre-training objective other than the stored head's.
 
     Args:
         stored: Constructor arguments of the stored head.
         passed: The caller's constructor arguments.
-        default: The family's objective, for which "auto" stands.
+        default: Default objective of the family, which "auto" stands for.
     """
     if "objective" not in passed:
         return False

@@ -40,15 +40,15 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
     """Upload a preset to Hugging Face or Kaggle, so that `from_preset(uri)` can load it.
 
     The files are compared with the manifest first. Only the files in the manifest and the model card, README.md, are
-    uploaded. Without a card in the directory, a short one is created from the preset's metadata. A card that does not
-    begin with metadata for the hub gets them: library, tags, languages, license, and what models of the task do.
+    uploaded. Without a card in the directory, a short one is created from the preset's metadata. If the card does not
+    begin with metadata for the hub, metadata is added: library, tags, languages, license, and the kind of task.
     Replaced files stay in the hub's history.
 
     Args:
         uri: `hf://name/preset` or `kaggle://owner/model/framework/variation`.
         preset: Directory written by `save_to_preset` or `lmzoo pretrain`.
-        private: Whether a new Hugging Face repository is visible only to its owners; existing ones keep their setting.
-            New models on Kaggle are private until they are published there.
+        private: Whether a new Hugging Face repository is visible only to its owners; existing repositories keep their
+            setting. New models on Kaggle are private until they are published there.
 
     Raises:
         ValueError: If the URI is not supported, `private` is False for Kaggle, the directory is not a complete preset,

@@ -28,7 +28,7 @@ class FaissIndex(VectorIndex):
 
     Args:
         index: `faiss.Index`, such as `faiss.read_index(path)` returns.
-        similarity: the similarity that the index was built for: `"cosine"`, whose vectors have unit length, `"dot"` or
+        similarity: the similarity that the index was built for: `"cosine"`, if its vectors have unit length, `"dot"` or
             `"euclidean"`.
 
     Raises:

@@ -89,7 +89,7 @@ def search_vectors(
         corpus: numbers (n, H), the n vectors to search in; or a `lmzoo.search.VectorIndex`.
         top_k: int, number of vectors to return for each query; by default 10, or all of a smaller corpus.
         similarity: `"cosine"` or `"dot"`; or `"euclidean"` or `"manhattan"`, whose scores are negative distances.
-        texts: the n texts of the corpus, to return with their vectors.
+        texts: the n texts of the corpus, to include in the results.
 
     Returns:
         For each query a list of `{"index": int, "score": float}`, with the key `"text"` added if `texts` are passed.

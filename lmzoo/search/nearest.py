@@ -232,7 +232,7 @@ def read_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndar
         work: name of the work for a progress bar, or "" for none.
 
     Yields:
-        The index, int, and the block, float32 (b, H).
+        `start`, int, and `block`, float32 (b, H), which holds b vectors.
     """
     num_vectors, width = vectors.shape
     block_rows = max(1, _BLOCK_VALUES // width)

@@ -76,10 +76,10 @@ def mine_negatives(
         corpus: more texts, or None.
         num_negatives: int, maximum number of negatives for each query.
         range_min: int, number of most similar candidates to skip, not counting candidates that the margins drop.
-        range_max: int, rank of the last candidate. By default, ten candidates for each negative if there is a margin or
-            `max_score`, and otherwise as many as needed.
+        range_max: int, rank of the last candidate. By default, there are ten candidates for each negative if there is
+            a margin or `max_score`, and otherwise as many as needed.
         absolute_margin: float, minimum difference between the scores of the relevant text and a negative.
-        relative_margin: float, the same as a fraction of the relevant text's score; the paper's choice is 0.05.
+        relative_margin: float, the same difference as a fraction of the relevant text's score; 0.05 in the paper.
         max_score: float, highest score of a negative.
         cross_encoder: `lmzoo.models.TextRegressor`, whose scores replace the similarities, for the margins, `max_score`
             and the order of the negatives.

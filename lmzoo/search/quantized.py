@@ -90,8 +90,8 @@ class QuantizedIndex(VectorIndex):
         Args:
             vectors: numbers (n, H), n vectors of width H; they may be memory-mapped.
             precision: `"int8"` or `"binary"`.
-            ranges: numbers (2, H), the lowest and the highest value of each feature, only for int8; by
-                default, the range of `vectors`.
+            ranges: numbers (2, H), the lowest and the highest value of each feature, for int8 only; by default, the
+                values in `vectors`.
             originals: exact vectors to rescore candidates with, such as `vectors` if they are memory-mapped.
             oversampling: int, number of candidates per vector to return.
 

@@ -439,7 +439,7 @@ def _write_with_tensorflow(task: Any, target: Path) -> None:
 
 
 def _list_modules(model: Any) -> list[str]:
-    """Return the modules, except Keras and lmzoo, whose import registers the classes of a model and its parts."""
+    """Return the names of the modules that register a model's classes when imported, except Keras and lmzoo."""
     preprocessor = getattr(model, "preprocessor", None)
     parts = [model, *sublayers(model), preprocessor, getattr(preprocessor, "tokenizer", None)]
     modules = {type(part).__module__ for part in parts}

@@ -50,7 +50,7 @@ def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
 
     Args:
         name: str, name of the input for error messages.
-        values: the nested lists.
+        values: nested lists of strings or numbers, or a single value, from JSON.
         spec: dtype and shape of the input.
 
     Raises:

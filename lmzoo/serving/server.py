@@ -64,7 +64,7 @@ def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]
     """Yield a socket to which clients can connect before a server runs.
 
     Args:
-        host: str, address to listen at; by default one that other machines cannot reach.
+        host: str, address to listen at; other machines cannot reach the default.
         port: int, port to listen at; 0 for any free port.
 
     Raises:
@@ -80,7 +80,7 @@ def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]
 
 
 def make_server(api: RestApi, idle_seconds: float = 10.0) -> uvicorn.Server:
-    """Return a uvicorn server that only logs errors, and closes idle connections after `idle_seconds`."""
+    """Return a uvicorn server that logs only errors, and closes idle connections after `idle_seconds`."""
     return uvicorn.Server(
         uvicorn.Config(
             api,

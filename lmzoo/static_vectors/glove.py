@@ -80,7 +80,7 @@ def count_pairs(
     Args:
         texts: for each text, the ids of its T words, int (T,); negative for words outside of the vocabulary.
         vocabulary_size: int, number of words in the vocabulary.
-        window: int, maximum distance of two words.
+        window: int, maximum distance between two words.
         verbose: whether to show progress.
 
     Returns:
@@ -135,7 +135,7 @@ def train_glove(
         texts: for each text, the ids of its T words, int (T,); negative for words outside of the vocabulary.
         vocabulary_size: int, number V of words in the vocabulary.
         hidden_dim: int, width H of the vectors.
-        window: int, maximum distance of two words that occur together.
+        window: int, maximum distance between two words that occur together.
         epochs: int, passes over the pairs of words.
         seed: int, seed of the initial vectors and the order of the pairs.
         verbose: whether to show progress.

@@ -40,7 +40,7 @@ class StaticEmbedder:
     warning. If no word of the vocabulary has an uppercase letter, words are looked up in lowercase.
 
     Args:
-        words: V different strings, usually the most frequent first.
+        words: V distinct strings, usually the most frequent first.
         vectors: float32 (V, H), the vectors of the words.
         subwords: `lmzoo.static_vectors.Subwords`, vectors of character n-grams; None for vectors of words only.
 
@@ -127,10 +127,10 @@ class StaticEmbedder:
                 are trained by gensim (`pip install 'lmzoo[vectors]'`), with the same results for the same seed if
                 Python's `PYTHONHASHSEED` is set.
             hidden_dim: int, width of the vectors, H.
-            window: int, maximum distance of two words that are trained on together.
+            window: int, maximum distance between two words that are trained on together.
             min_frequency: int; words that occur less often are left out.
             epochs: int, passes over the texts or, for GloVe, over the pairs of words that occur together; GloVe needs
-                more of them, such as 50.
+                more epochs, such as 50.
             seed: int, seed of the initial vectors.
             verbose: whether to show progress (GloVe only).
             **settings: other arguments of gensim's `Word2Vec` or `FastText`, such as `negative=10` or `workers=4`; for
@@ -268,7 +268,7 @@ class StaticEmbedder:
             top_k: int, maximum number of words to return.
 
         Returns:
-            `{"word": str, "score": float}` for each, the nearest first; the score is the cosine.
+            `{"word": str, "score": float}` for each word, the nearest first; the score is the cosine.
 
         Raises:
             ValueError: If the word has no vector, or `top_k` is not a positive integer.
@@ -292,7 +292,7 @@ class StaticEmbedder:
                 s(d, b) s(d, c) / (s(d, a) + 1e-6), where s = (1 + cosine) / 2.
 
         Returns:
-            `{"word": str, "score": float}` for each, the best first.
+            `{"word": str, "score": float}` for each word, the best first.
 
         Raises:
             ValueError: If a word has no vector, or another argument is invalid.
@@ -344,7 +344,7 @@ class StaticEmbedder:
 
         Raises:
             OSError: If the file cannot be written.
-            ValueError: If the format is unknown, cannot hold a word (such as one with a space), or needs subwords.
+            ValueError: If the format is unknown, cannot hold a word (such as a word with a space), or needs subwords.
         """
         write_vectors(path, self._table(), format, verbose)
 

@@ -71,7 +71,7 @@ def hash_ngrams(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hash the character n-grams of words with fastText's hash function.
 
-    A word stands between "<" and ">", which alone are not n-grams.
+    Words are enclosed in "<" and ">"; these marks alone are not n-grams.
 
     Args:
         words: n strings.

@@ -20,7 +20,7 @@ class VectorTable:
     """Words with their vectors, and vectors of character n-grams for other words.
 
     Attributes:
-        words: V strings, each different.
+        words: V distinct strings.
         vectors: float32 (V, H), the vectors of the words.
         subwords: `Subwords`, the vectors of n-grams; None for vectors of words only.
 
