@@ -88,13 +88,13 @@ def _load_backend() -> dict[str, str]:
 
     backend = keras.backend.backend()
     presets = lmzoo.list_presets().values()
-    shipped = [info.name for info in presets if describe_place(info) == "package"]
-    local = [info.name for info in presets if describe_place(info) == "local"]
-    published = len(presets) - len(shipped) - len(local)
+    shipped_names = [info.name for info in presets if describe_place(info) == "package"]
+    local_names = [info.name for info in presets if describe_place(info) == "local"]
+    num_published = len(presets) - len(shipped_names) - len(local_names)
     return {
         "backend": f"{backend} on {', '.join(keras.distribution.list_devices())}",
         "threads": _describe_threads(backend),
-        "presets": f"{' '.join(shipped)}; local: {' '.join(local) or 'none'}; to download: {published}",
+        "presets": f"{' '.join(shipped_names)}; local: {' '.join(local_names) or 'none'}; to download: {num_published}",
     }
 
 

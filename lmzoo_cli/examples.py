@@ -70,14 +70,14 @@ def open_stream(
         return labels[0] if separator is None else labels
 
     convert.__name__ = "label"  # errors name labels after this function
-    names = TableStream(source, **columns.file_options).column_names
+    column_names = TableStream(source, **columns.file_options).column_names
 
     def get_column_name(column: int | str) -> Any:
         if isinstance(column, str):
             return column
-        if not -len(names) <= column < len(names):
-            raise ValueError(f"{source} has {len(names)} columns, numbered from 0, and no column {column}.")
-        return names[column]
+        if not -len(column_names) <= column < len(column_names):
+            raise ValueError(f"{source} has {len(column_names)} columns, numbered from 0, and no column {column}.")
+        return column_names[column]
 
     text = tuple(map(get_column_name, text)) if isinstance(text, tuple) else get_column_name(text)
     if label is None:

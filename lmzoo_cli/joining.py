@@ -59,5 +59,5 @@ def _print_in_main_process() -> Iterator[None]:
     if process_index() == 0:
         yield
         return
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    with Path(os.devnull).open("w") as null_file, redirect_stdout(null_file), redirect_stderr(null_file):
         yield

@@ -184,9 +184,11 @@ def _predict_pending(prediction: Prediction, pending: Sequence[FilePair], scale:
     status = show_status(f"Starting {scale.workers} workers") if scale.workers else nullcontext(lambda: None)
     make_predictor = functools.partial(_load_predictor, prediction)
     with status as cancel_status, progress_bar("Predicting", len(pending), "files") as advance:
-        for pair, (count, messages) in run_jobs(pending, make_predictor, scale.workers, scale.ray, accelerated=True):
+        for pair, (num_file_examples, messages) in run_jobs(
+            pending, make_predictor, scale.workers, scale.ray, accelerated=True
+        ):
             cancel_status()
-            num_examples += count
+            num_examples += num_file_examples
             advance(1, f"{num_examples:,} examples, {num_examples / (time.monotonic() - start_time):,.0f} examples/s")
             for message in messages:
                 warnings.warn(f"{pair.source}: {message}", stacklevel=2)
@@ -285,11 +287,11 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
 
 def _identify(model: str) -> str:
     """Return an identifier of a model: a digest of its file or directory, or its name if it is downloaded."""
-    path = model if os.path.isfile(model) else find_local_directory(model)
-    if path is None:
+    model_path = model if os.path.isfile(model) else find_local_directory(model)
+    if model_path is None:
         return model
     digest = hashlib.sha256()
-    for name in find_files(path, lambda name: True):
-        with open(name, "rb") as file:
+    for file_path in find_files(model_path, lambda file_path: True):
+        with open(file_path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return f"sha256 {digest.hexdigest()}"

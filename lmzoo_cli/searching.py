@@ -148,7 +148,7 @@ def read_rankings(data: str) -> list[Candidates]:
     name = get_name(source)
     with open_text(source) as file:
         rows = json_objects(read_numbered_lines(file), name)
-        candidates = [_parse_candidates(row, f"{name}, line {number}") for number, row in rows]
+        candidates = [_parse_candidates(row, f"{name}, line {line_number}") for line_number, row in rows]
     if not candidates:
         raise NoExamplesError(f"{name} holds no queries.")
     return candidates
@@ -189,8 +189,8 @@ def rank_lines(
         cancel_status: function to call after each query, to cancel a status line.
         show_progress: whether to show a progress bar.
     """
-    with progress_over(candidates, "Ranking", "queries", show_progress) as items:
-        for query, texts, indices in items:
+    with progress_over(candidates, "Ranking", "queries", show_progress) as tracked_candidates:
+        for query, texts, indices in tracked_candidates:
             num_hits = None if top_k is None else min(top_k, len(texts))
             hits = task.rank(query, texts, num_hits, batch_size)
             cancel_status()

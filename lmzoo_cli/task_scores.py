@@ -36,7 +36,7 @@ def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Repo
         return Report(task.evaluate(x, batch_size=batch_size, return_dict=True))
     labels = y
     if kind.reading.names:
-        labels = _replace_names(y, {name: i for i, name in enumerate(task.class_names)})
+        labels = _replace_names(y, {name: class_index for class_index, name in enumerate(task.class_names)})
     # The loss of a task that trains without labels needs none, but its answers may still be compared with labels.
     loss_labels = labels if task.needs_labels else None
     num_examples = count_examples(x)

@@ -134,16 +134,16 @@ def _iterate_span_questions(
     tokenizer = reader.preprocessor.tokenizer
     start, between, end = reader.special()
     for text, answer, window in zip(question_texts, answers, windows.tolist(), strict=True):
-        begins = encoded.begins[window]
-        counts = encoded.counts[window]
-        context_slice = slice(begins[3], begins[3] + counts[3])
+        segment_starts = encoded.begins[window]
+        segment_lengths = encoded.counts[window]
+        context_slice = slice(segment_starts[3], segment_starts[3] + segment_lengths[3])
         ids = encoded.tokens[context_slice].tolist()
         offsets = encoded.spans[context_slice].tolist()
         context = [
             TokenSpan(token_id, str(tokenizer.id_to_token(token_id)), *span)
             for token_id, span in zip(ids, offsets, strict=True)
         ]
-        question = tokenizer.tokenize_with_offsets([text])[0][: counts[1]]
+        question = tokenizer.tokenize_with_offsets([text])[0][: segment_lengths[1]]
         read_text = join_spans(
             (_join_words(text), encoded.contexts[encoded.examples[window]]),
             (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
@@ -190,13 +190,19 @@ def _compute_tag_drops(
     encoded_texts = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
     target_indices = [_find_word_index(i, words, word) for i, words in enumerate(encoded_texts.words)]
     word_lists = [[name for name, _, _ in words] for words in encoded_texts.words]
-    removable = [[j for j in range(len(row)) if j != k] for row, k in zip(word_lists, target_indices, strict=True)]
-    shortened = [[*row[:j], *row[j + 1 :]] for row, removed in zip(word_lists, removable, strict=True) for j in removed]
-    shifted_indices = [k - (j < k) for removed, k in zip(removable, target_indices, strict=True) for j in removed]
-    encoded = task.text_preprocessor.encode_words([*word_lists, *shortened])
+    removable_indices = [
+        [j for j in range(len(row)) if j != k] for row, k in zip(word_lists, target_indices, strict=True)
+    ]
+    shortened_texts = [
+        [*row[:j], *row[j + 1 :]] for row, removed in zip(word_lists, removable_indices, strict=True) for j in removed
+    ]
+    shifted_indices = [
+        k - (j < k) for removed, k in zip(removable_indices, target_indices, strict=True) for j in removed
+    ]
+    encoded = task.text_preprocessor.encode_words([*word_lists, *shortened_texts])
     positions = _find_word_positions(encoded, [*target_indices, *shifted_indices])
     logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(positions)), positions]  # (n + w, C)
-    words = [[(0, *encoded_texts.words[i][j]) for j in removed] for i, removed in enumerate(removable)]
+    words = [[(0, *encoded_texts.words[i][j]) for j in removed] for i, removed in enumerate(removable_indices)]
     return _compute_class_drops(task, [(text,) for text in encoded_texts.texts], words, logits, target)
 
 

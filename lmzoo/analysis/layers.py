@@ -124,7 +124,9 @@ def anisotropy(
     ```
     """
     read_texts, states = hidden_states(model, texts, batch_size, preprocessor)
-    word_states = [values[:, text.segments != SPECIAL] for text, values in zip(read_texts, states, strict=True)]
+    word_states = [
+        text_states[:, text.segments != SPECIAL] for text, text_states in zip(read_texts, states, strict=True)
+    ]
     vectors = np.concatenate(word_states, axis=1).astype("float64")  # (L + 1, T of all texts, H)
     num_tokens = vectors.shape[1]
     require(num_tokens > 1, "texts", "texts of at least two tokens", f"{num_tokens} tokens")
@@ -203,7 +205,8 @@ def layer_similarity(
     """
     texts = make_lists(texts)
     means = [
-        compute_text_means(*hidden_states(m, texts, batch_size)) for m in ([model] if other is None else [model, other])
+        compute_text_means(*hidden_states(compared_model, texts, batch_size))
+        for compared_model in ([model] if other is None else [model, other])
     ]
     require(len(means[0]) > 1, "texts", "at least two texts", len(means[0]))
     rows = means[0]

@@ -97,10 +97,10 @@ class Reader:
             ValueError: If there are no texts.
         """
         tokenizer = self.preprocessor.tokenizer
-        cleaned = clean_segments(texts, tokenizer.takes_words)
-        if not cleaned[0]:
+        cleaned_columns = clean_segments(texts, tokenizer.takes_words)
+        if not cleaned_columns[0]:
             raise ValueError("`texts` is empty: pass at least one text.")
-        spans = [tokenizer.tokenize_with_offsets(column) for column in cleaned]
+        spans = [tokenizer.tokenize_with_offsets(column) for column in cleaned_columns]
         encoded = self.preprocessor.pack(*([[span.id for span in text] for text in column] for column in spans))
         start, between, end = self.special()
         read_texts = []
@@ -111,7 +111,7 @@ class Reader:
             pieces += [(0, spans[0][i][: second_start - len(start) - len(separator)]), (SPECIAL, separator)]
             if len(spans) > 1:
                 pieces += [(1, spans[1][i][: length - second_start - len(end)]), (SPECIAL, end)]
-            strings = tuple(t if isinstance(t, str) else " ".join(t) for t in (column[i] for column in cleaned))
+            strings = tuple(t if isinstance(t, str) else " ".join(t) for t in (column[i] for column in cleaned_columns))
             read_texts.append(join_spans(strings, *pieces))
         return read_texts, encoded
 
@@ -141,17 +141,17 @@ class Reader:
         model.compile(jit_compile=keras.backend.backend() == "jax")
         widths = np.array(ladder_buckets(max(self.preprocessor.sequence_length, int(encoded.lengths.max()))))
         order = np.argsort(encoded.lengths, kind="stable")
-        results: dict[int, np.ndarray] = {}
-        for begin in range(0, len(order), batch_size):
-            indices = order[begin : begin + batch_size]
+        results_by_index: dict[int, np.ndarray] = {}
+        for start in range(0, len(order), batch_size):
+            indices = order[start : start + batch_size]
             width = int(widths[np.searchsorted(widths, encoded.lengths[indices].max())])
             with suppress_retracing_warnings():
                 features = self.preprocessor.features(encoded, indices, width)
                 outputs = model.predict_on_batch(self.backbone.select_inputs(features))
             for row, i in enumerate(indices.tolist()):
                 values = keras.tree.map_structure(lambda values, row=row: np.asarray(values[row]), outputs)
-                results[i] = keep(values, int(encoded.lengths[i]))
-        return [results[i] for i in range(len(encoded))]
+                results_by_index[i] = keep(values, int(encoded.lengths[i]))
+        return [results_by_index[i] for i in range(len(encoded))]
 
 
 def hidden_states(

@@ -124,7 +124,9 @@ def _draw_chart(lines: Lines, x_name: str, y_name: str, x_range: Range, y_range:
     """Return a line chart as SVG; the table next to it gives the same numbers to screen readers."""
 
     def to_pixels(x: float, y: float) -> tuple[float, float]:
-        x_fraction, y_fraction = ((v - low) / (high - low) for v, (low, high) in ((x, x_range), (y, y_range)))
+        x_fraction, y_fraction = (
+            (coordinate - low) / (high - low) for coordinate, (low, high) in ((x, x_range), (y, y_range))
+        )
         return _LEFT_MARGIN + x_fraction * (_WIDTH - _LEFT_MARGIN - 10), 10 + (1 - y_fraction) * (
             _HEIGHT - _BOTTOM_MARGIN - 10
         )

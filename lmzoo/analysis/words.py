@@ -100,15 +100,15 @@ def senses(
     require(is_integer(groups, 1), "groups", "a positive integer", groups)
     if not isinstance(embedder, TextEmbedder):
         raise WrongModelError(f"Senses are told apart by the vectors of a TextEmbedder, got {embedder!r:.60}.")
-    cleaned = clean_texts(texts)
+    cleaned_texts = clean_texts(texts)
     lowercase_word = word.lower()
-    if not cleaned:
+    if not cleaned_texts:
         raise ValueError("`texts` is empty: pass at least one text.")
-    indices = [i for i, text in enumerate(cleaned) if lowercase_word in map(str.lower, list_words(text))]
+    text_indices = [i for i, text in enumerate(cleaned_texts) if lowercase_word in map(str.lower, list_words(text))]
     occurrences = []
     vectors = []
-    embeddings = embedder.embed([cleaned[i] for i in indices], batch_size, level="word", layers=layers)
-    for i, word_vectors in zip(indices, embeddings, strict=True):
+    embeddings = embedder.embed([cleaned_texts[i] for i in text_indices], batch_size, level="word", layers=layers)
+    for i, word_vectors in zip(text_indices, embeddings, strict=True):
         for name, (start, end), vector in zip(*word_vectors, strict=True):
             if name.lower() == lowercase_word:
                 occurrences.append((i, int(start), int(end)))
@@ -116,7 +116,7 @@ def senses(
     if not occurrences:
         parts = list_words(word)
         require(len(parts) == 1, "word", "one word", word, f"It is read as {parts}.")
-        raise ValueError(f"The word {word!r} occurs in none of the {len(cleaned)} texts as a whole word.")
+        raise ValueError(f"The word {word!r} occurs in none of the {len(cleaned_texts)} texts as a whole word.")
     clusters = np.zeros(len(occurrences), "int64")
     if min(groups, len(occurrences)) > 1:
         clusterer = AgglomerativeClustering(min(groups, len(occurrences)), metric="cosine", linkage="average")
@@ -163,12 +163,12 @@ def surprisal(
         raise WrongModelError(
             f"Surprisal is of a CausalLM, a MaskedLM or a BidirectionalLM, got a {type(model).__name__}."
         )
-    cleaned = clean_texts(texts)
+    cleaned_texts = clean_texts(texts)
     if isinstance(model, BidirectionalLM):
-        return _compute_bidirectional_surprisal(model, cleaned, batch_size)
-    text_spans = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned)
+        return _compute_bidirectional_surprisal(model, cleaned_texts, batch_size)
+    text_spans = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned_texts)
     surprisals = []
-    for text, spans, scores in zip(cleaned, text_spans, model.score(cleaned, batch_size), strict=True):
+    for text, spans, scores in zip(cleaned_texts, text_spans, model.score(cleaned_texts, batch_size), strict=True):
         words = place_words(text)
         token_surprisals = _compute_token_surprisal(spans, scores)
         word_indices, token_indices = tokens_of_words(words, spans)

@@ -56,7 +56,7 @@ class Judged:
         cls, actual: Sequence[str], predicted: Sequence[str], probability: Sequence[float] | np.ndarray
     ) -> Judged:
         """Create an instance with one predicted class per example; a class is right if it equals the label."""
-        error = np.array([a != b for a, b in zip(actual, predicted, strict=True)], "float64")
+        error = np.array([label != prediction for label, prediction in zip(actual, predicted, strict=True)], "float64")
         return cls(np.arange(len(error)), actual, predicted, error, np.asarray(probability, "float64"))
 
     @classmethod

@@ -82,7 +82,9 @@ def _parse_golds(answer: Any, place: str) -> list[Gold]:
         if start is not None and not isinstance(start, numbers.Integral):
             raise TypeError(f'The "answer_start" of `{place}` must be an integer, got {start!r:.60}.')
         return [Gold(answer["text"], start if start is None else int(start))]
-    if isinstance(answer, (Sequence, np.ndarray)) and all(is_text(a) or isinstance(a, Mapping) for a in answer):
+    if isinstance(answer, (Sequence, np.ndarray)) and all(
+        is_text(entry) or isinstance(entry, Mapping) for entry in answer
+    ):
         return [gold for item in answer for gold in _parse_golds(item, place)]
     raise TypeError(
         f'`{place}` must be {{"text": str, "answer_start": int}}, a list of such, or None for no answer; got '

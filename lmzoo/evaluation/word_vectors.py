@@ -132,20 +132,24 @@ def word_analogies(
         parsed_questions = [*_read_questions(questions)]
     else:
         parsed_questions = [("", _check_question(question, position)) for position, question in enumerate(questions)]
-    covered = [(section, [word.upper() for word in words]) for section, words in parsed_questions]
-    covered = [(section, words) for section, words in covered if all(word in rows_by_word for word in words)]
-    if not covered:
+    covered_questions = [(section, [word.upper() for word in words]) for section, words in parsed_questions]
+    covered_questions = [
+        (section, words) for section, words in covered_questions if all(word in rows_by_word for word in words)
+    ]
+    if not covered_questions:
         raise ValueError(f"Expected questions whose words are in the vocabulary, got none of {len(parsed_questions)}.")
-    is_right = _judge_answers(embedder, rows_by_word, [words for _, words in covered], num_words, method, verbose)
-    names = np.array([section for section, _ in covered], object)
+    is_right = _judge_answers(
+        embedder, rows_by_word, [words for _, words in covered_questions], num_words, method, verbose
+    )
+    section_names = np.array([section for section, _ in covered_questions], object)
     section_rows: list[list[Cell]] = []
-    for name in dict.fromkeys(names):
-        in_section = names == name
-        section_rows.append([name, int(in_section.sum()), float(is_right[in_section].mean())])
+    for section_name in dict.fromkeys(section_names):
+        in_section = section_names == section_name
+        section_rows.append([section_name, int(in_section.sum()), float(is_right[in_section].mean())])
     scores = {
         "accuracy": float(is_right.mean()),
-        "questions": len(covered),
-        "left_out": len(parsed_questions) - len(covered),
+        "questions": len(covered_questions),
+        "left_out": len(parsed_questions) - len(covered_questions),
     }
     return Report(scores, {"by section": (["section", "questions", "accuracy"], section_rows)})
 

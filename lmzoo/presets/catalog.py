@@ -81,8 +81,8 @@ def list_presets() -> dict[str, PresetInfo]:
         directory = directories[name]
         shipped = directory.is_relative_to(_find_shipped_root())
         try:
-            size = sum(entry["size"] for entry in read_manifest(directory).values())
-            metadata = {**read_metadata(directory), "size_bytes": size, "handle": name}
+            size_bytes = sum(entry["size"] for entry in read_manifest(directory).values())
+            metadata = {**read_metadata(directory), "size_bytes": size_bytes, "handle": name}
             presets[name] = _make_info(name, cast(PublishedPreset, metadata), shipped, read_version(directory))
         except PresetError as error:
             warnings.warn(f"Preset {name!r} is left out of the list. {error}", stacklevel=2)

@@ -236,10 +236,10 @@ class KerasPreset:
     @property
     def head(self) -> str | None:
         """Kind of the stored head, or its task's class name if no known task has this kind; None without a head."""
-        if not (stored := self._task):
+        if not (stored_task := self._task):
             return None
         # Presets written until November 2026 hold the kind only if it differs from the kind of the class.
-        kind = stored.get("head_kind", getattr(self.task_class, "head_kind", None))
+        kind = stored_task.get("head_kind", getattr(self.task_class, "head_kind", None))
         return self.task_class_name if get_task_class(kind) is None else kind
 
     @property
@@ -258,19 +258,19 @@ class KerasPreset:
         file = self.directory / self._task_prefix / TASK_FILE
         if not file.exists():
             return {}
-        stored = self._files.read(self._task_prefix + TASK_FILE)
-        if not (isinstance(stored.get("registered_name"), str) and isinstance(stored.get("config"), dict)):
+        stored_task = self._files.read(self._task_prefix + TASK_FILE)
+        if not (isinstance(stored_task.get("registered_name"), str) and isinstance(stored_task.get("config"), dict)):
             raise PresetError(f"{file} does not describe a task: it must hold a `registered_name` and a `config`.")
-        return stored
+        return stored_task
 
     def get_head_arguments(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None."""
-        stored = self._task
-        if stored.get("registered_name") == keras.saving.get_registered_name(cls):
-            return {key: value for key, value in stored["config"].items() if key != "name"}
+        stored_task = self._task
+        if stored_task.get("registered_name") == keras.saving.get_registered_name(cls):
+            return {key: value for key, value in stored_task["config"].items() if key != "name"}
         if self.head in (cls.head_kind, *cls.reads_heads):  # a task of another class with a compatible head
             parameters = inspect.signature(cls).parameters.keys() - {"name"}
-            return {key: value for key, value in stored["config"].items() if key in parameters}
+            return {key: value for key, value in stored_task["config"].items() if key in parameters}
         return None
 
     def preprocessor(self) -> Preprocessor:

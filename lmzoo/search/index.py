@@ -133,7 +133,7 @@ def check_index(index: VectorIndex, width: int, texts: Iterable[str] | None) -> 
     Raises:
         ValueError: If the width or the number of texts is wrong, or `texts` are not a list of texts.
     """
-    count, index_width = index.shape
+    num_vectors, index_width = index.shape
     require(index_width, "corpus", "an array whose vectors have a width of at least 1", index_width)
     if index_width != width:
         raise ValueError(f"`corpus` has vectors of width {index_width}, but the queries have width {width}.")
@@ -141,8 +141,8 @@ def check_index(index: VectorIndex, width: int, texts: Iterable[str] | None) -> 
         return None
     require(is_column(texts), "texts", "a list of texts", texts)
     sequence = texts if isinstance(texts, Sequence) else list(texts)
-    if len(sequence) != count:
+    if len(sequence) != num_vectors:
         raise ValueError(
-            f"`texts` must hold a text for each of the {count} vectors of the corpus, got {len(sequence)}."
+            f"`texts` must hold a text for each of the {num_vectors} vectors of the corpus, got {len(sequence)}."
         )
     return sequence

@@ -53,10 +53,10 @@ def check_vectors(vectors: Any) -> tuple[int, int]:
     """
     is_array = is_vectors(vectors) if isinstance(vectors, np.ndarray) else len(getattr(vectors, "shape", ())) == 2
     require(is_array, "vectors", "an array (n, H) of numbers", vectors)
-    count, width = vectors.shape
-    require(count, "vectors", "an array of at least one vector", "nothing")
+    num_vectors, width = vectors.shape
+    require(num_vectors, "vectors", "an array of at least one vector", "nothing")
     require(width, "vectors", "of a width of at least 1", width)
-    return count, width
+    return num_vectors, width
 
 
 def check_top_k(top_k: int | None, count: int, name: str = "corpus") -> int:
@@ -123,17 +123,17 @@ def find_nearest(
     Raises:
         ValueError: If an argument is invalid, or a vector is not finite; the message then names its block.
     """
-    count, width = vectors.shape
+    num_vectors, width = vectors.shape
     check_similarity(similarity)
-    check_top_k(top_k, count)
+    check_top_k(top_k, num_vectors)
     prepared_queries = prepare(check_queries(queries, width), similarity)
     best_scores = _BestScores(len(prepared_queries), top_k)
     for start, block in read_blocks(vectors, "Searching"):
         prepared_block = prepare(block, similarity)
-        for first in range(0, len(prepared_queries), _QUERY_GROUP):
-            scores = _compare(prepared_queries[first : first + _QUERY_GROUP], prepared_block, similarity)
+        for first_query in range(0, len(prepared_queries), _QUERY_GROUP):
+            scores = _compare(prepared_queries[first_query : first_query + _QUERY_GROUP], prepared_block, similarity)
             check_finite(scores, start, start + len(block) - 1)
-            best_scores.update(first, scores, start)
+            best_scores.update(first_query, scores, start)
     return best_scores.scores, best_scores.indices
 
 
@@ -209,15 +209,15 @@ class _BestScores:
             start: index of the first vector; calls must be in ascending order of `start`.
         """
         top_k = self.scores.shape[1]
-        for row, values in enumerate(scores, first):
+        for row, query_scores in enumerate(scores, first):
             # A later vector with the same score ranks below the earlier one, so only higher scores change the ranking.
-            candidates = np.flatnonzero(values > self.scores[row, -1])
+            candidates = np.flatnonzero(query_scores > self.scores[row, -1])
             if len(candidates) > top_k:
-                threshold = np.partition(values[candidates], -top_k)[-top_k]
-                candidates = candidates[values[candidates] >= threshold]
+                threshold = np.partition(query_scores[candidates], -top_k)[-top_k]
+                candidates = candidates[query_scores[candidates] >= threshold]
             if not len(candidates):
                 continue
-            merged_scores = np.concatenate([self.scores[row], values[candidates]])
+            merged_scores = np.concatenate([self.scores[row], query_scores[candidates]])
             merged_indices = np.concatenate([self.indices[row], candidates + start])
             order = np.argsort(-merged_scores, kind="stable")[:top_k]
             self.scores[row] = merged_scores[order]

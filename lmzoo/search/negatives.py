@@ -160,9 +160,9 @@ class _Limits:
     def __post_init__(self) -> None:
         require(is_integer(self.num_negatives, 1), "num_negatives", "a positive integer", self.num_negatives)
         require(is_integer(self.range_min, 0), "range_min", "an integer of at least 0", self.range_min)
-        least = self.range_min + self.num_negatives
-        is_valid = self.range_max is None or is_integer(self.range_max, least)
-        require(is_valid, "range_max", f"at least `range_min` + `num_negatives`, {least}", self.range_max)
+        min_range_max = self.range_min + self.num_negatives
+        is_valid = self.range_max is None or is_integer(self.range_max, min_range_max)
+        require(is_valid, "range_max", f"at least `range_min` + `num_negatives`, {min_range_max}", self.range_max)
         for name in ("absolute_margin", "relative_margin"):
             value = getattr(self, name)
             require(value is None or is_number(value, 0), name, "a number of at least 0, or None", value)
@@ -177,8 +177,8 @@ class _Limits:
         """Return `range_max`, or else its default for queries with at most `most_excluded` excluded texts."""
         if self.range_max is not None:
             return self.range_max
-        candidates = self.num_negatives * (_CANDIDATES_PER_NEGATIVE if self.has_filter else 1)
-        return self.range_min + candidates + most_excluded
+        num_candidates = self.num_negatives * (_CANDIDATES_PER_NEGATIVE if self.has_filter else 1)
+        return self.range_min + num_candidates + most_excluded
 
     def compute_max_score(self, relevant_score: float) -> float:
         """Return the highest score of a negative, given the lowest score of a relevant text."""

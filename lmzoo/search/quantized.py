@@ -99,16 +99,16 @@ class QuantizedIndex(VectorIndex):
             ValueError: If `precision` is unknown, `ranges` are invalid or passed for bits, or a vector is not finite.
         """
         require(precision in ("int8", "binary"), "precision", '"int8" or "binary"', precision)
-        count, width = check_vectors(vectors)
+        num_vectors, width = check_vectors(vectors)
         if precision == "binary":
             require(ranges is None, "ranges", 'None for "binary"', ranges)
-            codes = np.empty((count, -(-width // 8)), "uint8")
+            codes = np.empty((num_vectors, -(-width // 8)), "uint8")
             for start, block in read_finite_blocks(vectors):
                 codes[start : start + len(block)] = np.packbits(block > 0, axis=1)
             return cls(codes, width, None, originals, oversampling)
         limits = _find_ranges(vectors) if ranges is None else _check_ranges(ranges, width)
         steps = _compute_steps(limits)
-        codes = np.empty((count, width), "int8")
+        codes = np.empty((num_vectors, width), "int8")
         for start, block in read_finite_blocks(vectors):
             codes[start : start + len(block)] = np.clip(np.floor((block - limits[0]) / steps), 0, _INT8_STEPS) - 128
         return cls(codes, width, limits, originals, oversampling)

@@ -79,15 +79,15 @@ class ModelVersion:
             raise RequestError(f"Inputs must be {', '.join(specs)}; got {', '.join(columns) or 'none of them'}.")
         inputs = {name: to_tensor(name, columns[name], spec) for name, spec in specs.items()}
         for name, tensor in inputs.items():
-            count = int(tf.size(tensor)) if tensor.dtype == tf.string else len(tensor)
-            if max_texts is not None and count > max_texts:
+            num_texts = int(tf.size(tensor)) if tensor.dtype == tf.string else len(tensor)
+            if max_texts is not None and num_texts > max_texts:
                 raise RequestError(
-                    f"A request may have {max_texts} texts, and `{name}` has {count}: send them in parts.",
+                    f"A request may have {max_texts} texts, and `{name}` has {num_texts}: send them in parts.",
                     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 )
         if len({len(tensor) for tensor in inputs.values()}) > 1:
-            counts = ", ".join(f"{len(tensor)} of {name}" for name, tensor in sorted(inputs.items()))
-            raise RequestError(f"All inputs must have as many rows; got {counts}.")
+            row_counts = ", ".join(f"{len(tensor)} of {name}" for name, tensor in sorted(inputs.items()))
+            raise RequestError(f"All inputs must have as many rows; got {row_counts}.")
         try:
             outputs = signature(**inputs)
         except tf.errors.OpError as error:  # such as ids beyond the vocabulary

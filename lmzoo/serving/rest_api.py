@@ -142,8 +142,11 @@ class RestApi(Starlette):
                 "model": self.versions.name,
                 "versions": sorted(self.versions.loaded, reverse=True),
                 "signatures": {
-                    name: {"inputs": sorted(s.structured_input_signature[1]), "outputs": sorted(s.structured_outputs)}
-                    for name, s in sorted(version.signatures.items())
+                    name: {
+                        "inputs": sorted(signature.structured_input_signature[1]),
+                        "outputs": sorted(signature.structured_outputs),
+                    }
+                    for name, signature in sorted(version.signatures.items())
                 },
                 "predict": {"method": "POST", "path": f"{self.model_path}:predict", "body": version.example()},
                 "limits": {"texts": self._max_texts, "bytes": self._max_body_bytes},
@@ -154,7 +157,10 @@ class RestApi(Starlette):
     async def _metrics(self, _: Request) -> Response:
         counts = list(itertools.accumulate(self._predictions))
         text = _METRICS.format(
-            requests="\n".join(f'lmzoo_requests_total{{status="{s}"}} {n}' for s, n in sorted(self._requests.items())),
+            requests="\n".join(
+                f'lmzoo_requests_total{{status="{status}"}} {num_requests}'
+                for status, num_requests in sorted(self._requests.items())
+            ),
             buckets="\n".join(
                 f'lmzoo_predict_seconds_bucket{{le="{upper}"}} {count}'
                 for upper, count in zip((*_BUCKET_SECONDS, "+Inf"), counts, strict=True)
@@ -206,12 +212,12 @@ class RestApi(Starlette):
             request = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise RequestError(f"The body is not JSON: {error}") from None
-        thread = threading.get_ident()
-        self.running.add(thread)
+        thread_id = threading.get_ident()
+        self.running.add(thread_id)
         try:
             return _make_json_response(self.versions.get(version).predict(request, self._max_texts))
         finally:
-            self.running.discard(thread)
+            self.running.discard(thread_id)
 
     async def _read_body(self, request: Request) -> bytes:
         """Read the body of a request.

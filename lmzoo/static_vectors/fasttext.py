@@ -93,9 +93,9 @@ def _read_header(reader: ByteReader, path: str | Path) -> _Header:
     magic, version = reader.unpack("<4si", "the header")
     if magic != MAGIC or version not in _VERSIONS:
         raise ValueError(f"{path} is not a fastText model of version 11 or 12 (it states version {version}).")
-    arguments = reader.unpack("<12i", "the header")
+    header_values = reader.unpack("<12i", "the header")
     reader.read(8, "the header")
-    hidden_dim, *_, model, num_buckets, min_length, max_length, _ = arguments
+    hidden_dim, *_, model, num_buckets, min_length, max_length, _ = header_values
     if model == _SUPERVISED:
         raise ValueError(f"{path} is a fastText classifier. Only models of word vectors are supported.")
     is_valid = 0 < hidden_dim <= MAX_HIDDEN_DIM and num_buckets >= 0
@@ -173,9 +173,9 @@ def write_fasttext(path: str | Path, table: VectorTable, verbose: bool = True) -
     num_words, width = table.vectors.shape
     num_buckets = len(subwords.vectors)
     lengths = (num_buckets, subwords.min_length, subwords.max_length)
-    arguments = (width, 5, 5, 1, 5, 1, _NEGATIVE_SAMPLING, _SKIP_GRAM, *lengths, 100)
+    header_values = (width, 5, 5, 1, 5, 1, _NEGATIVE_SAMPLING, _SKIP_GRAM, *lengths, 100)
     with whole_file(path) as file, progress_bar("Writing", num_words, "words", verbose) as advance:
-        file.write(MAGIC + struct.pack("<i12id", _VERSION, *arguments, 1e-4))
+        file.write(MAGIC + struct.pack("<i12id", _VERSION, *header_values, 1e-4))
         file.write(struct.pack("<3i2q", num_words, num_words, 0, num_words, -1))
         for word in table.words:
             file.write(word.encode() + b"\0" + struct.pack("<qb", 1, 0))

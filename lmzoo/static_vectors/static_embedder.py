@@ -201,25 +201,27 @@ class StaticEmbedder:
         """
         require(level in ("text", "word"), "level", '"text" or "word"', level)
         (cleaned,) = clean_columns({"texts": texts}, words=True)
-        placed = [place_words(text) for text in cleaned]
-        words = [word for text in placed for word, _, _ in text]
+        placed_texts = [place_words(text) for text in cleaned]
+        words = [word for text in placed_texts for word, _, _ in text]
         vectors, has_vector = self._look_up_vectors(words)
-        splits = np.cumsum([len(text) for text in placed])[:-1]
-        parts = np.split(vectors, splits) if placed else []
-        masks = np.split(has_vector, splits) if placed else []
+        splits = np.cumsum([len(text) for text in placed_texts])[:-1]
+        vectors_by_text = np.split(vectors, splits) if placed_texts else []
+        masks_by_text = np.split(has_vector, splits) if placed_texts else []
         if level == "text":
-            counts = np.array([mask.sum() for mask in masks], "int64").reshape(-1, 1)
+            counts = np.array([mask.sum() for mask in masks_by_text], "int64").reshape(-1, 1)
             if num_empty := int((counts == 0).sum()):
-                warn(f"{num_empty} of {len(placed)} texts have no word with a vector; their vectors are zeros.")
-            sums = np.array([part.sum(axis=0) for part in parts], "float32").reshape(-1, self.hidden_dim)
+                warn(f"{num_empty} of {len(placed_texts)} texts have no word with a vector; their vectors are zeros.")
+            sums = np.array([text_vectors.sum(axis=0) for text_vectors in vectors_by_text], "float32").reshape(
+                -1, self.hidden_dim
+            )
             return sums / np.maximum(counts, 1).astype("float32")
         if num_unknown := int((~has_vector).sum()):
             example = words[int(np.argmin(has_vector))]
             warn(f"{num_unknown} of {len(words)} words have no vector, such as {example!r:.60}; they get zeros.")
         results = []
-        for text, part in zip(placed, parts, strict=True):
+        for text, text_vectors in zip(placed_texts, vectors_by_text, strict=True):
             offsets = np.array([(start, end) for _, start, end in text], "int64").reshape(-1, 2)
-            results.append(WordVectors([word for word, _, _ in text], offsets, part))
+            results.append(WordVectors([word for word, _, _ in text], offsets, text_vectors))
         return results
 
     def _look_up_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -324,8 +326,8 @@ class StaticEmbedder:
         """Return the `top_k` words with the highest `scores`, float (V,), leaving out the words in `excluded`."""
         require(is_integer(top_k, 1), "top_k", "a positive integer", top_k)
         excluded_rows = {row for word in excluded if (row := self.row_of(word)) is not None}
-        count = min(top_k + len(excluded_rows), len(scores))
-        rows = np.argpartition(-scores, count - 1)[:count]
+        num_candidates = min(top_k + len(excluded_rows), len(scores))
+        rows = np.argpartition(-scores, num_candidates - 1)[:num_candidates]
         sorted_rows = rows[np.argsort(-scores[rows], kind="stable")].tolist()
         best_rows = [row for row in sorted_rows if row not in excluded_rows][:top_k]
         return [{"word": self.words[row], "score": float(scores[row])} for row in best_rows]

@@ -48,14 +48,14 @@ def read_text(path: str | Path, file: BinaryIO, verbose: bool = True) -> VectorT
         line = file.readline(_MAX_LINE_BYTES)
         line_number = 2
     words: list[bytes] = []
-    values = array("f")
+    numbers = array("f")
     with progress_bar("Reading", num_words, "words", verbose) as advance:
         while line.strip(b"\r\n"):
             if width is None:
                 width = len(line.split()) - 1
             fields = line.rstrip().rsplit(b" ", width)
             try:
-                values.extend(map(float, fields[1:]))
+                numbers.extend(map(float, fields[1:]))
             except ValueError:
                 fields = []
             if len(fields) != width + 1 or not width:
@@ -74,7 +74,7 @@ def read_text(path: str | Path, file: BinaryIO, verbose: bool = True) -> VectorT
             f"{path} holds {len(words):,} words, but its first line states {num_words:,}. It is truncated or altered: "
             "download or write it again."
         )
-    return make_table(path, words, np.frombuffer(values, "float32").reshape(-1, width or 1))
+    return make_table(path, words, np.frombuffer(numbers, "float32").reshape(-1, width or 1))
 
 
 def read_binary(path: str | Path, file: BinaryIO, verbose: bool = True) -> VectorTable:
@@ -99,9 +99,9 @@ def read_binary(path: str | Path, file: BinaryIO, verbose: bool = True) -> Vecto
     vectors = bytearray()
     with progress_bar("Reading", num_words, "words", verbose) as advance:
         for i in range(num_words):
-            place = f"word {i + 1:,} of {num_words:,}"
-            words.append(reader.read_word(b" ", place).lstrip(b"\n"))
-            vectors += reader.read(4 * width, place)
+            content = f"word {i + 1:,} of {num_words:,}"
+            words.append(reader.read_word(b" ", content).lstrip(b"\n"))
+            vectors += reader.read(4 * width, content)
             advance(1)
     if not reader.is_at_end():
         raise reader.error(f"more bytes follow after {num_words:,} words, the number that its first line states")
