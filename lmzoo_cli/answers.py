@@ -31,7 +31,7 @@ def make_origins(kind: Kind, x: Inputs, cells: Mapping[str, Sequence[Any]]) -> l
     Args:
         kind: kind of the task.
         x: inputs of the task.
-        cells: cells of the file by name, returned by `lmzoo_cli.examples.read_origins`. Ids replace the inputs.
+        cells: cells of the file by field name, from `lmzoo_cli.examples.read_origins`; ids replace the inputs.
     """
     columns = dict(cells)
     if "id" not in cells:
@@ -74,10 +74,13 @@ def write_csv(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
 
 
 def _iterate_csv_rows(origin: Origin, answer: Any) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield a row for each answer to an example, or one without an answer, and whether the row has an answer."""
-    answer_rows = [_add_origin(origin, round_numbers(_fields(part))) for part in _flatten(answer)]
+    """Yield `(cells, has_answer)` for each answer to an example, or once if the example has no answer."""
+    answer_rows = [_add_origin(origin, round_numbers(_get_fields(single_answer))) for single_answer in _flatten(answer)]
     for row in answer_rows or [origin]:
-        cells = {k: json.dumps(x, ensure_ascii=False) if isinstance(x, (dict, list)) else x for k, x in row.items()}
+        cells = {
+            name: json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
+            for name, value in row.items()
+        }
         yield cells, bool(answer_rows)
 
 
@@ -91,10 +94,10 @@ def write_parquet(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
 
 
 def _make_parquet_column(name: str, values: Sequence[Any]) -> Any:
-    """Return the values of a column as an array, with "?" in place of lone surrogates.
+    """Return the values of a column as a pyarrow array, with "?" in place of lone surrogates.
 
     Raises:
-        ValueError: If the values do not have one type.
+        ValueError: If the values differ in type.
     """
     pyarrow, _ = import_pyarrow()
     try:
@@ -110,7 +113,7 @@ WRITERS = {"jsonl": write_json_lines, "csv": write_csv, "parquet": write_parquet
 
 
 def choose_format(to: str | None, output: str | None, format: str | None) -> str:
-    """Choose the format of answers: `to`, the suffix of the output, CSV for CSV examples, or JSON lines.
+    """Choose the format of answers: `to`, else the suffix of `output`, else CSV for CSV examples, else JSON lines.
 
     Args:
         to: format of answers that the user set, or None.
@@ -126,10 +129,10 @@ def choose_format(to: str | None, output: str | None, format: str | None) -> str
 
 
 def check_answers(output: str | None, overwrite: bool) -> None:
-    """Check that a file of answers can be written; None is the standard output, and URLs are not checked.
+    """Check that `output` can be written, unless it is a URL or None, which stands for the standard output.
 
     Raises:
-        OSError: If the path exists and may not be replaced, or cannot be written.
+        OSError: If `output` exists and `overwrite` is False, or `output` cannot be written.
     """
     if output is not None and not is_url(output):
         check_output(Path(output), overwrite)
@@ -137,7 +140,7 @@ def check_answers(output: str | None, overwrite: bool) -> None:
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[BinaryIO]:
-    """Open a file that appears under its name only when complete, or standard output if `path` is None."""
+    """Open a file that is written atomically, or standard output if `path` is None."""
     if path is not None:
         with whole_file(path) as file:
             yield file
@@ -152,7 +155,7 @@ def open_output(path: str | None) -> Iterator[BinaryIO]:
 
 def _make_row(origin: Origin, answer: Any) -> dict[str, Any]:
     """Return the fields of an origin and then of its answer; a list of answers is a single field."""
-    fields = {"answers": answer} if isinstance(answer, list) else _fields(answer)
+    fields = {"answers": answer} if isinstance(answer, list) else _get_fields(answer)
     return {**origin, **round_numbers(fields)}
 
 
@@ -163,14 +166,14 @@ def _add_origin(origin: Origin, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _flatten(answer: Any) -> Iterator[Any]:
     """Iterate over the answers in nested lists."""
-    for part in answer if isinstance(answer, list) else [answer]:
-        if isinstance(part, list):
-            yield from _flatten(part)
+    for item in answer if isinstance(answer, list) else [answer]:
+        if isinstance(item, list):
+            yield from _flatten(item)
         else:
-            yield part
+            yield item
 
 
-def _fields(answer: Any) -> dict[str, Any]:
+def _get_fields(answer: Any) -> dict[str, Any]:
     """Return the fields of one answer, which is a dict, a text, a number or a vector."""
     if isinstance(answer, Mapping):
         return dict(answer)

@@ -33,7 +33,7 @@ def env() -> None:
     If lmzoo cannot be imported, the error is shown. On a terminal, the output is a table; in a pipe or a file,
     tab-separated lines. It contains no tokens or passwords; look through the paths before you publish it.
     """
-    # Read before `_load_backend`: importing lmzoo sets TF_ENABLE_ONEDNN_OPTS, and the report is of what the user set.
+    # Read before `_load_backend`: importing lmzoo sets TF_ENABLE_ONEDNN_OPTS, and the report shows the user's settings.
     settings = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
     parts = {
         "lmzoo": importlib.metadata.version("lmzoo"),
@@ -48,15 +48,15 @@ def env() -> None:
 
 def _read_processor() -> dict[str, str]:
     """Return the processor's name, the instructions on which results depend, and the number of cores."""
-    text = _CPU_INFO.read_text("utf-8") if _CPU_INFO.exists() else ""
-    name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    words = flags[1].split() if flags else []
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cpu_info = _CPU_INFO.read_text("utf-8") if _CPU_INFO.exists() else ""
+    name_match = re.search(r"^model name\s*:\s*(.+)$", cpu_info, re.MULTILINE)
+    flags_match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpu_info, re.MULTILINE)
+    cpu_flags = flags_match[1].split() if flags_match else []
+    num_usable_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "processor": name[1] if name else platform.processor() or platform.machine(),
-        "instructions": " ".join(word for word in _INSTRUCTIONS if word in words) or "unknown",
-        "cores": f"{usable} of {os.cpu_count()}",
+        "processor": name_match[1] if name_match else platform.processor() or platform.machine(),
+        "instructions": " ".join(instruction for instruction in _INSTRUCTIONS if instruction in cpu_flags) or "unknown",
+        "cores": f"{num_usable_cores} of {os.cpu_count()}",
     }
 
 
@@ -74,8 +74,8 @@ def _read_versions() -> dict[str, str]:
             required[name] = version or "not installed"
         elif version and name != "lmzoo":
             extras[name] = version
-    in_extras = [f"{name} {extras[name]}" for name in sorted(extras.keys() - required.keys())]
-    return {**required, "extras": ", ".join(in_extras) or "none"}
+    extra_packages = [f"{name} {extras[name]}" for name in sorted(extras.keys() - required.keys())]
+    return {**required, "extras": ", ".join(extra_packages) or "none"}
 
 
 def _load_backend() -> dict[str, str]:
@@ -88,22 +88,22 @@ def _load_backend() -> dict[str, str]:
 
     backend = keras.backend.backend()
     presets = lmzoo.list_presets().values()
-    shipped = [info.name for info in presets if describe_place(info) == "package"]
-    local = [info.name for info in presets if describe_place(info) == "local"]
-    published = len(presets) - len(shipped) - len(local)
+    shipped_names = [info.name for info in presets if describe_place(info) == "package"]
+    local_names = [info.name for info in presets if describe_place(info) == "local"]
+    num_published = len(presets) - len(shipped_names) - len(local_names)
     return {
         "backend": f"{backend} on {', '.join(keras.distribution.list_devices())}",
         "threads": _describe_threads(backend),
-        "presets": f"{' '.join(shipped)}; local: {' '.join(local) or 'none'}; to download: {published}",
+        "presets": f"{' '.join(shipped_names)}; local: {' '.join(local_names) or 'none'}; to download: {num_published}",
     }
 
 
 def _describe_threads(backend: str) -> str:
-    """Describe the number of threads within an operation, and the number of threads for several operations."""
+    """Describe how many threads run one operation, and how many run operations in parallel."""
     if backend != "tensorflow":
         return f"chosen by {backend}"
     import tensorflow as tf
 
-    within = tf.config.threading.get_intra_op_parallelism_threads() or "all cores"
-    between = tf.config.threading.get_inter_op_parallelism_threads() or "all cores"
-    return f"{within} for an operation, {between} for several operations"
+    intra_op_threads = tf.config.threading.get_intra_op_parallelism_threads() or "all cores"
+    inter_op_threads = tf.config.threading.get_inter_op_parallelism_threads() or "all cores"
+    return f"{intra_op_threads} for an operation, {inter_op_threads} for several operations"

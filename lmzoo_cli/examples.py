@@ -45,14 +45,14 @@ def open_stream(
     label_type: Callable[[str], object],
     separator: str | None,
 ) -> tuple[ExampleStream, Iterator[Any] | None]:
-    """Open several files as a stream, and return the examples and an iterator over the labels, or None without labels.
+    """Open several files as a stream, and return it with an iterator over the labels, or None if `label` is None.
 
     Args:
-        source: directory or pattern.
+        source: directory or glob pattern.
         columns: options for the columns and the format.
         text: column of the texts, or a tuple of two columns for pairs.
         label: column of the labels, or None.
-        label_type: function from cells to labels.
+        label_type: function that converts the text of a label to the label.
         separator: separator of several labels in a cell, or None for one label.
 
     Raises:
@@ -62,30 +62,33 @@ def open_stream(
     def convert(cell: Any) -> Any:
         if separator is None and (cell in (None, "") or isinstance(cell, (dict, list))):
             raise ValueError("no label, or several")
-        parts = [cell] if separator is None else label_parts(cell, separator)
-        labels = [label_type(part if isinstance(part, str) else json.dumps(part)) for part in parts]
+        label_texts = [cell] if separator is None else label_parts(cell, separator)
+        labels = [
+            label_type(label_text if isinstance(label_text, str) else json.dumps(label_text))
+            for label_text in label_texts
+        ]
         return labels[0] if separator is None else labels
 
     convert.__name__ = "label"  # errors name labels after this function
-    names = TableStream(source, **columns.file_options).column_names
+    column_names = TableStream(source, **columns.file_options).column_names
 
-    def name_column(column: int | str) -> Any:
+    def get_column_name(column: int | str) -> Any:
         if isinstance(column, str):
             return column
-        if not -len(names) <= column < len(names):
-            raise ValueError(f"{source} has {len(names)} columns, numbered from 0, and no column {column}.")
-        return names[column]
+        if not -len(column_names) <= column < len(column_names):
+            raise ValueError(f"{source} has {len(column_names)} columns, numbered from 0, and no column {column}.")
+        return column_names[column]
 
-    text = tuple(map(name_column, text)) if isinstance(text, tuple) else name_column(text)
+    text = tuple(map(get_column_name, text)) if isinstance(text, tuple) else get_column_name(text)
     if label is None:
         return stream(TableStream(source, **columns.file_options), text), None
-    label_column = name_column(label)
+    label_column = get_column_name(label)
     table = TableStream(source, **columns.file_options, types={label_column: convert})
     return stream(table, text, label_column), (row[label_column] for row in table.select_columns([label_column]))
 
 
 def is_several(source: Path) -> bool:
-    """Return whether a path stands for several files: a directory or a pattern."""
+    """Return whether a path stands for several files: a directory or a glob pattern."""
     source = source.expanduser()
     return source.is_dir() or (glob.has_magic(str(source)) and not source.exists())
 
@@ -98,10 +101,10 @@ def read_texts(
     label_type: Callable[[str], object] = str,
     separator: str | None = None,
 ) -> Examples:
-    """Read texts or pairs of texts, and class names; several files are opened as a stream."""
-    text = _column(columns.text or "text")
-    pair = columns.pair and _column(columns.pair)
-    label = _column(columns.label or "label") if labeled else None
+    """Read texts or pairs of texts and, if `labeled`, class names; several files are opened as a stream."""
+    text = _parse_column(columns.text or "text")
+    pair = columns.pair and _parse_column(columns.pair)
+    label = _parse_column(columns.label or "label") if labeled else None
     if isinstance(source, Path) and is_several(source):
         texts = text if pair is None else (text, pair)
         return open_stream(source, columns, texts, label, label_type, separator)  # type: ignore[return-value]
@@ -125,7 +128,7 @@ def read_numbers(source: Source, columns: Columns, labeled: bool, labels: Allowe
 
 
 def read_pairs(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read pairs of texts, and numbers if the label column is set; if not `labeled`, also read single texts."""
+    """Read pairs of texts, and numbers if the label column is set; if not `labeled`, also accept single texts."""
     if labeled and columns.pair is None:
         raise ValueError("This task learns from pairs: name the column of the second texts (--pair).")
     return read_numbers(source, columns, labeled and columns.label is not None)
@@ -146,7 +149,7 @@ def read_texts_alone(source: Source, columns: Columns, labeled: bool, labels: Al
 
 
 def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read lists of words and their labels; if not `labeled`, also read texts in other formats."""
+    """Read lists of words and their labels; if not `labeled`, also accept texts in other formats."""
     format = columns.format or get_suffix(source).lstrip(".")
     if not labeled and format not in WORDS:
         texts, _ = read_texts(source, columns, labeled)
@@ -160,13 +163,13 @@ def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed 
         return texts, None
     if columns.format not in (None, *WORDS):
         raise ValueError(f"Words and their labels are read from conll or conllu, not from {columns.format}.")
-    word = columns.text and _column(columns.text)
-    label = columns.label and _column(columns.label)
+    word = columns.text and _parse_column(columns.text)
+    label = columns.label and _parse_column(columns.label)
     return read_conll(source, word, label, labeled, labels, format == "conllu", columns.encoding)
 
 
 def read_questions(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read questions, contexts and answers; if not `labeled`, also read tables."""
+    """Read questions, contexts and answers; if not `labeled`, also accept tables."""
     if labeled or (columns.format or get_suffix(source)) in ("squad", ".json"):
         return read_squad(source, labeled)
     columns = replace(columns, text=columns.text or "question", pair=columns.pair or "context")
@@ -175,20 +178,20 @@ def read_questions(source: Source, columns: Columns, labeled: bool, labels: Allo
 
 def read_prompts(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
     """Read prompts, their choices, and the index of the right choice of each prompt."""
-    choice_columns = [_column(name) for name in (columns.choices or "ending0,ending1,ending2,ending3").split(",")]
-    start = columns.pair or (None if columns.choices else "sent2")
+    choice_columns = [_parse_column(name) for name in (columns.choices or "ending0,ending1,ending2,ending3").split(",")]
+    start_column = columns.pair or (None if columns.choices else "sent2")
     return read_choices(
         source,
-        _column(columns.text or "sent1"),
-        start and _column(start),
+        _parse_column(columns.text or "sent1"),
+        start_column and _parse_column(start_column),
         choice_columns[0] if len(choice_columns) == 1 else choice_columns,
-        _column(columns.label or "label") if labeled else None,
+        _parse_column(columns.label or "label") if labeled else None,
         **columns.file_options,
     )
 
 
 def read_origins(source: Source, columns: Columns, ids: str | None) -> dict[str, list[Any]]:
-    """Read the cells to write with answers: `id` if `ids` is set, and `actual`, the labels, if there are any.
+    """Read the cells to write with answers: "id" if `ids` is set, and "actual" if the table has labels.
 
     Labels are not checked. Their column is the label option, by default "label".
 
@@ -206,11 +209,11 @@ def read_origins(source: Source, columns: Columns, ids: str | None) -> dict[str,
         return {}
     table = open_table(source, **columns.file_options)
     origin_columns = {"id": ids, "actual": columns.label or ("label" if table.has("label") else None)}
-    return {name: table.column(_column(column)) for name, column in origin_columns.items() if column is not None}
+    return {name: table.column(_parse_column(column)) for name, column in origin_columns.items() if column is not None}
 
 
 def read_columns(source: Source, columns: Columns, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Read columns of a table, by name.
+    """Read the columns `names` of a table, and return their cells by name.
 
     Raises:
         ValueError: If a column does not exist, or the file is not a table.
@@ -220,10 +223,10 @@ def read_columns(source: Source, columns: Columns, names: Sequence[str]) -> dict
     if table_format(source, columns.format) not in FORMATS:
         raise ValueError(f"--by names columns of tables, which {get_name(source)} is not.")
     table = open_table(source, **columns.file_options)
-    return {name: table.column(_column(name)) for name in names}
+    return {name: table.column(_parse_column(name)) for name in names}
 
 
-def _column(name: str) -> int | str:
+def _parse_column(name: str) -> int | str:
     """Return a column option as an index if it is an integer, else as a name."""
     return int(name) if re.fullmatch(r"-?\d+", name) else name
 
@@ -245,19 +248,19 @@ def count_examples(x: Inputs) -> int:
 
 def take(x: Inputs, indices: Sequence[int]) -> Inputs:
     """Return the examples at `indices`."""
-    return tuple([part[i] for i in indices] for part in x) if isinstance(x, tuple) else [x[i] for i in indices]
+    return tuple([column[i] for i in indices] for column in x) if isinstance(x, tuple) else [x[i] for i in indices]
 
 
 @contextmanager
 def iterate_in_parts(x: Inputs, batch_size: int, show_progress: bool = True) -> Iterator[Iterator[Inputs]]:
     """Open an iterator over groups of a few batches of examples, with a progress bar if `show_progress`."""
-    count = count_examples(x)
-    size = _BATCHES_PER_PART * batch_size
-    with progress_bar("Predicting", count, "examples", show_progress) as advance:
+    num_examples = count_examples(x)
+    part_size = _BATCHES_PER_PART * batch_size
+    with progress_bar("Predicting", num_examples, "examples", show_progress) as advance:
 
         def parts() -> Iterator[Inputs]:
-            for start in range(0, count, size):
-                indices = range(start, min(start + size, count))
+            for start in range(0, num_examples, part_size):
+                indices = range(start, min(start + part_size, num_examples))
                 yield take(x, indices)
                 advance(len(indices))
 

@@ -71,7 +71,7 @@ class FitExamples:
         y: labels of the training examples.
         validation: inputs and labels of the validation examples, or None.
         class_names: names of the classes, or None if labels have no names.
-        counts: number of examples of each class, for training and, if there are any, validation examples.
+        counts: numbers of examples by class: of the training examples and, if there are any, the validation examples.
         weights: weights of the training examples, or None.
     """
 
@@ -204,7 +204,7 @@ def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTu
 
 
 def class_weights(entries: Sequence[str], counts: Mapping[str, int]) -> dict[str, float]:
-    """Return the weight of each class: the one given in `entries`, or 1.
+    """Return the weight of each class: its weight in `entries`, or 1.
 
     The single entry `balanced` weights each class inversely to its number of examples instead; classes without examples
     are then left out.
@@ -221,28 +221,32 @@ def class_weights(entries: Sequence[str], counts: Mapping[str, int]) -> dict[str
         return {name: total / (len(counts) * count) for name, count in counts.items() if count}
     weights = dict.fromkeys(counts, 1.0)
     for entry in entries:
-        name, _, number = entry.rpartition("=")
+        name, _, weight_text = entry.rpartition("=")
         if name not in counts:
             raise ValueError(
                 f"--class-weight takes {_BALANCED}, or a class and its weight such as {next(iter(counts))}=2, got "
                 f"{entry!r}.{near_names(name or entry, list(counts))}"
             )
         try:
-            weights[name] = float(number)
+            weights[name] = float(weight_text)
         except ValueError:
             weights[name] = math.nan
         if not 0 <= weights[name] < math.inf:
-            raise ValueError(f"--class-weight: the weight of {name} must be a number of at least 0, got {number!r}.")
+            raise ValueError(
+                f"--class-weight: the weight of {name} must be a number of at least 0, got {weight_text!r}."
+            )
     return weights
 
 
 def _split(x: Inputs, y: Labels, fraction: float, seed: int) -> tuple[Examples, Examples]:
     """Split examples at random into training and validation examples."""
-    count = count_examples(x)
-    num_validation = round(count * fraction)
-    if not 0 < num_validation < count:
-        raise ValueError(f"--validation-split {fraction:g} leaves no examples for training or validation, of {count}.")
-    order = np.random.default_rng(seed).permutation(count).tolist()
+    num_examples = count_examples(x)
+    num_validation = round(num_examples * fraction)
+    if not 0 < num_validation < num_examples:
+        raise ValueError(
+            f"--validation-split {fraction:g} leaves no examples for training or validation, of {num_examples}."
+        )
+    order = np.random.default_rng(seed).permutation(num_examples).tolist()
     return _take_examples(x, y, sorted(order[num_validation:])), _take_examples(x, y, sorted(order[:num_validation]))
 
 

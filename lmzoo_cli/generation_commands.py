@@ -27,7 +27,7 @@ def _check_choices(choices: list[str] | None) -> list[str]:
     """Return the choices.
 
     Raises:
-        typer.BadParameter: If there are none, as in a call that is meant for `lmzoo predict`.
+        typer.BadParameter: If there are no choices, as in a call that is meant for `lmzoo predict`.
     """
     if not choices:
         raise typer.BadParameter(
@@ -141,10 +141,10 @@ def classify(
 
     choices = _check_choices(choices)
     texts = prompts or read_lines()
-    solved: list[tuple[Any, Any]] = []
+    solved_examples: list[tuple[Any, Any]] = []
     if examples is not None:
         example_prompts, example_choices = read_texts(examples, Columns(), True)
-        solved = [*zip(example_prompts, example_choices or [], strict=True)]
+        solved_examples = [*zip(example_prompts, example_choices or [], strict=True)]
     _, task = load_task(model)
     if not isinstance(task, CausalLM):
         name = type(task).__name__
@@ -152,7 +152,7 @@ def classify(
     settings: dict[str, Any] = {"reduction": reduction, "unconditional_prompt": unconditional_prompt}
     with show_status(f"Compiling and classifying {len(texts):,} prompts"):
         answers = task.classify(
-            texts, choices, solved, **settings, separator=separator, top_k=top_k, batch_size=batch_size
+            texts, choices, solved_examples, **settings, separator=separator, top_k=top_k, batch_size=batch_size
         )
     with open_output(None) as file:
         write_json_lines(file, zip(({"prompt": prompt} for prompt in texts), answers, strict=True))

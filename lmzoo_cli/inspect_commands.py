@@ -178,16 +178,20 @@ def why(
         analysis.write_attributions(page, attributions, f"Contributions to answers of {Path(model).name}")
         typer.echo(f"Wrote {page}.")
         return
-    for text, result in zip(inputs, attributions, strict=True):
-        parts = [
+    for text, attribution in zip(inputs, attributions, strict=True):
+        contributions = [
             {"part": token, "contribution": float(value)}
-            for token, value in zip(result.tokens, result.values, strict=True)
+            for token, value in zip(attribution.tokens, attribution.values, strict=True)
         ]
         if as_json:
-            typer.echo(to_json({"text": text, "target": result.target, "score": result.score, "parts": parts}))
+            typer.echo(
+                to_json(
+                    {"text": text, "target": attribution.target, "score": attribution.score, "parts": contributions}
+                )
+            )
         else:
-            typer.echo(f"{result.target}: {result.score:.4g}")
-            _print(parts, False)
+            typer.echo(f"{attribution.target}: {attribution.score:.4g}")
+            _print(contributions, False)
 
 
 def _pair_with_context(texts: list[str], context: str | None) -> list[Any]:
@@ -203,7 +207,7 @@ def _load(model: str, arguments: list[str] | None) -> tuple[Task, list[str]]:
         arguments: texts, or None for the lines of standard input.
 
     Raises:
-        ValueError: If there are no texts, or the model cannot be loaded.
+        ValueError: If there are no texts, or the model cannot be loaded or is not a task.
     """
     from lmzoo.models import TextEmbedder
     from lmzoo.presets.source import open_source

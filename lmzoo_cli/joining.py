@@ -23,10 +23,10 @@ _JOIN_TIMEOUT_SECONDS = 300.0  # hosts may start at different times
 
 @contextlib.contextmanager
 def train_together(scale: TrainingWorkerOptions) -> Iterator[None]:
-    """Start workers that run this command or, in a worker, join the other workers to train one model in the block.
+    """Start workers that run this command; in a worker, connect to the other workers and run the block.
 
-    Without workers, only the block runs. A process is a worker if the environment variables that
-    `lmzoo.parallel.initialize` reads are set.
+    The workers train one model together. Without workers, only the block runs. A process is a worker if the
+    environment variables that `lmzoo.parallel.initialize` reads are set.
 
     Args:
         scale: number of workers, and the cluster that runs them.
@@ -59,5 +59,5 @@ def _print_in_main_process() -> Iterator[None]:
     if process_index() == 0:
         yield
         return
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    with Path(os.devnull).open("w") as null_file, redirect_stdout(null_file), redirect_stderr(null_file):
         yield

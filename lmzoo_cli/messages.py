@@ -49,8 +49,8 @@ def _describe(error: Exception, command: Any) -> str:
         return "JAX is not installed: pip install 'lmzoo[jax]', or set KERAS_BACKEND=tensorflow."
     commands = getattr(command, "commands", {"": command}).values()
     parameters = [parameter for subcommand in commands for parameter in subcommand.params]
-    responsible = [parameter for parameter in parameters if parameter.name == getattr(error, "argument", None)]
-    names = dict.fromkeys(name for parameter in responsible for name in (*parameter.opts, *parameter.secondary_opts))
+    matching = [parameter for parameter in parameters if parameter.name == getattr(error, "argument", None)]
+    names = dict.fromkeys(name for parameter in matching for name in (*parameter.opts, *parameter.secondary_opts))
     option = "/".join(name for name in names if name.startswith("--"))
     return f"{error} Option: {option}." if option else str(error)
 
@@ -97,5 +97,5 @@ def exit_when_stopped(directory: str | Path | None) -> Iterator[None]:
         if directory is None:
             raise
         say(str(error) or f"Stopped. The same command continues from {directory}.")
-        number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
-        raise typer.Exit(128 + number) from None
+        signal_number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
+        raise typer.Exit(128 + signal_number) from None

@@ -29,12 +29,12 @@ def load_task(source: str, windows: Mapping[str, Any] | None = None) -> tuple[Ki
     """Load a task from a `.keras` file, a preset or a checkpoint, and return its kind and the task.
 
     Args:
-        source: path of a file, or preset.
-        windows: settings for long texts, the task's attributes `windows` and `stride`, which replace the stored ones.
+        source: path of a file, or name or path of a preset.
+        windows: values of the task's attributes `windows` and `stride`, which replace the stored values.
 
     Raises:
         OSError: If the file does not exist.
-        ValueError: If the model cannot be loaded, is not a task that the command line supports, or reads no windows.
+        ValueError: If the model cannot be loaded, is not a task of the command line, or does not take `windows`.
     """
     use_compilation_cache()
     with show_status(f"Loading {source}"):
@@ -55,14 +55,14 @@ def check_reads_windows(task_class: type) -> None:
     """Check that tasks of a class can read long texts in windows.
 
     Raises:
-        ValueError: If they cannot.
+        ValueError: If `task_class` cannot read windows.
     """
     if not issubclass(task_class, LongTextTask):
         raise ValueError(f"A {task_class.__name__} has no windows to set: leave out --windows and --stride.")
 
 
 def find_kind(source: str) -> Kind | None:
-    """Return the kind of a stored task without loading its weights, or None if that is not possible.
+    """Return the kind of a stored task without loading its weights, or None if its class cannot be determined.
 
     Raises:
         OSError: If the file does not exist.
@@ -101,7 +101,7 @@ def load_file(path: Path) -> keras.Model:
 
 
 def _read_class_in_file(path: Path) -> object:
-    """Return the class of the model in a `.keras` file, or None if it cannot be read."""
+    """Return the class of the model in a `.keras` file, or None if the file cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open("config.json") as file:
             name = json.loads(file.read(_MAX_CONFIG_BYTES))["registered_name"]

@@ -142,7 +142,7 @@ class WindowOptions:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The attributes of a task that are set, by name."""
+        """Values of the task attributes that these options set, by name."""
         windows = int(self.windows) if self.windows and self.windows != "auto" else self.windows
         values = {"windows": windows, "stride": self.stride}
         return {name: value for name, value in values.items() if value is not None}
@@ -206,20 +206,20 @@ class FitOptions:
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace a command's dataclass parameters with one option per annotated field."""
     signature = inspect.signature(command, eval_str=True)
-    fields: dict[str, list[inspect.Parameter]] = {}
+    expanded: dict[str, list[inspect.Parameter]] = {}
     for name, parameter in signature.parameters.items():
         if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
             all_fields = inspect.signature(parameter.annotation, eval_str=True).parameters.values()
-            fields[name] = [field for field in all_fields if get_origin(field.annotation) is Annotated]
+            expanded[name] = [field for field in all_fields if get_origin(field.annotation) is Annotated]
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
-        for name, options in fields.items():
+        for name, options in expanded.items():
             arguments = {option.name: values.pop(option.name) for option in options}
             values[name] = signature.parameters[name].annotation(**arguments)
         command(**values)
 
-    options = chain.from_iterable(fields.get(name, [option]) for name, option in signature.parameters.items())
+    options = chain.from_iterable(expanded.get(name, [option]) for name, option in signature.parameters.items())
     parameters = [option.replace(kind=option.KEYWORD_ONLY) for option in options]
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return call

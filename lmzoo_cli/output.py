@@ -51,7 +51,7 @@ def show_status(work: str) -> Iterator[Callable[[], None]]:
 
 
 def shows_progress(output: str | None) -> bool:
-    """Return whether to show a progress bar: not if answers are printed on the terminal, which it would disturb."""
+    """Return whether to show a progress bar, which would disturb answers printed on a terminal."""
     return bool(output) or not sys.stdout.isatty()
 
 
@@ -73,8 +73,8 @@ def round_numbers(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, dict):
-        return {name: round_numbers(part) for name, part in value.items()}
-    return [round_numbers(part) for part in value] if isinstance(value, (list, tuple)) else value
+        return {name: round_numbers(item) for name, item in value.items()}
+    return [round_numbers(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -135,8 +135,8 @@ def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
         suffix: required suffix of the path, if any.
 
     Raises:
-        OSError: If the path exists and may not be replaced, or cannot be written.
-        ValueError: If the path does not have this suffix.
+        OSError: If `path` exists and `overwrite` is False, is not a regular file, or cannot be written.
+        ValueError: If `path` does not have the suffix `suffix`.
     """
     from lmzoo.files.atomic import make_directory
 

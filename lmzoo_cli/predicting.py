@@ -45,7 +45,7 @@ from lmzoo_cli.options import Columns, WorkerOptions
 from lmzoo_cli.output import say, show_status
 from lmzoo_cli.task_kinds import Kind
 
-_RECORD = "_predict.json"  # settings of a directory of answers; readers of whole directories skip leading "_"
+_SETTINGS_FILE = "_predict.json"  # settings of a directory of answers; readers of whole directories skip leading "_"
 _SUFFIXES = {*SUFFIXES, *(f".{format}" for format in WORDS), ".json"}
 
 
@@ -57,7 +57,7 @@ class Prediction:
         model: a .keras file or a preset.
         columns: options for the columns and the format of the examples.
         ids: column of the ids, or None.
-        options: keyword arguments of the task's method.
+        options: keyword arguments of the task's method `answers`.
         to: format of the answers.
         batch_size: examples in a batch; it does not affect the answers.
         windows: settings for long texts, which replace the model's; None for the model's.
@@ -90,15 +90,15 @@ class Prediction:
         """Predict, and write the answers to a file.
 
         Args:
-            task: the task.
-            x: examples.
+            task: task that predicts.
+            x: inputs of the task.
             origins: fields to write with each answer.
             file: file to write to.
             cancel_status: function to call after each part of the answers, to cancel a status line.
             show_progress: whether to show a progress bar.
 
         Raises:
-            ValueError: If the task does not have one of the options, or does not accept the examples.
+            ValueError: If the task does not take one of `options`, or does not accept the examples.
         """
         if unknown := self.options.keys() - inspect.signature(task.answers).parameters.keys():
             raise ValueError(
@@ -110,18 +110,18 @@ class Prediction:
     def _answers(
         self, task: Task, parts: Iterator[Inputs], origins: Sequence[Origin], cancel_status: Callable[[], None]
     ) -> Iterator[tuple[Origin, Any]]:
-        """Predict part by part, and yield the fields to write with each answer, and the answer."""
-        done = 0
+        """Predict part by part, and yield `(origin, answer)` for each example."""
+        num_done = 0
         for part in parts:
             try:
                 answers = task.answers(part, batch_size=self.batch_size, **self.options)
             except (ValueError, TypeError) as error:
-                message = f"{error} (Counted from example {done}.)" if done else str(error)
+                message = f"{error} (Counted from example {num_done}.)" if num_done else str(error)
                 raise ArgumentError(message, getattr(error, "argument", None)) from None
             cancel_status()
-            count = count_examples(part)
-            yield from zip(origins[done : done + count], answers, strict=True)
-            done += count
+            num_examples = count_examples(part)
+            yield from zip(origins[num_done : num_done + num_examples], answers, strict=True)
+            num_done += num_examples
 
 
 class FilePair(NamedTuple):
@@ -144,7 +144,7 @@ def predict_files(
 ) -> None:
     """Write a file of answers for each file of examples into a directory.
 
-    Existing files of answers are skipped, unless the file of examples is newer.
+    Existing files of answers are skipped, unless their file of examples is newer.
 
     Args:
         prediction: settings of the command.
@@ -157,7 +157,7 @@ def predict_files(
     Raises:
         ValueError: If two files of answers would have the same name, answers would replace examples, or a file cannot
             be read; the message names the file.
-        FileExistsError: If the directory holds files of these names from another command.
+        FileExistsError: If `overwrite` is False, and `directory` holds answers from another model or other options.
     """
     pairs = _pair_files(data, files, directory, prediction.to)
     # Read the first file now, so that errors in the model or the options appear before anything is replaced.
@@ -167,10 +167,10 @@ def predict_files(
             prediction.read(kind, read_source_file(pairs[0].source))
     _check_directory(prediction, pairs, directory, overwrite)
     pending = [pair for pair in pairs if not exists(pair.target) or _is_newer(pair)]
-    if done := len(pairs) - len(pending):
-        say(f"Skipping {done} of {len(pairs)} files that are already done.")
-    if changed := sum(exists(pair.target) for pair in pending):
-        say(f"Predicting again for {changed} of {len(pairs)} files, which have changed.")
+    if num_done := len(pairs) - len(pending):
+        say(f"Skipping {num_done} of {len(pairs)} files that are already done.")
+    if num_changed := sum(exists(pair.target) for pair in pending):
+        say(f"Predicting again for {num_changed} of {len(pairs)} files, which have changed.")
     start = time.monotonic()
     num_examples = _predict_pending(prediction, pending, scale) if pending else 0
     speed = f" ({num_examples / (time.monotonic() - start):,.0f} examples/s)" if num_examples else ""
@@ -184,9 +184,11 @@ def _predict_pending(prediction: Prediction, pending: Sequence[FilePair], scale:
     status = show_status(f"Starting {scale.workers} workers") if scale.workers else nullcontext(lambda: None)
     make_predictor = functools.partial(_load_predictor, prediction)
     with status as cancel_status, progress_bar("Predicting", len(pending), "files") as advance:
-        for pair, (count, messages) in run_jobs(pending, make_predictor, scale.workers, scale.ray, accelerated=True):
+        for pair, (num_file_examples, messages) in run_jobs(
+            pending, make_predictor, scale.workers, scale.ray, accelerated=True
+        ):
             cancel_status()
-            num_examples += count
+            num_examples += num_file_examples
             advance(1, f"{num_examples:,} examples, {num_examples / (time.monotonic() - start_time):,.0f} examples/s")
             for message in messages:
                 warnings.warn(f"{pair.source}: {message}", stacklevel=2)
@@ -267,29 +269,29 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
         raise NotADirectoryError(f"{directory} is a file: several files of answers are written into a directory.")
     settings = {**asdict(prediction), "model": _identify(prediction.model)}
     del settings["batch_size"]
-    record_path = join_path(make_absolute(directory), _RECORD)
+    settings_path = join_path(make_absolute(directory), _SETTINGS_FILE)
     if overwrite:
-        for path in (*(pair.target for pair in pairs), record_path):
+        for path in (*(pair.target for pair in pairs), settings_path):
             remove(path)
-    elif exists(record_path):
-        old_settings = load_json(record_path)
-        if changed := [name for name, value in settings.items() if old_settings.get(name) != value]:
+    elif exists(settings_path):
+        old_settings = load_json(settings_path)
+        if differing := [name for name, value in settings.items() if old_settings.get(name) != value]:
             raise FileExistsError(
-                f"{directory} holds answers of a command whose {changed[0]} differed: pass --overwrite to replace "
+                f"{directory} holds answers of a command whose {differing[0]} differed: pass --overwrite to replace "
                 "them, or another directory."
             )
     elif existing := [pair.target for pair in pairs if exists(pair.target)]:
         raise FileExistsError(f"{existing[0]} exists: pass --overwrite to replace it.")
-    save_json(record_path, settings)
+    save_json(settings_path, settings)
 
 
 def _identify(model: str) -> str:
-    """Return an identifier of a model: the digest of a file or of a directory's files, or the name of a download."""
-    path = model if os.path.isfile(model) else find_local_directory(model)
-    if path is None:
+    """Return an identifier of a model: a digest of its file or directory, or its name if it is downloaded."""
+    model_path = model if os.path.isfile(model) else find_local_directory(model)
+    if model_path is None:
         return model
     digest = hashlib.sha256()
-    for name in find_files(path, lambda name: True):
-        with open(name, "rb") as file:
+    for file_path in find_files(model_path, lambda file_path: True):
+        with open(file_path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return f"sha256 {digest.hexdigest()}"

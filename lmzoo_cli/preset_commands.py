@@ -57,7 +57,7 @@ def presets() -> None:
 
 
 def describe_place(info: PresetInfo) -> Literal["package", "local", "download"]:
-    """Return whether a preset is in the package, in a local directory, or has to be downloaded."""
+    """Return where a preset comes from: the package, a local directory, or a download."""
     if info.shipped:
         return "package"
     return "local" if info.handle == info.name else "download"

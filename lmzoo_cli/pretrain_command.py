@@ -175,10 +175,10 @@ def _parse_texts(values: list[str]) -> list[str] | dict[str, float]:
     """Parse files, directories or patterns with optional weights, such as "films/:2".
 
     Returns:
-        The values as a list if they have no weights, or weights by value.
+        `values` unchanged if none has a weight, else a dict from the texts to their weights.
 
     Raises:
-        ValueError: If only some values have a weight, or a value occurs twice.
+        ValueError: If only some values have a weight, or a text occurs twice.
     """
     matches = [re.fullmatch(r"(.+):(\d+\.?\d*|\.\d+)", text) for text in values]
     if not any(matches):

@@ -104,15 +104,15 @@ def search(
     check_answers(output, overwrite)
     texts = read_column(corpus, text, format)
     query_texts = read_column(queries, query, None if queries == "-" else format)
-    array = None if vectors is None else load_vectors(vectors)
+    corpus_vectors = None if vectors is None else load_vectors(vectors)
     task = load_embedder(model, long_texts.settings)
     with show_status(f"Searching for {len(query_texts):,} queries in {len(texts):,} texts"):
         rankings = task.search(
             query_texts,
-            texts if array is None else array,
+            texts if corpus_vectors is None else corpus_vectors,
             top_k,
             batch_size,
-            None if array is None else texts,
+            None if corpus_vectors is None else texts,
             query_prompt_name,
             document_prompt_name,
         )

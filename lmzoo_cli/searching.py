@@ -35,11 +35,11 @@ def load_embedder(source: str, windows: Mapping[str, Any]) -> TextEmbedder:
     """Load an embedder; a preset without an embedder's head gets a new head, which has no weights.
 
     Args:
-        source: path of a file, or preset.
+        source: path of a file, or name or path of a preset.
         windows: settings for long texts, which replace the stored ones.
 
     Raises:
-        ValueError: If a file holds another task.
+        ValueError: If `source` is a file that holds another task.
     """
     if find_file(source) is None:
         use_compilation_cache()
@@ -79,10 +79,10 @@ def read_column(data: str, column: str, format: str | None) -> list[str]:
 
 
 def load_vectors(path: Path) -> np.ndarray:
-    """Open an array of vectors as a memory-mapped file.
+    """Memory-map an array of vectors.
 
     Raises:
-        ValueError: If the file does not hold an array (n, H) of numbers.
+        ValueError: If the file does not hold a matrix of numbers, with a vector in each row.
     """
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -105,7 +105,7 @@ def write_vectors(
     """Embed texts part by part, and write their vectors.
 
     Args:
-        embed: method of an embedder.
+        embed: method of an embedder that computes the vectors.
         texts: texts to embed.
         prompt_name: name of a prompt, or None for the method's default.
         batch_size: texts in a batch.
@@ -154,14 +154,14 @@ def read_rankings(data: str) -> list[Candidates]:
     name = get_name(source)
     with open_text(source) as file:
         rows = json_objects(read_numbered_lines(file), name)
-        candidates = [_read_candidates(row, f"{name}, line {number}") for number, row in rows]
+        candidates = [_parse_candidates(row, f"{name}, line {line_number}") for line_number, row in rows]
     if not candidates:
         raise NoExamplesError(f"{name} holds no queries.")
     return candidates
 
 
-def _read_candidates(row: dict[str, Any], location: str) -> Candidates:
-    """Read a line with "query" and "texts", or with "query" and "answers", which have "text" and "index"."""
+def _parse_candidates(row: dict[str, Any], location: str) -> Candidates:
+    """Return the candidates in a JSON object with "query" and either "texts" or the "answers" of `lmzoo search`."""
     query: Any = row.get("query")
     texts: Any = row.get("texts")
     indices = list(range(len(texts))) if isinstance(texts, list) else []
@@ -195,9 +195,9 @@ def rank_lines(
         cancel_status: function to call after each query, to cancel a status line.
         show_progress: whether to show a progress bar.
     """
-    with progress_over(candidates, "Ranking", "queries", show_progress) as items:
-        for query, texts, indices in items:
-            count = None if top_k is None else min(top_k, len(texts))
-            hits = task.rank(query, texts, count, batch_size)
+    with progress_over(candidates, "Ranking", "queries", show_progress) as tracked_candidates:
+        for query, texts, indices in tracked_candidates:
+            num_hits = None if top_k is None else min(top_k, len(texts))
+            hits = task.rank(query, texts, num_hits, batch_size)
             cancel_status()
             yield query, [{**hit, "index": indices[hit["index"]]} for hit in hits]

@@ -35,7 +35,7 @@ class Reading:
         read: function that reads examples.
         examples: short description of the files, for tables in the documentation.
         columns: options for the columns with their defaults, for tables in the documentation.
-        names: function from labels of examples, or of their words, to the names in them; None if labels have no names.
+        names: function from the labels of all examples to the class names in them; None if labels have no names.
         multi_label: whether an example may have several classes; it distinguishes kinds of the same task.
     """
 
@@ -103,7 +103,7 @@ class Kind:
     def read_labeled(self, source: Source, columns: Columns, task: tasks.Task) -> Examples:
         """Read examples to evaluate a task on: with labels or, if it learns to restore dropped spans, texts alone.
 
-        With a column of second texts, pairs are read in any case, and the task says if it takes none.
+        If `columns.pair` is set, pairs are read in any case; a task that takes no pairs then raises an error.
         """
         learns_from_texts = getattr(task, "span_corruption", None) is not None and columns.pair is None
         reading = READINGS["texts"] if learns_from_texts else self.reading
@@ -114,10 +114,10 @@ class Kind:
         return task.class_names if self.reading.names else None
 
 
-_CLASSES = [value for value in vars(tasks).values() if isinstance(value, type) and issubclass(value, tasks.Task)]
+_TASK_CLASSES = [value for value in vars(tasks).values() if isinstance(value, type) and issubclass(value, tasks.Task)]
 KINDS = tuple(
     sorted(
-        (Kind(name, cls, READINGS[reading]) for cls in _CLASSES for name, reading in cls.commands),
+        (Kind(name, cls, READINGS[reading]) for cls in _TASK_CLASSES for name, reading in cls.commands),
         key=lambda kind: kind.name,
     )
 )

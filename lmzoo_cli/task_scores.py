@@ -20,15 +20,15 @@ from lmzoo_cli.task_kinds import Kind
 def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Report:
     """Evaluate a task on labeled examples with progress bars, and return its `Task.report`.
 
-    The report on a stream has only the loss and the metrics: the stream may not fit into memory, and neither may the
-    answers to all of its examples.
+    The report on a stream has only the loss and the metrics, since the answers to all of its examples may not fit into
+    memory.
 
     Args:
         kind: kind of the task.
-        task: the task.
+        task: task to evaluate.
         x: inputs, returned by the readers of `lmzoo_cli.examples`.
         y: labels, returned by the same reader.
-        batch_size: int, examples in a batch.
+        batch_size: int, number of examples in a batch.
     """
     if not task.compiled:
         task.compile()
@@ -36,13 +36,13 @@ def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Repo
         return Report(task.evaluate(x, batch_size=batch_size, return_dict=True))
     labels = y
     if kind.reading.names:
-        labels = _replace_names(y, {name: i for i, name in enumerate(task.class_names)})
+        labels = _replace_names(y, {name: class_index for class_index, name in enumerate(task.class_names)})
     # The loss of a task that trains without labels needs none, but its answers may still be compared with labels.
     loss_labels = labels if task.needs_labels else None
-    count = count_examples(x)
-    with show_status(f"Compiling and evaluating on {count:,} examples"):
+    num_examples = count_examples(x)
+    with show_status(f"Compiling and evaluating on {num_examples:,} examples"):
         metrics = task.measure(x, loss_labels, batch_size, verbose=int(Console().is_terminal))
-    with show_status(f"Predicting {count:,} examples"), iterate_in_parts(x, batch_size) as parts:
+    with show_status(f"Predicting {num_examples:,} examples"), iterate_in_parts(x, batch_size) as parts:
         report = task.compare(parts, labels, batch_size=batch_size, **metrics)
     return replace(report, scores={**metrics, **report.scores})
 
@@ -59,10 +59,10 @@ def write_report(path: Path, content: dict[str, object], report: Report) -> None
     tables = {
         name: [dict(zip(titles, row, strict=True)) for row in rows] for name, (titles, rows) in report.tables.items()
     }
-    with atomic_file(path) as temporary:
-        temporary.write_text(to_json({**content, "scores": report.scores, **tables}, indent=1), "utf-8")
+    with atomic_file(path) as temporary_path:
+        temporary_path.write_text(to_json({**content, "scores": report.scores, **tables}, indent=1), "utf-8")
 
 
-def _replace_names(y: Any, numbers: dict[str, int]) -> Any:
-    """Replace names in nested lists of labels with numbers."""
-    return numbers[y] if isinstance(y, str) else [_replace_names(label, numbers) for label in y]
+def _replace_names(y: Any, index_by_name: dict[str, int]) -> Any:
+    """Replace class names in nested lists of labels with class indices."""
+    return index_by_name[y] if isinstance(y, str) else [_replace_names(label, index_by_name) for label in y]

@@ -27,7 +27,7 @@ class Attention(NamedTuple):
 
     Attributes:
         texts: the text, or the two texts of a pair.
-        tokens: T strings, including special tokens.
+        tokens: the T tokens as strings, including special tokens.
         offsets: int64 (T, 2), start and end of each token in its text, in characters; -1 for special tokens.
         segments: int64 (T,), index of each token's text in `texts`; -1 for special tokens.
         scores: float32 (L, N, T, T), attention weights in L layers and N heads from each token (rows) to each token
@@ -44,10 +44,10 @@ class Attention(NamedTuple):
 
 
 class HeadStatistics(NamedTuple):
-    """Statistics of attention heads, averaged over all tokens.
+    """Statistics of the N attention heads in each of L layers, averaged over all tokens.
 
     Attributes:
-        distance: float64 (L, N), mean distance to the attended tokens, in tokens.
+        distance: float64 (L, N), mean distance from a token to the tokens it attends to, in tokens.
         entropy: float64 (L, N), mean entropy of a token's attention weights in nats; 0 if one token gets all attention.
         special: float64 (L, N), mean fraction of attention to special tokens, or to one special token.
 
@@ -74,7 +74,7 @@ def attention(
         One `Attention` for each text.
 
     Raises:
-        TypeError: If the model has no attention, such as ELMo, or an entry is not text; the message gives the entry's
+        TypeError: If the model has no attention (such as ELMo), or an entry is not text; the message gives the entry's
             position.
         ValueError: If there are no texts, or no preprocessor.
 
@@ -137,16 +137,17 @@ def join_words(found: Attention) -> Attention:
     lmzoo.analysis.join_words(attention).tokens  # ["[CLS]", "An", "unbelievable", "film", ".", "[SEP]"]
     ```
     """
-    groups: list[tuple[list[int], tuple[str, int, int]]] = []  # indices of tokens; name, start and end of the group
+    groups: list[tuple[list[int], tuple[str, int, int]]] = []  # token indices; name, start and end of the group
     for segment, text in enumerate(found.texts):
-        tokens = np.flatnonzero(found.segments == segment)
-        spans = [TokenSpan(0, found.tokens[i], *found.offsets[i].tolist()) for i in tokens]
+        segment_indices = np.flatnonzero(found.segments == segment)
+        spans = [TokenSpan(0, found.tokens[i], *found.offsets[i].tolist()) for i in segment_indices]
         words = place_words(text)
         word_indices, token_indices = tokens_of_words(words, spans)
-        token_indices, first = np.unique(token_indices, return_index=True)  # a shared token belongs to the first word
-        word_indices = word_indices[first]
+        # A token shared by several words belongs to the first word.
+        token_indices, first_positions = np.unique(token_indices, return_index=True)
+        word_indices = word_indices[first_positions]
         for i in np.unique(word_indices).tolist():
-            groups.append((tokens[token_indices[word_indices == i]].tolist(), words[i]))
+            groups.append((segment_indices[token_indices[word_indices == i]].tolist(), words[i]))
     grouped = {i for members, _ in groups for i in members}
     ungrouped = [i for i in range(len(found.tokens)) if i not in grouped]
     groups += [([i], (found.tokens[i], *found.offsets[i].tolist())) for i in ungrouped]
@@ -154,8 +155,8 @@ def join_words(found: Attention) -> Attention:
     is_member = np.zeros((len(groups), len(found.tokens)), "float32")  # (W, T)
     for row, (members, _) in enumerate(groups):
         is_member[row, members] = 1
-    averaging = is_member / is_member.sum(axis=1, keepdims=True)
-    scores = np.einsum("wt,lntu,vu->lnwv", averaging, found.scores, is_member, optimize=True)  # (L, N, W, W)
+    mean_weights = is_member / is_member.sum(axis=1, keepdims=True)
+    scores = np.einsum("wt,lntu,vu->lnwv", mean_weights, found.scores, is_member, optimize=True)  # (L, N, W, W)
     return Attention(
         found.texts,
         [name for _, (name, _, _) in groups],

@@ -16,8 +16,8 @@ from lmzoo.analysis.reading import SPECIAL
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
 
-# The path is divided into more and more parts until the contributions add up. Scores with kinks, such as from ReLU,
-# need more points than smooth scores.
+# The path is divided into more parts until the contributions add up. Scores with kinks, as caused by ReLU, need more
+# points than smooth scores.
 _PART_COUNTS = (1, 2, 4, 8)
 _NOISE = 1e-4  # rounding error of float32 scores
 
@@ -38,15 +38,15 @@ def integrated_gradients(
             the answer is explained.
         target: class to explain, by name or index; by default the predicted class of each text. For a
             `QuestionAnswerer`, "start" or "end"; by default the sum of both logits of its answer.
-        steps: int, points on the path. If the contributions do not add up within 1%, up to eight times as many
-            points are used.
+        steps: int, number of points on the path. If the contributions do not add up within 1%, up to eight times as
+            many points are used.
         word: for a `TokenClassifier`, the word whose label is explained: its index, or the word itself (its first
             occurrence).
 
     Raises:
         TypeError: If the task is of another kind, or an entry is not text; the message gives the entry's position.
-        ValueError: If the class or word is unknown, the family has no token embeddings, such as ELMo (use `leave_out`),
-            a `TokenClassifier` has a CRF, or there are no texts.
+        ValueError: If the class or word is unknown, the family, such as ELMo, has no token embeddings (use
+            `leave_out`), a `TokenClassifier` has a CRF, or there are no texts.
 
     Example:
 
@@ -77,13 +77,15 @@ def integrated_gradients(
         path_start = _embed(task, embedding_layer, baseline_features)  # (1, T, E)
         path_end = _embed(task, embedding_layer, features)  # (1, T, E)
         difference = ops.cast(path_end - path_start, "float32")
-        repeated = {key: np.repeat(values, steps, axis=0) for key, values in features.items()}
+        repeated_features = {key: np.repeat(values, steps, axis=0) for key, values in features.items()}
 
-        def total(x: Tensor, repeated: Features = repeated, score: Callable[[Any], Any] = score) -> Tensor:
+        def sum_scores(
+            x: Tensor, repeated_features: Features = repeated_features, score: Callable[[Any], Any] = score
+        ) -> Tensor:
             with _replace_outputs(embedding_layer, lambda _: x):
-                return ops.sum(score(ops.cast(task(repeated, training=False), "float32")))
+                return ops.sum(score(ops.cast(task(repeated_features, training=False), "float32")))
 
-        compute_gradient = _make_gradient(total)
+        compute_gradient = _make_gradient(sum_scores)
         text_score, baseline_score = (
             float(score(ops.convert_to_numpy(task(x, training=False)).astype("float32"))[0])
             for x in (features, baseline_features)
@@ -92,18 +94,20 @@ def integrated_gradients(
             mean_gradient = np.zeros(difference.shape[1:])  # (T, E)
             for part in range(num_parts):  # each part has all points, so that batches keep their shape
                 fractions = ((part + points) / num_parts).reshape(-1, 1, 1).astype("float32")
-                embedded = ops.cast(path_start, "float32") + fractions * difference  # (S, T, E)
-                gradients = np.asarray(compute_gradient(embedded), "float64")  # (S, T, E)
+                embeddings = ops.cast(path_start, "float32") + fractions * difference  # (S, T, E)
+                gradients = np.asarray(compute_gradient(embeddings), "float64")  # (S, T, E)
                 mean_gradient += np.tensordot(weights, gradients, 1) / num_parts
-            values = (mean_gradient * np.asarray(difference[0], "float64")).sum(axis=-1)  # (T,)
-            gap = abs(values.sum() - (text_score - baseline_score))
+            contributions = (mean_gradient * np.asarray(difference[0], "float64")).sum(axis=-1)  # (T,)
+            gap = abs(contributions.sum() - (text_score - baseline_score))
             if gap <= max(0.01 * abs(text_score - baseline_score), _NOISE):
                 break
         else:
             warnings.warn(
                 f"The contributions of text {i} do not add up to its score, by {gap:.2g}: raise `steps`.", stacklevel=2
             )
-        attributions.append(Attribution(*read_text, values[: len(read_text.tokens)], name, text_score, baseline_score))
+        attributions.append(
+            Attribution(*read_text, contributions[: len(read_text.tokens)], name, text_score, baseline_score)
+        )
     return attributions
 
 
@@ -182,11 +186,11 @@ def _make_gradient(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        def gradient(x: Tensor) -> Tensor:
+        def compute_gradient(x: Tensor) -> Tensor:
             with tf.GradientTape() as tape:
                 tape.watch(x)
                 y = function(x)
             return tape.gradient(y, x)
 
-        return gradient
+        return compute_gradient
     raise NotImplementedError(f"Integrated gradients need TensorFlow or JAX, not {keras.backend.backend()}.")

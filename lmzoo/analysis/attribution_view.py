@@ -64,25 +64,25 @@ def _render_section(attribution: Attribution) -> str:
 def _render_highlighted(attribution: Attribution, segment: int) -> str:
     """Return one of the texts as HTML, with a colored span for each token or word."""
     text = attribution.texts[segment]
-    largest = max(float(np.nanmax(np.abs(attribution.values), initial=0)), 1e-12)
-    parts = []
+    max_contribution = max(float(np.nanmax(np.abs(attribution.values), initial=0)), 1e-12)
+    fragments = []
     position = 0
-    order = sorted(
+    sorted_indices = sorted(
         np.flatnonzero(attribution.segments == segment).tolist(), key=lambda i: attribution.offsets[i].tolist()
     )
-    for i in order:
+    for i in sorted_indices:
         start, end = attribution.offsets[i].tolist()
         start = max(start, position)  # several tokens may share a character
         if start >= end:
             continue
         value = float(np.nan_to_num(attribution.values[i]))
-        kind, color = ("for", "mark") if value >= 0 else ("against", "against")
-        shade = f"background: rgba(var(--{color}), {0.5 * abs(value) / largest:.3f})"
-        kind = kind if abs(value) >= largest / 100 else "none"
-        parts.append(html.escape(text[position:start]))
-        parts.append(f'<span class="{kind}" style="{shade}">{html.escape(text[start:end])}</span>')
+        css_class, color = ("for", "mark") if value >= 0 else ("against", "against")
+        shade = f"background: rgba(var(--{color}), {0.5 * abs(value) / max_contribution:.3f})"
+        css_class = css_class if abs(value) >= max_contribution / 100 else "none"
+        fragments.append(html.escape(text[position:start]))
+        fragments.append(f'<span class="{css_class}" style="{shade}">{html.escape(text[start:end])}</span>')
         position = end
-    return "".join(parts) + html.escape(text[position:])
+    return "".join(fragments) + html.escape(text[position:])
 
 
 _STYLE = """\

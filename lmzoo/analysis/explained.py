@@ -35,7 +35,7 @@ class Attribution(NamedTuple):
 
     Attributes:
         texts: the text, or the two texts of a pair.
-        tokens: n strings, tokens or words.
+        tokens: the n tokens or words as strings.
         offsets: int64 (n, 2), start and end of each token or word in its text, in characters; -1 for special tokens.
         segments: int64 (n,), index of each token's or word's text in `texts`; -1 for special tokens.
         values: float64 (n,), contributions to the score; positive values support the prediction.
@@ -134,21 +134,21 @@ def _iterate_span_questions(
     tokenizer = reader.preprocessor.tokenizer
     start, between, end = reader.special()
     for text, answer, window in zip(question_texts, answers, windows.tolist(), strict=True):
-        begins = encoded.begins[window]
-        counts = encoded.counts[window]
-        context_slice = slice(begins[3], begins[3] + counts[3])
+        segment_starts = encoded.begins[window]
+        segment_lengths = encoded.counts[window]
+        context_slice = slice(segment_starts[3], segment_starts[3] + segment_lengths[3])
         ids = encoded.tokens[context_slice].tolist()
         offsets = encoded.spans[context_slice].tolist()
         context = [
             TokenSpan(token_id, str(tokenizer.id_to_token(token_id)), *span)
             for token_id, span in zip(ids, offsets, strict=True)
         ]
-        question = tokenizer.tokenize_with_offsets([text])[0][: counts[1]]
+        question = tokenizer.tokenize_with_offsets([text])[0][: segment_lengths[1]]
         read_text = join_spans(
             (_join_words(text), encoded.contexts[encoded.examples[window]]),
             (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
         )  # fmt: skip
-        indices = [(int(positions[window, part]), part) for part in score_columns]
+        indices = [(int(positions[window, column]), column) for column in score_columns]
         yield _make_question(reader, read_text, encoded.packed(np.array([window])), 0, answer["text"], *indices)
 
 
@@ -186,24 +186,30 @@ def compute_drops(
 def _compute_tag_drops(
     task: TokenClassifier, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
 ) -> list[Attribution]:
-    """Return contributions to the label of `word`, from texts without each of the other words."""
-    full = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
-    target_indices = [_find_word_index(i, words, word) for i, words in enumerate(full.words)]
-    names = [[name for name, _, _ in words] for words in full.words]
-    removable = [[j for j in range(len(row)) if j != k] for row, k in zip(names, target_indices, strict=True)]
-    shortened = [[*row[:j], *row[j + 1 :]] for row, removed in zip(names, removable, strict=True) for j in removed]
-    shifted_indices = [k - (j < k) for removed, k in zip(removable, target_indices, strict=True) for j in removed]
-    encoded = task.text_preprocessor.encode_words([*names, *shortened])
+    """Return the contributions of all other words to the label of `word`."""
+    encoded_texts = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
+    target_indices = [_find_word_index(i, words, word) for i, words in enumerate(encoded_texts.words)]
+    word_lists = [[name for name, _, _ in words] for words in encoded_texts.words]
+    removable_indices = [
+        [j for j in range(len(row)) if j != k] for row, k in zip(word_lists, target_indices, strict=True)
+    ]
+    shortened_texts = [
+        [*row[:j], *row[j + 1 :]] for row, removed in zip(word_lists, removable_indices, strict=True) for j in removed
+    ]
+    shifted_indices = [
+        k - (j < k) for removed, k in zip(removable_indices, target_indices, strict=True) for j in removed
+    ]
+    encoded = task.text_preprocessor.encode_words([*word_lists, *shortened_texts])
     positions = _find_word_positions(encoded, [*target_indices, *shifted_indices])
     logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(positions)), positions]  # (n + w, C)
-    words = [[(0, *full.words[i][j]) for j in removed] for i, removed in enumerate(removable)]
-    return _compute_class_drops(task, [(text,) for text in full.texts], words, logits, target)
+    words = [[(0, *encoded_texts.words[i][j]) for j in removed] for i, removed in enumerate(removable_indices)]
+    return _compute_class_drops(task, [(text,) for text in encoded_texts.texts], words, logits, target)
 
 
 def _compute_answer_drops(
     task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
 ) -> list[Attribution]:
-    """Return contributions to answers, from pairs without each word that is not part of the answer."""
+    """Return the contributions of all words outside of the answer to each pair's answer."""
     score_columns = _get_score_columns(target)
     rows = _make_rows(task, pairs)
     answers: list[Any] = task.answer(pairs, batch_size=batch_size)
@@ -216,8 +222,10 @@ def _compute_answer_drops(
         words.append(removable)
         shortened_rows += [_remove_word(row, word) for word in removable]
         for word in removable:
-            first, last = _find_removed_span(row[1], *word[2:]) if word[0] else (end, end)
-            shifted_spans.append(tuple(offset - max(0, min(offset, last) - first) for offset in (start, end)))
+            removed_start, removed_end = _find_removed_span(row[1], *word[2:]) if word[0] else (end, end)
+            shifted_spans.append(
+                tuple(offset - max(0, min(offset, removed_end) - removed_start) for offset in (start, end))
+            )
     encoded: EncodedWindows = task.encode_inputs(_make_inputs([*rows, *shortened_rows]))
     scores, *_ = _compute_answer_scores(
         task, encoded, np.array([*spans, *shifted_spans], "int64"), score_columns, batch_size
@@ -229,7 +237,7 @@ def _compute_answer_drops(
 def _compute_class_drops(
     task: Any, texts: Sequence[tuple[str, ...]], words: list[list[Word]], outputs: np.ndarray, target: str | int | None
 ) -> list[Attribution]:
-    """Return contributions to classes, from outputs (n + w, C) for n texts, then for the w texts without a word."""
+    """Return contributions to classes, given outputs (n + w, C) for n texts and then w texts with a word left out."""
     classes = _find_classes(task, outputs[: len(texts)], target)
     columns = np.append(classes, np.repeat(classes, [*map(len, words)]))  # (n + w,)
     scores = outputs[np.arange(len(outputs)), columns].astype("float64")
@@ -239,17 +247,19 @@ def _compute_class_drops(
 def _make_attributions(
     texts: Sequence[tuple[str, ...]], words: list[list[Word]], targets: Sequence[str], scores: np.ndarray
 ) -> list[Attribution]:
-    """Return contributions of words, from scores (n + w,) of n texts, then of the w texts without a word."""
-    results = []
+    """Return contributions of words, given scores (n + w,) of n texts and then w texts with a word left out."""
+    attributions = []
     shortened_scores = np.split(scores[len(texts) :], np.cumsum([*map(len, words)])[:-1])
-    for strings, text_words, target, score, without_word in zip(
+    for strings, text_words, target, score, scores_without_word in zip(
         texts, words, targets, scores.tolist(), shortened_scores, strict=False
     ):
         offsets = np.array([span for _, _, *span in text_words], "int64").reshape(-1, 2)
         segments = np.array([segment for segment, *_ in text_words], "int64")
         tokens = [word for _, word, _, _ in text_words]
-        results.append(Attribution(strings, tokens, offsets, segments, score - without_word, target, score, None))
-    return results
+        attributions.append(
+            Attribution(strings, tokens, offsets, segments, score - scores_without_word, target, score, None)
+        )
+    return attributions
 
 
 # === Shared by both ===
@@ -261,7 +271,7 @@ def get_class_name(task: Any, column: int) -> str:
 
 
 def _find_classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[int]:
-    """Return the class to explain for each text, as its column in `outputs` (n, C)."""
+    """Return the class to explain for each of n texts, as a column of `outputs` (n, C)."""
     if isinstance(task, TextRegressor):
         require(target is None, "target", "None for a TextRegressor, which gives one number", target)
         return [0] * len(outputs)
@@ -283,30 +293,30 @@ def _get_score_columns(target: str | int | None) -> tuple[int, ...]:
 
 
 def _compute_answer_scores(
-    task: QuestionAnswerer, encoded: EncodedWindows, spans: np.ndarray, parts: Sequence[int], batch_size: int
+    task: QuestionAnswerer, encoded: EncodedWindows, spans: np.ndarray, score_columns: Sequence[int], batch_size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the score of each answer, the window it comes from, and the positions of answers in all windows.
+    """Return the score of each answer, the window that it comes from, and the positions of answers in all windows.
 
     As in the task's ranking, the window is the highest-scoring window that holds the answer or, for no answer, the
     lowest-scoring window.
 
     Returns:
-        Scores, float64 (n,), NaN for an answer that no window holds after a word was left out; windows, int64 (n,); and
-        token positions of starts and ends in all windows, (w, 2).
+        Scores, float64 (n,), NaN for an answer that no window holds after a word was left out; indices of windows,
+        int64 (n,); and token positions of starts and ends in each of the w windows, (w, 2).
     """
     logits = task.predict(encoded, batch_size, verbose=0)  # (w, T, 2)
     positions = encoded.positions(spans)  # (w, 2)
     rows = np.arange(len(logits))
-    scores = sum(logits[rows, positions[:, part], part].astype("float64") for part in parts)  # (w,)
+    scores = sum(logits[rows, positions[:, column], column].astype("float64") for column in score_columns)  # (w,)
     has_no_answer = (spans[:, 0] == spans[:, 1])[encoded.examples]  # (w,)
-    ranks = np.where(has_no_answer, -scores, np.where(positions.any(axis=1), scores, -np.inf))
+    ranking_scores = np.where(has_no_answer, -scores, np.where(positions.any(axis=1), scores, -np.inf))
     windows_by_example = [np.flatnonzero(encoded.examples == i) for i in range(len(encoded.contexts))]
-    windows = np.array([indices[ranks[indices].argmax()] for indices in windows_by_example], "int64")
-    return np.where(np.isfinite(ranks[windows]), scores[windows], np.nan), windows, positions
+    best_windows = np.array([indices[ranking_scores[indices].argmax()] for indices in windows_by_example], "int64")
+    return np.where(np.isfinite(ranking_scores[best_windows]), scores[best_windows], np.nan), best_windows, positions
 
 
 def _find_word_index(i: int, words: Sequence[tuple[str, int, int]], word: str | int | None) -> int:
-    """Return the index of `word`, an index or a word, among the words of text `i`."""
+    """Return the index of `word`, which may be an index already, among the words of text `i`."""
     names = [name for name, _, _ in words]
     if isinstance(word, str) and word in names:
         return names.index(word)
@@ -317,7 +327,7 @@ def _find_word_index(i: int, words: Sequence[tuple[str, int, int]], word: str | 
 
 
 def _find_word_positions(encoded: EncodedWords, word_indices: Sequence[int]) -> np.ndarray:
-    """Return the position in each text's sequence at which its chosen word begins, int (n,)."""
+    """Return the position of the first token of the chosen word in each of n sequences, int (n,)."""
     positions = encoded.first[encoded.word_splits[:-1] + np.array(word_indices, "int64")]
     if (positions < 0).any():
         raise ValueError("The word was truncated: pass a shorter text, or raise `sequence_length`.")
@@ -344,8 +354,8 @@ def _remove_word(row: tuple[_Text, ...], word: Word) -> tuple[_Text, ...]:
     segment, _, start, end = word
     text = shortened = row[segment]
     if isinstance(text, str):
-        first, last = _find_removed_span(text, start, end)
-        shortened = text[:first] + text[last:]
+        removed_start, removed_end = _find_removed_span(text, start, end)
+        shortened = text[:removed_start] + text[removed_end:]
     else:
         shortened = [name for name, *span in place_words(text) if span != [start, end]]
     return (*row[:segment], shortened, *row[segment + 1 :])

@@ -19,11 +19,11 @@ _NUM_PAIRS = 10_000  # random pairs of tokens whose cosines are averaged
 
 
 class LayerChanges(NamedTuple):
-    """Mean change of token vectors in each layer.
+    """Mean change of token vectors in each of L layers.
 
     Attributes:
         distance: float64 (L,), mean L2 distance between a layer's input and output.
-        degrees: float64 (L,), mean angle between a layer's input and output.
+        degrees: float64 (L,), mean angle between a layer's input and output, in degrees.
 
     Example: see `layer_changes`.
     """
@@ -47,11 +47,11 @@ class Mix(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """Accuracy of a linear classifier on the vectors of each layer.
+    """Accuracy of a linear classifier on the embeddings and on the outputs of each of L layers.
 
     Attributes:
         accuracy: float64 (L + 1,), mean accuracy over the folds of a cross-validation.
-        deviation: float64 (L + 1,), standard deviation over the folds.
+        deviation: float64 (L + 1,), standard deviation of the accuracy over the folds.
 
     Example: see `probe`.
     """
@@ -69,7 +69,7 @@ def layer_changes(
     share their weights.
 
     Args:
-        model: a task, or a backbone with a `preprocessor`, whose layers have the same width.
+        model: a task, or a backbone with a `preprocessor`; all layers must have the same width.
         texts: strings or pairs of strings.
         batch_size: int, number of sequences in a batch.
         preprocessor: preprocessor of the texts; required if `model` is a backbone.
@@ -98,17 +98,17 @@ def layer_changes(
 def anisotropy(
     model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None, seed: int = 0
 ) -> np.ndarray:
-    """Return the mean cosine of random pairs of token vectors in each layer, float64 (L + 1,).
+    """Return the mean cosine of random pairs of token vectors, in the embeddings and L layers: float64 (L + 1,).
 
     The mean is near 0 if directions are random. In BERT, GPT-2 and ELMo, all vectors of upper layers lie in a narrow
     cone (Ethayarajh, 2019, https://aclanthology.org/D19-1006).
 
     Args:
         model: a task, or a backbone with a `preprocessor`.
-        texts: strings or pairs of strings, with at least two tokens in all.
+        texts: strings or pairs of strings, with at least two tokens in total.
         batch_size: int, number of sequences in a batch.
         preprocessor: preprocessor of the texts; required if `model` is a backbone.
-        seed: int, seed of the choice of pairs.
+        seed: int, seed of the random pairs.
 
     Raises:
         TypeError: If an entry is not text; the message gives its position.
@@ -124,21 +124,24 @@ def anisotropy(
     ```
     """
     read_texts, states = hidden_states(model, texts, batch_size, preprocessor)
-    word_states = [values[:, text.segments != SPECIAL] for text, values in zip(read_texts, states, strict=True)]
+    word_states = [
+        text_states[:, text.segments != SPECIAL] for text, text_states in zip(read_texts, states, strict=True)
+    ]
     vectors = np.concatenate(word_states, axis=1).astype("float64")  # (L + 1, T of all texts, H)
-    count = vectors.shape[1]
-    require(count > 1, "texts", "texts of at least two tokens", f"{count} tokens")
+    num_tokens = vectors.shape[1]
+    require(num_tokens > 1, "texts", "texts of at least two tokens", f"{num_tokens} tokens")
     rng = np.random.default_rng(seed)
-    first = rng.integers(count, size=_NUM_PAIRS)
-    second = (first + rng.integers(1, count, size=_NUM_PAIRS)) % count  # never equal to `first`
-    return _compute_cosines(vectors[:, first], vectors[:, second]).mean(axis=1)
+    first_indices = rng.integers(num_tokens, size=_NUM_PAIRS)
+    # An offset from 1 to `num_tokens - 1` never pairs a token with itself.
+    second_indices = (first_indices + rng.integers(1, num_tokens, size=_NUM_PAIRS)) % num_tokens
+    return _compute_cosines(vectors[:, first_indices], vectors[:, second_indices]).mean(axis=1)
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
     """Return the linear CKA similarity, from 0 to 1, of two sets of vectors for the same examples.
 
-    It is 1 if one set is the other set rotated and scaled. Linear centered kernel alignment (Kornblith et al., 2019,
-    https://arxiv.org/abs/1905.00414) is ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) in Frobenius norms of centered columns.
+    The similarity is 1 if one set is the other set rotated and scaled. Linear centered kernel alignment (Kornblith et
+    al., 2019, https://arxiv.org/abs/1905.00414) is ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) in Frobenius norms of centered columns.
 
     Args:
         x: float (n, H), vectors of n examples.
@@ -176,12 +179,12 @@ def layer_similarity(
 ) -> np.ndarray:
     """Return the linear CKA similarity of all pairs of layers in one or two models, float64 (L + 1, K + 1).
 
-    The vectors compared are the mean vectors of the texts; see `linear_cka`.
+    The vectors compared are the mean vectors of the texts in the embeddings and the L or K layers; see `linear_cka`.
 
     Args:
-        model: a task with a preprocessor, whose layers are the rows.
+        model: a task with a preprocessor; its layers are the rows of the result.
         texts: strings or pairs of strings.
-        other: a task with a preprocessor, whose layers are the columns; by default `model`.
+        other: a task with a preprocessor, by default `model`; its layers are the columns of the result.
         batch_size: int, number of sequences in a batch.
 
     Raises:
@@ -202,7 +205,8 @@ def layer_similarity(
     """
     texts = make_lists(texts)
     means = [
-        compute_text_means(*hidden_states(m, texts, batch_size)) for m in ([model] if other is None else [model, other])
+        compute_text_means(*hidden_states(compared_model, texts, batch_size))
+        for compared_model in ([model] if other is None else [model, other])
     ]
     require(len(means[0]) > 1, "texts", "at least two texts", len(means[0]))
     rows = means[0]
@@ -257,18 +261,20 @@ def probe(
     require(is_integer(folds, 2), "folds", "an integer of at least 2", folds)
     if any(isinstance(label, (list, tuple, np.ndarray)) for label in labels):
         raise ValueError("A probe takes one label for each text: for labels of words, train a TokenClassifier.")
-    names, counts = np.unique(np.asarray(labels), return_counts=True)
+    class_names, class_counts = np.unique(np.asarray(labels), return_counts=True)
     means = compute_text_means(*hidden_states(model, texts, batch_size, preprocessor))  # (n, L + 1, H)
     if len(labels) != len(means):
         raise ValueError(f"`labels` must hold one label for each text: got {len(labels)} for {len(means)} texts.")
-    if len(names) < 2 or counts.min() < folds:
+    if len(class_names) < 2 or class_counts.min() < folds:
         raise ValueError(
             f"A probe with `folds={folds}` needs at least two classes with {folds} examples each, got "
-            f"{dict(zip(names.tolist(), counts.tolist(), strict=True))}."
+            f"{dict(zip(class_names.tolist(), class_counts.tolist(), strict=True))}."
         )
     splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    scores = np.stack([cross_val_score(classifier, layer, labels, cv=splitter) for layer in means.swapaxes(0, 1)])
+    scores = np.stack(
+        [cross_val_score(classifier, layer_means, labels, cv=splitter) for layer_means in means.swapaxes(0, 1)]
+    )
     return Probe(scores.mean(axis=1), scores.std(axis=1))
 
 

@@ -19,8 +19,8 @@ def write_page(path: str | Path, title: str, body: str, style: str = "", script:
 
     Args:
         path: file to write; an existing file is replaced.
-        title: title of the page, any text.
-        body: HTML below the title; texts in it must be escaped.
+        title: title of the page, as plain text.
+        body: HTML below the title, in which all text is escaped.
         style: CSS in addition to the style that all pages share.
         script: JavaScript, which can read `data` as the text of the element with id "data".
         data: JSON-serializable data for the script.
@@ -35,15 +35,15 @@ def write_page(path: str | Path, title: str, body: str, style: str = "", script:
         scripts = (
             f'<script type="application/json" id="data">{text}</script>\n<script>\n"use strict";{script}</script>\n'
         )
-    parts = {"TITLE": html.escape(title), "STYLE": style, "BODY": body, "SCRIPTS": scripts}
-    page = re.sub("TITLE|STYLE|BODY|SCRIPTS", lambda match: parts[match.group()], _PAGE)
+    replacements = {"TITLE": html.escape(title), "STYLE": style, "BODY": body, "SCRIPTS": scripts}
+    page = re.sub("TITLE|STYLE|BODY|SCRIPTS", lambda match: replacements[match.group()], _PAGE)
     size = len(page.encode("utf-8"))
     if size > _MAX_BYTES:
         raise ValueError(
             f"The page would have {size / 1e6:.1f} MB, more than a browser shows smoothly: pass fewer or shorter texts."
         )
-    with atomic_file(Path(path)) as temporary:
-        temporary.write_text(page, "utf-8")
+    with atomic_file(Path(path)) as temporary_path:
+        temporary_path.write_text(page, "utf-8")
 
 
 def render_table(name: str, titles: Sequence[str], rows: Iterable[str]) -> str:
@@ -51,7 +51,7 @@ def render_table(name: str, titles: Sequence[str], rows: Iterable[str]) -> str:
 
     Args:
         name: accessible name of the table.
-        titles: titles of the columns, any text.
+        titles: titles of the columns, as plain text.
         rows: cells of each row as HTML.
     """
     head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)

@@ -28,7 +28,7 @@ class ReadText(NamedTuple):
 
     Attributes:
         texts: the text, or the two texts of a pair.
-        tokens: T strings, including special tokens.
+        tokens: the T tokens as strings, including special tokens.
         offsets: int64 (T, 2), start and end of each token in its text, in characters; -1 for special tokens.
         segments: int64 (T,), index of each token's text in `texts`; -1 for special tokens.
 
@@ -42,7 +42,7 @@ class ReadText(NamedTuple):
 
 
 def join_spans(texts: tuple[str, ...], *pieces: tuple[int, Sequence[TokenSpan]]) -> ReadText:
-    """Join groups of token spans into a sequence; each group comes with the index of its text, or `SPECIAL`."""
+    """Join groups of token spans into a sequence; each group is a pair of its text's index, or `SPECIAL`, and spans."""
     spans = [span for _, piece in pieces for span in piece]
     offsets = np.array([(span.start, span.end) for span in spans], "int64").reshape(-1, 2)
     segments = np.repeat([segment for segment, _ in pieces], [len(piece) for _, piece in pieces])
@@ -97,10 +97,10 @@ class Reader:
             ValueError: If there are no texts.
         """
         tokenizer = self.preprocessor.tokenizer
-        cleaned = clean_segments(texts, tokenizer.takes_words)
-        if not cleaned[0]:
+        cleaned_columns = clean_segments(texts, tokenizer.takes_words)
+        if not cleaned_columns[0]:
             raise ValueError("`texts` is empty: pass at least one text.")
-        spans = [tokenizer.tokenize_with_offsets(column) for column in cleaned]
+        spans = [tokenizer.tokenize_with_offsets(column) for column in cleaned_columns]
         encoded = self.preprocessor.pack(*([[span.id for span in text] for text in column] for column in spans))
         start, between, end = self.special()
         read_texts = []
@@ -111,7 +111,7 @@ class Reader:
             pieces += [(0, spans[0][i][: second_start - len(start) - len(separator)]), (SPECIAL, separator)]
             if len(spans) > 1:
                 pieces += [(1, spans[1][i][: length - second_start - len(end)]), (SPECIAL, end)]
-            strings = tuple(t if isinstance(t, str) else " ".join(t) for t in (column[i] for column in cleaned))
+            strings = tuple(t if isinstance(t, str) else " ".join(t) for t in (column[i] for column in cleaned_columns))
             read_texts.append(join_spans(strings, *pieces))
         return read_texts, encoded
 
@@ -119,7 +119,10 @@ class Reader:
         """Return the special tokens at the start of a sequence, between two texts, and at the end."""
         id_to_token = self.preprocessor.tokenizer.id_to_token
         ids = self.preprocessor.special_ids()
-        return [[TokenSpan(i, str(id_to_token(i)), SPECIAL, SPECIAL) for i in part] for part in ids]
+        return [
+            [TokenSpan(token_id, str(id_to_token(token_id)), SPECIAL, SPECIAL) for token_id in group_ids]
+            for group_ids in ids
+        ]
 
     def outputs(
         self, model: keras.Model, encoded: EncodedTexts, batch_size: int, keep: Callable[[Tensors, int], np.ndarray]
@@ -132,23 +135,23 @@ class Reader:
             model: a model with the backbone's inputs.
             encoded: packed sequences.
             batch_size: int, number of sequences in a batch.
-            keep: function of the outputs of a sequence, including padding, and the length of the sequence.
+            keep: function of a sequence's outputs, which include padding, and its length without padding.
         """
         # Compiling these models with XLA takes longer than it saves, but JAX requires it.
         model.compile(jit_compile=keras.backend.backend() == "jax")
         widths = np.array(ladder_buckets(max(self.preprocessor.sequence_length, int(encoded.lengths.max()))))
         order = np.argsort(encoded.lengths, kind="stable")
-        results: dict[int, np.ndarray] = {}
-        for begin in range(0, len(order), batch_size):
-            indices = order[begin : begin + batch_size]
+        results_by_index: dict[int, np.ndarray] = {}
+        for start in range(0, len(order), batch_size):
+            indices = order[start : start + batch_size]
             width = int(widths[np.searchsorted(widths, encoded.lengths[indices].max())])
             with suppress_retracing_warnings():
                 features = self.preprocessor.features(encoded, indices, width)
                 outputs = model.predict_on_batch(self.backbone.select_inputs(features))
             for row, i in enumerate(indices.tolist()):
                 values = keras.tree.map_structure(lambda values, row=row: np.asarray(values[row]), outputs)
-                results[i] = keep(values, int(encoded.lengths[i]))
-        return [results[i] for i in range(len(encoded))]
+                results_by_index[i] = keep(values, int(encoded.lengths[i]))
+        return [results_by_index[i] for i in range(len(encoded))]
 
 
 def hidden_states(
@@ -197,7 +200,7 @@ def hidden_states(
 def compute_text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:
     """Return the mean vector of each text in every layer, without special tokens: float32 (n, L + 1, H)."""
     means = []
-    for text, values in zip(read, states, strict=True):
+    for text, text_states in zip(read, states, strict=True):
         is_word = text.segments != SPECIAL
-        means.append(values[:, is_word if is_word.any() else slice(None)].mean(axis=1))  # (L + 1, H)
+        means.append(text_states[:, is_word if is_word.any() else slice(None)].mean(axis=1))  # (L + 1, H)
     return np.stack(means)

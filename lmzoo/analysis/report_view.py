@@ -17,7 +17,7 @@ _MAX_CHARACTERS = 2000  # limit per text
 _MAX_ROWS = 1000  # limit per table
 _FIRST_TABLES = (CURVE, "confusion", CALIBRATION)
 
-# x and y coordinates of each line of a chart, by name
+# x and y coordinates of each line of a chart, by name of the line
 Lines = dict[str, tuple[Sequence[float], Sequence[float]]]
 Range = tuple[float, float]
 
@@ -83,30 +83,30 @@ def _render_section(name: str, titles: list[str], rows: list[list[Cell]]) -> str
 
 
 def _render_cells(row: Sequence[Cell], max_value: int, titles: Sequence[str]) -> str:
-    """Return the cells of a row as HTML, shaded by their counts from 0 to `max_value` unless `max_value` is 0."""
-    parts = []
+    """Return the cells of a row as HTML, shaded in proportion to `max_value` unless `max_value` is 0."""
+    cells = []
     for i, cell in enumerate(row):
         text = f"{cell:.4f}" if isinstance(cell, float) else str(cell)
         text = html.escape(text if len(text) <= _MAX_CHARACTERS else shorten(text, _MAX_CHARACTERS))
         if i == 0:
-            parts.append(f'<th scope="row">{text}</th>')
+            cells.append(f'<th scope="row">{text}</th>')
             continue
-        shade = f' style="background: rgba(var(--mark), {0.35 * cell / max_value:.3f})"' if max_value else ""  # type: ignore[operator]
-        kind = ' class="text"' if titles[i] == "text" else ""
-        parts.append(f"<td{shade}{kind}>{text}</td>")
-    return "".join(parts)
+        style_attribute = f' style="background: rgba(var(--mark), {0.35 * cell / max_value:.3f})"' if max_value else ""  # type: ignore[operator]
+        class_attribute = ' class="text"' if titles[i] == "text" else ""
+        cells.append(f"<td{style_attribute}{class_attribute}>{text}</td>")
+    return "".join(cells)
 
 
 def _draw_curves(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
     """Return charts of the loss and each metric by epoch, for the training set and any validation set."""
     epochs, *columns = ([float(cell) for cell in column] for column in zip(*rows, strict=True))
-    values = dict(zip(titles[1:], columns, strict=True))
+    values_by_title = dict(zip(titles[1:], columns, strict=True))
     charts = []
-    for name in dict.fromkeys(title.removeprefix("val_") for title in values):
-        lines: Lines = {key: (epochs, values[key]) for key in (name, f"val_{name}") if key in values}
-        finite = np.array([y for _, y in lines.values()], "float64")
-        finite = finite[np.isfinite(finite)]
-        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    for name in dict.fromkeys(title.removeprefix("val_") for title in values_by_title):
+        lines: Lines = {key: (epochs, values_by_title[key]) for key in (name, f"val_{name}") if key in values_by_title}
+        finite_values = np.array([y for _, y in lines.values()], "float64")
+        finite_values = finite_values[np.isfinite(finite_values)]
+        low, high = (float(finite_values.min()), float(finite_values.max())) if len(finite_values) else (0.0, 1.0)
         high = high if high > low else low + 1
         charts.append(_draw_chart(lines, "epoch", name, (min(epochs), max(max(epochs), 2)), (low, high)))
     return charts
@@ -124,35 +124,37 @@ def _draw_chart(lines: Lines, x_name: str, y_name: str, x_range: Range, y_range:
     """Return a line chart as SVG; the table next to it gives the same numbers to screen readers."""
 
     def to_pixels(x: float, y: float) -> tuple[float, float]:
-        x_fraction, y_fraction = ((v - low) / (high - low) for v, (low, high) in ((x, x_range), (y, y_range)))
+        x_fraction, y_fraction = (
+            (coordinate - low) / (high - low) for coordinate, (low, high) in ((x, x_range), (y, y_range))
+        )
         return _LEFT_MARGIN + x_fraction * (_WIDTH - _LEFT_MARGIN - 10), 10 + (1 - y_fraction) * (
             _HEIGHT - _BOTTOM_MARGIN - 10
         )
 
-    parts = []
+    elements = []
     for value in np.linspace(*y_range, 5):
         x, y = to_pixels(x_range[0], value)
-        parts.append(f'<path class="grid" d="M{x:.1f} {y:.1f}H{_WIDTH - 10}"/>')
-        parts.append(f'<text x="{x - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
+        elements.append(f'<path class="grid" d="M{x:.1f} {y:.1f}H{_WIDTH - 10}"/>')
+        elements.append(f'<text x="{x - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
     is_whole = all(float(x).is_integer() for xs, _ in lines.values() for x in xs) and x_range[1] > 1
     for value in np.unique(np.rint(np.linspace(*x_range, 5)) if is_whole else np.linspace(*x_range, 5)):
         x, y = to_pixels(value, y_range[0])
-        parts.append(f'<text x="{x:.1f}" y="{y + 18:.1f}" text-anchor="middle">{value:.3g}</text>')
+        elements.append(f'<text x="{x:.1f}" y="{y + 18:.1f}" text-anchor="middle">{value:.3g}</text>')
     for (xs, ys), dash in zip(lines.values(), itertools.cycle(_DASHES)):
         points = [to_pixels(x, y) for x, y in zip(xs, ys, strict=True) if np.isfinite(y)]
-        parts.append(f'<polyline class="{dash}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points if dash == "solid"]
-    parts.append(
+        elements.append(f'<polyline class="{dash}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')
+        elements += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points if dash == "solid"]
+    elements.append(
         f'<text x="{(_LEFT_MARGIN + _WIDTH) / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{html.escape(x_name)}</text>'
     )
-    parts.append(
+    elements.append(
         f'<text transform="translate(12 {(_HEIGHT - _BOTTOM_MARGIN) / 2}) rotate(-90)" text-anchor="middle">'
         f"{html.escape(y_name)}</text>"
     )
-    legend = "; ".join(f"{dash}: {name}" for name, dash in zip(lines, _DASHES, strict=False))
-    name = html.escape(f"{y_name} by {x_name}")
+    legend = "; ".join(f"{dash}: {label}" for label, dash in zip(lines, _DASHES, strict=False))
+    label = html.escape(f"{y_name} by {x_name}")
     return (
-        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg>\n'
+        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">{"".join(elements)}</svg>\n'
         f"<figcaption>{html.escape(legend)}</figcaption></figure>\n"
     )
 

@@ -17,8 +17,8 @@ def plot_vectors(vectors: Any, labels: Sequence[object], reducer: Any = None, ti
     By default, vectors are projected to their first two principal components (scikit-learn's PCA).
 
     Args:
-        vectors: float (n, H), such as the vectors of `senses` or of `lmzoo.models.TextEmbedder.embed`.
-        labels: n labels, at most 20 of them different.
+        vectors: float (n, H), vectors to plot, such as from `senses` or `lmzoo.models.TextEmbedder.embed`.
+        labels: one label for each vector, at most 20 different labels.
         reducer: a fitted object with a `transform` from (n, H) to (n, 2) or more columns, such as the reducers of
             scikit-learn and umap-learn. Fitted on a larger set of vectors, it shows these vectors within that set.
         title: title of the plot.
@@ -28,8 +28,8 @@ def plot_vectors(vectors: Any, labels: Sequence[object], reducer: Any = None, ti
 
     Raises:
         ImportError: If matplotlib is not installed.
-        ValueError: If there are fewer than 3 vectors, a number of labels other than n, or more than 20 different
-            labels.
+        ValueError: If there are fewer than 3 vectors or more than 20 different labels, or the numbers of vectors and
+            labels differ.
 
     Example:
 

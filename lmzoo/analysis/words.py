@@ -71,7 +71,7 @@ def senses(
 
     Args:
         embedder: a `lmzoo.models.TextEmbedder`, created from any preset by `TextEmbedder.from_preset(...)`.
-        word: a whole word of the texts, in any case.
+        word: a whole word of the texts, in upper or lower case.
         texts: strings.
         layers: layers of the vectors; see `lmzoo.models.TextEmbedder.embed`.
         groups: int, number of groups; fewer if the word occurs less often.
@@ -82,7 +82,7 @@ def senses(
 
     Raises:
         TypeError: If the model is of another kind, or an entry is not text; the message gives the entry's position.
-        ValueError: If there are no texts, the word occurs in none of them, or is read as several words, such as "don't"
+        ValueError: If there are no texts, or `word` occurs in none of them or is read as several words, such as "don't"
             or "New York".
 
     Example:
@@ -100,23 +100,23 @@ def senses(
     require(is_integer(groups, 1), "groups", "a positive integer", groups)
     if not isinstance(embedder, TextEmbedder):
         raise WrongModelError(f"Senses are told apart by the vectors of a TextEmbedder, got {embedder!r:.60}.")
-    cleaned = clean_texts(texts)
+    cleaned_texts = clean_texts(texts)
     lowercase_word = word.lower()
-    if not cleaned:
+    if not cleaned_texts:
         raise ValueError("`texts` is empty: pass at least one text.")
-    indices = [i for i, text in enumerate(cleaned) if lowercase_word in map(str.lower, list_words(text))]
+    text_indices = [i for i, text in enumerate(cleaned_texts) if lowercase_word in map(str.lower, list_words(text))]
     occurrences = []
     vectors = []
-    embeddings = embedder.embed([cleaned[i] for i in indices], batch_size, level="word", layers=layers)
-    for i, embedded in zip(indices, embeddings, strict=True):
-        for name, (start, end), vector in zip(*embedded, strict=True):
+    embeddings = embedder.embed([cleaned_texts[i] for i in text_indices], batch_size, level="word", layers=layers)
+    for i, word_vectors in zip(text_indices, embeddings, strict=True):
+        for name, (start, end), vector in zip(*word_vectors, strict=True):
             if name.lower() == lowercase_word:
                 occurrences.append((i, int(start), int(end)))
                 vectors.append(vector / max(float(np.linalg.norm(vector)), 1e-12))
     if not occurrences:
         parts = list_words(word)
         require(len(parts) == 1, "word", "one word", word, f"It is read as {parts}.")
-        raise ValueError(f"The word {word!r} occurs in none of the {len(cleaned)} texts as a whole word.")
+        raise ValueError(f"The word {word!r} occurs in none of the {len(cleaned_texts)} texts as a whole word.")
     clusters = np.zeros(len(occurrences), "int64")
     if min(groups, len(occurrences)) > 1:
         clusterer = AgglomerativeClustering(min(groups, len(occurrences)), metric="cosine", linkage="average")
@@ -135,7 +135,7 @@ def surprisal(
 
     A `CausalLM` predicts a token from the text before it (Hale, 2001, https://aclanthology.org/N01-1021), a `MaskedLM`
     from all other tokens, including tokens of the same word. For a `BidirectionalLM`, surprisal is the mean of both
-    directions, predicted from the words before and from the words after. Each text is then read as one sentence, and
+    directions: predicted from the words before, and from the words after. Each text is then read as one sentence, and
     words outside of the vocabulary count as `<UNK>`.
 
     Args:
@@ -163,20 +163,22 @@ def surprisal(
         raise WrongModelError(
             f"Surprisal is of a CausalLM, a MaskedLM or a BidirectionalLM, got a {type(model).__name__}."
         )
-    cleaned = clean_texts(texts)
+    cleaned_texts = clean_texts(texts)
     if isinstance(model, BidirectionalLM):
-        return _compute_bidirectional_surprisal(model, cleaned, batch_size)
-    text_spans = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned)
-    results = []
-    for text, spans, scores in zip(cleaned, text_spans, model.score(cleaned, batch_size), strict=True):
+        return _compute_bidirectional_surprisal(model, cleaned_texts, batch_size)
+    text_spans = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned_texts)
+    surprisals = []
+    for text, spans, scores in zip(cleaned_texts, text_spans, model.score(cleaned_texts, batch_size), strict=True):
         words = place_words(text)
-        token_values = _compute_token_surprisal(spans, scores)
+        token_surprisals = _compute_token_surprisal(spans, scores)
         word_indices, token_indices = tokens_of_words(words, spans)
-        word_values = np.zeros(len(words))
-        np.add.at(word_values, word_indices, token_values[token_indices])
-        word_values[np.bincount(word_indices, minlength=len(words)) == 0] = np.nan
-        results.append([WordSurprisal(*word, float(value)) for word, value in zip(words, word_values, strict=True)])
-    return results
+        word_surprisals = np.zeros(len(words))
+        np.add.at(word_surprisals, word_indices, token_surprisals[token_indices])
+        word_surprisals[np.bincount(word_indices, minlength=len(words)) == 0] = np.nan
+        surprisals.append(
+            [WordSurprisal(*word, float(value)) for word, value in zip(words, word_surprisals, strict=True)]
+        )
+    return surprisals
 
 
 def _compute_bidirectional_surprisal(
@@ -184,13 +186,13 @@ def _compute_bidirectional_surprisal(
 ) -> list[list[WordSurprisal]]:
     words = [place_words(text) for text in texts]
     nonempty = [i for i, text_words in enumerate(words) if text_words]
-    results: list[list[WordSurprisal]] = [[] for _ in texts]
+    surprisals: list[list[WordSurprisal]] = [[] for _ in texts]
     scores = model.predict([[texts[i]] for i in nonempty], batch_size=batch_size, verbose=0) if nonempty else []
     for i, text_scores in zip(nonempty, scores, strict=True):  # (T, 2), each direction in its reading order
         forward, backward = text_scores[: len(words[i])].T.astype("float64")
         values = -(forward + backward[::-1]) / 2
-        results[i] = [WordSurprisal(*word, float(value)) for word, value in zip(words[i], values, strict=True)]
-    return results
+        surprisals[i] = [WordSurprisal(*word, float(value)) for word, value in zip(words[i], values, strict=True)]
+    return surprisals
 
 
 def _compute_token_surprisal(spans: Sequence[TokenSpan], scores: Sequence[TokenScore]) -> np.ndarray:

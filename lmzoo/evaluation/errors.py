@@ -15,8 +15,8 @@ from lmzoo.text.validate_text import is_text
 
 _NUM_BINS = 15  # probability bins, as in Guo et al. (2017)
 _MAX_WORST = 20  # rows of the table of the worst predictions
-_MAX_SINGLE_NUMBERS = 8  # up to this many distinct numbers form one group each; otherwise there is a group per quartile
-_MAX_GROUPS = 20  # this many most frequent values form one group each; rarer values share a group
+_MAX_SINGLE_NUMBERS = 8  # up to this many distinct numbers form one group each; more are grouped by quartile
+_MAX_GROUPS = 20  # this many of the most frequent values form one group each; rarer values share a group
 _MISSING = ("", "None", "nan", "NaN")
 _NONE = "(none)"
 
@@ -31,12 +31,12 @@ class Calibration(NamedTuple):
     """The accuracy of predictions in bins of predicted probability.
 
     Attributes:
-        bounds: float (M + 1,), bounds of the bins; a probability on a bound is in the lower bin.
+        bounds: float (M + 1,), bounds of the M bins; a probability on a bound is in the lower bin.
         counts: int (M,), number of predictions in each bin.
         confidence: float (M,), mean probability of the predictions in each bin; NaN for empty bins.
         accuracy: float (M,), fraction of correct predictions in each bin; NaN for empty bins.
         error: float, expected calibration error: the absolute difference between confidence and accuracy, averaged over
-            bins and weighted by their counts.
+            bins, weighted by their counts.
 
     Example: see `calibration`.
     """
@@ -54,9 +54,9 @@ def calibration(probability: Any, right: Any, bins: int = _NUM_BINS) -> Calibrat
     https://arxiv.org/abs/1706.04599
 
     Args:
-        probability: float (n,), probability of each prediction.
+        probability: float (n,), probability of each of n predictions.
         right: bool (n,), whether each prediction is right.
-        bins: int, M, number of bins, which have equal width.
+        bins: int, number of bins, which have equal width.
 
     Raises:
         ValueError: If there are no predictions, the arrays differ in shape, or a probability is not between 0 and 1.
@@ -79,9 +79,9 @@ def calibration(probability: Any, right: Any, bins: int = _NUM_BINS) -> Calibrat
     if not ((probability >= 0) & (probability <= 1 + 1e-6)).all():
         raise ValueError("Probabilities must be between 0 and 1: pass those of `softmax`, not logits.")
     bounds = np.linspace(0, 1, bins + 1)
-    bin_index = np.clip(np.searchsorted(bounds, probability, side="left") - 1, 0, bins - 1)
-    counts = np.bincount(bin_index, minlength=bins)
-    sums = [np.bincount(bin_index, values, bins) for values in (probability, right)]
+    bin_indices = np.clip(np.searchsorted(bounds, probability, side="left") - 1, 0, bins - 1)
+    counts = np.bincount(bin_indices, minlength=bins)
+    sums = [np.bincount(bin_indices, values, bins) for values in (probability, right)]
     confidence, accuracy = (np.where(counts > 0, total / np.maximum(counts, 1), np.nan) for total in sums)
     return Calibration(bounds, counts, confidence, accuracy, float(np.abs(sums[0] - sums[1]).sum() / len(right)))
 
@@ -102,16 +102,16 @@ def add_errors(report: Report, texts: Sequence[str]) -> Report:
     if judged.probability is not None:
         has_probability = np.isfinite(judged.probability)
         if has_probability.any():
-            result = calibration(judged.probability[has_probability], judged.error[has_probability] == 0)
-            scores["ece"] = result.error
-            tables[CALIBRATION] = _make_calibration_table(result)
+            calibration_result = calibration(judged.probability[has_probability], judged.error[has_probability] == 0)
+            scores["ece"] = calibration_result.error
+            tables[CALIBRATION] = _make_calibration_table(calibration_result)
     tables[f"by {LENGTH}"] = _make_slice_table("characters", [len(text) for text in texts], judged)
     tables[WORST] = _make_worst_table(judged, texts)
     return replace(report, scores=scores, tables=tables)
 
 
 def add_slices(report: Report, columns: Mapping[str, Sequence[Any]]) -> Report:
-    """Return a report with tables added that show scores by each column's values, or by quartile for many numbers.
+    """Return a report with a table added for each column: scores by value, or by quartile for many numbers.
 
     Args:
         report: `Report` with judged predictions.
@@ -206,10 +206,10 @@ def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
 
 
 def _get_judged(report: Report) -> Judged:
-    """Return the judged predictions of a report, which must exist.
+    """Return the judged predictions of a report.
 
     Raises:
-        ValueError: If the report has none.
+        ValueError: If the report has no judged predictions.
     """
     if report.judged is None:
         raise ValueError("This task has no answers that are right or wrong, which a report of errors needs.")
@@ -246,26 +246,26 @@ def _make_slice_table(name: str, values: Sequence[Any], judged: Judged) -> Cells
         is_selected = in_group[judged.example]
         if not is_selected.any():
             continue
-        error = float(judged.error[is_selected].mean())
+        mean_error = float(judged.error[is_selected].mean())
         if judged.probability is None:
-            rows.append([value, int(is_selected.sum()), error])
+            rows.append([value, int(is_selected.sum()), mean_error])
         else:
             probabilities = judged.probability[is_selected & np.isfinite(judged.probability)]
             confidence = float(probabilities.mean()) if len(probabilities) else float("nan")
-            rows.append([value, int(is_selected.sum()), 1 - error, confidence])
+            rows.append([value, int(is_selected.sum()), 1 - mean_error, confidence])
     return [name, "count", *(["mean error"] if judged.probability is None else ["accuracy", "confidence"])], rows
 
 
 def _group_examples(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Group examples by value, and yield `(name, in_group)` for each group, bool (n,)."""
-    numbers = np.array([*map(_as_number, values)], "float64")
+    """Group n examples by value, and yield the name and the mask, bool (n,), of each group."""
+    numbers = np.array([*map(_to_number, values)], "float64")
     is_number = np.isfinite(numbers)
     names = np.array([_NONE if str(value) in _MISSING else str(value) for value in values], object)
     if (is_number | (names == _NONE)).all() and len(np.unique(numbers[is_number])) > _MAX_SINGLE_NUMBERS:
         bounds = np.unique(np.quantile(numbers[is_number], [0, 0.25, 0.5, 0.75, 1]))
-        quarters = np.clip(np.searchsorted(bounds, numbers, side="right") - 1, 0, len(bounds) - 2)
+        quartile_indices = np.clip(np.searchsorted(bounds, numbers, side="right") - 1, 0, len(bounds) - 2)
         for k in range(len(bounds) - 1):
-            is_selected = is_number & (quarters == k)
+            is_selected = is_number & (quartile_indices == k)
             if is_selected.any():
                 yield f"{numbers[is_selected].min():g} to {numbers[is_selected].max():g}", is_selected
         if not is_number.all():
@@ -273,14 +273,14 @@ def _group_examples(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
         return
     frequent_names = [name for name, _ in Counter(names).most_common(_MAX_GROUPS)]
     if (is_number | (names == _NONE)).all():
-        frequent_names.sort(key=lambda name: (name == _NONE, _as_number(name)))
+        frequent_names.sort(key=lambda name: (name == _NONE, _to_number(name)))
     for name in frequent_names:
         yield name, names == name
     if (is_other := ~np.isin(names, frequent_names)).any():
         yield "(others)", is_other
 
 
-def _as_number(value: Any) -> float:
+def _to_number(value: Any) -> float:
     """Convert a number, or a string such as "0.5", to a float; return NaN for anything else."""
     try:
         return float(value)

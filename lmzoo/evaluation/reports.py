@@ -24,14 +24,14 @@ class Judged:
     """Individual predictions with their labels; an example may have several predictions.
 
     Attributes:
-        example: int (a,), index of the example that each prediction belongs to.
+        example: int (a,), for each of a predictions, the index of its example.
         actual: list of labels, one for each prediction.
         predicted: list of the predictions.
-        error: float (a,), 1 for wrong predictions and 0 for right ones; for numbers, the absolute error.
-        probability: float (a,), probability of each prediction, NaN for a prediction without one; None for numbers.
+        error: float (a,), 1 for wrong and 0 for right predictions; for numeric predictions, the absolute error.
+        probability: float (a,), probability of each prediction, NaN if it has none; None for numeric predictions.
         places: int (a, 2), start and end offsets of the word that each prediction belongs to; None if predictions
             belong to whole texts.
-        count: int, number of examples; may be None if the last example has a prediction, whose index gives the number.
+        count: int, number of examples; None if it is one more than the highest index in `example`.
 
     Example:
 
@@ -55,8 +55,8 @@ class Judged:
     def of_classes(
         cls, actual: Sequence[str], predicted: Sequence[str], probability: Sequence[float] | np.ndarray
     ) -> Judged:
-        """Create an instance with one predicted class per example, which is right if it equals the label."""
-        error = np.array([a != b for a, b in zip(actual, predicted, strict=True)], "float64")
+        """Create an instance with one predicted class per example; a class is right if it equals the label."""
+        error = np.array([label != prediction for label, prediction in zip(actual, predicted, strict=True)], "float64")
         return cls(np.arange(len(error)), actual, predicted, error, np.asarray(probability, "float64"))
 
     @classmethod
@@ -163,7 +163,7 @@ def compare_label_sets(
 
 
 def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> Report:
-    """Compute Pearson's and Spearman's correlation between actual and predicted numbers, both (n,).
+    """Compute Pearson's and Spearman's correlations between n actual and n predicted numbers.
 
     A correlation is NaN if either array is constant. There are no scores for n below 2.
     """
@@ -174,7 +174,7 @@ def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[fl
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.ConstantInputWarning)
         correlations = {"pearson": stats.pearsonr(actual, predicted), "spearman": stats.spearmanr(actual, predicted)}
-    return Report({name: float(result.statistic) for name, result in correlations.items()})
+    return Report({name: float(correlation.statistic) for name, correlation in correlations.items()})
 
 
 def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> Report:
@@ -197,7 +197,7 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
             for texts in (actual, predicted)
         ]
         all_spans = list(set.union(*span_sets))
-        # A span that occurs in only one of the two gets the type "" in the other.
+        # A span that occurs in only one of the two sets gets the type "" in the other.
         actual_and_predicted = [[span[1] if span in spans else "" for span in all_spans] for spans in span_sets]
     types = sorted({*actual_and_predicted[0], *actual_and_predicted[1]} - {""})
     averages = dict.fromkeys(("span_precision", "span_recall", "span_f1", "macro_f1"), 0.0)

@@ -19,15 +19,16 @@ def retrieval_metrics(
 ) -> dict[str, float]:
     """Compute nDCG, MRR, MAP and recall of rankings, each cut at rank `k` and averaged over queries.
 
-    The definitions are trec_eval's. With a gain gᵢ at rank i, DCG = Σ gᵢ / log₂(i + 1), and nDCG divides it by the DCG
-    of the best possible ranking (Järvelin and Kekäläinen, 2002); the other metrics count grades above 0 as relevant.
-    The average precision is divided by the number of all relevant texts, also those that do not fit into `k` ranks.
+    The definitions are trec_eval's. With gain gᵢ at rank i, the discounted cumulative gain is DCG = Σ gᵢ / log₂(i + 1).
+    nDCG is the DCG divided by the DCG of the best possible ranking (Järvelin and Kekäläinen, 2002). The mean reciprocal
+    rank (MRR), the mean average precision (MAP) and recall count grades above 0 as relevant. The average precision is
+    divided by the number of all relevant texts, including texts that do not fit into `k` ranks.
 
     Args:
         rankings: for each query the keys of texts, best first: indices, or any other keys, such as the ids of a
             dataset; or the dicts that `search` returns, whose `"index"` is the key.
         relevant: for each query the keys of its relevant texts, in a set or list, or a dict from keys to grades.
-        k: int, the rank at which rankings are cut, or a list of several.
+        k: int, the rank at which rankings are cut, or a list of such ranks.
 
     Returns:
         `{"ndcg@10": float, "mrr@10": float, "map@10": float, "recall@10": float}`, for each `k`.
@@ -51,9 +52,9 @@ def retrieval_metrics(
     if len(rankings) != len(relevant) or not len(rankings):
         raise ValueError(f"Every query needs a ranking and relevant texts: got {len(rankings)} and {len(relevant)}.")
     scores: dict[str, list[float]] = {}
-    for number, (ranking, texts) in enumerate(zip(rankings, relevant, strict=True)):
-        keys = _get_keys(ranking, number)
-        grades = _get_grades(texts, number)
+    for query_index, (ranking, relevant_texts) in enumerate(zip(rankings, relevant, strict=True)):
+        keys = _get_keys(ranking, query_index)
+        grades = _get_grades(relevant_texts, query_index)
         gains = np.array([grades.get(key, 0.0) for key in keys], "float64")  # (r,)
         best_gains = np.sort(np.array([*grades.values()], "float64"))[::-1]
         for cutoff in cutoffs:
@@ -66,9 +67,9 @@ def _score_ranking(gains: np.ndarray, best_gains: np.ndarray, k: int) -> dict[st
     """Return the metrics of one ranking.
 
     Args:
-        gains: gains of the first k texts, (at most k,).
-        best_gains: gains of all relevant texts, descending.
-        k: int, the last rank.
+        gains: gains of the ranked texts, at most k.
+        best_gains: gains of all relevant texts, in descending order.
+        k: int, the rank at which the ranking is cut.
     """
     is_relevant = gains > 0
     ranks = np.flatnonzero(is_relevant) + 1
@@ -82,30 +83,30 @@ def _score_ranking(gains: np.ndarray, best_gains: np.ndarray, k: int) -> dict[st
 
 
 def _compute_dcg(gains: np.ndarray) -> float:
-    """Return the discounted cumulative gain."""
+    """Return the discounted cumulative gain of a ranking."""
     return float((gains / np.log2(np.arange(2, len(gains) + 2))).sum())
 
 
-def _get_keys(ranking: Any, number: int) -> list[Any]:
-    require(is_column(ranking), f"rankings[{number}]", "a list of keys, best first", ranking)
+def _get_keys(ranking: Any, query_index: int) -> list[Any]:
+    require(is_column(ranking), f"rankings[{query_index}]", "a list of keys, best first", ranking)
     keys = [entry["index"] if isinstance(entry, Mapping) else entry for entry in ranking]
     if len(set(keys)) < len(keys):
         repeated = next(key for position, key in enumerate(keys) if key in keys[:position])
-        raise ValueError(f"`rankings[{number}]` holds {repeated!r:.60} twice.")
+        raise ValueError(f"`rankings[{query_index}]` holds {repeated!r:.60} twice.")
     return keys
 
 
-def _get_grades(texts: Any, number: int) -> dict[Any, float]:
-    """Return the grades above 0 by key."""
-    is_valid = is_column(texts) or isinstance(texts, (Mapping, Set))
-    require(is_valid, f"relevant[{number}]", "a set or list of keys, or a dict of grades", texts)
-    grades = dict(texts) if isinstance(texts, Mapping) else dict.fromkeys(texts, 1.0)
+def _get_grades(relevant_texts: Any, query_index: int) -> dict[Any, float]:
+    """Return the grades above 0 of a query's relevant texts, by key."""
+    is_valid = is_column(relevant_texts) or isinstance(relevant_texts, (Mapping, Set))
+    require(is_valid, f"relevant[{query_index}]", "a set or list of keys, or a dict of grades", relevant_texts)
+    grades = dict(relevant_texts) if isinstance(relevant_texts, Mapping) else dict.fromkeys(relevant_texts, 1.0)
     for key, grade in grades.items():
         if not (is_number(grade, 0) and grade < math.inf):
             raise ValueError(
-                f"`relevant[{number}]` must have finite grades of at least 0, got {grade!r:.60} for {key!r:.60}."
+                f"`relevant[{query_index}]` must have finite grades of at least 0, got {grade!r:.60} for {key!r:.60}."
             )
     positive = {key: float(grade) for key, grade in grades.items() if grade > 0}
     if not positive:
-        raise ValueError(f"`relevant[{number}]` names no relevant text. Leave out queries without relevant texts.")
+        raise ValueError(f"`relevant[{query_index}]` names no relevant text. Leave out queries without relevant texts.")
     return positive

@@ -42,7 +42,7 @@ def read_golds(y: Any) -> list[list[Gold]]:
     Args:
         y: for each example, `{"text": str, "answer_start": int}`, a list of such dicts, `{"text": [...],
             "answer_start": [...]}`, a string, or a list of strings. None, an empty list or an empty text mean no
-            answer. Alternatively, a dict of columns, with the texts and the starts of all examples.
+            answer. Alternatively, a dict of columns, with the texts and the start offsets of all examples.
 
     Returns:
         A list of answers for each example, empty if it has none.
@@ -55,15 +55,15 @@ def read_golds(y: Any) -> list[list[Gold]]:
         y = _make_rows(y, "y")
     elif not is_column(y):
         raise TypeError(f"`y` must be a list with the answer of each example, got {y!r:.60} ({type(y).__name__}).")
-    golds = [[gold for gold in _read_golds(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
+    golds = [[gold for gold in _parse_golds(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
     with collect_warnings():  # discard warnings, which were already issued when the texts were encoded
         cleaned = clean_columns({"y": [gold.text for answers in golds for gold in answers]})
     texts = iter(cleaned[0])
     return [[gold._replace(text=next(texts)) for gold in answers] for answers in golds]
 
 
-def _read_golds(answer: Any, place: str) -> list[Gold]:
-    """Return the labeled answers of one example; `place` names it in messages.
+def _parse_golds(answer: Any, place: str) -> list[Gold]:
+    """Return the labeled answers of one example; `place` names the example in messages.
 
     Raises:
         TypeError: If the format of `answer` is not supported.
@@ -77,13 +77,15 @@ def _read_golds(answer: Any, place: str) -> list[Gold]:
         if "text" not in answer:
             raise TypeError(f'`{place}` must have a "text" and its "answer_start", got {answer!r:.60}.')
         if not is_text(answer["text"]):
-            return [gold for row in _make_rows(answer, place) for gold in _read_golds(row, place)]
+            return [gold for row in _make_rows(answer, place) for gold in _parse_golds(row, place)]
         start = answer.get("answer_start")
         if start is not None and not isinstance(start, numbers.Integral):
             raise TypeError(f'The "answer_start" of `{place}` must be an integer, got {start!r:.60}.')
         return [Gold(answer["text"], start if start is None else int(start))]
-    if isinstance(answer, (Sequence, np.ndarray)) and all(is_text(a) or isinstance(a, Mapping) for a in answer):
-        return [gold for item in answer for gold in _read_golds(item, place)]
+    if isinstance(answer, (Sequence, np.ndarray)) and all(
+        is_text(entry) or isinstance(entry, Mapping) for entry in answer
+    ):
+        return [gold for item in answer for gold in _parse_golds(item, place)]
     raise TypeError(
         f'`{place}` must be {{"text": str, "answer_start": int}}, a list of such, or None for no answer; got '
         f"{answer!r:.60}."
@@ -91,7 +93,7 @@ def _read_golds(answer: Any, place: str) -> list[Gold]:
 
 
 def _make_rows(columns: Mapping[str, Any], place: str) -> list[Any]:
-    """Convert a dict of columns to a list of dicts; `place` names it in messages.
+    """Convert a dict of columns to a list of dicts; `place` names the argument in messages.
 
     Raises:
         TypeError: If the columns are not lists of texts and starts.
@@ -176,12 +178,12 @@ def token_f1(prediction: str, gold: str) -> float:
     predicted_words, gold_words = (Counter(normalize_answer(text).split()) for text in (prediction, gold))
     if not predicted_words or not gold_words:
         return float(predicted_words == gold_words)
-    common_count = (predicted_words & gold_words).total()
-    return 2 * common_count / (predicted_words.total() + gold_words.total())
+    num_common_words = (predicted_words & gold_words).total()
+    return 2 * num_common_words / (predicted_words.total() + gold_words.total())
 
 
 def answer_score(prediction: str, golds: Sequence[Gold], score: Callable[[str, str], float] = token_f1) -> float:
-    """Return the best score of a prediction against several gold answers; without any, only "" is right."""
+    """Return the best score of a prediction against several gold answers; without gold answers, only "" is right."""
     texts = [gold.text for gold in golds if normalize_answer(gold.text)] or [""]
     return max(score(prediction, text) for text in texts)
 
@@ -193,7 +195,7 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
         predictions: the predicted answer to each example: a string, or a dict with `text` as returned by
             `lmzoo.models.QuestionAnswerer.answer`; "" or None for no answer.
         golds: labels in any format that `read_golds` takes; `answer_start` may be missing. If an example has several
-            answers, the one with the best score counts.
+            answers, the best score counts.
 
     Returns:
         Dict with `exact_match`, `f1` and `total`, the number of examples. If some examples have no answer, also
@@ -228,7 +230,9 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
             "answerable_f1": f1[has_answer],
             "unanswerable_accuracy": exact[~has_answer],
         }
-        metrics |= {name: float(part.mean()) for name, part in scores_by_subset.items() if len(part)}
+        metrics |= {
+            name: float(subset_scores.mean()) for name, subset_scores in scores_by_subset.items() if len(subset_scores)
+        }
         metrics |= {"answerable_total": int(has_answer.sum()), "unanswerable_total": int((~has_answer).sum())}
     return metrics
 
@@ -246,7 +250,7 @@ def _get_answer_text(prediction: Prediction, position: int) -> str:
 
 
 def best_null_threshold(differences: np.ndarray, scores: np.ndarray, null_scores: np.ndarray) -> float:
-    """Return the null-score threshold that gives the highest mean score; the lowest such threshold on ties.
+    """Return the null-score threshold that gives the highest mean score; on ties, the lowest such threshold.
 
     Args:
         differences: float (n,), null score minus the best answer's score; above the threshold, no answer is given.
@@ -254,7 +258,7 @@ def best_null_threshold(differences: np.ndarray, scores: np.ndarray, null_scores
         null_scores: float (n,), evaluation score for giving no answer.
 
     Returns:
-        A float between two of the differences, below the lowest or above the highest, ignoring infinite ones.
+        A float between two of the finite differences, below the lowest or above the highest.
     """
     order = np.argsort(differences, kind="stable")
     sorted_differences = differences[order]
@@ -262,7 +266,7 @@ def best_null_threshold(differences: np.ndarray, scores: np.ndarray, null_scores
     finite_differences = sorted_differences[np.isfinite(sorted_differences)]
     if not len(finite_differences):
         return 0.0
-    # A threshold can only separate the first k differences from the rest if the next one is larger.
+    # A threshold can only separate the first k differences from the rest if the next difference is larger.
     cuts = [
         k
         for k in range(len(finite_differences) + 1)

@@ -38,17 +38,17 @@ def word_similarity(
     Words are compared without regard to case. Pairs with a word outside of the vocabulary are left out.
 
     Args:
-        embedder: `lmzoo.models.StaticEmbedder`.
+        embedder: model with the word vectors, such as a `lmzoo.models.StaticEmbedder`.
         pairs: pairs of words with their similarity, `(word, word, number)`; or the path of a text file with these three
             columns, separated by tabs, in which lines that begin with "#" are comments.
-        num_words: int, number of words to use, the first of the vocabulary.
+        num_words: int, number of words to use, from the start of the vocabulary.
 
     Returns:
         `Report` with the scores `spearman` and `pearson`, the number of `pairs`, and the number of pairs `left_out`.
 
     Raises:
-        ValueError: If a line of the file has other columns, or a pair is not two words and a finite number (the message
-            gives its number), or fewer than two pairs are in the vocabulary.
+        ValueError: If a line of the file or a pair is not two words and a finite number (the message gives its number),
+            or fewer than two pairs are in the vocabulary.
 
     Example:
 
@@ -68,20 +68,22 @@ def word_similarity(
         triples = [*_read_pairs(pairs)]
     else:
         triples = [_check_pair(pair, position) for position, pair in enumerate(pairs)]
-    uppercase = [(first.upper(), second.upper(), score) for first, second, score in triples]
-    covered = [triple for triple in uppercase if triple[0] in rows_by_word and triple[1] in rows_by_word]
-    if len(covered) < 2:
-        counts = f"{len(covered)} of {len(triples)}"
+    uppercase_triples = [(first.upper(), second.upper(), score) for first, second, score in triples]
+    covered_triples = [
+        triple for triple in uppercase_triples if triple[0] in rows_by_word and triple[1] in rows_by_word
+    ]
+    if len(covered_triples) < 2:
+        counts = f"{len(covered_triples)} of {len(triples)}"
         raise ValueError(f"Expected two or more pairs of words in the vocabulary, got {counts}.")
-    firsts = _compute_unit_vectors(embedder, [rows_by_word[first][0] for first, _, _ in covered])
-    seconds = _compute_unit_vectors(embedder, [rows_by_word[second][0] for _, second, _ in covered])
-    cosines = (firsts * seconds).sum(axis=1)
-    judgments = np.array([score for _, _, score in covered])
+    first_vectors = _compute_unit_vectors(embedder, [rows_by_word[first][0] for first, _, _ in covered_triples])
+    second_vectors = _compute_unit_vectors(embedder, [rows_by_word[second][0] for _, second, _ in covered_triples])
+    cosines = (first_vectors * second_vectors).sum(axis=1)
+    judgments = np.array([score for _, _, score in covered_triples])
     scores = {
         "spearman": float(spearmanr(judgments, cosines).statistic),
         "pearson": float(pearsonr(judgments, cosines).statistic),
-        "pairs": len(covered),
-        "left_out": len(triples) - len(covered),
+        "pairs": len(covered_triples),
+        "left_out": len(triples) - len(covered_triples),
     }
     return Report(scores)
 
@@ -93,16 +95,16 @@ def word_analogies(
     method: str = "3CosAdd",
     verbose: bool = True,
 ) -> Report:
-    """Return the accuracy of word vectors on analogies, as in Google's questions-words.
+    """Return the accuracy of word vectors on analogies, as in Google's dataset questions-words.
 
     A question (a, b, c, d) is answered correctly if d is the best word for "a is to b as c is to". Words are compared
     without regard to case. Questions with a word outside of the vocabulary are left out.
 
     Args:
-        embedder: `lmzoo.models.StaticEmbedder`.
+        embedder: model with the word vectors, such as a `lmzoo.models.StaticEmbedder`.
         questions: questions of four words; or the path of a text file with a question in each line, in which lines such
             as ": family" begin sections.
-        num_words: int, number of words to use, the first of the vocabulary.
+        num_words: int, number of words to use, from the start of the vocabulary.
         method: `"3CosAdd"` or `"3CosMul"`; see `lmzoo.models.StaticEmbedder.analogy`.
         verbose: whether to show progress.
 
@@ -127,24 +129,32 @@ def word_analogies(
     """
     rows_by_word = _group_rows_by_word(embedder, num_words)
     if isinstance(questions, (str, Path)):
-        rows = [*_read_questions(questions)]
+        parsed_questions = [*_read_questions(questions)]
     else:
-        rows = [("", _check_question(question, position)) for position, question in enumerate(questions)]
-    covered = [(section, [word.upper() for word in words]) for section, words in rows]
-    covered = [(section, words) for section, words in covered if all(word in rows_by_word for word in words)]
-    if not covered:
-        raise ValueError(f"Expected questions whose words are in the vocabulary, got none of {len(rows)}.")
-    is_right = _check_answers(embedder, rows_by_word, [words for _, words in covered], num_words, method, verbose)
-    names = np.array([section for section, _ in covered], object)
-    table: list[list[Cell]] = []
-    for name in dict.fromkeys(names):
-        in_section = names == name
-        table.append([name, int(in_section.sum()), float(is_right[in_section].mean())])
-    scores = {"accuracy": float(is_right.mean()), "questions": len(covered), "left_out": len(rows) - len(covered)}
-    return Report(scores, {"by section": (["section", "questions", "accuracy"], table)})
+        parsed_questions = [("", _check_question(question, position)) for position, question in enumerate(questions)]
+    covered_questions = [(section, [word.upper() for word in words]) for section, words in parsed_questions]
+    covered_questions = [
+        (section, words) for section, words in covered_questions if all(word in rows_by_word for word in words)
+    ]
+    if not covered_questions:
+        raise ValueError(f"Expected questions whose words are in the vocabulary, got none of {len(parsed_questions)}.")
+    is_right = _judge_answers(
+        embedder, rows_by_word, [words for _, words in covered_questions], num_words, method, verbose
+    )
+    section_names = np.array([section for section, _ in covered_questions], object)
+    section_rows: list[list[Cell]] = []
+    for section_name in dict.fromkeys(section_names):
+        in_section = section_names == section_name
+        section_rows.append([section_name, int(in_section.sum()), float(is_right[in_section].mean())])
+    scores = {
+        "accuracy": float(is_right.mean()),
+        "questions": len(covered_questions),
+        "left_out": len(parsed_questions) - len(covered_questions),
+    }
+    return Report(scores, {"by section": (["section", "questions", "accuracy"], section_rows)})
 
 
-def _check_answers(
+def _judge_answers(
     embedder: WordVectorModel,
     rows_by_word: dict[str, list[int]],
     questions: Sequence[list[str]],
@@ -154,22 +164,22 @@ def _check_answers(
 ) -> np.ndarray:
     """Return whether each question is answered correctly, bool (n,); the words are uppercase."""
     is_right = []
-    size = max(1, _MAX_SCORES // len(embedder.words))
+    chunk_size = max(1, _MAX_SCORES // len(embedder.words))
     with progress_bar("Answering", len(questions), "questions", verbose) as advance:
-        for start in range(0, len(questions), size):
-            part = questions[start : start + size]
-            rows = np.array([[rows_by_word[word][0] for word in words[:3]] for words in part])  # (n, 3)
+        for start in range(0, len(questions), chunk_size):
+            chunk = questions[start : start + chunk_size]
+            rows = np.array([[rows_by_word[word][0] for word in words[:3]] for words in chunk])  # (n, 3)
             vectors = _compute_unit_vectors(embedder, rows.reshape(-1)).reshape(*rows.shape, -1)  # (n, 3, H)
             scores = embedder.score_analogies(vectors, method)[:, :num_words]
-            for words, word_scores in zip(part, scores, strict=True):
+            for words, word_scores in zip(chunk, scores, strict=True):
                 word_scores[list(itertools.chain.from_iterable(rows_by_word[word] for word in words[:3]))] = -np.inf
                 is_right.append(embedder.words[int(word_scores.argmax())].upper() == words[3])
-            advance(len(part))
+            advance(len(chunk))
     return np.array(is_right)
 
 
 def _group_rows_by_word(embedder: WordVectorModel, num_words: int) -> dict[str, list[int]]:
-    """Return the rows of the words that are equal in uppercase, in rising order, by the uppercase word."""
+    """Return, by uppercase word, the rows of the words that are equal in uppercase, in ascending order."""
     require(is_integer(num_words, 1), "num_words", "a positive integer", num_words)
     rows_by_word: dict[str, list[int]] = {}
     for row, word in enumerate(embedder.words[:num_words]):
@@ -178,21 +188,21 @@ def _group_rows_by_word(embedder: WordVectorModel, num_words: int) -> dict[str, 
 
 
 def _compute_unit_vectors(embedder: WordVectorModel, rows: Any) -> np.ndarray:
-    """Return the vectors in rows, scaled to length 1: float32 (n, H)."""
+    """Return the vectors at `rows`, scaled to unit length: float32 (n, H)."""
     vectors = embedder.vectors[rows]
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
 
 
 def _check_pair(pair: Any, position: int) -> tuple[str, str, float]:
-    """Return a pair of words with their similarity, `pairs[position]`.
+    """Check that `pair`, the entry `pairs[position]`, is two words and their similarity, and return it.
 
     Raises:
-        ValueError: If it is anything else; the message names the position.
+        ValueError: If `pair` is anything else; the message names the position.
     """
     fields = list(pair) if is_column(pair) else []
     try:
-        first, second, number = fields
-        similarity = float(number)
+        first, second, judgment = fields
+        similarity = float(judgment)
     except (TypeError, ValueError):
         similarity = math.nan
     is_valid = math.isfinite(similarity) and isinstance(fields[0], str) and isinstance(fields[1], str)
@@ -201,10 +211,10 @@ def _check_pair(pair: Any, position: int) -> tuple[str, str, float]:
 
 
 def _check_question(question: Any, position: int) -> list[str]:
-    """Return the words of a question, `questions[position]`.
+    """Check that `question`, the entry `questions[position]`, is four words, and return them as a list.
 
     Raises:
-        ValueError: If they are not four words; the message names the position.
+        ValueError: If `question` is not four words; the message names the position.
     """
     words = list(question) if is_column(question) else []
     is_valid = len(words) == 4 and all(isinstance(word, str) for word in words)
@@ -215,14 +225,14 @@ def _check_question(question: Any, position: int) -> list[str]:
 def _read_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
     """Read pairs of words with their similarity from a text file."""
     with open_text(path) as file:
-        for number, line in read_numbered_lines(file):
+        for line_number, line in read_numbered_lines(file):
             if not line.strip() or line.startswith("#"):
                 continue
             fields = line.split("\t") if "\t" in line else line.split()
             try:
-                triple = _check_pair([field.strip() for field in fields], number)
+                triple = _check_pair([field.strip() for field in fields], line_number)
             except ValueError:
-                message = f"{path}, line {number} must hold two words and a number, separated by tabs: {line:.60}"
+                message = f"{path}, line {line_number} must hold two words and a number, separated by tabs: {line:.60}"
                 raise ValueError(message) from None
             yield triple
 
@@ -231,11 +241,11 @@ def _read_questions(path: str | Path) -> Iterator[tuple[str, list[str]]]:
     """Read the section and the four words of each question from a text file."""
     section = ""
     with open_text(path) as file:
-        for number, line in read_numbered_lines(file):
+        for line_number, line in read_numbered_lines(file):
             words = line.split()
             if line.startswith(":"):
                 section = line.removeprefix(":").strip()
             elif len(words) == 4:
                 yield section, words
             elif words:
-                raise ValueError(f"{path}, line {number} must hold four words: {line:.60}")
+                raise ValueError(f"{path}, line {line_number} must hold four words: {line:.60}")

@@ -26,7 +26,7 @@ _MIN_SIMILARITY = 0.6  # between an unknown name and a suggestion; difflib's own
 
 @dataclass(frozen=True)
 class PresetInfo:
-    """The metadata of a preset; `list_presets` returns one for each preset.
+    """Metadata of a preset, as listed by `list_presets`.
 
     Attributes:
         name: Name to pass to `from_preset`.
@@ -81,8 +81,8 @@ def list_presets() -> dict[str, PresetInfo]:
         directory = directories[name]
         shipped = directory.is_relative_to(_find_shipped_root())
         try:
-            size = sum(entry["size"] for entry in read_manifest(directory).values())
-            metadata = {**read_metadata(directory), "size_bytes": size, "handle": name}
+            size_bytes = sum(entry["size"] for entry in read_manifest(directory).values())
+            metadata = {**read_metadata(directory), "size_bytes": size_bytes, "handle": name}
             presets[name] = _make_info(name, cast(PublishedPreset, metadata), shipped, read_version(directory))
         except PresetError as error:
             warnings.warn(f"Preset {name!r} is left out of the list. {error}", stacklevel=2)
@@ -257,15 +257,15 @@ def _find_similar(preset: str, names: Iterable[str]) -> list[str]:
     """Return up to three names of presets that are similar to an unknown name, or begin similarly, best first."""
     matcher = difflib.SequenceMatcher(b=preset)
 
-    def similarity(text: str) -> float:
+    def compute_similarity(text: str) -> float:
         matcher.set_seq1(text)
         return matcher.ratio()
 
     # The first characters alone are also compared: a user may leave out a suffix such as `_en_uncased`.
     scores = {}
     for name in names:
-        whole = similarity(name)
-        scores[name] = (max(whole, similarity(name[: len(preset)])), whole)
+        full_similarity = compute_similarity(name)
+        scores[name] = (max(full_similarity, compute_similarity(name[: len(preset)])), full_similarity)
     similar = [name for name, (best, _) in scores.items() if best >= _MIN_SIMILARITY]
     return sorted(similar, key=lambda name: scores[name], reverse=True)[:_MAX_SUGGESTIONS]
 

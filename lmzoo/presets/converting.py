@@ -94,10 +94,10 @@ def convert(
 
 
 def find_unloaded_heads(opened: Source, model: keras.Model) -> list[str]:
-    """Return the tasks whose heads are stored but not part of the model that `build` returned.
+    """Describe the tasks whose heads are stored but are not part of `model`, which `build` returned.
 
-    They are the names of a preset's several tasks, or one entry such as "a TextClassifier": the task whose class is not
-    registered, or whose head cannot be read.
+    The descriptions are the names of a preset's several tasks; or one entry such as "a TextClassifier", if the class of
+    the stored task is not registered or its head cannot be read.
     """
     if hasattr(model, "backbone"):
         return []

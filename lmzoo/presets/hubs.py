@@ -76,7 +76,7 @@ def fetch(handle: str, published: PublishedPreset | None = None) -> Path:
     Args:
         handle: `hf://org/name[@revision]`, `kaggle://owner/model/framework/variation[/version]`, or the URL of an
             archive, `https://host/path/name.zip`, `.tar.gz` or `.tgz`.
-        published: Entry of published.json, with any fields missing, or None.
+        published: Entry of published.json, in which any field may be missing, or None.
 
     Raises:
         PresetError: If the download fails; the message states the places tried, the reason and what to do.
@@ -208,22 +208,22 @@ def run_while_reachable(transfer: Callable[[], _Result], server: str) -> _Result
     Raises:
         ConnectionError: If the client is still running after a second and the server does not answer a request.
     """
-    result: Future[_Result] = Future()
+    future: Future[_Result] = Future()
 
     def run() -> None:
         try:
-            result.set_result(transfer())
+            future.set_result(transfer())
         except BaseException as error:
-            result.set_exception(error)
+            future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()  # an executor's threads would keep the process alive
-    if not wait([result], _REACHABILITY_DELAY_SECONDS).done:
+    if not wait([future], _REACHABILITY_DELAY_SECONDS).done:
         try:
             requests.head(server, timeout=_TIMEOUT)
         except requests.exceptions.SSLError:
             pass  # the server answers, and the client may know its certificate
         except (requests.ConnectionError, requests.Timeout) as error:
             was_reached = isinstance(error.args[0], urllib3.exceptions.ProtocolError)  # a server closed the connection
-            if not was_reached and not result.done():
+            if not was_reached and not future.done():
                 raise ConnectionError(f"{server} cannot be reached ({type(error).__name__}).") from error
-    return result.result()
+    return future.result()

@@ -71,7 +71,7 @@ class KerasPreset:
 
     Args:
         files: JSON files of the directory.
-        task: Name of one of several tasks in the preset, or None for the only one.
+        task: Name of the task to load from a preset with several tasks, or None for the only task.
 
     Raises:
         PresetError: If the preset has no task of this name.
@@ -111,7 +111,7 @@ class KerasPreset:
 
     @functools.cached_property
     def _stored_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the backbone's weights and of scales, by their paths in the file."""
+        """Shapes of the backbone's weights, and of the scales of int8 weights, by their paths in the file."""
         import h5py
 
         path = self.directory / MODEL_WEIGHTS_FILE
@@ -135,18 +135,18 @@ class KerasPreset:
         file = self.directory / CONFIG_FILE
         with add_file_to_errors(file):
             # Let Keras choose the name, so that one model can contain several copies of a preset.
-            stored = {**self._files.read(CONFIG_FILE)["config"], "name": None}
+            stored_arguments = {**self._files.read(CONFIG_FILE)["config"], "name": None}
         if load_weights:
             path = self.directory / MODEL_WEIGHTS_FILE
-            check_axes(self.backbone_class.config_class, stored, self._stored_shapes.values(), path, {})
+            check_axes(self.backbone_class.config_class, stored_arguments, self._stored_shapes.values(), path, {})
             if overrides:
                 with add_file_to_errors(file):
-                    stored = resolve_arguments(self.backbone_class.config_class, stored)
+                    stored_arguments = resolve_arguments(self.backbone_class.config_class, stored_arguments)
         policy = keras.config.dtype_policy()
         with contextlib.nullcontext() if overrides else add_file_to_errors(file):  # an override may cause the error
-            if "dtype" not in overrides and policy.name != "float32" and _is_float32(stored.get("dtype")):
+            if "dtype" not in overrides and policy.name != "float32" and _is_float32(stored_arguments.get("dtype")):
                 overrides = {**overrides, "dtype": policy}
-            return self.backbone_class.from_config({**stored, **overrides})
+            return self.backbone_class.from_config({**stored_arguments, **overrides})
 
     def load(self, model: keras.Model, with_head: bool = True) -> None:
         """Load the stored weights into a backbone or task.
@@ -169,7 +169,7 @@ class KerasPreset:
             reason = " ".join(str(error).split())
             raise PresetError(f"{path} cannot be read; fetch or save the preset again: {reason:.1000}") from error
         if with_head and isinstance(model, HasHead):
-            _read_head(
+            _load_head(
                 model, self.directory / self._task_prefix / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads
             )
 
@@ -206,19 +206,19 @@ class KerasPreset:
         Keras might load only some of the weights, or fail without a clear message.
 
         Raises:
-            PresetError: If they differ.
+            PresetError: If the numbers or the shapes differ.
         """
         # The number of seeds depends on dropout.
         shapes = {name: shape for name, shape in self._stored_shapes.items() if not name.endswith(SCALE)}
-        stored = Counter(shape for name, shape in shapes.items() if "seed_generator" not in name)
-        built = Counter(tuple(weight.shape) for weight in backbone.weights)
-        if stored == built:
+        stored_counts = Counter(shape for name, shape in shapes.items() if "seed_generator" not in name)
+        model_counts = Counter(tuple(weight.shape) for weight in backbone.weights)
+        if stored_counts == model_counts:
             return
-        contents = f"{stored.total()} weights"
-        expected = f"{built.total()}"
-        if stored.total() == built.total():
-            contents = f"a weight of shape {next(iter(stored - built))}"
-            expected = f"one of shape {next(iter(built - stored))}"
+        contents = f"{stored_counts.total()} weights"
+        expected = f"{model_counts.total()}"
+        if stored_counts.total() == model_counts.total():
+            contents = f"a weight of shape {next(iter(stored_counts - model_counts))}"
+            expected = f"one of shape {next(iter(model_counts - stored_counts))}"
         raise PresetError(
             f"{self.directory / MODEL_WEIGHTS_FILE} holds {contents}, but {type(backbone).__name__} as configured has "
             f"{expected}. Overrides must not change the architecture; pass `load_weights=False` for one with random "
@@ -236,10 +236,10 @@ class KerasPreset:
     @property
     def head(self) -> str | None:
         """Kind of the stored head, or its task's class name if no known task has this kind; None without a head."""
-        if not (stored := self._task):
+        if not (stored_task := self._task):
             return None
         # Presets written until November 2026 hold the kind only if it differs from the kind of the class.
-        kind = stored.get("head_kind", getattr(self.task_class, "head_kind", None))
+        kind = stored_task.get("head_kind", getattr(self.task_class, "head_kind", None))
         return self.task_class_name if get_task_class(kind) is None else kind
 
     @property
@@ -258,19 +258,19 @@ class KerasPreset:
         file = self.directory / self._task_prefix / TASK_FILE
         if not file.exists():
             return {}
-        stored = self._files.read(self._task_prefix + TASK_FILE)
-        if not (isinstance(stored.get("registered_name"), str) and isinstance(stored.get("config"), dict)):
+        stored_task = self._files.read(self._task_prefix + TASK_FILE)
+        if not (isinstance(stored_task.get("registered_name"), str) and isinstance(stored_task.get("config"), dict)):
             raise PresetError(f"{file} does not describe a task: it must hold a `registered_name` and a `config`.")
-        return stored
+        return stored_task
 
     def get_head_arguments(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None."""
-        stored = self._task
-        if stored.get("registered_name") == keras.saving.get_registered_name(cls):
-            return {key: value for key, value in stored["config"].items() if key != "name"}
+        stored_task = self._task
+        if stored_task.get("registered_name") == keras.saving.get_registered_name(cls):
+            return {key: value for key, value in stored_task["config"].items() if key != "name"}
         if self.head in (cls.head_kind, *cls.reads_heads):  # a task of another class with a compatible head
             parameters = inspect.signature(cls).parameters.keys() - {"name"}
-            return {key: value for key, value in stored["config"].items() if key in parameters}
+            return {key: value for key, value in stored_task["config"].items() if key in parameters}
         return None
 
     def preprocessor(self) -> Preprocessor:
@@ -359,19 +359,19 @@ def save_preset(
         model: Backbone or task.
         directory: Directory to write.
         overwrite: Whether to replace an existing preset.
-        preprocessor: Preprocessor to write; by default the preprocessor of the first of `tasks` that has one, if any.
+        preprocessor: Preprocessor to write; by default, the first preprocessor of a task in `tasks`, if any.
         add_files: Function that writes additional files into the directory it is given, before the manifest is written.
-        weights_dtype: How to store weights, which loading converts to the model's dtype: "float32", as they are;
-            "float16", except for tensors with values beyond its range; or "int8", matrices of the backbone in 255 steps
-            with a float32 scale for each row, and the other weights as float16.
-        tasks: Tasks on the backbone `model` to write with it, by name, or None.
+        weights_dtype: Dtype of the stored weights, which loading converts to the model's dtype: "float32" for the
+            weights as they are; "float16", except for tensors with values beyond its range; or "int8" for matrices of
+            the backbone in 255 steps with a float32 scale for each row, and float16 for the other weights.
+        tasks: Dict from names to tasks on the backbone `model`, to write with it; or None.
         **metadata: Additional entries of `metadata.json`, such as `languages` and `license`.
 
     Raises:
-        FileExistsError: If the directory may not be replaced.
+        FileExistsError: If `directory` exists, and `overwrite` is False or the directory is not a preset.
         ValueError: If a class is not registered with Keras, `weights_dtype` is unknown, `tasks` is not a dict or is
-            empty, or an entry of it is not a task on the backbone, has another tokenizer than the others, or has a name
-            that cannot be a directory or differs from another name only in case.
+            empty, an entry is not a task on the backbone, two tasks have different tokenizers, a name cannot be the
+            name of a directory, or two names differ only in case.
     """
     require(weights_dtype in WEIGHTS_DTYPES, "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", weights_dtype)
     if preprocessor is not None:
@@ -416,7 +416,7 @@ def _check_tasks(backbone: keras.Model, tasks: Mapping[str, HasHead]) -> None:
 
     Raises:
         ValueError: If `tasks` is not a dict or is empty, an entry is not a task on the backbone, two tasks have
-            different tokenizers, a name cannot be a directory, or two names differ only in case.
+            different tokenizers, a name cannot be the name of a directory, or two names differ only in case.
     """
     is_dict = isinstance(tasks, Mapping) and tasks
     require(is_dict, "tasks", "a dict of at least one task by its name, or None", tasks)
@@ -452,7 +452,7 @@ def _write_task(task: HasHead, target: Path, halve: bool) -> None:
         target: Directory to write into.
         halve: Whether to store weights as float16.
     """
-    config = {k: v for k, v in task.get_config().items() if k not in ("backbone", "preprocessor")}
+    config = {key: value for key, value in task.get_config().items() if key not in ("backbone", "preprocessor")}
     registered_name = keras.saving.get_registered_name(type(task))
     task_config = {"class_name": type(task).__name__, "registered_name": registered_name, "config": config}
     write_json(target, TASK_FILE, {**task_config, "head_kind": task.head_kind})
@@ -501,11 +501,11 @@ def check_is_registered(part: keras.Model | Preprocessor | Tokenizer) -> None:
 
 def _get_head_weights(task: keras.Model) -> dict[str, keras.Variable]:
     """Return the weights of a task's head by path: all weights except the backbone's."""
-    backbone_ids = {id(v) for v in task.backbone.variables}
-    return {v.path: v for v in task.weights if id(v) not in backbone_ids}
+    backbone_ids = {id(weight) for weight in task.backbone.variables}
+    return {weight.path: weight for weight in task.weights if id(weight) not in backbone_ids}
 
 
-def _read_head(task: keras.Model, path: Path, in_part: bool) -> None:
+def _load_head(task: keras.Model, path: Path, in_part: bool) -> None:
     """Load the weights of a task's head.
 
     Args:

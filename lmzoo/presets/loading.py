@@ -56,8 +56,8 @@ def load_backbone(
         **overrides: Constructor arguments that replace the stored ones.
 
     Raises:
-        ValueError: If the preset cannot be loaded or holds a backbone of a different class, or for a `load_weights`
-            that is not a bool.
+        ValueError: If the preset cannot be loaded, its backbone is of a different class, or `load_weights` is not a
+            bool.
     """
     _check_load_weights(load_weights)
     with contextlib.closing(open_source(preset, family)) as source:
@@ -71,7 +71,7 @@ def _check_load_weights(value: object) -> None:
     """Check that `load_weights` is a bool, since users of KerasHub may pass the number of classes in its place.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: If `value` is not a bool.
     """
     advice = "Pass other arguments by name, such as `num_classes=2`."
     require(isinstance(value, bool), "load_weights", "True or False", value, advice)
@@ -121,11 +121,11 @@ def load_task(
         sequence_length: Maximum number of tokens in a sequence, or None for the stored one.
         preprocessor: Preprocessor of the task, or None for the stored one.
         family: Name of the family, such as "bert", for a checkpoint that does not specify it.
-        task: Name of one of several tasks in a preset, or None.
+        task: Name of the task to load from a preset with several tasks, or None.
         **task_kwargs: Constructor arguments of the task.
 
     Raises:
-        ValueError: If the preset cannot be loaded or does not fit the classes, or for a `load_weights` that is not a
+        ValueError: If the preset cannot be loaded, does not fit `cls` or `backbone_class`, or `load_weights` is not a
             bool.
     """
     _check_load_weights(load_weights)
@@ -145,7 +145,7 @@ def load_task(
             preprocessor = copy.copy(preprocessor)
             preprocessor.sequence_length = sequence_length
         if takes_encoder:
-            head = _Head(_read_recipe(backbone, cls))
+            head = _Head(_get_recipe_arguments(backbone, cls))
         else:
             head = _choose_head(source, cls, preset, backbone, task_kwargs, load_weights)
         arguments = dict(head.arguments)
@@ -182,9 +182,9 @@ def _choose_head(
         load_weights: Whether the weights will be loaded.
 
     Raises:
-        PresetError: If the stored head is of a kind that is easily confused with the task's, such as regression and
-            classification, or the task has classes and another head is stored, and the caller's arguments do not
-            request a new head.
+        PresetError: If `passed` does not request a new head, and either the stored head's kind is easily confused
+            with the task's, such as regression with classification, or the task has classes but another head is
+            stored.
     """
     arguments = source.get_head_arguments(cls)
     kind = source.head
@@ -202,7 +202,7 @@ def _choose_head(
         warning = _describe_new_head(kind, cls, preset, named_tasks) if load_weights else ""
         if warning and has_classes and not _changes_classes({}, passed):
             raise PresetError(f"{warning} Pass `num_classes` or `labels` for it.")
-        return _Head(_read_recipe(backbone, cls), warning=warning)
+        return _Head(_get_recipe_arguments(backbone, cls), warning=warning)
     if _changes_classes(arguments, passed):
         warning = (
             f"The head of {str(preset)!r} is not used: `num_classes`, other `labels` or another `vocabulary` were "
@@ -214,7 +214,7 @@ def _choose_head(
         if "sbo" in (arguments.get("objective"), passed["objective"]):  # only this objective masks spans
             arguments = {key: value for key, value in arguments.items() if key != "masking"}
         return _Head(arguments, is_shared=True)
-    if changed := _find_changed_part(arguments, passed):
+    if changed := _find_changed_argument(arguments, passed):
         warning = f"The head of {str(preset)!r} is not used, since `{changed}` is another: it starts from scratch."
         return _Head(arguments, warning=warning)
     return _Head(arguments, is_stored=True)
@@ -268,21 +268,21 @@ def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Pat
 
 
 def _describe_new_parts(paths: Collection[str], preset: str | Path) -> str:
-    """Return a warning that the layers of some weights start from scratch, since the head has another objective."""
+    """Return a warning that the layers of the weights at `paths` start from scratch, due to another objective."""
     layers = sorted({path.partition("/")[0] for path in paths})
     names = ", ".join(f"`{layer}`" for layer in layers)
     verb = "starts" if len(layers) == 1 else "start"
     return f"The head of {str(preset)!r} is for another `objective`: {names} {verb} from scratch."
 
 
-def _read_recipe(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
-    """Return the task constructor arguments in the backbone's fine-tuning recipe."""
+def _get_recipe_arguments(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
+    """Return the constructor arguments of a task that are set by the backbone's fine-tuning recipe."""
     recipe = backbone.fine_tuning.get(cls.head_kind)
     takes_pooling = "pooling" in inspect.signature(cls).parameters
     return {"pooling": recipe.pooling} if recipe and recipe.pooling and takes_pooling else {}
 
 
-def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:
+def _find_changed_argument(stored: Arguments, passed: Arguments) -> str | None:
     """Return the name of a passed argument that changes the layers of the stored head, or None."""
     defaults: Arguments = {"encoder": None, "crf": False, "projection": [], "word_vectors": None}
     poolings = [arguments.get("pooling", stored.get("pooling")) for arguments in (stored, passed)]
@@ -292,12 +292,12 @@ def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:
 
 
 def _changes_objective(stored: Arguments, passed: Arguments, default: str | None) -> bool:
-    """Return whether the passed arguments request another pre-training objective than the stored head's.
+    """Return whether the passed arguments request a pre-training objective other than the stored head's.
 
     Args:
         stored: Constructor arguments of the stored head.
         passed: The caller's constructor arguments.
-        default: The family's objective, for which "auto" stands.
+        default: Default objective of the family, which "auto" stands for.
     """
     if "objective" not in passed:
         return False
@@ -307,7 +307,7 @@ def _changes_objective(stored: Arguments, passed: Arguments, default: str | None
 
 
 def _changes_classes(stored: Arguments, passed: Arguments) -> bool:
-    """Return whether the passed arguments request classes that differ from those of the stored head."""
+    """Return whether the passed arguments request classes that differ from the stored head's."""
     labels = passed.get("labels")
     if labels is not None and not isinstance(labels, Collection):
         return True  # invalid, which the constructor reports

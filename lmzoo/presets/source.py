@@ -100,10 +100,10 @@ def open_source(preset: str | Path, family: str | None = None, task: str | None 
     Args:
         preset: Name, handle or path, as for `from_preset`.
         family: Name of the family, such as "bert", for a checkpoint that does not specify it.
-        task: Name of one of several tasks in a preset, or None.
+        task: Name of the task to load from a preset with several tasks, or None.
 
     Raises:
-        ValueError: If the family is unknown, the model belongs to a different one, or there is no such task.
+        ValueError: If `family` is unknown or is not the model's family, or the preset has no task named `task`.
     """
     require(family is None or family in families(), "family", f"one of {', '.join(families())}", family)
     files = JsonFiles(open_preset(preset))

@@ -27,7 +27,7 @@ from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.text.preset_storage import PRESET_STORAGE
 
 _Part = TypeVar("_Part", Preprocessor, Tokenizer)
-# The manifest is written again, with the same version.
+# The manifest is among them so that it keeps its version when it is written again.
 _MODEL_FILES = (CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, TASK_FILE, TASK_WEIGHTS_FILE, MANIFEST_FILE)
 
 
@@ -88,7 +88,7 @@ def save_text_part(part: Preprocessor | Tokenizer, directory: str | Path, overwr
         overwrite: Whether to replace an existing preset.
 
     Raises:
-        FileExistsError: If the directory may not be replaced.
+        FileExistsError: If `directory` exists, and `overwrite` is False or the directory is not a preset.
         ValueError: If a class is not registered with Keras, a tokenizer would replace a preprocessor's tokenizer, or
             the directory holds several tasks.
     """

@@ -40,15 +40,15 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
     """Upload a preset to Hugging Face or Kaggle, so that `from_preset(uri)` can load it.
 
     The files are compared with the manifest first. Only the files in the manifest and the model card, README.md, are
-    uploaded. Without a card in the directory, a short one is created from the preset's metadata. A card that does not
-    begin with metadata for the hub gets them: library, tags, languages, license, and what models of the task do.
+    uploaded. Without a card in the directory, a short one is created from the preset's metadata. If the card does not
+    begin with metadata for the hub, metadata is added: library, tags, languages, license, and the kind of task.
     Replaced files stay in the hub's history.
 
     Args:
         uri: `hf://name/preset` or `kaggle://owner/model/framework/variation`.
         preset: Directory written by `save_to_preset` or `lmzoo pretrain`.
-        private: Whether a new Hugging Face repository is visible only to its owners; existing ones keep their setting.
-            New models on Kaggle are private until they are published there.
+        private: Whether a new Hugging Face repository is visible only to its owners; existing repositories keep their
+            setting. New models on Kaggle are private until they are published there.
 
     Raises:
         ValueError: If the URI is not supported, `private` is False for Kaggle, the directory is not a complete preset,
@@ -107,9 +107,9 @@ def _upload_kaggle(name: str, folder: str, private: bool) -> None:
 
 
 def _write_card(folder: Path, staging: Path, uri: str) -> None:
-    """Write the model card of a preset into `staging`: the preset's own or a short one, with metadata for hubs."""
+    """Write the model card of a preset into `staging`: the preset's own card or a short one, with metadata for hubs."""
     file = folder / _CARD
-    card = file.read_text("utf-8") if file.is_file() else _describe(folder, uri)
+    card = file.read_text("utf-8") if file.is_file() else _make_card(folder, uri)
     if card.startswith("---"):
         return  # it has metadata, and is linked
     (staging / _CARD).unlink(missing_ok=True)
@@ -133,11 +133,13 @@ def _make_metadata(folder: Path) -> huggingface_hub.ModelCardData:
     )
 
 
-def _describe(folder: Path, uri: str) -> str:
+def _make_card(folder: Path, uri: str) -> str:
     """Return a short model card, with the code to load the preset."""
     metadata = read_metadata(folder)
-    kind = read_json(folder, TASK_FILE).get("class_name", "Backbone") if (folder / TASK_FILE).is_file() else "Backbone"
-    description = metadata.get("description", f"A {kind} of the family {metadata.get('family', 'unknown')}.")
+    class_name = (
+        read_json(folder, TASK_FILE).get("class_name", "Backbone") if (folder / TASK_FILE).is_file() else "Backbone"
+    )
+    description = metadata.get("description", f"A {class_name} of the family {metadata.get('family', 'unknown')}.")
     return f"""# {re.split("[/@]", uri)[-1]}
 
 {description} {metadata.get("parameter_count", 0):,} parameters.
@@ -145,7 +147,7 @@ def _describe(folder: Path, uri: str) -> str:
 ```python
 import lmzoo
 
-model = lmzoo.models.{kind}.from_preset("{uri}")
+model = lmzoo.models.{class_name}.from_preset("{uri}")
 ```
 
 License: {metadata.get("license", "not stated")}.

@@ -24,15 +24,15 @@ _MAX_TRAINING_VECTORS = 1 << 18
 
 
 class FaissIndex(VectorIndex):
-    """An index of faiss, for approximate search in more vectors than an exact search can compare in time.
+    """Approximate search with an index of faiss, for corpora that are too large for an exact search.
 
     Args:
         index: `faiss.Index`, such as `faiss.read_index(path)` returns.
-        similarity: the similarity that the index was built for: `"cosine"`, whose vectors have unit length, `"dot"` or
+        similarity: the similarity that the index was built for: `"cosine"`, if its vectors have unit length, `"dot"` or
             `"euclidean"`.
 
     Raises:
-        ValueError: If faiss' metric does not compute that similarity.
+        ValueError: If the metric of `index` does not compute `similarity`, or faiss has no metric for it.
 
     Example:
 
@@ -57,17 +57,17 @@ class FaissIndex(VectorIndex):
         """Build an index of vectors.
 
         Args:
-            vectors: array of numbers (n, H), which may be memory-mapped.
+            vectors: numbers (n, H), n vectors of width H; they may be memory-mapped.
             similarity: `"cosine"`, `"dot"` or `"euclidean"`.
             kind: description of the index for `faiss.index_factory`, such as `"HNSW32"` or `"IVF4096,PQ48"`.
 
         Raises:
             ImportError: If faiss is not installed.
-            ValueError: For a similarity that faiss does not have, an unknown kind or a kind that needs more vectors, or
-                a vector that is not finite.
+            ValueError: If faiss has no metric for `similarity`, `kind` is unknown or needs more vectors, or a vector is
+                not finite.
         """
         faiss = _import_faiss()
-        count, width = check_vectors(vectors)
+        num_vectors, width = check_vectors(vectors)
         metric = _get_metric(similarity)
         try:
             index = faiss.index_factory(width, kind, metric)
@@ -75,13 +75,13 @@ class FaissIndex(VectorIndex):
             message = f"`kind` must be an index that faiss can make for vectors of width {width}, got {kind!r:.60}."
             raise ValueError(message) from None
         if not index.is_trained:
-            rows = np.linspace(0, count - 1, min(count, _MAX_TRAINING_VECTORS)).astype("int64")
-            sample = np.asarray(vectors[rows], "float32")
-            check_finite(sample, 0, count - 1)
+            sample_rows = np.linspace(0, num_vectors - 1, min(num_vectors, _MAX_TRAINING_VECTORS)).astype("int64")
+            sample = np.asarray(vectors[sample_rows], "float32")
+            check_finite(sample, 0, num_vectors - 1)
             try:
                 index.train(prepare(sample, similarity))
             except RuntimeError:
-                message = f"`kind` must be an index that faiss can train on {count} vectors, got {kind!r:.60}."
+                message = f"`kind` must be an index that faiss can train on {num_vectors} vectors, got {kind!r:.60}."
                 raise ValueError(f"{message} Pass more vectors, or a kind with fewer lists and codes.") from None
         for _, block in read_finite_blocks(vectors, "Indexing"):
             index.add(prepare(block, similarity))

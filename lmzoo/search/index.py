@@ -14,7 +14,7 @@ from lmzoo.text.validate_text import is_column
 
 
 class VectorIndex(ABC):
-    """Base class of indexes of vectors, which `search_vectors` and `TextEmbedder.search` take instead of an array.
+    """Base class of vector indexes, which `search_vectors` and `TextEmbedder.search` take instead of an array.
 
     Subclass it to search in the index of another library or in a database.
 
@@ -28,12 +28,15 @@ class VectorIndex(ABC):
 
     @abstractmethod
     def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores, float32 (q, top_k), and the indices, int64 (q, top_k), of the best vectors, best first.
+        """Return the scores and the indices of the vectors that are most similar to each query, best first.
 
         Args:
-            queries: float32 (q, H).
+            queries: float32 (q, H), the vectors of q queries.
             top_k: int, number of vectors to return for each query.
             similarity: see `lmzoo.search.search_vectors`.
+
+        Returns:
+            Scores, float32 (q, top_k), and indices, int64 (q, top_k).
         """
 
     def __len__(self) -> int:
@@ -45,7 +48,7 @@ class ArrayIndex(VectorIndex):
     """Exact search in an array.
 
     Args:
-        vectors: numbers (n, H); they may be memory-mapped.
+        vectors: numbers (n, H), the n vectors to search in; they may be memory-mapped.
 
     Example:
 
@@ -82,19 +85,19 @@ def search_vectors(
     The search in an array is exact. The array is read in blocks, so it may be memory-mapped and larger than memory.
 
     Args:
-        queries: vectors (q, H).
-        corpus: vectors (n, H), or a `lmzoo.search.VectorIndex`.
+        queries: numbers (q, H), the vectors of q queries.
+        corpus: numbers (n, H), the n vectors to search in; or a `lmzoo.search.VectorIndex`.
         top_k: int, number of vectors to return for each query; by default 10, or all of a smaller corpus.
         similarity: `"cosine"` or `"dot"`; or `"euclidean"` or `"manhattan"`, whose scores are negative distances.
-        texts: the n texts of the corpus, to return with their vectors.
+        texts: the n texts of the corpus, to include in the results.
 
     Returns:
-        For each query a list of `{"index": int, "score": float}`, with `"text"` between them if `texts` are passed.
+        For each query a list of `{"index": int, "score": float}`, with the key `"text"` added if `texts` are passed.
         Equal scores are ordered by index.
 
     Raises:
-        ValueError: If the corpus is empty or smaller than `top_k`, shapes do not fit, a vector is not finite, or the
-            similarity is unknown.
+        ValueError: If the corpus is empty or smaller than `top_k`, the widths of the vectors or the number of `texts`
+            do not match, a vector is not finite, or the similarity is unknown.
 
     Example:
 
@@ -125,12 +128,12 @@ def check_index(index: VectorIndex, width: int, texts: Iterable[str] | None) -> 
     """Check the width of an index's vectors and, if `texts` are passed, that there is one text per vector.
 
     Returns:
-        `texts`, or a list of them if they are not a sequence: `[i]` of a column of a table is not its i-th text.
+        `texts`, or a list of the texts if they are not a sequence: `[i]` of a table's column may not be its i-th text.
 
     Raises:
         ValueError: If the width or the number of texts is wrong, or `texts` are not a list of texts.
     """
-    count, index_width = index.shape
+    num_vectors, index_width = index.shape
     require(index_width, "corpus", "an array whose vectors have a width of at least 1", index_width)
     if index_width != width:
         raise ValueError(f"`corpus` has vectors of width {index_width}, but the queries have width {width}.")
@@ -138,8 +141,8 @@ def check_index(index: VectorIndex, width: int, texts: Iterable[str] | None) -> 
         return None
     require(is_column(texts), "texts", "a list of texts", texts)
     sequence = texts if isinstance(texts, Sequence) else list(texts)
-    if len(sequence) != count:
+    if len(sequence) != num_vectors:
         raise ValueError(
-            f"`texts` must hold a text for each of the {count} vectors of the corpus, got {len(sequence)}."
+            f"`texts` must hold a text for each of the {num_vectors} vectors of the corpus, got {len(sequence)}."
         )
     return sequence

@@ -30,7 +30,7 @@ class Hit(TypedDict):
 
 
 class Vectors(Protocol):
-    """Vectors (n, H) of which slices and selections of rows can be read, such as a numpy array."""
+    """Vectors whose rows can be read by a slice or an array of indices, such as a NumPy array (n, H)."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -49,23 +49,23 @@ def check_vectors(vectors: Any) -> tuple[int, int]:
     """Check the argument `vectors`, and return the number of vectors and their width.
 
     Raises:
-        ValueError: If it is not an array (n, H) of numbers, where n and H are at least 1.
+        ValueError: If `vectors` is not an array (n, H) of numbers, with n and H of at least 1.
     """
     is_array = is_vectors(vectors) if isinstance(vectors, np.ndarray) else len(getattr(vectors, "shape", ())) == 2
     require(is_array, "vectors", "an array (n, H) of numbers", vectors)
-    count, width = vectors.shape
-    require(count, "vectors", "an array of at least one vector", "nothing")
+    num_vectors, width = vectors.shape
+    require(num_vectors, "vectors", "an array of at least one vector", "nothing")
     require(width, "vectors", "of a width of at least 1", width)
-    return count, width
+    return num_vectors, width
 
 
 def check_top_k(top_k: int | None, count: int, name: str = "corpus") -> int:
-    """Check the number of entries to return from a corpus of `count` entries, and return it; by default at most 10.
+    """Check `top_k`, the number of entries to return from a corpus, and return it or, for None, its default.
 
     Args:
-        top_k: number of entries, or None.
-        count: int, size of the corpus.
-        name: name of the argument that is the corpus.
+        top_k: number of entries to return; None for 10, or all of a smaller corpus.
+        count: int, number of entries in the corpus.
+        name: name of the argument for the corpus, for messages.
 
     Raises:
         ValueError: If the corpus is empty, or `top_k` is neither None nor an integer from 1 to `count`.
@@ -87,10 +87,10 @@ def check_similarity(similarity: str) -> None:
 
 
 def check_queries(queries: Any, width: int) -> np.ndarray:
-    """Check the vectors of queries, and return them as float32 (q, H).
+    """Check the vectors of queries, and return them as float32 (q, width).
 
     Raises:
-        ValueError: If they are not an array (q, H) of finite numbers, where H is `width`, as in the corpus.
+        ValueError: If `queries` is not an array (q, width) of finite numbers.
     """
     try:
         array = np.asarray(queries, "float32")
@@ -108,32 +108,32 @@ def find_nearest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the scores and the indices of the `top_k` vectors most similar to each query, best first.
 
-    Equal scores are ordered by index. Vectors are read once, in blocks of 16 MiB, and memory-mapped vectors leave the
-    process's memory after their block.
+    Equal scores are ordered by index. Vectors are read once, in blocks of 16 MiB; the pages of memory-mapped vectors
+    are released after each block.
 
     Args:
-        queries: (q, H).
-        vectors: (n, H).
-        top_k: int, from 1 to n.
-        similarity: `"cosine"`, `"dot"`, or the negative distance, `"euclidean"` or `"manhattan"`.
+        queries: numbers (q, H), the vectors of q queries.
+        vectors: numbers (n, H), the n vectors to search in.
+        top_k: int, number of vectors to return for each query, from 1 to n.
+        similarity: `"cosine"` or `"dot"`; or `"euclidean"` or `"manhattan"`, whose scores are negative distances.
 
     Returns:
         Scores, float32 (q, top_k), and indices, int64 (q, top_k).
 
     Raises:
-        ValueError: For arguments that do not fit, or a vector that is not finite; the message names its block.
+        ValueError: If an argument is invalid, or a vector is not finite; the message then names its block.
     """
-    count, width = vectors.shape
+    num_vectors, width = vectors.shape
     check_similarity(similarity)
-    check_top_k(top_k, count)
+    check_top_k(top_k, num_vectors)
     prepared_queries = prepare(check_queries(queries, width), similarity)
     best_scores = _BestScores(len(prepared_queries), top_k)
     for start, block in read_blocks(vectors, "Searching"):
         prepared_block = prepare(block, similarity)
-        for first in range(0, len(prepared_queries), _QUERY_GROUP):
-            scores = _compare(prepared_queries[first : first + _QUERY_GROUP], prepared_block, similarity)
+        for first_query in range(0, len(prepared_queries), _QUERY_GROUP):
+            scores = _compare(prepared_queries[first_query : first_query + _QUERY_GROUP], prepared_block, similarity)
             check_finite(scores, start, start + len(block) - 1)
-            best_scores.update(first, scores, start)
+            best_scores.update(first_query, scores, start)
     return best_scores.scores, best_scores.indices
 
 
@@ -148,14 +148,14 @@ def rescore(
     """Return the exact scores and the indices of the `top_k` best candidates of each query, best first.
 
     Args:
-        queries: float32 (q, H).
-        vectors: (n, H).
-        candidates: indices of vectors, int64 (q, c), at least `top_k` for each query.
-        top_k: int.
+        queries: float32 (q, H), the vectors of q queries.
+        vectors: numbers (n, H), the vectors of the corpus.
+        candidates: int64 (q, c), indices of c candidates for each query, where c is at least `top_k`.
+        top_k: int, number of candidates to return for each query.
         similarity: see `find_nearest`.
 
     Raises:
-        ValueError: If a candidate is not finite; the message names it.
+        ValueError: If the vector of a candidate is not finite; the message gives its index.
     """
     best_scores = _BestScores(len(queries), top_k)
     for row, indices in enumerate(np.sort(candidates, axis=1)):
@@ -171,8 +171,8 @@ def as_hits(scores: np.ndarray, indices: np.ndarray, texts: Sequence[str] | None
     """Return rankings as lists of dicts, one list per query.
 
     Args:
-        scores: (q, k), best first.
-        indices: int (q, k); entries of -1 are left out.
+        scores: float (q, k), scores of the k best entries for each of q queries, best first.
+        indices: int (q, k), indices of these entries in the corpus; entries with the index -1 are left out.
         texts: the texts of the corpus, or None.
     """
     return [
@@ -189,32 +189,35 @@ def _make_hit(index: int, score: float, texts: Sequence[str] | None) -> Hit:
 
 
 class _BestScores:
-    """The highest scores of each query so far, with their indices.
+    """The highest scores of each query so far, with the indices of their vectors.
 
     Attributes:
-        scores: float32 (q, k), descending.
-        indices: int64 (q, k).
+        scores: float32 (q, k), the k highest scores of each of q queries, descending.
+        indices: int64 (q, k), the indices of the vectors with these scores.
     """
 
-    def __init__(self, count: int, top_k: int) -> None:
-        self.scores = np.full((count, top_k), -np.inf, "float32")
-        self.indices = np.zeros((count, top_k), "int64")
+    def __init__(self, num_queries: int, top_k: int) -> None:
+        self.scores = np.full((num_queries, top_k), -np.inf, "float32")
+        self.indices = np.zeros((num_queries, top_k), "int64")
 
     def update(self, first: int, scores: np.ndarray, start: int = 0) -> None:
-        """Merge in the scores of m queries, beginning with `first`, and b vectors, beginning with `start`, (m, b).
+        """Merge the scores of consecutive queries and a block of vectors into the highest scores.
 
-        Calls must be in ascending order of `start`.
+        Args:
+            first: index of the first query.
+            scores: float (m, b), scores of m queries and b vectors.
+            start: index of the first vector; calls must be in ascending order of `start`.
         """
         top_k = self.scores.shape[1]
-        for row, values in enumerate(scores, first):
+        for row, query_scores in enumerate(scores, first):
             # A later vector with the same score ranks below the earlier one, so only higher scores change the ranking.
-            candidates = np.flatnonzero(values > self.scores[row, -1])
+            candidates = np.flatnonzero(query_scores > self.scores[row, -1])
             if len(candidates) > top_k:
-                threshold = np.partition(values[candidates], -top_k)[-top_k]
-                candidates = candidates[values[candidates] >= threshold]
+                threshold = np.partition(query_scores[candidates], -top_k)[-top_k]
+                candidates = candidates[query_scores[candidates] >= threshold]
             if not len(candidates):
                 continue
-            merged_scores = np.concatenate([self.scores[row], values[candidates]])
+            merged_scores = np.concatenate([self.scores[row], query_scores[candidates]])
             merged_indices = np.concatenate([self.indices[row], candidates + start])
             order = np.argsort(-merged_scores, kind="stable")[:top_k]
             self.scores[row] = merged_scores[order]
@@ -222,24 +225,27 @@ class _BestScores:
 
 
 def read_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the index of the first vector of each block of 16 MiB, and the block, float32 (b, H).
+    """Yield `(start, block)` for each block of 16 MiB: the index of its first vector, and its vectors.
 
     Args:
-        vectors: numbers (n, H); of a memory-mapped file, only one block is in the process's memory.
+        vectors: numbers (n, H); only one block of a memory-mapped file is in the process's memory at a time.
         work: name of the work for a progress bar, or "" for none.
+
+    Yields:
+        `start`, int, and `block`, float32 (b, H), which holds b vectors.
     """
-    count, width = vectors.shape
-    size = max(1, _BLOCK_VALUES // width)
-    with progress_bar(work, count, "vectors", show=bool(work)) as advance:
-        for start in range(0, count, size):
-            block = np.array(vectors[start : start + size], "float32")
+    num_vectors, width = vectors.shape
+    block_rows = max(1, _BLOCK_VALUES // width)
+    with progress_bar(work, num_vectors, "vectors", show=bool(work)) as advance:
+        for start in range(0, num_vectors, block_rows):
+            block = np.array(vectors[start : start + block_rows], "float32")
             _release(vectors)
             yield start, block
             advance(len(block))
 
 
 def read_finite_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the blocks of `read_blocks`, each of which is checked.
+    """Yield the blocks of `read_blocks`, after checking that all vectors are finite.
 
     Raises:
         ValueError: If a vector is not finite; the message names its block.
@@ -250,17 +256,17 @@ def read_finite_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, 
 
 
 def check_finite(values: np.ndarray, first: int, last: int) -> None:
-    """Check the values of the vectors `first` to `last` of the corpus, or their scores.
+    """Check that `values`, the vectors `first` to `last` of the corpus or their scores, are finite.
 
     Raises:
-        ValueError: If one is not finite.
+        ValueError: If a value is not finite.
     """
     if not np.isfinite(values).all():
         raise ValueError(f"A vector among {first} to {last} of the corpus holds NaN or infinity.")
 
 
 def _release(vectors: Any) -> None:
-    """Remove the pages of a memory-mapped file from the process's memory; the file's cache keeps them."""
+    """Release the pages of a memory-mapped file from the process's memory; they stay in the page cache."""
     if not isinstance(vectors, np.memmap) or vectors.mode == "c":  # changes in mode "c" are only in memory
         return
     base: Any = vectors
@@ -271,17 +277,17 @@ def _release(vectors: Any) -> None:
 
 
 def prepare(vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """Return vectors at unit length for cosines, and unchanged otherwise."""
+    """Scale vectors to unit length for cosines; return them unchanged for other similarities."""
     if similarity != "cosine":
         return vectors
     with np.errstate(over="ignore"):
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    rows = np.flatnonzero((norms < _MIN_NORM) | (norms == np.inf))
-    if len(rows):  # squares of these vectors may be zero or infinite
+    extreme_rows = np.flatnonzero((norms < _MIN_NORM) | (norms == np.inf))
+    if len(extreme_rows):  # sums of their squares may underflow or overflow
         vectors = vectors.astype(norms.dtype)
-        largest = np.abs(vectors[rows]).max(axis=1, keepdims=True)
-        vectors[rows] /= np.where((largest > 0) & (largest < np.inf), largest, 1)
-        norms[rows] = np.linalg.norm(vectors[rows], axis=1, keepdims=True)
+        max_magnitudes = np.abs(vectors[extreme_rows]).max(axis=1, keepdims=True)
+        vectors[extreme_rows] /= np.where((max_magnitudes > 0) & (max_magnitudes < np.inf), max_magnitudes, 1)
+        norms[extreme_rows] = np.linalg.norm(vectors[extreme_rows], axis=1, keepdims=True)
     return vectors / np.maximum(norms, _MIN_NORM)
 
 

@@ -64,22 +64,22 @@ def mine_negatives(
 ) -> list[MinedNegatives]:
     """Find texts that are similar to a query but are not among its relevant texts, to train on (Moreira et al., 2024).
 
-    Candidates are the texts of the corpus and the relevant texts of other queries, except the query's own text. Some of
-    them may be relevant, although nobody has said so. A margin drops candidates that score nearly as high as the
-    query's relevant texts; with several of these, the lowest score counts. A cross-encoder's scores tell such
-    candidates apart more reliably.
+    Candidates are the texts of the corpus and the relevant texts of other queries, except the query's own text. Some
+    candidates may be relevant without being labeled as such. A margin drops candidates that score nearly as high as the
+    query's relevant texts or, if there are several, the one with the lowest score. The scores of a cross-encoder
+    distinguish such candidates more reliably.
 
     Args:
         embedder: `lmzoo.models.TextEmbedder`.
         queries: n queries; a query may occur several times.
-        positives: n texts, each relevant to its query.
+        positives: n texts; each is relevant to the query at the same position.
         corpus: more texts, or None.
         num_negatives: int, maximum number of negatives for each query.
-        range_min: int, number of the most similar candidates to skip, after those that the margins drop.
-        range_max: int, rank of the last candidate. By default, ten candidates for each negative if there is a margin or
-            `max_score`, and otherwise as many as needed.
-        absolute_margin: float, by how much negatives must score below the relevant text.
-        relative_margin: float, the same as a fraction of the relevant text's score; the paper's choice is 0.05.
+        range_min: int, number of most similar candidates to skip, not counting candidates that the margins drop.
+        range_max: int, rank of the last candidate. By default, there are ten candidates for each negative if there is
+            a margin or `max_score`, and otherwise as many as needed.
+        absolute_margin: float, minimum difference between the scores of the relevant text and a negative.
+        relative_margin: float, the same difference as a fraction of the relevant text's score; 0.05 in the paper.
         max_score: float, highest score of a negative.
         cross_encoder: `lmzoo.models.TextRegressor`, whose scores replace the similarities, for the margins, `max_score`
             and the order of the negatives.
@@ -87,10 +87,10 @@ def mine_negatives(
 
     Returns:
         For each query and relevant text, in the order given, `{"query": str, "positive": str, "negatives": list of str,
-        "scores": list of float}`, the highest scores first. There are fewer negatives, or none, if no more are left.
+        "scores": list of float}`, the highest scores first. There are fewer negatives, or none, if candidates run out.
 
     Raises:
-        TypeError: For an entry that is not text; the message names its position.
+        TypeError: If an entry is not text; the message names its position.
         ValueError: If the numbers of queries and positives differ, a query has no candidates, a number is out of range,
             or a cross-encoder is passed without a margin or `max_score`.
 
@@ -117,28 +117,28 @@ def mine_negatives(
     text_vectors = embedder.embed_documents(texts, batch_size)
     most_excluded = max(map(len, excluded.values()))
     last_rank = limits.compute_last_rank(most_excluded)
-    count = min(len(texts), last_rank + most_excluded)
-    scores, indices = find_nearest(query_vectors, text_vectors, count, embedder.similarity)
+    num_candidates = min(len(texts), last_rank + most_excluded)
+    scores, indices = find_nearest(query_vectors, text_vectors, num_candidates, embedder.similarity)
     mined: dict[str, tuple[list[str], list[float]]] = {}
     with progress_over(range(len(query_texts)), "Mining", "queries") as rows:
         for row in rows:
             query = query_texts[row]
-            positions = np.array(relevant[query])
-            relevant_scores = similarities(query_vectors[row : row + 1], text_vectors[positions], embedder.similarity)[
-                0
-            ]
+            relevant_indices = np.array(relevant[query])
+            relevant_scores = similarities(
+                query_vectors[row : row + 1], text_vectors[relevant_indices], embedder.similarity
+            )[0]
             candidate_scores = scores[row]
             if cross_encoder is not None:
-                scored_texts = [texts[index] for index in (*positions, *indices[row])]
+                scored_texts = [texts[index] for index in (*relevant_indices, *indices[row])]
                 all_scores = cross_encoder.score([(query, text) for text in scored_texts], batch_size)
-                relevant_scores, candidate_scores = np.split(np.array(all_scores, "float32"), [len(positions)])
-            limit = limits.compute_max_score(float(relevant_scores.min()))
-            is_negative = ~np.isin(indices[row], excluded[query]) & (candidate_scores <= limit)
+                relevant_scores, candidate_scores = np.split(np.array(all_scores, "float32"), [len(relevant_indices)])
+            max_negative_score = limits.compute_max_score(float(relevant_scores.min()))
+            is_negative = ~np.isin(indices[row], excluded[query]) & (candidate_scores <= max_negative_score)
             order = np.argsort(np.where(is_negative, -candidate_scores, np.inf), kind="stable")[: is_negative.sum()]
-            negative_indices = order[range_min:last_rank][:num_negatives]
+            negative_positions = order[range_min:last_rank][:num_negatives]
             mined[query] = (
-                [texts[index] for index in indices[row][negative_indices]],
-                candidate_scores[negative_indices].tolist(),
+                [texts[index] for index in indices[row][negative_positions]],
+                candidate_scores[negative_positions].tolist(),
             )
     return [
         {"query": query, "positive": positive, "negatives": mined[query][0], "scores": mined[query][1]}
@@ -148,7 +148,7 @@ def mine_negatives(
 
 @dataclass(frozen=True)
 class _Limits:
-    """The ranks and scores of negatives; see `mine_negatives`."""
+    """Limits on the ranks and scores of negatives; see `mine_negatives`."""
 
     num_negatives: int
     range_min: int
@@ -160,9 +160,9 @@ class _Limits:
     def __post_init__(self) -> None:
         require(is_integer(self.num_negatives, 1), "num_negatives", "a positive integer", self.num_negatives)
         require(is_integer(self.range_min, 0), "range_min", "an integer of at least 0", self.range_min)
-        least = self.range_min + self.num_negatives
-        is_valid = self.range_max is None or is_integer(self.range_max, least)
-        require(is_valid, "range_max", f"at least `range_min` + `num_negatives`, {least}", self.range_max)
+        min_range_max = self.range_min + self.num_negatives
+        is_valid = self.range_max is None or is_integer(self.range_max, min_range_max)
+        require(is_valid, "range_max", f"at least `range_min` + `num_negatives`, {min_range_max}", self.range_max)
         for name in ("absolute_margin", "relative_margin"):
             value = getattr(self, name)
             require(value is None or is_number(value, 0), name, "a number of at least 0, or None", value)
@@ -177,8 +177,8 @@ class _Limits:
         """Return `range_max`, or else its default for queries with at most `most_excluded` excluded texts."""
         if self.range_max is not None:
             return self.range_max
-        candidates = self.num_negatives * (_CANDIDATES_PER_NEGATIVE if self.has_filter else 1)
-        return self.range_min + candidates + most_excluded
+        num_candidates = self.num_negatives * (_CANDIDATES_PER_NEGATIVE if self.has_filter else 1)
+        return self.range_min + num_candidates + most_excluded
 
     def compute_max_score(self, relevant_score: float) -> float:
         """Return the highest score of a negative, given the lowest score of a relevant text."""
@@ -193,10 +193,10 @@ class _Limits:
 def _join_texts(
     queries: Sequence[str], positives: Sequence[str], corpus: Sequence[str] | None
 ) -> tuple[list[tuple[str, str]], list[str], dict[str, list[int]]]:
-    """Return pairs of a query and a relevant text, all different texts, and the indices of each query's relevant texts.
+    """Return pairs of a query and a relevant text, the distinct texts, and the indices of each query's relevant texts.
 
     Raises:
-        TypeError: For an entry that is not text; the message names its position.
+        TypeError: If an entry is not text; the message names its position.
         ValueError: If the numbers of queries and positives differ.
     """
     names = {"queries": queries, "positives": positives, "corpus": [] if corpus is None else corpus}
@@ -213,16 +213,16 @@ def _join_texts(
 
 
 def _find_excluded(texts: Sequence[str], relevant: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """Return the indices of the texts that cannot be negatives of each query: its relevant texts and its own text.
+    """Return, for each query, the indices of the texts that cannot be its negatives: relevant texts and its own text.
 
     Raises:
         ValueError: If no other text is left for a query.
     """
     indices = {text: index for index, text in enumerate(texts)}
     excluded = {}
-    for query, positions in relevant.items():
-        is_other_text = query in indices and indices[query] not in positions
-        excluded[query] = [*positions, indices[query]] if is_other_text else [*positions]
+    for query, relevant_indices in relevant.items():
+        has_own_text = query in indices and indices[query] not in relevant_indices
+        excluded[query] = [*relevant_indices, indices[query]] if has_own_text else [*relevant_indices]
         if len(excluded[query]) == len(texts):
             raise ValueError(
                 f"All texts are relevant to the query {query!r:.60}, or equal to it. Pass a `corpus` with other texts."

@@ -23,21 +23,21 @@ _INT8_STEPS = 255
 
 
 class QuantizedIndex(VectorIndex):
-    """Vectors stored as bytes (`"int8"`, a quarter of float32) or bits (`"binary"`, a thirty-second).
+    """Vectors quantized to bytes (`"int8"`, a quarter of float32's size) or bits (`"binary"`, 1/32 of its size).
 
-    A byte divides the range of a feature into 255 steps, and is compared as the number it stands for. A bit is the sign
-    of a feature: the vectors that differ from the query in the fewest bits are candidates, which are scored again. With
-    `originals`, the candidates of either kind are scored by the exact vectors, which may be memory-mapped.
+    Bytes divide the range of each feature into 255 steps, and are dequantized for a search. A bit is the sign of a
+    feature: the vectors with the lowest Hamming distances to the query are candidates, which are rescored. With
+    `originals`, the candidates of either kind are rescored with the exact vectors, which may be memory-mapped.
 
     Args:
-        codes: int8 (n, H), or for bits uint8 (n, ⌈H / 8⌉).
-        width: int, H.
+        codes: int8 (n, H) or, for bits, uint8 (n, ⌈H / 8⌉), the n quantized vectors.
+        width: int, width H of the vectors.
         ranges: float32 (2, H), the lowest and the highest value of each feature; None for bits.
-        originals: the vectors themselves, (n, H), to score the candidates; None to score them by their codes.
-        oversampling: int, number of candidates for each vector to return.
+        originals: numbers (n, H), the exact vectors to rescore candidates with; None to use the codes.
+        oversampling: int, number of candidates per vector to return.
 
     Raises:
-        ValueError: If the arrays do not fit together.
+        ValueError: If the shape or dtype of an array is wrong, or `ranges` or `oversampling` are invalid.
 
     Example:
 
@@ -85,29 +85,30 @@ class QuantizedIndex(VectorIndex):
         originals: Vectors | None = None,
         oversampling: int = 4,
     ) -> QuantizedIndex:
-        """Quantize vectors.
+        """Quantize vectors, and return an index of them.
 
         Args:
-            vectors: numbers (n, H); they may be memory-mapped.
+            vectors: numbers (n, H), n vectors of width H; they may be memory-mapped.
             precision: `"int8"` or `"binary"`.
-            ranges: for int8, the lowest and the highest value of each feature, (2, H); of `vectors` by default.
-            originals: vectors to score the candidates with, such as `vectors` if they are memory-mapped.
-            oversampling: int, number of candidates for each vector to return.
+            ranges: numbers (2, H), the lowest and the highest value of each feature, for int8 only; by default, the
+                values in `vectors`.
+            originals: exact vectors to rescore candidates with, such as `vectors` if they are memory-mapped.
+            oversampling: int, number of candidates per vector to return.
 
         Raises:
-            ValueError: For an unknown precision, ranges for bits, or a vector that is not finite.
+            ValueError: If `precision` is unknown, `ranges` are invalid or passed for bits, or a vector is not finite.
         """
         require(precision in ("int8", "binary"), "precision", '"int8" or "binary"', precision)
-        count, width = check_vectors(vectors)
+        num_vectors, width = check_vectors(vectors)
         if precision == "binary":
             require(ranges is None, "ranges", 'None for "binary"', ranges)
-            codes = np.empty((count, -(-width // 8)), "uint8")
+            codes = np.empty((num_vectors, -(-width // 8)), "uint8")
             for start, block in read_finite_blocks(vectors):
                 codes[start : start + len(block)] = np.packbits(block > 0, axis=1)
             return cls(codes, width, None, originals, oversampling)
         limits = _find_ranges(vectors) if ranges is None else _check_ranges(ranges, width)
         steps = _compute_steps(limits)
-        codes = np.empty((count, width), "int8")
+        codes = np.empty((num_vectors, width), "int8")
         for start, block in read_finite_blocks(vectors):
             codes[start : start + len(block)] = np.clip(np.floor((block - limits[0]) / steps), 0, _INT8_STEPS) - 128
         return cls(codes, width, limits, originals, oversampling)
@@ -118,7 +119,7 @@ class QuantizedIndex(VectorIndex):
         return len(self.codes), self.width
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
-        """Return the vectors at `rows` that the codes stand for, float32; 1 and -1 for bits."""
+        """Return the dequantized vectors at `rows`, float32; bits become 1 and -1."""
         codes = self.codes[rows]
         if self.ranges is None:
             return np.unpackbits(codes, axis=-1, count=self.width).astype("float32") * 2 - 1
@@ -131,16 +132,16 @@ class QuantizedIndex(VectorIndex):
         query_vectors = check_queries(queries, self.width)
         if self.ranges is not None and self.originals is None:
             return find_nearest(query_vectors, self, top_k, similarity)
-        candidate_count = min(top_k * self.oversampling, len(self))
+        num_candidates = min(top_k * self.oversampling, len(self))
         if self.ranges is None:
-            _, candidates = find_nearest_bits(np.packbits(query_vectors > 0, axis=1), self.codes, candidate_count)
+            _, candidates = find_nearest_bits(np.packbits(query_vectors > 0, axis=1), self.codes, num_candidates)
         else:
-            _, candidates = find_nearest(query_vectors, self, candidate_count, similarity)
+            _, candidates = find_nearest(query_vectors, self, num_candidates, similarity)
         return rescore(query_vectors, self if self.originals is None else self.originals, candidates, top_k, similarity)
 
 
 def find_nearest_bits(queries: np.ndarray, codes: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of different bits and the indices of the codes that differ least from each query.
+    """Return the Hamming distances and the indices of the codes that are nearest to each query.
 
     Args:
         queries: uint8 (q, b), the bits of each query in b bytes.
@@ -148,7 +149,7 @@ def find_nearest_bits(queries: np.ndarray, codes: np.ndarray, top_k: int) -> tup
         top_k: int, number of codes to return for each query.
 
     Returns:
-        Two arrays (q, top_k), of which the first is ascending; equal numbers are ordered by index.
+        Distances, ascending, and indices, int64 (q, top_k) each; equal distances are ordered by index.
     """
     distances = np.empty((len(queries), top_k), "int64")
     indices = np.empty((len(queries), top_k), "int64")
@@ -182,10 +183,10 @@ def _find_ranges(vectors: Vectors) -> np.ndarray:
 
 
 def _check_ranges(ranges: Any, width: int) -> np.ndarray:
-    """Return the lowest and the highest value of each feature as float32 (2, H).
+    """Check the lowest and the highest value of each feature, and return them as float32 (2, width).
 
     Raises:
-        ValueError: If they do not have this shape, a value is not finite, or a lowest value is above the highest.
+        ValueError: If `ranges` has another shape, a value is not finite, or a lowest value is above the highest.
     """
     try:
         limits = np.asarray(ranges, "float32")
@@ -199,6 +200,6 @@ def _check_ranges(ranges: Any, width: int) -> np.ndarray:
 
 
 def _compute_steps(ranges: np.ndarray) -> np.ndarray:
-    """Return the width of a step of each feature, float32 (H,); 1 for a constant feature."""
+    """Return the step size of each feature, 1 for a constant feature: float32 (H,)."""
     steps = (ranges[1] - ranges[0]) / np.float32(_INT8_STEPS)
     return np.where(steps == 0, np.float32(1), steps)

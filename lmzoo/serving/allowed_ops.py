@@ -48,8 +48,8 @@ def list_ops(graph: GraphDef) -> set[str]:
     """Return the names of the ops in a graph and in its functions.
 
     Returns:
-        The names of the ops, without the graph's own functions. An op with an attribute that servers do not support is
-        listed as `op(attribute)`.
+        A set of names, without the graph's own functions. An op with an attribute that servers do not support is listed
+        as `op(attribute)`.
 
     Example:
 
@@ -73,7 +73,7 @@ def check_ops(graph: GraphDef) -> None:
     """Check that TensorFlow Serving 2.20 and later versions support every op of a graph.
 
     Raises:
-        ValueError: if they lack an op; the message names all such ops.
+        ValueError: if TensorFlow Serving lacks an op of the graph; the message names all such ops.
 
     Example:
 

@@ -36,7 +36,7 @@ from lmzoo.serving.warmup import write_warmup
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_SAVED_MODEL = (
+_SAVED_MODEL_ENTRIES = (
     "saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "keras_metadata.pb", "labels.txt",
 )  # fmt: skip
 
@@ -74,7 +74,7 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
         task: the task to export.
         path: directory of the SavedModel, or path of a file that ends in .onnx or .tflite.
         verbose: bool, whether to print a line about the result.
-        dtype: "int8" to quantize an ONNX file; None for the dtype of the weights.
+        dtype: "int8" to quantize the weights in an ONNX file; None to keep their dtype.
 
     Raises:
         NotFiniteError: if a weight is NaN or infinite.
@@ -126,10 +126,10 @@ def _export_atomically(
     Args:
         path: file or directory to write.
         model: the model to export.
-        write: function that exports a model to a path, on TensorFlow.
-        summary: str, description of the inputs and outputs, to print.
+        write: function that exports a model to a path; used on TensorFlow only.
+        summary: str, description of the inputs and outputs, which is printed if `verbose`.
         verbose: bool, whether to print a line about the result.
-        int8: bool, whether to quantize the file.
+        int8: bool, whether to quantize the weights in an ONNX file.
     """
     if problem := find_not_finite(model.weights):
         raise NotFiniteError(f"This {type(model).__name__} cannot be exported: {problem}. Train it again.")
@@ -142,7 +142,7 @@ def _export_atomically(
                 _quantize_file(file)
     else:
         _check_no_versions(path)
-        with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
+        with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL_ENTRIES) as target:
             write(model, target)
     if verbose:
         print(f"Exported {type(model).__name__} to {path}: {summary}.")
@@ -150,20 +150,20 @@ def _export_atomically(
 
 def flatten_outputs(outputs: Features) -> Features:
     """Return a backbone's outputs by name, with lists as numbered tensors: `hidden_states_0`, `hidden_states_1`."""
-    named: Features = {}
-    for name, value in outputs.items():
-        if isinstance(value, (list, tuple)):
-            named |= {f"{name}_{i}": x for i, x in enumerate(value)}
+    named_outputs: Features = {}
+    for name, output in outputs.items():
+        if isinstance(output, (list, tuple)):
+            named_outputs |= {f"{name}_{i}": tensor for i, tensor in enumerate(output)}
         else:
-            named[name] = value
-    return named
+            named_outputs[name] = output
+    return named_outputs
 
 
 def _check_no_versions(path: str | Path) -> None:
-    """Check that a directory contains no versions of a model.
+    """Check that a directory contains no version of a model.
 
     Raises:
-        ValueError: if it does.
+        ValueError: if it contains one.
     """
     if versions := list_versions(Path(path).expanduser()):
         raise ValueError(
@@ -203,7 +203,7 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
         functions = {name: function.get_concrete_function() for name, function in signatures.items()}
         # A SavedModel can restore only the variables that it tracks.
         module.pack = pack
-        module.used = list({id(v): v for f in functions.values() for v in f.variables}.values())
+        module.used = list({id(variable): variable for f in functions.values() for variable in f.variables}.values())
     with convert_tensorflow_errors(target), suppress_log_lines("Assets written to"):  # would show in notebooks
         tf.saved_model.save(module, str(target), signatures=functions)
     # Check the graph that servers will read.
@@ -230,8 +230,8 @@ def _check_file(backbone: keras.Model, file: Path) -> None:
     """Check that a backbone can be exported as an ONNX or LiteRT file.
 
     Raises:
-        ImportError: if a package is missing.
-        ValueError: if its dtype is not supported.
+        ImportError: if the package for ONNX files is not installed.
+        ValueError: if the format does not support the dtype of the backbone.
     """
     format = file_format(file)
     if format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
@@ -242,11 +242,11 @@ def _check_file(backbone: keras.Model, file: Path) -> None:
         raise ValueError("Keras cannot write quantized weights as .tflite: export the model as it was before.")
 
 
-def _export(model: keras.Model, target: Path, format: str, what: str) -> None:
+def _export(model: keras.Model, target: Path, format: str, subject: str) -> None:
     """Export a functional model with Keras, and check that the runtime of the format supports its ops.
 
     Raises:
-        ValueError: if the runtime lacks an op; the message calls the model `what`.
+        ValueError: if the runtime lacks an op; the message begins with `subject`, a description of the model.
     """
     model(model.input)  # Keras only exports models that have been called
     # Hide log lines: tf2onnx also tries to export tables of other models, and Keras names its temporary SavedModel.
@@ -255,8 +255,8 @@ def _export(model: keras.Model, target: Path, format: str, what: str) -> None:
         model.export(str(target), format=format, verbose=False)
     if target.is_file() and (unsupported := _list_unsupported_ops(target)):
         raise ValueError(
-            f"{what} cannot be written as {target.suffix}: the format has nothing for {', '.join(unsupported)}. Export "
-            "a SavedModel."
+            f"{subject} cannot be written as {target.suffix}: the format has nothing for {', '.join(unsupported)}. "
+            "Export a SavedModel."
         )
 
 
@@ -264,7 +264,7 @@ def _check_int8(task: ServedModel, path: str | Path) -> None:
     """Check that a task can be exported in int8.
 
     Raises:
-        ImportError: if onnxruntime is missing.
+        ImportError: if onnxruntime is not installed.
         ValueError: if the format is not ONNX, or the weights are int8 already.
     """
     if file_format(path) != "onnx":
@@ -307,7 +307,7 @@ def _list_unsupported_ops(file: Path) -> list[str]:
         for node in graphs.pop().node:
             if not onnx.defs.has(node.op_type, versions[node.domain], node.domain):
                 unsupported.add(node.op_type)
-            graphs += [a.g for a in node.attribute if a.HasField("g")]
+            graphs += [attribute.g for attribute in node.attribute if attribute.HasField("g")]
     return sorted(unsupported)
 
 
@@ -331,11 +331,11 @@ def signature(
 
 
 def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
-    """Return the signatures of a task for texts, for pairs and for token features, and the module that packs strings.
+    """Return the module that packs strings, and the signatures of a task for texts, pairs and token features.
 
     Args:
         task: the task to export.
-        prompt: str, prefix of each text; not of the second texts of pairs.
+        prompt: str, prefix of each text or, in pairs, of each first text.
     """
     from lmzoo.text.graphs import graph_packer
     from lmzoo.text.graphs.long_texts import LongTextGraph
@@ -356,7 +356,7 @@ def make_prompted_signature(
 
     Args:
         task: the task to export.
-        pack: the module that makes token features of strings, from `text_signatures`.
+        pack: the module that converts strings to token features, from `text_signatures`.
         prompt: str, the prompt; "" for none.
         *names: names of the inputs, by default `"text"` alone.
     """
@@ -417,29 +417,29 @@ def _write_with_tensorflow(task: Any, target: Path) -> None:
     """Export a model in another process, with TensorFlow as the backend, to a file or an empty directory."""
     with tempfile.TemporaryDirectory() as folder:
         task_file = Path(folder, "task.keras")
-        exported = Path(folder, "export" + target.suffix * bool(file_format(target)))
+        export_path = Path(folder, "export" + target.suffix * bool(file_format(target)))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The file holds the weights with LoRA's updates added")
             task.save(task_file)
-        result = subprocess.run(
-            [sys.executable, "-c", _EXPORT_SCRIPT, str(task_file), str(exported), *_list_modules(task)],
+        process = subprocess.run(
+            [sys.executable, "-c", _EXPORT_SCRIPT, str(task_file), str(export_path), *_list_modules(task)],
             env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
             check=False,
         )
-        if result.returncode:
-            raise RuntimeError(f"Exporting needs TensorFlow, and its process failed:\n{result.stderr[-2000:]}")
+        if process.returncode:
+            raise RuntimeError(f"Exporting needs TensorFlow, and its process failed:\n{process.stderr[-2000:]}")
         # The temporary folder may be on another file system.
-        if exported.is_file():
-            shutil.move(exported, target)
+        if export_path.is_file():
+            shutil.move(export_path, target)
         else:
-            for entry in exported.iterdir():
+            for entry in export_path.iterdir():
                 shutil.move(entry, target / entry.name)
 
 
 def _list_modules(model: Any) -> list[str]:
-    """Return the modules that define the classes of a model's parts, except Keras and lmzoo, to register them."""
+    """Return the names of the modules that register a model's classes when imported, except Keras and lmzoo."""
     preprocessor = getattr(model, "preprocessor", None)
     parts = [model, *sublayers(model), preprocessor, getattr(preprocessor, "tokenizer", None)]
     modules = {type(part).__module__ for part in parts}
@@ -450,21 +450,21 @@ def class_answers(logits: tf.Tensor, names: list[str], multi_label: bool = False
     """Compute the named answers of a classifier from its logits.
 
     Args:
-        logits: float (B, C).
-        names: list of str, names of the C classes.
+        logits: float (B, C), logits of C classes for each of B examples.
+        names: list of str, names of the classes.
         multi_label: bool, whether an example may have several classes.
 
     Returns:
-        `label` string (B,), `score` float (B,), `probabilities` float (B, C). With `multi_label`, `label` and `score`
-        are (B, C), all classes in descending order of their score, since the number of labels varies; `probabilities`
-        are sigmoids.
+        The most likely class as `label`, string (B,), its probability as `score`, float (B,), and the softmax as
+        `probabilities`, float (B, C). With `multi_label`, `probabilities` are sigmoids, and `label` and `score` hold
+        all classes in descending order of their probabilities, (B, C), since the number of labels varies.
     """
     import tensorflow as tf
 
     if multi_label:
         probabilities = tf.sigmoid(logits)  # (B, C)
-        score, order = tf.math.top_k(probabilities, len(names))  # (B, C)
-        return {"label": tf.gather(tf.constant(names), order), "score": score, "probabilities": probabilities}
+        score, class_indices = tf.math.top_k(probabilities, len(names))  # (B, C)
+        return {"label": tf.gather(tf.constant(names), class_indices), "score": score, "probabilities": probabilities}
     probabilities = tf.nn.softmax(logits)  # (B, C)
     return {
         "label": tf.gather(tf.constant(names), tf.argmax(logits, axis=-1)),

@@ -26,10 +26,10 @@ class RequestError(ValueError):
 
 
 def rows_to_columns(instances: Json, names: list[str]) -> dict[str, Json]:
-    """Convert rows into columns: a list of instances into a list of values for each input.
+    """Convert a list of instances (rows) into a list of values for each input (columns).
 
     Args:
-        instances: list of objects with a value per input, or of values of the only input.
+        instances: list of objects with a value for each input or, for a single input, list of its values.
         names: list of str, names of the inputs.
 
     Raises:
@@ -50,7 +50,7 @@ def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
 
     Args:
         name: str, name of the input for error messages.
-        values: the nested lists.
+        values: nested lists of strings or numbers, or a single value, from JSON.
         spec: dtype and shape of the input.
 
     Raises:
@@ -76,7 +76,7 @@ def _check_values(values: Json, dtype: tf.DType, rank: int) -> object:
     """Check JSON values, and convert their strings to bytes.
 
     Raises:
-        TypeError: if a string is expected, and a value is not one.
+        TypeError: if `dtype` is string, and a value is not a string.
         ValueError: if lists are nested more than `rank` deep, an integer overflows, or base64 is invalid.
     """
     if isinstance(values, list):

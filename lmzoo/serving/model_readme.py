@@ -47,11 +47,11 @@ _CONTEXTS = (
 
 def write_readme(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> None:
     """Write README.md, which says how to serve the model and lists the inputs and outputs of its signatures."""
-    signatures = {name: s for name, s in sorted(meta_graph.signature_def.items()) if s.inputs}
+    signatures = {name: signature for name, signature in sorted(meta_graph.signature_def.items()) if signature.inputs}
     request = next(example_requests(task, signatures["serving_default"]))
     example = {name: values[0] for name, values in request.items()}
     limit = _CONTEXTS if "question" in request else _TRUNCATION if task.windows is None else _LONG_TEXTS
-    text = _README.format(
+    readme = _README.format(
         task=type(task).__name__,
         family=task.family.name,
         parameters=task.count_params(),
@@ -59,19 +59,24 @@ def write_readme(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> N
         outputs=", ".join(f"`{name}`" for name in task.served_outputs),
         limit=limit.format(task.served_length),
         request=json.dumps(
-            {"instances": [{name: v if isinstance(v, str) else v.tolist() for name, v in example.items()}]}
+            {
+                "instances": [
+                    {name: value if isinstance(value, str) else value.tolist() for name, value in example.items()}
+                ]
+            }
         ),
         signatures="".join(
-            f"\n### {name}\n\n" + "\n".join(_describe_signature(s)) + "\n" for name, s in signatures.items()
+            f"\n### {name}\n\n" + "\n".join(_describe_signature(signature)) + "\n"
+            for name, signature in signatures.items()
         ),
     )
-    (folder / "README.md").write_text(text, "utf-8")
+    (folder / "README.md").write_text(readme, "utf-8")
 
 
 def write_labels(names: Sequence[str], folder: Path) -> None:
     """Write labels.txt, with one class name per line."""
     # Line breaks in names become spaces.
-    (folder / "labels.txt").write_text("".join(" ".join(n.splitlines()) + "\n" for n in names), "utf-8")
+    (folder / "labels.txt").write_text("".join(" ".join(name.splitlines()) + "\n" for name in names), "utf-8")
 
 
 def _describe_signature(signature: SignatureDef) -> Iterator[str]:

@@ -47,17 +47,17 @@ class ModelVersion:
             for name, inputs in self._requests:
                 self.signatures[name](**{key: tf.constant(values) for key, values in inputs.items()})
         except Exception as error:  # errors of TensorFlow, protobuf and the system
-            raise ValueError(f"{folder} cannot be loaded: {_reason(error)}") from error
+            raise ValueError(f"{folder} cannot be loaded: {_get_reason(error)}") from error
 
     def predict(self, request: Json, max_texts: int | None = None) -> dict[str, Json]:
         """Return the predictions for a request.
 
         Args:
             request: object with `instances` (rows) or `inputs` (columns), and optionally `signature_name`.
-            max_texts: int, maximum number of texts, or rows of ids, of an input; None for any number.
+            max_texts: int, maximum number of texts, or rows of ids, in an input; None for no limit.
 
         Returns:
-            An object with `predictions`, one for each row, or with `outputs`, the columns.
+            An object with a list of `predictions` for rows, or with the `outputs` as columns.
 
         Raises:
             RequestError: if the request is invalid.
@@ -79,19 +79,19 @@ class ModelVersion:
             raise RequestError(f"Inputs must be {', '.join(specs)}; got {', '.join(columns) or 'none of them'}.")
         inputs = {name: to_tensor(name, columns[name], spec) for name, spec in specs.items()}
         for name, tensor in inputs.items():
-            count = int(tf.size(tensor)) if tensor.dtype == tf.string else len(tensor)
-            if max_texts is not None and count > max_texts:
+            num_texts = int(tf.size(tensor)) if tensor.dtype == tf.string else len(tensor)
+            if max_texts is not None and num_texts > max_texts:
                 raise RequestError(
-                    f"A request may have {max_texts} texts, and `{name}` has {count}: send them in parts.",
+                    f"A request may have {max_texts} texts, and `{name}` has {num_texts}: send them in parts.",
                     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 )
         if len({len(tensor) for tensor in inputs.values()}) > 1:
-            counts = ", ".join(f"{len(tensor)} of {name}" for name, tensor in sorted(inputs.items()))
-            raise RequestError(f"All inputs must have as many rows; got {counts}.")
+            row_counts = ", ".join(f"{len(tensor)} of {name}" for name, tensor in sorted(inputs.items()))
+            raise RequestError(f"All inputs must have as many rows; got {row_counts}.")
         try:
             outputs = signature(**inputs)
         except tf.errors.OpError as error:  # such as ids beyond the vocabulary
-            raise RequestError(f"The model cannot take this: {_reason(error)}") from None
+            raise RequestError(f"The model cannot take this: {_get_reason(error)}") from None
         json_outputs = {name: to_json(name, value.numpy().tolist()) for name, value in outputs.items()}
         if not by_row:
             return {"outputs": json_outputs if len(json_outputs) > 1 else next(iter(json_outputs.values()))}
@@ -188,7 +188,7 @@ class ModelVersions:
         for number, path in version_paths.items():
             if number in loaded:
                 continue
-            fingerprint = {(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in path.rglob("*")}
+            fingerprint = {(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in path.rglob("*")}
             if self._refused.get(number) != fingerprint:
                 try:
                     loaded[number] = ModelVersion(path)
@@ -204,7 +204,7 @@ def list_versions(folder: Path) -> dict[int, Path]:
     return {int(version.name): version for version in folders if version.name.isdecimal()}
 
 
-def _reason(error: Exception) -> str:
+def _get_reason(error: Exception) -> str:
     """Return the message of a TensorFlow error without tracebacks and names of nodes."""
     noise = ("Graph execution error", "Detected at node", "<stack traces unavailable>", "\t [[")
     lines = [line for line in str(error).splitlines() if line and not line.startswith(noise)]

@@ -142,8 +142,11 @@ class RestApi(Starlette):
                 "model": self.versions.name,
                 "versions": sorted(self.versions.loaded, reverse=True),
                 "signatures": {
-                    name: {"inputs": sorted(s.structured_input_signature[1]), "outputs": sorted(s.structured_outputs)}
-                    for name, s in sorted(version.signatures.items())
+                    name: {
+                        "inputs": sorted(signature.structured_input_signature[1]),
+                        "outputs": sorted(signature.structured_outputs),
+                    }
+                    for name, signature in sorted(version.signatures.items())
                 },
                 "predict": {"method": "POST", "path": f"{self.model_path}:predict", "body": version.example()},
                 "limits": {"texts": self._max_texts, "bytes": self._max_body_bytes},
@@ -154,7 +157,10 @@ class RestApi(Starlette):
     async def _metrics(self, _: Request) -> Response:
         counts = list(itertools.accumulate(self._predictions))
         text = _METRICS.format(
-            requests="\n".join(f'lmzoo_requests_total{{status="{s}"}} {n}' for s, n in sorted(self._requests.items())),
+            requests="\n".join(
+                f'lmzoo_requests_total{{status="{status}"}} {num_requests}'
+                for status, num_requests in sorted(self._requests.items())
+            ),
             buckets="\n".join(
                 f'lmzoo_predict_seconds_bucket{{le="{upper}"}} {count}'
                 for upper, count in zip((*_BUCKET_SECONDS, "+Inf"), counts, strict=True)
@@ -206,18 +212,18 @@ class RestApi(Starlette):
             request = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise RequestError(f"The body is not JSON: {error}") from None
-        thread = threading.get_ident()
-        self.running.add(thread)
+        thread_id = threading.get_ident()
+        self.running.add(thread_id)
         try:
             return _make_json_response(self.versions.get(version).predict(request, self._max_texts))
         finally:
-            self.running.discard(thread)
+            self.running.discard(thread_id)
 
     async def _read_body(self, request: Request) -> bytes:
         """Read the body of a request.
 
         Raises:
-            RequestError: if the body is too large or too slow.
+            RequestError: if the body is too large, or does not arrive in time.
         """
         body = bytearray()
         max_bytes = self._max_body_bytes
@@ -226,10 +232,10 @@ class RestApi(Starlette):
             raise too_large
         try:
             async with asyncio.timeout(self._body_seconds):
-                async for part in request.stream():
-                    if len(body) + len(part) > max_bytes:
+                async for chunk in request.stream():
+                    if len(body) + len(chunk) > max_bytes:
                         raise too_large
-                    body += part
+                    body += chunk
         except TimeoutError:
             message = f"The body did not arrive within {self._body_seconds:g} seconds."
             raise RequestError(message, HTTPStatus.REQUEST_TIMEOUT) from None

@@ -28,7 +28,7 @@ class _Protocol(H11Protocol):
     wait would take 40 ms on persistent connections, and asyncio prevents it only for sockets that it creates itself.
     """
 
-    _first_byte = 0.0  # time at which the next request began to arrive; 0 before
+    _first_byte = 0.0  # time at which the next request began to arrive; 0 until then
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -55,8 +55,8 @@ class _Protocol(H11Protocol):
     def _start_request_timeout(self) -> None:
         """Start the timeout for the next request if no request is being answered."""
         if (self.cycle is None or self.cycle.response_complete) and self.timeout_keep_alive_task is None:
-            end = (self._first_byte or self.loop.time()) + self.timeout_keep_alive
-            self.timeout_keep_alive_task = self.loop.call_at(end, self.timeout_keep_alive_handler)
+            deadline = (self._first_byte or self.loop.time()) + self.timeout_keep_alive
+            self.timeout_keep_alive_task = self.loop.call_at(deadline, self.timeout_keep_alive_handler)
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]
     """Yield a socket to which clients can connect before a server runs.
 
     Args:
-        host: str, address to listen at; by default one that other machines cannot reach.
+        host: str, address to listen at; other machines cannot reach the default.
         port: int, port to listen at; 0 for any free port.
 
     Raises:
@@ -80,7 +80,7 @@ def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]
 
 
 def make_server(api: RestApi, idle_seconds: float = 10.0) -> uvicorn.Server:
-    """Return a uvicorn server that only logs errors, and closes idle connections after `idle_seconds`."""
+    """Return a uvicorn server that logs only errors, and closes idle connections after `idle_seconds`."""
     return uvicorn.Server(
         uvicorn.Config(
             api,

@@ -21,7 +21,7 @@ _QUESTION = "What is lovely?"
 
 
 def string_signatures(meta_graph: MetaGraphDef) -> dict[str, SignatureDef]:
-    """Return the signatures of a graph whose inputs are all strings, by name."""
+    """Return, by name, the signatures of a graph that take only strings."""
     import tensorflow as tf
 
     return {
@@ -62,15 +62,15 @@ def write_warmup(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> N
     with tf.io.TFRecordWriter(str(file)) as writer:
         for name, signature in string_signatures(meta_graph).items():
             for request in example_requests(task, signature):
-                log = prediction_log_pb2.PredictionLog()
-                log.predict_log.request.model_spec.signature_name = name
+                log_entry = prediction_log_pb2.PredictionLog()
+                log_entry.predict_log.request.model_spec.signature_name = name
                 for key, values in request.items():
-                    log.predict_log.request.inputs[key].CopyFrom(tf.make_tensor_proto(values, tf.string))
-                writer.write(log.SerializeToString(deterministic=True))
+                    log_entry.predict_log.request.inputs[key].CopyFrom(tf.make_tensor_proto(values, tf.string))
+                writer.write(log_entry.SerializeToString(deterministic=True))
 
 
 def read_warmup(folder: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yield the signature name and the inputs, arrays by name, of each request written by `write_warmup`."""
+    """Yield the signature name and the input arrays by name of each request written by `write_warmup`."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 

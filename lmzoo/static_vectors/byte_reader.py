@@ -1,4 +1,4 @@
-"""Reading of binary files whose headers are not to be trusted."""
+"""Reader of binary files with untrusted headers."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ class ByteReader:
             content: description of the bytes, for messages.
 
         Raises:
-            ValueError: If the file ends earlier.
+            ValueError: If fewer bytes are left in the file.
         """
-        result = bytearray(self._buffer[self._start : self._start + size])
-        self._start += len(result)
-        while len(result) < size:
-            block = self._file.read(min(size - len(result), _BLOCK_BYTES))
+        data = bytearray(self._buffer[self._start : self._start + size])
+        self._start += len(data)
+        while len(data) < size:
+            block = self._file.read(min(size - len(data), _BLOCK_BYTES))
             if not block:
-                raise self.error(f"it ends in {content}, after {self.position + len(result):,} bytes")
-            result += block
+                raise self.error(f"it ends in {content}, after {self.position + len(data):,} bytes")
+            data += block
         self.position += size
-        return result
+        return data
 
     def unpack(self, format: str, content: str) -> tuple[Any, ...]:
         """Return the next values in a `struct` format; see `read`."""
         return struct.unpack(format, self.read(struct.calcsize(format), content))
 
     def read_word(self, end: bytes, content: str) -> bytes:
-        """Return the bytes before the next `end`, a single byte, and skip it.
+        """Return the bytes before the next `end` byte, and skip `end`.
 
         Raises:
             ValueError: If the file ends before `end`, or the word is implausibly long.
         """
-        while (stop := self._buffer.find(end, self._start)) < 0:
+        while (end_position := self._buffer.find(end, self._start)) < 0:
             self._buffer = self._buffer[self._start :]
             self._start = 0
             if len(self._buffer) > _MAX_WORD_BYTES:
@@ -67,9 +67,9 @@ class ByteReader:
             if not block:
                 raise self.error(f"it ends in {content}, after {self.position + len(self._buffer):,} bytes")
             self._buffer += block
-        word = self._buffer[self._start : stop]
+        word = self._buffer[self._start : end_position]
         self.position += len(word) + 1
-        self._start = stop + 1
+        self._start = end_position + 1
         return word
 
     def is_at_end(self) -> bool:

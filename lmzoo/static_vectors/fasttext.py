@@ -55,7 +55,7 @@ def read_fasttext(path: str | Path, file: BinaryIO, verbose: bool = True) -> Vec
     """Read a fastText model.
 
     The vector of a word is composed from its own vector and the vectors of its n-grams. The vectors of n-grams are
-    mapped into memory if the file is local and not compressed.
+    memory-mapped if the file is local and not compressed.
 
     Args:
         path: path of the file.
@@ -72,11 +72,11 @@ def read_fasttext(path: str | Path, file: BinaryIO, verbose: bool = True) -> Vec
     can_map = isinstance(file, io.BufferedReader) and not is_url(path)  # otherwise it is a decompressed stream
     vectors = _read_matrix(reader, path, num_rows, header.hidden_dim, can_map)
     if can_map:
-        size = os.path.getsize(os.path.expanduser(path))
+        file_size = os.path.getsize(os.path.expanduser(path))
         output_size = 17 + 4 * len(words) * header.hidden_dim
-        if size != reader.position + vectors.nbytes + output_size:
-            expected = reader.position + vectors.nbytes + output_size
-            raise reader.error(f"it has {size:,} bytes, but its header describes {expected:,}")
+        if file_size != reader.position + vectors.nbytes + output_size:
+            expected_size = reader.position + vectors.nbytes + output_size
+            raise reader.error(f"it has {file_size:,} bytes, but its header describes {expected_size:,}")
     else:
         _read_matrix(reader, path, len(words), header.hidden_dim, False)
         if not reader.is_at_end():
@@ -93,9 +93,9 @@ def _read_header(reader: ByteReader, path: str | Path) -> _Header:
     magic, version = reader.unpack("<4si", "the header")
     if magic != MAGIC or version not in _VERSIONS:
         raise ValueError(f"{path} is not a fastText model of version 11 or 12 (it states version {version}).")
-    arguments = reader.unpack("<12i", "the header")
+    header_values = reader.unpack("<12i", "the header")
     reader.read(8, "the header")
-    hidden_dim, *_, model, num_buckets, min_length, max_length, _ = arguments
+    hidden_dim, *_, model, num_buckets, min_length, max_length, _ = header_values
     if model == _SUPERVISED:
         raise ValueError(f"{path} is a fastText classifier. Only models of word vectors are supported.")
     is_valid = 0 < hidden_dim <= MAX_HIDDEN_DIM and num_buckets >= 0
@@ -124,37 +124,37 @@ def _read_words(reader: ByteReader, path: str | Path, verbose: bool) -> list[byt
 
 
 def _read_matrix(reader: ByteReader, path: str | Path, num_rows: int, width: int, can_map: bool) -> np.ndarray:
-    """Read vectors, float32 (num_rows, width), or map them into memory."""
+    """Read or memory-map a matrix of vectors, float32 (num_rows, width)."""
     is_quantized, stored_rows, stored_width = reader.unpack("<?2q", "the vectors")
     if is_quantized:
         raise ValueError(f"{path} is quantized. Only models in full precision (.bin) are supported.")
     if (stored_rows, stored_width) != (num_rows, width):
         sizes = f"{stored_rows:,} x {stored_width:,} numbers instead of {num_rows:,} x {width:,}"
         raise reader.error(f"a matrix has {sizes}")
-    size = 4 * num_rows * width
+    num_bytes = 4 * num_rows * width
     if can_map:
         local_path = os.path.expanduser(path)
-        if os.path.getsize(local_path) < reader.position + size:
+        if os.path.getsize(local_path) < reader.position + num_bytes:
             raise reader.error("it ends in the vectors")
         return np.memmap(local_path, "<f4", "r", reader.position, (num_rows, width))
-    return np.frombuffer(reader.read(size, "the vectors"), "<f4").reshape(num_rows, width)
+    return np.frombuffer(reader.read(num_bytes, "the vectors"), "<f4").reshape(num_rows, width)
 
 
 def _compose(word_table: VectorTable, subwords: Subwords, verbose: bool) -> np.ndarray:
-    """Return the composed vectors of all words, float32 (V, H): means of the vectors of a word and of its subwords."""
+    """Compose each word's vector as the mean of its own vector and its n-grams' vectors: float32 (V, H)."""
     vectors = np.empty(word_table.vectors.shape, "float32")
     with progress_bar("Composing vectors", len(vectors), "words", verbose) as advance:
         for start in range(0, len(vectors), _CHUNK_WORDS):
-            part = slice(start, start + _CHUNK_WORDS)
-            vectors[part] = subwords.compose(word_table.words[part], word_table.vectors[part])
-            advance(len(vectors[part]))
+            chunk = slice(start, start + _CHUNK_WORDS)
+            vectors[chunk] = subwords.compose(word_table.words[chunk], word_table.vectors[chunk])
+            advance(len(vectors[chunk]))
     return vectors
 
 
 def write_fasttext(path: str | Path, table: VectorTable, verbose: bool = True) -> None:
     """Write a fastText model, which fastText and gensim can read, but not continue to train.
 
-    The words' own vectors are computed from the composed ones, with rounding errors. Counts of words, which only
+    The words' own vectors are computed from the composed vectors, with rounding errors. Counts of words, which only
     training needs, are 1, and the output layer is zero.
 
     Args:
@@ -173,18 +173,18 @@ def write_fasttext(path: str | Path, table: VectorTable, verbose: bool = True) -
     num_words, width = table.vectors.shape
     num_buckets = len(subwords.vectors)
     lengths = (num_buckets, subwords.min_length, subwords.max_length)
-    arguments = (width, 5, 5, 1, 5, 1, _NEGATIVE_SAMPLING, _SKIP_GRAM, *lengths, 100)
+    header_values = (width, 5, 5, 1, 5, 1, _NEGATIVE_SAMPLING, _SKIP_GRAM, *lengths, 100)
     with whole_file(path) as file, progress_bar("Writing", num_words, "words", verbose) as advance:
-        file.write(MAGIC + struct.pack("<i12id", _VERSION, *arguments, 1e-4))
+        file.write(MAGIC + struct.pack("<i12id", _VERSION, *header_values, 1e-4))
         file.write(struct.pack("<3i2q", num_words, num_words, 0, num_words, -1))
         for word in table.words:
             file.write(word.encode() + b"\0" + struct.pack("<qb", 1, 0))
         file.write(struct.pack("<?2q", False, num_words + num_buckets, width))
         for start in range(0, num_words, _CHUNK_WORDS):
-            part = slice(start, start + _CHUNK_WORDS)
-            sums, counts = subwords.sum_vectors(table.words[part])
-            own_vectors = table.vectors[part] * (counts + 1)[:, None] - sums
-            file.write(own_vectors.astype("<f4").tobytes())
+            chunk = slice(start, start + _CHUNK_WORDS)
+            sums, counts = subwords.sum_vectors(table.words[chunk])
+            word_vectors = table.vectors[chunk] * (counts + 1)[:, None] - sums
+            file.write(word_vectors.astype("<f4").tobytes())
             advance(len(counts))
         for start in range(0, num_buckets, _CHUNK_WORDS):
             file.write(subwords.vectors[start : start + _CHUNK_WORDS].astype("<f4").tobytes())

@@ -30,8 +30,8 @@ _MAX_PAIRS = 1 << 22  # pairs of occurrences counted at once
 class GloveLoss(keras.losses.Loss):
     """GloVe's weighted squared error of the logarithms of co-occurrence counts (Pennington et al., 2014, equation 8).
 
-    Call arguments: `y_true` float (B, 1), the counts of B pairs of words, above 0; `y_pred` float (B, 1), their
-    predicted logarithms: the dot product of the two words' vectors plus the biases of both words.
+    Call arguments: `y_true`, float (B, 1), the counts of B pairs of words, above 0; and `y_pred`, float (B, 1), the
+    predicted logarithms of the counts: the dot product of the two words' vectors plus the biases of both words.
 
     Args:
         x_max: positive float; pairs with at least this count have weight 1.
@@ -78,25 +78,25 @@ def count_pairs(
     An occurrence of two words that are d words apart adds 1 / d to their count, in both orders.
 
     Args:
-        texts: ids of the words of each text, int (T,); negative for words outside of the vocabulary.
-        vocabulary_size: int, V.
-        window: int, maximum distance of two words.
+        texts: for each text, the ids of its T words, int (T,); negative for words outside of the vocabulary.
+        vocabulary_size: int, number of words in the vocabulary.
+        window: int, maximum distance between two words.
         verbose: whether to show progress.
 
     Returns:
-        The first words, int32 (n,), the second words, int32 (n,), and the counts, float64 (n,), of all pairs.
+        The ids of the first and of the second words of n pairs, int32 (n,) each, and the pairs' counts, float64 (n,).
     """
     from scipy.sparse import coo_array, csr_array
 
     shape = (vocabulary_size, vocabulary_size)
-    total = csr_array(shape)
+    pair_counts = csr_array(shape)
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def add_parts() -> None:
-        nonlocal total
+        nonlocal pair_counts
         if parts:
             rows, columns, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-            total = total + coo_array((counts, (rows, columns)), shape).tocsr()
+            pair_counts = pair_counts + coo_array((counts, (rows, columns)), shape).tocsr()
             parts.clear()
 
     num_pairs = 0
@@ -112,7 +112,7 @@ def count_pairs(
                 add_parts()
                 num_pairs = 0
     add_parts()
-    pairs = (total + total.T).tocoo()
+    pairs = (pair_counts + pair_counts.T).tocoo()
     return pairs.row.astype("int32"), pairs.col.astype("int32"), pairs.data
 
 
@@ -132,10 +132,10 @@ def train_glove(
     """Train GloVe with Keras, and return the vectors of all words, float32 (V, H).
 
     Args:
-        texts: ids of the words of each text, int (T,); negative for words outside of the vocabulary.
-        vocabulary_size: int, V.
-        hidden_dim: int, width of the vectors, H.
-        window: int, maximum distance of two words that occur together.
+        texts: for each text, the ids of its T words, int (T,); negative for words outside of the vocabulary.
+        vocabulary_size: int, number V of words in the vocabulary.
+        hidden_dim: int, width H of the vectors.
+        window: int, maximum distance between two words that occur together.
         epochs: int, passes over the pairs of words.
         seed: int, seed of the initial vectors and the order of the pairs.
         verbose: whether to show progress.
@@ -150,14 +150,14 @@ def train_glove(
     require(is_number(learning_rate) and learning_rate > 0, "learning_rate", "a positive number", learning_rate)
     require(is_integer(batch_size, 1), "batch_size", "a positive integer", batch_size)
     loss = GloveLoss(x_max, alpha)
-    firsts, seconds, counts = count_pairs(texts, vocabulary_size, window, verbose)
+    first_ids, second_ids, counts = count_pairs(texts, vocabulary_size, window, verbose)
     if not len(counts):
         advice = "pass longer texts, or a lower `min_frequency`"
         raise ValueError(f"No two words of the vocabulary occur together: {advice}.")
     order = np.random.default_rng(seed).permutation(len(counts))  # one order for all epochs, as in the original
     model = _make_model(vocabulary_size, hidden_dim, seed)
     model.compile(Adagrad(learning_rate, initial_accumulator_value=1.0, global_clipnorm=None), loss)
-    inputs = (firsts[order], seconds[order])
+    inputs = (first_ids[order], second_ids[order])
     targets = counts[order, None].astype("float32")
     model.fit(inputs, targets, batch_size, epochs, verbose=1 if verbose else 0, shuffle=False)
     tables = (model.get_layer(name).embeddings for name in ("first_vector", "second_vector"))

@@ -40,17 +40,17 @@ def save_table(
         directory: directory to write. If writing fails, an existing directory is left unchanged.
         lowercase: whether tasks look up words in lowercase.
         overwrite: whether an existing directory may be replaced.
-        weights_dtype: how the file stores the vectors; see `lmzoo.presets.keras_preset.save_preset`.
+        weights_dtype: dtype of the stored vectors; see `lmzoo.presets.keras_preset.save_preset`.
 
     Raises:
-        FileExistsError: If the directory may not be replaced.
+        FileExistsError: If `directory` exists, and `overwrite` is False or the directory is not a preset.
         ValueError: If `weights_dtype` is unknown.
     """
     family = get_family(StaticBackbone)
-    row_by_word = {word: row for row, word in enumerate(table.words) if _fits_a_file(word)}
+    row_by_word = {word: row for row, word in enumerate(table.words) if _fits_vocabulary_file(word)}
     if num_omitted := len(table.words) - len(row_by_word):
         warn(f"{num_omitted} of {len(table.words)} words are empty or begin or end with spaces, and are left out.")
-    specials = _special_tokens()
+    specials = _get_special_tokens()
     # `load_table` takes the rows after special tokens with zeros, so tokens without a vector come first, and words that
     # are special tokens with zeros last.
     zero_specials = [word for word in specials if word in row_by_word and not table.vectors[row_by_word[word]].any()]
@@ -84,16 +84,16 @@ def save_table(
     save_preset(backbone, directory, overwrite, preprocessor, add_subwords, weights_dtype)
 
 
-def _special_tokens() -> tuple[str, ...]:
+def _get_special_tokens() -> tuple[str, ...]:
     return WordTokenizer(**get_family(StaticBackbone).special_tokens).special_tokens
 
 
-def _fits_a_file(word: str) -> bool:
+def _fits_vocabulary_file(word: str) -> bool:
     return word == word.strip() and word not in ("", NO_ENTRY) and "\n" not in word
 
 
 def load_table(preset: str | Path) -> VectorTable:
-    """Load the word vectors of a preset, mapped into memory.
+    """Load the word vectors of a preset, memory-mapped.
 
     Args:
         preset: path, handle or name of the preset.
@@ -116,14 +116,14 @@ def load_table(preset: str | Path) -> VectorTable:
             raise PresetError(f"{path} must hold one table of vectors for {len(words):,} words, got {len(names)}.")
         with convert_damage_errors(f"{path} cannot be read"):
             vectors = file.map(names[0])
-    first = 1  # after padding
-    while first < len(words) and words[first - 1] in _special_tokens() and not vectors[first].any():
-        first += 1
-    return VectorTable(words[first - 1 :], vectors[first:], _load_subwords(directory))
+    first_row = 1  # after padding
+    while first_row < len(words) and words[first_row - 1] in _get_special_tokens() and not vectors[first_row].any():
+        first_row += 1
+    return VectorTable(words[first_row - 1 :], vectors[first_row:], _load_subwords(directory))
 
 
 def _load_subwords(directory: Path) -> Subwords | None:
-    """Load the vectors of n-grams of a preset, mapped into memory, or return None if it has none."""
+    """Load the n-gram vectors of a preset, memory-mapped, or return None if it has no subwords."""
     path = directory / _SUBWORDS_FILE
     if not path.is_file():
         return None

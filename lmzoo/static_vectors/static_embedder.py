@@ -40,8 +40,8 @@ class StaticEmbedder:
     warning. If no word of the vocabulary has an uppercase letter, words are looked up in lowercase.
 
     Args:
-        words: V different strings, usually the most frequent first.
-        vectors: float32 (V, H).
+        words: V distinct strings, usually the most frequent first.
+        vectors: float32 (V, H), the vectors of the words.
         subwords: `lmzoo.static_vectors.Subwords`, vectors of character n-grams; None for vectors of words only.
 
     Raises:
@@ -72,9 +72,9 @@ class StaticEmbedder:
             raise ValueError(
                 f"`vectors` must have a row for each of the {len(words):,} words, got shape {vectors.shape}."
             )
-        index = {word: row for row, word in enumerate(words)}
-        if len(index) != len(words):
-            repeated = next(word for row, word in enumerate(words) if index[word] != row)
+        row_by_word = {word: row for row, word in enumerate(words)}
+        if len(row_by_word) != len(words):
+            repeated = next(word for row, word in enumerate(words) if row_by_word[word] != row)
             raise ValueError(f"`words` must be different, got {repeated!r:.60} twice.")
         if subwords is not None and subwords.vectors.shape[1:] != vectors.shape[1:]:
             widths = f"{vectors.shape[1]} and {subwords.vectors.shape[1]}"
@@ -82,15 +82,15 @@ class StaticEmbedder:
         self.words: list[str] = words
         self.vectors: np.ndarray = vectors if vectors.dtype == "float32" else vectors.astype("float32")
         self.subwords: Subwords | None = subwords
-        self._index = index
+        self._index = row_by_word
 
     @classmethod
     def from_preset(cls, preset: str | Path, verbose: bool = True) -> Self:
         """Load word vectors from a file or a preset.
 
         Files of word2vec (text or binary), GloVe and fastText (.vec or .bin) are recognized by their content, and may
-        be compressed by gzip or xz. The vectors of a preset are mapped into memory: loading is quick, and only the
-        vectors that are used are read from the disk.
+        be compressed by gzip or xz. The vectors of a preset are memory-mapped: loading is quick, and only the vectors
+        that are used are read from the disk.
 
         Args:
             preset: path of a file; or a preset of a `StaticBackbone`, written by `save_to_preset` or by a task, as a
@@ -127,10 +127,10 @@ class StaticEmbedder:
                 are trained by gensim (`pip install 'lmzoo[vectors]'`), with the same results for the same seed if
                 Python's `PYTHONHASHSEED` is set.
             hidden_dim: int, width of the vectors, H.
-            window: int, maximum distance of two words that are trained on together.
+            window: int, maximum distance between two words that are trained on together.
             min_frequency: int; words that occur less often are left out.
             epochs: int, passes over the texts or, for GloVe, over the pairs of words that occur together; GloVe needs
-                more of them, such as 50.
+                more epochs, such as 50.
             seed: int, seed of the initial vectors.
             verbose: whether to show progress (GloVe only).
             **settings: other arguments of gensim's `Word2Vec` or `FastText`, such as `negative=10` or `workers=4`; for
@@ -193,7 +193,7 @@ class StaticEmbedder:
 
         Returns:
             For texts, float32 (n, H). For words, a `WordVectors(words, offsets, vectors)` for each text. Words without
-            a vector, and texts without a word that has one, get zeros, with one warning per call.
+            a vector, and texts in which no word has a vector, get zeros, with one warning per call.
 
         Raises:
             TypeError: If a text is not a string or a list of words; the message gives its position.
@@ -201,29 +201,31 @@ class StaticEmbedder:
         """
         require(level in ("text", "word"), "level", '"text" or "word"', level)
         (cleaned,) = clean_columns({"texts": texts}, words=True)
-        placed = [place_words(text) for text in cleaned]
-        words = [word for text in placed for word, _, _ in text]
+        placed_texts = [place_words(text) for text in cleaned]
+        words = [word for text in placed_texts for word, _, _ in text]
         vectors, has_vector = self._look_up_vectors(words)
-        splits = np.cumsum([len(text) for text in placed])[:-1]
-        parts = np.split(vectors, splits) if placed else []
-        masks = np.split(has_vector, splits) if placed else []
+        splits = np.cumsum([len(text) for text in placed_texts])[:-1]
+        vectors_by_text = np.split(vectors, splits) if placed_texts else []
+        masks_by_text = np.split(has_vector, splits) if placed_texts else []
         if level == "text":
-            counts = np.array([mask.sum() for mask in masks], "int64").reshape(-1, 1)
+            counts = np.array([mask.sum() for mask in masks_by_text], "int64").reshape(-1, 1)
             if num_empty := int((counts == 0).sum()):
-                warn(f"{num_empty} of {len(placed)} texts have no word with a vector; their vectors are zeros.")
-            sums = np.array([part.sum(axis=0) for part in parts], "float32").reshape(-1, self.hidden_dim)
+                warn(f"{num_empty} of {len(placed_texts)} texts have no word with a vector; their vectors are zeros.")
+            sums = np.array([text_vectors.sum(axis=0) for text_vectors in vectors_by_text], "float32").reshape(
+                -1, self.hidden_dim
+            )
             return sums / np.maximum(counts, 1).astype("float32")
         if num_unknown := int((~has_vector).sum()):
             example = words[int(np.argmin(has_vector))]
             warn(f"{num_unknown} of {len(words)} words have no vector, such as {example!r:.60}; they get zeros.")
         results = []
-        for text, part in zip(placed, parts, strict=True):
+        for text, text_vectors in zip(placed_texts, vectors_by_text, strict=True):
             offsets = np.array([(start, end) for _, start, end in text], "int64").reshape(-1, 2)
-            results.append(WordVectors([word for word, _, _ in text], offsets, part))
+            results.append(WordVectors([word for word, _, _ in text], offsets, text_vectors))
         return results
 
     def _look_up_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors of words, float32 (n, H), or zeros, and whether each word has a vector, bool (n,)."""
+        """Return each word's vector, or zeros, and whether the word has a vector: float32 (n, H), bool (n,)."""
         rows = np.array([-1 if (row := self.row_of(word)) is None else row for word in words], "int64")
         vectors = np.zeros((len(words), self.hidden_dim), "float32")
         has_vector = rows >= 0
@@ -256,7 +258,7 @@ class StaticEmbedder:
         return np.where(norms > 0, norms, 1)
 
     def cosines(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the cosines between vectors of length 1, float32 (n, H), and all words: float32 (n, V)."""
+        """Return the cosines between n vectors of unit length, float32 (n, H), and all words: float32 (n, V)."""
         with np.errstate(all="ignore"):  # some BLAS kernels raise flags for lanes that are not part of the result
             return vectors @ self.vectors.T / self._norms
 
@@ -268,7 +270,7 @@ class StaticEmbedder:
             top_k: int, maximum number of words to return.
 
         Returns:
-            `{"word": str, "score": float}` for each, the nearest first; the score is the cosine.
+            `{"word": str, "score": float}` for each word, the nearest first; the score is the cosine.
 
         Raises:
             ValueError: If the word has no vector, or `top_k` is not a positive integer.
@@ -292,7 +294,7 @@ class StaticEmbedder:
                 s(d, b) s(d, c) / (s(d, a) + 1e-6), where s = (1 + cosine) / 2.
 
         Returns:
-            `{"word": str, "score": float}` for each, the best first.
+            `{"word": str, "score": float}` for each word, the best first.
 
         Raises:
             ValueError: If a word has no vector, or another argument is invalid.
@@ -306,7 +308,7 @@ class StaticEmbedder:
         """Return the scores of all words as answers to analogies, float32 (n, V); see `analogy`.
 
         Args:
-            vectors: float32 (n, 3, H), vectors of length 1 of a, b and c.
+            vectors: float32 (n, 3, H), the vectors of a, b and c for each of n analogies, scaled to unit length.
             method: `"3CosAdd"` or `"3CosMul"`.
 
         Raises:
@@ -321,11 +323,11 @@ class StaticEmbedder:
         return b * c / (a + np.float32(_EPSILON))
 
     def _rank_best(self, scores: np.ndarray, excluded: Sequence[str], top_k: int) -> list[Neighbor]:
-        """Return the words with the highest scores, float (V,), without `excluded`, a list of words."""
+        """Return the `top_k` words with the highest `scores`, float (V,), leaving out the words in `excluded`."""
         require(is_integer(top_k, 1), "top_k", "a positive integer", top_k)
         excluded_rows = {row for word in excluded if (row := self.row_of(word)) is not None}
-        count = min(top_k + len(excluded_rows), len(scores))
-        rows = np.argpartition(-scores, count - 1)[:count]
+        num_candidates = min(top_k + len(excluded_rows), len(scores))
+        rows = np.argpartition(-scores, num_candidates - 1)[:num_candidates]
         sorted_rows = rows[np.argsort(-scores[rows], kind="stable")].tolist()
         best_rows = [row for row in sorted_rows if row not in excluded_rows][:top_k]
         return [{"word": self.words[row], "score": float(scores[row])} for row in best_rows]
@@ -344,7 +346,7 @@ class StaticEmbedder:
 
         Raises:
             OSError: If the file cannot be written.
-            ValueError: If the format is unknown, cannot hold a word (such as one with a space), or needs subwords.
+            ValueError: If the format is unknown, cannot hold a word (such as a word with a space), or needs subwords.
         """
         write_vectors(path, self._table(), format, verbose)
 
@@ -358,12 +360,12 @@ class StaticEmbedder:
         Args:
             directory: directory to write. If writing fails, an existing directory is left unchanged.
             overwrite: whether an existing directory may be replaced.
-            weights_dtype: "float32", the vectors as they are, or "float16" or "int8" for half or a quarter of the
-                bytes; see `lmzoo.models.Task.save_to_preset`. Only float32 is mapped into memory when it is loaded.
+            weights_dtype: dtype of the stored vectors: "float32", or "float16" or "int8" for half or a quarter of the
+                bytes; see `lmzoo.models.Task.save_to_preset`. Only float32 vectors are memory-mapped when loaded.
 
         Raises:
-            FileExistsError: If the directory may not be replaced.
-            ValueError: If `weights_dtype` is none of the three.
+            FileExistsError: If `directory` exists, and `overwrite` is False or the directory is not a preset.
+            ValueError: If `weights_dtype` is unknown.
         """
         save_table(self._table(), directory, self.lowercase, overwrite, weights_dtype)
 
@@ -376,7 +378,7 @@ def _check_method(method: str) -> None:
 
 
 def _clean_words(**words: object) -> list[str]:
-    """Return the words in arguments as valid strings.
+    """Check that arguments are words, and return them as valid strings.
 
     Raises:
         ValueError: If an argument is not text; the message names it.

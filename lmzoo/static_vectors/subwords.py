@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# FNV-1a, as fastText computes it: bytes are extended with their sign.
+# FNV-1a, as fastText computes it: bytes are sign-extended.
 _FNV_OFFSET = np.uint32(2166136261)
 _FNV_PRIME = np.uint32(16777619)
 
@@ -28,7 +28,7 @@ class Subwords:
     Attributes:
         min_length: int, length of the shortest n-grams, in characters.
         max_length: int, length of the longest n-grams; 0 for no n-grams.
-        vectors: float32 (K, H), one for each bucket.
+        vectors: float32 (K, H), one vector for each of K buckets.
 
     Example:
 
@@ -46,22 +46,22 @@ class Subwords:
     vectors: np.ndarray
 
     def sum_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sum of the vectors of each word's n-grams, float32 (n, H), and the n-gram counts, int64 (n,)."""
+        """Return the sum of each word's n-gram vectors and its number of n-grams: float32 (n, H), int64 (n,)."""
         from scipy.sparse import csr_array
 
         num_buckets = len(self.vectors)
-        word_index, buckets = hash_ngrams(words, self.min_length, self.max_length, num_buckets)
+        word_indices, buckets = hash_ngrams(words, self.min_length, self.max_length, num_buckets)
         shape = (len(words), num_buckets)
-        occurrences = csr_array((np.ones(len(buckets), "float32"), (word_index, buckets)), shape)
-        return occurrences @ np.asarray(self.vectors), np.bincount(word_index, minlength=len(words))
+        occurrences = csr_array((np.ones(len(buckets), "float32"), (word_indices, buckets)), shape)
+        return occurrences @ np.asarray(self.vectors), np.bincount(word_indices, minlength=len(words))
 
     def compose(self, words: Sequence[str], word_vectors: np.ndarray) -> np.ndarray:
-        """Return the vectors of words of the vocabulary, float32 (n, H), given their own vectors, float32 (n, H)."""
+        """Compose the vectors of words of the vocabulary from their own vectors and n-grams: float32 (n, H)."""
         sums, counts = self.sum_vectors(words)
         return (word_vectors + sums) / (counts + 1).astype("float32")[:, None]
 
     def compose_unknown(self, words: Sequence[str]) -> np.ndarray:
-        """Return the vectors of words outside of the vocabulary, float32 (n, H); zeros for a word without n-grams."""
+        """Compose the vectors of words outside of the vocabulary, zeros for a word without n-grams: float32 (n, H)."""
         sums, counts = self.sum_vectors(words)
         return sums / np.maximum(counts, 1).astype("float32")[:, None]
 
@@ -71,7 +71,7 @@ def hash_ngrams(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hash the character n-grams of words with fastText's hash function.
 
-    A word stands between "<" and ">", which alone are not n-grams.
+    Words are enclosed in "<" and ">"; these marks alone are not n-grams.
 
     Args:
         words: n strings.
@@ -89,9 +89,9 @@ def hash_ngrams(
     signed_bytes = text.view("int8").astype("int32").view("uint32")  # (b,)
     # The n-grams that begin with each character grow by a byte in each step.
     starts = np.flatnonzero(is_first_byte[:-1])  # (c,)
-    word_index = np.repeat(np.arange(len(words)), lengths)[starts]
-    word_ends = np.cumsum(lengths)[word_index]
-    begins_word = starts == word_ends - lengths[word_index]
+    word_indices = np.repeat(np.arange(len(words)), lengths)[starts]
+    word_ends = np.cumsum(lengths)[word_indices]
+    begins_word = starts == word_ends - lengths[word_indices]
     hashes = np.full(len(starts), _FNV_OFFSET)
     num_characters = np.zeros(len(starts), "int64")
     ends = starts
@@ -104,9 +104,9 @@ def hash_ngrams(
         is_complete = is_first_byte[ends]
         is_mark = (num_characters == 1) & (begins_word | ends_word)
         is_ngram = is_complete & (num_characters >= min_length) & ~is_mark
-        ngrams.append((word_index[is_ngram], hashes[is_ngram]))
+        ngrams.append((word_indices[is_ngram], hashes[is_ngram]))
         grows = ~ends_word & ~(is_complete & (num_characters >= max_length))
-        arrays = (hashes, num_characters, ends, word_index, word_ends, begins_word)
-        hashes, num_characters, ends, word_index, word_ends, begins_word = (array[grows] for array in arrays)
-    all_words, all_hashes = (np.concatenate(parts) for parts in zip(*ngrams, strict=True))
-    return all_words, all_hashes.astype("int64") % max(num_buckets, 1)
+        arrays = (hashes, num_characters, ends, word_indices, word_ends, begins_word)
+        hashes, num_characters, ends, word_indices, word_ends, begins_word = (array[grows] for array in arrays)
+    all_word_indices, all_hashes = (np.concatenate(parts) for parts in zip(*ngrams, strict=True))
+    return all_word_indices, all_hashes.astype("int64") % max(num_buckets, 1)

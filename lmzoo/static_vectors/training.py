@@ -37,16 +37,16 @@ def train_table(
     require(is_integer(seed, 0), "seed", "an integer of at least 0", seed)
     (cleaned,) = clean_columns({"texts": texts}, words=True)
     texts_of_words = (list_words(text) if isinstance(text, str) else text for text in cleaned)
-    strings: dict[str, str] = {}  # holds each word in memory once, however often it occurs
-    sentences = [[strings.setdefault(word, word) for word in words] for words in texts_of_words]
+    interned_words: dict[str, str] = {}  # holds each word in memory once, however often it occurs
+    sentences = [[interned_words.setdefault(word, word) for word in words] for words in texts_of_words]
     counts = Counter(word for sentence in sentences for word in sentence)
     words = [word for word, count in counts.most_common() if count >= min_frequency]
     if not words:
         raise ValueError(f"No word occurs {min_frequency} times: pass more texts, or a lower `min_frequency`.")
     if algorithm != "glove":
         return _train_with_gensim(sentences, algorithm, sizes, seed, settings)
-    ids = {word: row for row, word in enumerate(words)}
-    encoded = [np.array([ids.get(word, -1) for word in sentence], "int64") for sentence in sentences]
+    id_by_word = {word: row for row, word in enumerate(words)}
+    encoded = [np.array([id_by_word.get(word, -1) for word in sentence], "int64") for sentence in sentences]
     return VectorTable(words, train_glove(encoded, len(words), hidden_dim, window, epochs, seed, verbose, **settings))
 
 

@@ -63,7 +63,7 @@ def read_vectors(path: str | Path, verbose: bool = True) -> VectorTable:
 
 @contextlib.contextmanager
 def _open(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file, decompressed; errors of the archive become a ValueError."""
+    """Open a file, decompressed; raise a ValueError if its archive is damaged."""
     with open_to_read(path) as raw:
         try:
             yield decompress(raw)
@@ -78,13 +78,13 @@ def _is_binary(head: bytes) -> bool:
     if header is None:
         return False
     width = int(header[2])
-    rest = file.read().lstrip(b"\n")
-    line, line_end, _ = rest.partition(b"\n")
+    body = file.read().lstrip(b"\n")
+    line, line_end, _ = body.partition(b"\n")
     if line_end and _ends_in_numbers(line, width):
         return False
-    remainder = rest.partition(b" ")[2]
-    numbers = remainder[: 4 * width].partition(b"\n")[0]
-    is_long_enough = len(numbers) >= min(2 * width - 1, len(remainder))  # a newline may be a byte of a binary vector
+    after_word = body.partition(b" ")[2]
+    numbers = after_word[: 4 * width].partition(b"\n")[0]
+    is_long_enough = len(numbers) >= min(2 * width - 1, len(after_word))  # a newline may be a byte of a binary vector
     return not (is_long_enough and _NUMBER_CHARACTERS.issuperset(numbers))
 
 

@@ -20,9 +20,9 @@ class VectorTable:
     """Words with their vectors, and vectors of character n-grams for other words.
 
     Attributes:
-        words: V strings, each different.
-        vectors: float32 (V, H).
-        subwords: `Subwords`, or None.
+        words: V distinct strings.
+        vectors: float32 (V, H), the vectors of the words.
+        subwords: `Subwords`, the vectors of n-grams; None for vectors of words only.
 
     Example: see `read_vectors`.
     """
@@ -40,7 +40,7 @@ def make_table(path: str | Path, words: Sequence[bytes], vectors: np.ndarray) ->
     Args:
         path: path of the file, for messages.
         words: V words in UTF-8.
-        vectors: float32 (V, H).
+        vectors: float32 (V, H), the vectors of the words.
 
     Raises:
         ValueError: If there are no words, or a vector is NaN or infinite; the message names the word.

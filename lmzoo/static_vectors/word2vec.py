@@ -28,8 +28,8 @@ _MAX_LINE_BYTES = 1 << 26
 def read_text(path: str | Path, file: BinaryIO, verbose: bool = True) -> VectorTable:
     """Read a text file of word2vec, fastText or GloVe.
 
-    The last H fields of a line are its numbers, so that words may contain spaces, as in some files of GloVe. A byte
-    order mark at the beginning is left out.
+    The last fields of a line are its numbers, one for each feature, so that words may contain spaces, as in some files
+    of GloVe. A byte order mark at the beginning is left out.
 
     Args:
         path: path of the file, for messages.
@@ -40,39 +40,41 @@ def read_text(path: str | Path, file: BinaryIO, verbose: bool = True) -> VectorT
         ValueError: If the file is truncated or damaged; the message names the line.
     """
     line = file.readline(_MAX_LINE_BYTES).removeprefix(codecs.BOM_UTF8)
-    number = 1
-    count = None
+    line_number = 1
+    num_words = None
     width = None
     if header := HEADER.fullmatch(line):
-        count, width = int(header[1]), int(header[2])
+        num_words, width = int(header[1]), int(header[2])
         line = file.readline(_MAX_LINE_BYTES)
-        number = 2
+        line_number = 2
     words: list[bytes] = []
-    values = array("f")
-    with progress_bar("Reading", count, "words", verbose) as advance:
+    numbers = array("f")
+    with progress_bar("Reading", num_words, "words", verbose) as advance:
         while line.strip(b"\r\n"):
             if width is None:
                 width = len(line.split()) - 1
             fields = line.rstrip().rsplit(b" ", width)
             try:
-                values.extend(map(float, fields[1:]))
+                numbers.extend(map(float, fields[1:]))
             except ValueError:
                 fields = []
             if len(fields) != width + 1 or not width:
                 content = f"{line[:60].decode(errors='replace')!r}"
-                raise ValueError(f"{path}, line {number} ({content}): expected a word and {width or 'its'} numbers.")
+                raise ValueError(
+                    f"{path}, line {line_number} ({content}): expected a word and {width or 'its'} numbers."
+                )
             words.append(fields[0])
             line = file.readline(_MAX_LINE_BYTES)
-            number += 1
+            line_number += 1
             advance(1)
     if line and file.read(1):
-        raise ValueError(f"{path}, line {number} is empty, but more lines follow. The file is damaged.")
-    if count is not None and count != len(words):
+        raise ValueError(f"{path}, line {line_number} is empty, but more lines follow. The file is damaged.")
+    if num_words is not None and num_words != len(words):
         raise ValueError(
-            f"{path} holds {len(words):,} words, but its first line states {count:,}. It is truncated or altered: "
+            f"{path} holds {len(words):,} words, but its first line states {num_words:,}. It is truncated or altered: "
             "download or write it again."
         )
-    return make_table(path, words, np.frombuffer(values, "float32").reshape(-1, width or 1))
+    return make_table(path, words, np.frombuffer(numbers, "float32").reshape(-1, width or 1))
 
 
 def read_binary(path: str | Path, file: BinaryIO, verbose: bool = True) -> VectorTable:
@@ -90,19 +92,19 @@ def read_binary(path: str | Path, file: BinaryIO, verbose: bool = True) -> Vecto
     header = HEADER.fullmatch(reader.read_word(b"\n", "the first line"))
     if header is None:
         raise ValueError(f"{path}, line 1: expected the number of words and the width of their vectors.")
-    count, width = int(header[1]), int(header[2])
+    num_words, width = int(header[1]), int(header[2])
     if not 0 < width <= MAX_HIDDEN_DIM:
         raise reader.error(f"its first line states vectors of width {width:,}")
     words = []
     vectors = bytearray()
-    with progress_bar("Reading", count, "words", verbose) as advance:
-        for i in range(count):
-            place = f"word {i + 1:,} of {count:,}"
-            words.append(reader.read_word(b" ", place).lstrip(b"\n"))
-            vectors += reader.read(4 * width, place)
+    with progress_bar("Reading", num_words, "words", verbose) as advance:
+        for i in range(num_words):
+            content = f"word {i + 1:,} of {num_words:,}"
+            words.append(reader.read_word(b" ", content).lstrip(b"\n"))
+            vectors += reader.read(4 * width, content)
             advance(1)
     if not reader.is_at_end():
-        raise reader.error(f"more bytes follow after {count:,} words, the number that its first line states")
+        raise reader.error(f"more bytes follow after {num_words:,} words, the number that its first line states")
     return make_table(path, words, np.frombuffer(vectors, "<f4").reshape(-1, width))
 
 
@@ -135,7 +137,7 @@ def write_text(path: str | Path, table: VectorTable, header: bool = True, verbos
 
 
 def write_binary(path: str | Path, table: VectorTable, verbose: bool = True) -> None:
-    """Write a binary file of word2vec; the arguments are as for `write_text`.
+    """Write a binary file of word2vec; see `write_text` for the arguments.
 
     Raises:
         ValueError: If a word is empty or contains spaces.
@@ -149,7 +151,7 @@ def write_binary(path: str | Path, table: VectorTable, verbose: bool = True) -> 
 
 
 def _check_words(table: VectorTable) -> None:
-    """Raise a ValueError if files cannot hold a word."""
+    """Raise a ValueError if a word is empty or contains whitespace, since files cannot hold such words."""
     for word in table.words:
         if not word or re.search(r"[ \t\n\v\f\r]", word):
             raise ValueError(

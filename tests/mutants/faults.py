@@ -481,7 +481,7 @@ FAULTS = (
     Fault(
         "the preset's recipe for fine-tuning does not decide on the pooling",
         "presets/loading.py",
-        "return _Head(_read_recipe(backbone, cls), warning=",
+        "return _Head(_get_recipe_arguments(backbone, cls), warning=",
         "return _Head({}, warning=",
     ),
     Fault(
@@ -693,7 +693,7 @@ FAULTS = (
     Fault(
         "a server believes what the header says about the size of a body",
         "serving/rest_api.py",
-        "if len(body) + len(part) > max_bytes:",
+        "if len(body) + len(chunk) > max_bytes:",
         "if False:",
     ),
     Fault(
