@@ -25,4 +25,4 @@ from lmzoo.families.t5 import T5EncoderBackbone as T5EncoderBackbone
 from lmzoo.families.xlm_roberta import XlmRobertaBackbone as XlmRobertaBackbone
 from lmzoo.families.xlnet import XlnetBackbone as XlnetBackbone
 
-DEFAULT_FAMILY = "bert"  # the family that is pre-trained if none is named
+DEFAULT_FAMILY = "bert"  # family to pre-train if none is named

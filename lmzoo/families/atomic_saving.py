@@ -1,4 +1,4 @@
-"""Base class of models whose `.keras` files are written as a whole or not at all."""
+"""Base class of models that write `.keras` files atomically."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class AtomicSavingModel(SeveralDevicesModel):
         model, call this in only one of them.
 
         Raises:
-            ValueError: If the path does not end in `.keras`.
-            FileExistsError: If the file exists and may not be replaced.
+            ValueError: If `filepath` does not end in `.keras`.
+            FileExistsError: If the file exists and `overwrite` is False.
         """
         check_path(filepath)
         if Path(filepath).suffix != ".keras":
@@ -30,5 +30,5 @@ class AtomicSavingModel(SeveralDevicesModel):
         if Path(filepath).expanduser().exists() and not overwrite:
             raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
         # Keras creates a second optimizer for comparison, which would otherwise wait for all processes.
-        with atomic_file(filepath) as temporary, without_distribution():
-            super().save(temporary, **kwargs)
+        with atomic_file(filepath) as temporary_file, without_distribution():
+            super().save(temporary_file, **kwargs)

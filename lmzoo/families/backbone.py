@@ -42,10 +42,10 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model; by default its class name in snake case, numbered to be unique.
         trainable: whether the weights are trained.
-        remat: whether training stores only the inputs of each block and recomputes the rest in the backward pass. It
+        remat: whether training stores only the inputs of each block and recomputes the rest in the backward pass. This
             takes about a third more computation, but a fraction of the memory.
-        fine_tuning: recommended settings for fine-tuning, a dict from the kind of a head (a task's `head_kind`) to its
-            `lmzoo.training.FineTuningRecipe`. They are saved in presets, and tasks take their defaults from them.
+        fine_tuning: recommended settings for fine-tuning, a dict from kinds of heads (the `head_kind` of a task) to an
+            `lmzoo.training.FineTuningRecipe`. Presets store the recipes, and tasks take their defaults from them.
         **config: fields of `config_class`.
 
     Example:
@@ -66,11 +66,11 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     reads_source: ClassVar[bool] = False  # whether an encoder reads a second sequence, the source
     has_output_bias: ClassVar[bool] = True  # whether a task adds a bias to the logits of a target's tokens
     forces_end: ClassVar[bool] = False  # whether a generated text of the maximum length ends with the end token
-    # How embeddings are trained with a generator of replaced tokens: "shared", by both losses (Clark et al., 2020), or
-    # "disentangled", where this model adds a difference of its own to the generator's table (He et al., 2021). None if
-    # there cannot be a generator.
+    # How the token embeddings are tied to the table of a generator of replaced tokens: "shared", both losses train one
+    # table (Clark et al., 2020); "disentangled", this model adds a trainable difference to the generator's table (He et
+    # al., 2021); or None if the family cannot have a generator.
     generator_embeddings: ClassVar[Literal["shared", "disentangled"] | None] = None
-    # Default recipes by kind of head. Without one, the default learning rate depends on the model's width.
+    # Default recipes by kind of head. For other kinds, the default learning rate depends on the model's width.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {}
     presets = PresetsOfClass()
     # Optional parts, which a task may leave untrained.
@@ -98,7 +98,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         **config: Any,
     ) -> None:
         try:
-            configuration = self.config_class(**config)
+            checked_config = self.config_class(**config)
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}: {str(error).split('__init__() ')[-1]}") from None
         policy = keras.dtype_policies.get(dtype)
@@ -106,14 +106,14 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
             layer_policies = dict(policy)
             policy = policy.default_policy
-        layers, inputs, outputs = self.assemble(configuration, policy)
+        layers, inputs, outputs = self.assemble(checked_config, policy)
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.default_name = self.name if name is None else None
-        self.config = configuration
+        self.config = checked_config
         self.dtype_policy = policy
         for attribute, layer in layers.items():
             setattr(self, attribute, layer)
-        self.trainable = trainable  # after the layers are attributes, so that Keras passes it on to them
+        self.trainable = trainable  # after the layers are attributes, so that Keras sets it on them as well
         # Each layer gets a single policy: a layer with the whole map as its policy could not be saved again.
         with np.errstate(all="ignore"):  # layers round their weights to int8, which may be uninitialized memory
             for layer in sublayers(self):
@@ -192,8 +192,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
                 and the position of the id.
         """
         inputs = self.select_inputs(inputs)
-        for name, count in self.id_counts.items():
-            check_ids(name, inputs[name], count, len(self.input[name].shape))
+        for name, num_ids in self.id_counts.items():
+            check_ids(name, inputs[name], num_ids, len(self.input[name].shape))
         return inputs
 
     def describe_inputs(self) -> str:
@@ -217,9 +217,10 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     ) -> Any:
         """Compute the model's outputs or, in the graphs of tasks, vectors at chosen positions or token logits.
 
-        With `positions` and `outputs`, the model's outputs for `inputs`, it computes `vectors_at`, or with `masked`
-        `masked_vectors_at`; with `vectors`, it computes `token_logits`. Tasks call the model for all three, since Keras
-        would duplicate a layer that is used both inside and outside of the model when it copies or loads a graph.
+        Given `positions` and `outputs` (the model's outputs for `inputs`), it returns the result of `vectors_at` or, if
+        `masked` is True, of `masked_vectors_at`. Given `vectors`, it returns their `token_logits`. Tasks call the model
+        for all three, because Keras duplicates a layer that is used both inside and outside of a model when it copies
+        or loads a graph.
         """
         if vectors is not None:
             return self.token_logits(vectors, bias)
@@ -239,7 +240,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         bias: Tensor | None = None,
         masked: bool = False,
     ) -> Any:
-        """Return the shapes and dtypes of what `call` returns for the same arguments."""
+        """Return the shapes and dtypes of the result of `call` for the same arguments."""
         if vectors is not None:
             return keras.KerasTensor((*vectors.shape[:-1], self.config.vocabulary_size), "float32")
         if positions is None or outputs is None:
@@ -251,55 +252,58 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
         Args:
             inputs: the backbone's inputs.
-            positions: int (B, M).
+            positions: int (B, M), M positions in each sequence.
             outputs: the backbone's outputs for `inputs`, or None to compute them.
 
         Returns:
-            Float (B, M, H).
+            The vectors, float (B, M, H).
         """
         return self(inputs, positions=positions, outputs=self(inputs) if outputs is None else outputs)
 
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
-        """Return the vectors at `positions`, int (B, M), selected from the model's outputs: float (B, M, H)."""
+        """Compute the vectors at `positions` from the model's outputs; see `vectors_at` for shapes."""
         return gather_positions(outputs["sequence_output"], positions)
 
     def masked_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
         """Return the vectors from which a head predicts the tokens at masked positions.
 
-        By default, they are the result of `vectors_at`; a backbone with a decoder for masked tokens computes others.
-        The arguments are the same as for `vectors_at`.
+        By default, this is the result of `vectors_at`; a backbone with a decoder for masked tokens overrides it. The
+        arguments and shapes are the same as for `vectors_at`.
         """
         outputs = self(inputs) if outputs is None else outputs
         return self(inputs, positions=positions, outputs=outputs, masked=True)
 
     def compute_masked_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
-        """Compute the vectors for masked `positions`, int (B, M), from the model's outputs: float (B, M, H)."""
+        """Compute the vectors for masked `positions` from the model's outputs; see `vectors_at` for shapes."""
         return self.compute_vectors_at(inputs, positions, outputs)
 
     @property
     def mask_decoder_variables(self) -> list[keras.Variable]:
-        """The variables that are used only to predict masked tokens; see `masked_vectors_at`."""
+        """Variables that are used only to predict masked tokens; see `masked_vectors_at`."""
         return []
 
     def make_masked_lm_head(self, activation: str, layer_norm_epsilon: float, **settings: Any) -> MaskedLMHead:
         """Return a masked-LM head, which transforms the backbone's vectors for `token_logits`.
 
         Args:
-            activation: str, activation of the head.
-            layer_norm_epsilon: float, added to the variance in the head's LayerNorm.
+            activation: str, name of the head's activation.
+            layer_norm_epsilon: float, number added to the variance in the head's LayerNorm.
             **settings: other arguments of `lmzoo.layers.MaskedLMHead`.
         """
         table = self.embeddings.token_embedding
         settings = {"dtype": self.dtype_policy, "initializer_range": self.config.initializer_range, **settings}
-        shape = (table.input_dim, table.output_dim)
-        return MaskedLMHead(None, activation, layer_norm_epsilon, table_shape=shape, **settings)
+        table_shape = (table.input_dim, table.output_dim)
+        return MaskedLMHead(None, activation, layer_norm_epsilon, table_shape=table_shape, **settings)
 
     def token_logits(self, vectors: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return the logits of all tokens, float32 (..., V): products of vectors and token embeddings.
+        """Return the logits of all tokens: products of vectors and token embeddings.
 
         Args:
-            vectors: float (..., E).
-            bias: float (V,), added to the logits, or None.
+            vectors: float (..., E), vectors of the same width E as the token embeddings.
+            bias: float (V,), bias of each of the V tokens, or None.
+
+        Returns:
+            The logits, float32 (..., V).
         """
         return compute_tied_logits(self.embeddings.token_embedding, vectors, bias)
 
@@ -320,8 +324,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             seed: seed of the new rows.
 
         Raises:
-            ValueError: If `size` is not a positive integer, or the model has no token embeddings (an ELMo that reads
-                characters), is quantized, or has LoRA.
+            ValueError: If `size` is not a positive integer, or if the model has no token embeddings (an ELMo model that
+                reads characters), is quantized or has LoRA.
 
         Example:
 
@@ -358,8 +362,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         }
         config |= {"remat": True} if self.remat else {}
         config |= {"fine_tuning": recipes_to_json(self.fine_tuning)} if self.fine_tuning else {}
-        if self.lora_rank and (adapted := [layer.path for layer in sublayers(self) if stores_updates(layer)]):
-            config["lora"] = {"rank": self.lora_rank, "layers": adapted}
+        if self.lora_rank and (adapted_paths := [layer.path for layer in sublayers(self) if stores_updates(layer)]):
+            config["lora"] = {"rank": self.lora_rank, "layers": adapted_paths}
         # With LoRA, all weights except the updates are frozen.
         if self.trainable and not self.lora_rank:
             frozen_paths = [layer.path for layer in sublayers(self) if layer.weights and not layer.trainable]
@@ -395,8 +399,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             **config_overrides: constructor arguments to change, such as `dropout=0.2`, `dtype="bfloat16"` or `name`.
 
         Raises:
-            ValueError: For an unknown name (the message suggests similar ones), an altered or missing file, or a preset
-                of another family.
+            ValueError: If the name is unknown (the message suggests similar names), a file is missing or altered, or
+                the preset is of another family.
 
         Example:
 
@@ -418,21 +422,22 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     ) -> None:
         """Write the backbone as a preset, in KerasHub's file layout with a manifest of checksums.
 
-        With `tasks`, the preset also holds several tasks on this backbone, such as from `lmzoo.training.fit_together`.
-        `from_preset(directory, task=name)` of a task loads one of them.
+        With `tasks`, the preset also holds tasks on this backbone, such as the tasks of `lmzoo.training.fit_together`.
+        To load one of these tasks, call `from_preset(directory, task=name)` on its class.
 
         Args:
             directory: directory to write. If writing fails, an existing directory is left unchanged.
-            overwrite: whether an existing directory may be replaced.
-            weights_dtype: "float32", "float16" or "int8", how the file stores weights; see `Task.save_to_preset`.
+            overwrite: whether to replace an existing preset.
+            weights_dtype: dtype of the stored weights, "float32", "float16" or "int8"; see `Task.save_to_preset`.
             tasks: tasks on this backbone by name, or None. They must have the same tokenizer.
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
+            FileExistsError: If `directory` exists and `overwrite` is False, or if it is not a preset.
             TypeError: If there is an unknown argument.
-            ValueError: If `weights_dtype` is none of the three, or `tasks` is not a dict of at least one task, all on
-                this backbone and with one tokenizer, under names of letters, digits, `_`, `-` and `.` that differ not
-                only in case.
+            ValueError: If `weights_dtype` is none of the three, if `tasks` is not a dict of at least one task, if a
+                task has another backbone or another tokenizer, or if a task's name has characters other than letters,
+                digits, `_`, `-` and `.` or differs from another name only in case.
         """
         refuse_arguments("save_to_preset", unknown, SAVE_TO_PRESET)
         save_preset(self, directory, overwrite, weights_dtype=weights_dtype, tasks=tasks)
@@ -447,15 +452,15 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             filepath: a directory for a TensorFlow SavedModel, or a file that ends in `.onnx` (needs
                 `pip install 'lmzoo[onnx]'`) or `.tflite`, both for models in float32. If writing fails, an existing
                 file or directory is left unchanged.
-            format: "tf_saved_model", "onnx" or "litert" (Keras' names); by default chosen by the path.
+            format: "tf_saved_model", "onnx" or "litert" (Keras' names); by default, the format that fits `filepath`.
             verbose: whether to print what was written.
 
         Raises:
             ImportError: If a package that writes the format is not installed.
             NotFiniteError: If weights are NaN or infinite.
             RuntimeError: If the child process fails.
-            ValueError: If the path is a directory of model versions or does not fit the format, if the model is not in
-                float32 or, for LiteRT, is quantized, or if the format has no op for a part of the model.
+            ValueError: If `filepath` is a directory of model versions or does not fit `format`, if the format does not
+                support the model's dtype (ONNX and LiteRT), its quantization (LiteRT) or one of its operations.
         """
         path_format = file_format(filepath) or "tf_saved_model"
         require(format in (None, path_format), "format", f"{path_format!r} for the path {str(filepath)!r}", format)

@@ -8,7 +8,7 @@ import keras
 
 from lmzoo.layers import TransformerEmbedding
 
-# Arguments for token embeddings without segments or LayerNorm.
+# Arguments of `build_embeddings` for embeddings without segments or LayerNorm.
 PLAIN = {"num_segments": 0, "normalize": False}
 
 
@@ -18,8 +18,8 @@ def build_embeddings(config: Any, dtype: keras.DTypePolicy, **arguments: Any) ->
     Args:
         config: configuration with `vocabulary_size`, `hidden_dim`, `max_sequence_length`, `dropout` and
             `initializer_range`.
-        dtype: dtype policy.
-        **arguments: other arguments of `TransformerEmbedding`, or values that replace sizes of the configuration.
+        dtype: dtype policy of the layer.
+        **arguments: arguments of `TransformerEmbedding`, which take precedence over fields of the configuration.
     """
     sizes = {
         "hidden_dim": config.hidden_dim,

@@ -10,7 +10,7 @@ from lmzoo.common.arguments import is_integer, is_number, require, require_share
 from lmzoo.errors import ArgumentError
 from lmzoo.layers.activations import get_activation
 
-MAX_LAYERS = 1000  # far more than the deepest published models have
+MAX_LAYERS = 1000  # far more than the deepest published models
 _LAYER_COUNTS = ("num_layers", "num_inner_repetitions")
 
 
@@ -21,7 +21,7 @@ class EncoderConfig:
     The fields are documented in `BertBackbone`. A model has at most `MAX_LAYERS` layers.
     """
 
-    # Row of the position table for the first token. If it is not 0, padding gets the row before it.
+    # Row of the position table for the first token. If this is not 0, padding gets the previous row.
     first_position: ClassVar[int] = 0
     has_segments: ClassVar[bool] = True  # whether there may be a segment table
 
@@ -39,7 +39,7 @@ class EncoderConfig:
 
     @property
     def block_arguments(self) -> tuple[int, int, int, str, float, float, float]:
-        """Positional arguments for `lmzoo.layers.TransformerBlock`, taken from the configuration."""
+        """Positional arguments of a `lmzoo.layers.TransformerBlock` with this configuration."""
         sizes = self.num_heads, self.hidden_dim, self.intermediate_dim
         return *sizes, self.activation, self.dropout, self.layer_norm_epsilon, self.initializer_range
 
@@ -47,7 +47,7 @@ class EncoderConfig:
         """Check all fields.
 
         Raises:
-            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
         """
         # With postponed annotations, types are strings.
         integer_names = [field.name for field in fields(self) if field.type in (int, "int")]
@@ -62,7 +62,7 @@ class EncoderConfig:
         get_activation(self.activation)
 
     def check_heads(self) -> None:
-        """Check that the heads divide the width of the hidden states."""
+        """Check that the number of heads divides the width of the hidden states."""
         require_multiple(self, "hidden_dim", "num_heads")
 
 
@@ -96,7 +96,7 @@ class DecoderConfig(EncoderConfig):
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Check that the named fields are positive integers, and that numbers of layers are at most `MAX_LAYERS`."""
+    """Check that the named fields are positive integers, and numbers of layers at most `MAX_LAYERS`."""
     for name in names:
         value = getattr(config, name)
         require(is_integer(value, 1), name, "a positive integer", value)

@@ -18,7 +18,12 @@ from lmzoo.layers.attention import Cache
 
 
 class Source(NamedTuple):
-    """An encoded source: keys and values for each decoder block, and the mask of real tokens, bool (B, T)."""
+    """Encoded source texts.
+
+    Attributes:
+        keys_and_values: keys and values of the sources for each decoder block.
+        mask: bool (B, T), True at real tokens of the B sources.
+    """
 
     keys_and_values: list[Cache]
     mask: Tensor
@@ -31,7 +36,7 @@ class EncoderDecoderBackbone(Backbone):
     """
 
     reads_source = True
-    # Class of the family's encoders, which `make_encoder` builds; None if encoders are not models of their own.
+    # Class of the models that `make_encoder` builds; None if encoders are not models of their own.
     encoder_class: ClassVar[type[Backbone] | None] = None
     # Layers that only some families have.
     encoder_bias: RelativePositionBias | None = None
@@ -49,9 +54,10 @@ class EncoderDecoderBackbone(Backbone):
     def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
         """Return the layers by attribute name.
 
-        They are `embeddings`; `encoder_blocks` and `decoder_blocks`, lists; with relative positions, `encoder_bias` and
-        `decoder_bias`, which are added to the attention scores of all blocks; and with norms before the sublayers,
-        `encoder_norm` and `decoder_norm`, which follow the last block, and `output_dropout`, which follows them.
+        Every family has `embeddings` and two lists of blocks, `encoder_blocks` and `decoder_blocks`. A family with
+        relative positions adds `encoder_bias` and `decoder_bias`, whose outputs are added to the attention scores of
+        all blocks. A family with norms before the sublayers adds `encoder_norm` and `decoder_norm`, applied after the
+        last block, and `output_dropout`, applied after the norms.
         """
 
     @classmethod
@@ -63,13 +69,13 @@ class EncoderDecoderBackbone(Backbone):
         # === Functional Model ===
         names = ("token_ids", "padding_mask", "decoder_token_ids", "decoder_padding_mask")
         inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
-        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        encoder_states = cls._run_stack(layers, "encoder", inputs["token_ids"], mask)
+        source_mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        encoder_states = cls._run_stack(layers, "encoder", inputs["token_ids"], source_mask)
         target_mask = ops.cast(inputs["decoder_padding_mask"], "bool")  # (B, S)
-        source_arguments = {"source": encoder_states[-1], "source_mask": mask}
+        source_arguments = {"source": encoder_states[-1], "source_mask": source_mask}
         hidden_states = cls._run_stack(layers, "decoder", inputs["decoder_token_ids"], target_mask, **source_arguments)
-        last = ops.maximum(ops.sum(inputs["decoder_padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
-        pooled = GatherPositions(dtype=dtype, name="last_token")(hidden_states[-1], last)[:, 0]  # (B, H)
+        last_positions = ops.maximum(ops.sum(inputs["decoder_padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
+        pooled = GatherPositions(dtype=dtype, name="last_token")(hidden_states[-1], last_positions)[:, 0]  # (B, H)
         outputs = {
             "sequence_output": hidden_states[-1],
             "pooled_output": pooled,
@@ -81,9 +87,9 @@ class EncoderDecoderBackbone(Backbone):
 
     @staticmethod
     def _run_stack(layers: dict[str, Any], stack: str, ids: Tensor, mask: Tensor, **source: Any) -> list[Tensor]:
-        """Return all hidden states of the stack `"encoder"` or `"decoder"`; see `compute_states`."""
-        parts = (layers.get(f"{stack}_bias"), layers.get(f"{stack}_norm"), layers.get("output_dropout"))
-        return compute_states(layers["embeddings"](ids), mask, layers[f"{stack}_blocks"], *parts, **source)
+        """Return all hidden states of a stack, `"encoder"` or `"decoder"`; see `compute_states`."""
+        optional_layers = (layers.get(f"{stack}_bias"), layers.get(f"{stack}_norm"), layers.get("output_dropout"))
+        return compute_states(layers["embeddings"](ids), mask, layers[f"{stack}_blocks"], *optional_layers, **source)
 
     def source_attention_scores(self, inputs: Features) -> list[Tensor]:
         """Return each decoder block's attention probabilities over the source tokens, without dropout.
@@ -92,50 +98,50 @@ class EncoderDecoderBackbone(Backbone):
             inputs: the backbone's inputs.
 
         Returns:
-            A list with one float tensor (B, heads, S, T) per decoder block.
+            One tensor per decoder block, float (B, heads, S, T), for S target tokens and T source tokens.
 
         Raises:
-            ValueError: For inputs that a call of the backbone does not accept.
+            ValueError: If a call of the backbone does not accept the inputs.
         """
         outputs = self(inputs)
-        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        source_mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         target_mask = ops.cast(inputs["decoder_padding_mask"], "bool")  # (B, S)
         bias = compute_position_bias(self.decoder_bias, outputs["sequence_output"])
         scores = []
-        for block, hidden in zip(self.decoder_blocks, outputs["hidden_states"], strict=False):
-            queries = block.attend_to_itself(hidden, target_mask, bias)  # (B, S, H)
-            scores.append(block.source_attention.scores(outputs["encoder_output"], mask, queries))
+        for block, block_input in zip(self.decoder_blocks, outputs["hidden_states"], strict=False):
+            queries = block.attend_to_itself(block_input, target_mask, bias)  # (B, S, H)
+            scores.append(block.source_attention.scores(outputs["encoder_output"], source_mask, queries))
         return scores
 
     def make_encoder(self) -> Backbone:
-        """Return the encoder as a backbone of its own, with copies of the weights, for tasks that read one text.
+        """Return a copy of the encoder as a backbone of its own, for tasks that read one text.
 
         Raises:
             ValueError: If the family's encoders are not models of their own.
         """
         if self.encoder_class is None:
             raise ValueError(f"The encoder of a {type(self).__name__} is not a model of its own.")
-        names = {field.name for field in dataclasses.fields(self.encoder_class.config_class)}
-        config = {name: value for name, value in dataclasses.asdict(self.config).items() if name in names}
+        field_names = {field.name for field in dataclasses.fields(self.encoder_class.config_class)}
+        config = {name: value for name, value in dataclasses.asdict(self.config).items() if name in field_names}
         encoder = self.encoder_class(**config, dtype=self.dtype_policy, remat=self.remat)
-        optional = ((self.encoder_bias, "position_bias"), (self.encoder_norm, "final_norm"))
-        parts = [
+        optional_layers = ((self.encoder_bias, "position_bias"), (self.encoder_norm, "final_norm"))
+        layer_pairs = [
             (self.embeddings, encoder.embeddings),
-            *((layer, getattr(encoder, name)) for layer, name in optional if layer is not None),
+            *((layer, getattr(encoder, name)) for layer, name in optional_layers if layer is not None),
             *zip(self.encoder_blocks, encoder.blocks, strict=True),
         ]
-        for original, copy in parts:
-            for weight, other in zip(original.weights, copy.weights, strict=True):
-                other.assign(ops.convert_to_numpy(weight))  # not shared: compiled steps on JAX delete their inputs
+        for original, copy in layer_pairs:
+            for weight, new_weight in zip(original.weights, copy.weights, strict=True):
+                new_weight.assign(ops.convert_to_numpy(weight))  # not shared: compiled steps on JAX delete their inputs
         return encoder
 
     # === Generation, step by step ===
 
     def read_source(self, token_ids: Tensor, padding_mask: Tensor) -> Source:
-        """Encode sources for `call_with_cache`.
+        """Encode source texts for `call_with_cache`.
 
         Args:
-            token_ids: int (B, T).
+            token_ids: int (B, T), token ids of the sources.
             padding_mask: int (B, T), 1 at real tokens.
         """
         mask = ops.cast(padding_mask, "bool")  # (B, T)
@@ -144,30 +150,30 @@ class EncoderDecoderBackbone(Backbone):
         return Source([block.source_attention.keys_and_values(x) for block in self.decoder_blocks], mask)
 
     def empty_cache(self, batch: int, length: int) -> list[Cache]:
-        """Return an empty cache for `call_with_cache`: keys and values of each decoder block for `length` positions."""
+        """Return an empty cache for `call_with_cache`, with room for `length` positions of `batch` targets."""
         return [block.attention.empty_cache(batch, length) for block in self.decoder_blocks]
 
     def call_with_cache(
         self, token_ids: Tensor, cache: list[Cache], index: int | Tensor, source: Source
     ) -> tuple[Tensor, list[Cache]]:
-        """Read new target tokens after the tokens in the cache, and return the decoder's vectors and the new cache.
+        """Read new target tokens after the tokens in the cache, and return their last hidden states and the new cache.
 
         Args:
-            token_ids: int (B·K, S), the new tokens of K consecutive targets for each source.
+            token_ids: int (B·K, S), ids of S new tokens per target. Each of the B sources has K consecutive targets.
             cache: cache returned by `empty_cache` or by an earlier call; its tensors have the batch as their first
                 axis.
-            index: int or int tensor (), position of the first new token.
+            index: int or scalar int tensor, position of the first new token.
             source: the encoded sources, returned by `read_source`.
 
         Returns:
             The `sequence_output` at the new tokens, float (B·K, S, H), and the cache with the new tokens.
         """
         x = self.embeddings(token_ids, index=index)  # (B·K, S, H)
-        room = ops.shape(cache[0][0])[2]
-        mask = ops.ones((1, room), "bool")  # (1, S); the causal mask hides empty positions
+        cache_length = ops.shape(cache[0][0])[2]
+        mask = ops.ones((1, cache_length), "bool")  # (1, cache_length); the causal mask hides empty positions
         bias = None
         if self.decoder_bias is not None:
-            bias = self.decoder_bias.step_bias(index, ops.shape(token_ids)[1], room)
+            bias = self.decoder_bias.step_bias(index, ops.shape(token_ids)[1], cache_length)
         new_cache = []
         for block, block_cache, block_source in zip(self.decoder_blocks, cache, source.keys_and_values, strict=True):
             x, block_cache = block(
@@ -186,16 +192,19 @@ def compute_states(
     dropout: Dropout | None = None,
     **arguments: Any,
 ) -> list[Tensor]:
-    """Return all hidden states, (B, T, H): the embeddings and the output of each block.
+    """Return all hidden states: the embeddings and the output of each block.
 
     Args:
         x: float (B, T, H), the embeddings.
         mask: bool (B, T), True at real tokens.
         blocks: Transformer blocks.
         bias_layer: layer that computes the bias on the attention scores of all blocks, or None.
-        norm: layer that follows the last block, or None. Its output is the last hidden state.
-        dropout: layer that follows `norm`, or None.
+        norm: layer applied to the output of the last block, or None.
+        dropout: layer applied after `norm`, or None.
         **arguments: further call arguments of the blocks.
+
+    Returns:
+        A list of float tensors (B, T, H). The last one is the output of `norm` and `dropout`.
     """
     bias = compute_position_bias(bias_layer, x)
     states = [x]

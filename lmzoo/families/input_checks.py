@@ -28,13 +28,13 @@ def get_concrete_values(x: Tensor) -> np.ndarray | None:
 
 
 def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
-    """Check that ids, int (B, T) or (B, T, W), are in 0 to `size` - 1 and have at least `rank` axes.
+    """Check that the ids of an input are in 0 to `size` - 1 and have at least `rank` axes.
 
     While a graph is built, only the type is checked.
 
     Raises:
         TypeError: If `ids` is neither an array nor a tensor.
-        ValueError: For too few axes or an id out of range; the message gives the id's sequence and position.
+        ValueError: If `ids` has too few axes, or if an id is out of range; the message gives the id and its position.
     """
     if not hasattr(ids, "shape"):
         raise TypeError(f"`{name}` must be an array or a tensor, got {type(ids).__name__}.")
@@ -55,12 +55,12 @@ def check_structure(name: str, value: Tensors, spec: Tensors) -> None:
     """Check that nested tensors have the structure and shapes of `spec`, nested dicts and tuples of `KerasTensor`.
 
     Raises:
-        ValueError: If they differ; the message shows both.
+        ValueError: If the structures or shapes differ; the message shows the shapes of both.
     """
     try:
         keras.tree.assert_same_structure(keras.tree.lists_to_tuples(value), spec)
-        pairs = zip(keras.tree.flatten(_get_shapes(value)), keras.tree.flatten(_get_shapes(spec)), strict=True)
-        matches = all(None in pair or pair[0] == pair[1] for pair in pairs)
+        size_pairs = zip(keras.tree.flatten(_get_shapes(value)), keras.tree.flatten(_get_shapes(spec)), strict=True)
+        matches = all(None in sizes or sizes[0] == sizes[1] for sizes in size_pairs)
     except (TypeError, ValueError):
         matches = False
     if not matches:

@@ -1,4 +1,4 @@
-"""KerasHub's attribute names for parts of a backbone, and error messages for parts that a model lacks."""
+"""KerasHub's attribute names for the layers of a backbone, and error messages for layers that a model lacks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MISSING_IN_SEQ2SEQ = {
 
 
 class KerasHubBackboneNames(AdvisesOnNames):
-    """Mixin that provides a backbone's parts under KerasHub's names; a missing part raises an AttributeError."""
+    """Mixin that provides a backbone's layers under KerasHub's names; a missing layer raises an AttributeError."""
 
     names_instead: ClassVar[Mapping[str, str]] = _MISSING
     reads_source: ClassVar[bool] = False

@@ -32,10 +32,12 @@ class LeftToRightConfig:
     without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
 
     def __post_init__(self) -> None:
-        """Check all fields; integers are sizes, which must be positive.
+        """Check all fields.
+
+        All integers must be positive, since they are sizes.
 
         Raises:
-            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
         """
         types = {field.name: field.type for field in fields(self)}
         require_positive(self, *(name for name, type in types.items() if type == "int"))
@@ -62,7 +64,7 @@ class LeftToRightBackbone(Backbone):
 
     @classmethod
     def embedding_options(cls, config: Any) -> dict[str, Any]:
-        """Return the family's further arguments for `lmzoo.layers.TransformerEmbedding`."""
+        """Return further arguments of `lmzoo.layers.TransformerEmbedding` that the family sets."""
         return {}
 
     @classmethod
@@ -78,7 +80,7 @@ class LeftToRightBackbone(Backbone):
     @classmethod
     @abstractmethod
     def hidden_layers(cls, config: Any, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
-        """Apply the family's layers to the embeddings, float (B, T, H), and return the hidden states of each layer."""
+        """Apply the family's layers to the embeddings, and return each layer's hidden states, float (B, T, H)."""
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
@@ -97,8 +99,8 @@ class LeftToRightBackbone(Backbone):
         embedded = layers["embeddings"](inputs["token_ids"])  # (B, T, H)
         hidden_states = embedded, *cls.hidden_layers(config, layers, embedded)
         sequence = layers["output_dropout"](hidden_states[-1])
-        last = ops.maximum(ops.sum(inputs["padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
-        pooled = GatherPositions(dtype=dtype, name="last_token")(sequence, last)[:, 0]  # (B, H)
+        last_positions = ops.maximum(ops.sum(inputs["padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
+        pooled = GatherPositions(dtype=dtype, name="last_token")(sequence, last_positions)[:, 0]  # (B, H)
         return layers, inputs, {"sequence_output": sequence, "pooled_output": pooled, "hidden_states": hidden_states}
 
     @abstractmethod
@@ -110,10 +112,10 @@ class LeftToRightBackbone(Backbone):
         """Read new tokens after the tokens in the cache, and return their last hidden states and the new cache.
 
         Args:
-            token_ids: int (B, S), the new tokens.
+            token_ids: int (B, S), ids of S new tokens per sequence.
             cache: cache returned by `empty_cache` or by an earlier call; its tensors have the batch as their first
-                axis. It has an entry for each position, so that a sequence may be continued from any position.
-            index: int or int tensor (), position of the first new token.
+                axis. It has an entry for each position, so that a sequence can be continued from any position.
+            index: int or scalar int tensor, position of the first new token.
 
         Returns:
             The `sequence_output` at the new tokens, float (B, S, H), and the cache with the new tokens.

@@ -23,7 +23,7 @@ _RANK = "lora/rank"
 
 
 class LoraModel(NamedInputsModel):
-    """Functional model to whose layers low-rank updates (LoRA) can be added.
+    """Functional model with support for low-rank updates of its layers (LoRA).
 
     Attributes:
         lora_rank: int, rank of the updates, or None without LoRA.
@@ -42,7 +42,7 @@ class LoraModel(NamedInputsModel):
             target_layer_names: names of the Dense layers to adapt.
 
         Raises:
-            ValueError: If the rank is not a positive integer, or no Dense layer has one of the names.
+            ValueError: If `rank` is not a positive integer, or no Dense layer has one of the names.
         """
         require(is_integer(rank, 1), "rank", "a positive integer", rank)
         adaptable = [layer for layer in sublayers(self) if hasattr(layer, "enable_lora")]
@@ -64,7 +64,7 @@ class LoraModel(NamedInputsModel):
             filepath: path that ends in `.lora.h5`. If writing fails, an existing file is left unchanged.
 
         Raises:
-            ValueError: If the model has no LoRA, or the path has another suffix.
+            ValueError: If the model has no LoRA, or `filepath` does not end in `.lora.h5`.
             OSError: If the file cannot be written.
 
         Example:
@@ -83,25 +83,26 @@ class LoraModel(NamedInputsModel):
         path = _check_lora_path(filepath)
         if not self.lora_rank:
             raise ValueError(f"This {type(self).__name__} has no LoRA to save. Call `enable_lora(rank)` first.")
-        arrays = [(_RANK, np.array(self.lora_rank))]
+        named_arrays = [(_RANK, np.array(self.lora_rank))]
         for layer_path, layer in _list_lora_layers(self).items():
-            arrays += [(f"lora/{layer_path}/{update.name}", _as_array(update)) for update in get_updates(layer)]
-        write_hdf5(path, arrays)
+            named_arrays += [(f"lora/{layer_path}/{update.name}", _as_array(update)) for update in get_updates(layer)]
+        write_hdf5(path, named_arrays)
 
     def load_lora_weights(self, filepath: str | Path) -> None:
         """Load low-rank updates from a file written by `save_lora_weights`.
 
-        A model without LoRA is first adapted as by `enable_lora`, with the rank and layers in the file. If the model
-        belongs to a task, `compile` the task again afterwards.
+        In a model without LoRA, this first enables LoRA with the rank and layers in the file. If the model belongs to a
+        task, `compile` the task again afterwards.
 
         Args:
             filepath: path that ends in `.lora.h5`. The model must have the weights that the updates were trained with,
-                such as those loaded from the same preset.
+                for example weights from the same preset.
 
         Raises:
-            PresetError: If the file is missing or damaged, or holds no updates or updates that do not fit the model's
+            PresetError: If the file is missing or damaged, has no updates, or has updates that do not fit the model's
                 layers. The model is left unchanged.
-            ValueError: If the path has another suffix, or the model has LoRA with another rank or in other layers.
+            ValueError: If `filepath` does not end in `.lora.h5`, or the model has LoRA with another rank or in other
+                layers.
         """
         path = _check_lora_path(filepath)
         rank, updates = _read_updates(path)
@@ -153,9 +154,9 @@ def freeze_except(model: keras.Model, targets: Sequence[keras.layers.Layer]) -> 
         if not children:
             layer.trainable = False
         else:  # only the layer's own weights, since its children may be targets
-            inner_ids = {id(weight) for child in children for weight in child.weights}
+            child_weight_ids = {id(weight) for child in children for weight in child.weights}
             for weight in layer.trainable_weights:
-                weight.trainable &= id(weight) in inner_ids
+                weight.trainable &= id(weight) in child_weight_ids
 
 
 def _list_lora_layers(model: keras.Model) -> dict[str, keras.layers.Layer]:
@@ -165,15 +166,15 @@ def _list_lora_layers(model: keras.Model) -> dict[str, keras.layers.Layer]:
 
 def _as_array(variable: keras.Variable) -> np.ndarray:
     """Return a variable's values in a dtype that HDF5 supports."""
-    value = keras.ops.cast(variable, "float32") if variable.dtype == "bfloat16" else variable
-    return keras.ops.convert_to_numpy(value)
+    storable = keras.ops.cast(variable, "float32") if variable.dtype == "bfloat16" else variable
+    return keras.ops.convert_to_numpy(storable)
 
 
 def _check_lora_path(filepath: str | Path) -> Path:
-    """Return the path of a LoRA file with `~` expanded, after checking its suffix.
+    """Check the suffix of a LoRA file, and return its path with `~` expanded.
 
     Raises:
-        ValueError: If it does not end in `.lora.h5`.
+        ValueError: If the path does not end in `.lora.h5`.
     """
     check_path(filepath)
     path = Path(filepath).expanduser()
@@ -195,8 +196,8 @@ def _read_updates(path: Path) -> tuple[int, dict[str, dict[str, np.ndarray]]]:
         raise PresetError(f"{path} holds no low-rank updates: it was not written by `save_lora_weights`.")
     updates: dict[str, dict[str, np.ndarray]] = {}
     for name, array in arrays.items():
-        layer_path, _, update = name.removeprefix("lora/").rpartition("/")
-        updates.setdefault(layer_path, {})[update] = array
+        layer_path, _, update_name = name.removeprefix("lora/").rpartition("/")
+        updates.setdefault(layer_path, {})[update_name] = array
     return int(rank), updates
 
 

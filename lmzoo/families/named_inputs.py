@@ -9,8 +9,8 @@ from lmzoo.common.tensor_types import Features
 from lmzoo.families.atomic_saving import AtomicSavingModel
 from lmzoo.text.validate_text import holds_text
 
-# Inputs of lmzoo's models, and outputs of transformers' tokenizers and collators. A model without an input of such a
-# name ignores it. Names that change the results of other libraries' models, such as "position_ids", are not here.
+# Inputs of lmzoo's models, and outputs of transformers' tokenizers and collators. A model ignores such a name if it has
+# no input of this name. Names that change the results of other libraries' models, such as "position_ids", are excluded.
 OTHER_MODELS_INPUTS = frozenset({
     "attention_mask", "character_ids", "decoder_attention_mask", "decoder_input_ids", "decoder_padding_mask",
     "decoder_token_ids", "draws", "goes_on", "input_ids", "label", "label_ids", "labels", "length", "mask_positions",
@@ -22,7 +22,7 @@ OTHER_MODELS_INPUTS = frozenset({
 class NamedInputsModel(AtomicSavingModel):
     """Functional model that selects its inputs by name from a dict, which may hold inputs of other models.
 
-    Keras 3.15 flattens a dict in the order of its names: with an extra name, inputs would receive the wrong values.
+    Keras 3.15 flattens a dict in the order of its names, so with an extra name, inputs would get the wrong values.
     """
 
     def __call__(self, inputs: Features, *args: Any, **kwargs: Any) -> Any:
@@ -41,7 +41,7 @@ class NamedInputsModel(AtomicSavingModel):
 
         Raises:
             TypeError: If `inputs` is text.
-            ValueError: If `inputs` is not a dict, or an input is missing or belongs to no model; the message names it.
+            ValueError: If `inputs` is not a dict, or an input is missing or unknown; the message names the input.
         """
         self.check_not_text(inputs)
         if not isinstance(inputs, Mapping) or not self.input.keys() <= inputs.keys():
@@ -55,10 +55,10 @@ class NamedInputsModel(AtomicSavingModel):
         return {name: inputs[name] for name in self.input}
 
     def check_not_text(self, inputs: Any) -> None:
-        """Check that inputs are not texts or pairs of texts.
+        """Check that the inputs are not text.
 
         Raises:
-            TypeError: If they are.
+            TypeError: If the inputs are texts or pairs of texts.
         """
         if any(map(holds_text, inputs if isinstance(inputs, tuple) else (inputs,))):
             raise TypeError(

@@ -9,13 +9,13 @@ import numpy as np
 def copy_weights(model: keras.Model, resized: keras.Model, seed: int) -> None:
     """Copy weights into a model that differs only in its number of tokens.
 
-    A weight with a token axis is truncated, or extended by rows drawn from normal distributions with the mean and
-    variance of each column of the old rows.
+    A weight with a token axis is truncated, or extended with random rows: each column is drawn from a normal
+    distribution with the mean and variance of that column in the old rows.
 
     Args:
         model: model to copy from.
         resized: model to copy into.
-        seed: seed of the new rows.
+        seed: seed of the random rows.
     """
     rng = np.random.default_rng(seed)
     for old, new in zip(model.weights, resized.weights, strict=True):
@@ -28,6 +28,6 @@ def _resize(weight: keras.Variable, shape: tuple[int, ...], rng: np.random.Gener
     values = keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))
     axis = next(axis for axis, size in enumerate(shape) if size != values.shape[axis])
     values = np.moveaxis(values, axis, 0)  # (V, ...)
-    num_new = max(shape[axis] - len(values), 0)
-    new_rows = rng.normal(values.mean(axis=0), values.std(axis=0), (num_new, *values.shape[1:]))
+    num_new_rows = max(shape[axis] - len(values), 0)
+    new_rows = rng.normal(values.mean(axis=0), values.std(axis=0), (num_new_rows, *values.shape[1:]))
     return np.moveaxis(np.concatenate([values[: shape[axis]], new_rows]), 0, axis)

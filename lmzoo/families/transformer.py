@@ -30,16 +30,17 @@ class TransformerBackbone(Backbone):
     * `causal`: whether each position sees only itself and earlier positions. The `pooled_output` of a causal model is
       the vector of the last token, the only token that sees the whole text.
     * `norm`: `"post"` or `"pre"`, the place of LayerNorm in the blocks; see `lmzoo.layers.TransformerBlock`. With
-      `"pre"`, one more LayerNorm follows the last block; its output is the last hidden state.
+      `"pre"`, a final LayerNorm follows the last block, and its output is the last hidden state.
     * `embedding_norm`: whether the embeddings have a LayerNorm.
     * `has_pooler`: whether a dense layer computes `pooled_output`. Causal models have none.
     * `use_bias`: whether dense layers and LayerNorms have biases.
     * `position_table`: whether learned position embeddings are added to the token embeddings.
-    * `scales_outputs`: whether kernels whose outputs are added to the residual stream start with smaller values: their
-      standard deviation is divided by the square root of their number (Radford et al., 2019, section 2.3).
+    * `scales_outputs`: whether the kernels that write to the residual stream are initialized with smaller values: their
+      standard deviation is divided by the square root of the number of these kernels (Radford et al., 2019, section
+      2.3).
 
     A family with relative positions adds a layer `position_bias` in `make_layers`, such as
-    `lmzoo.layers.RelativePositionBias`. Its output is added to the attention scores of all blocks.
+    `lmzoo.layers.RelativePositionBias`. The output of this layer is added to the attention scores of all blocks.
     """
 
     norm: ClassVar[str] = "post"
@@ -53,12 +54,12 @@ class TransformerBackbone(Backbone):
     @property
     def id_counts(self) -> dict[str, int]:
         """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
-        counts = {"token_ids": self.config.vocabulary_size, "padding_mask": 2, "segment_ids": self.config.num_segments}
-        return {name: counts[name] for name in self.input}
+        num_ids = {"token_ids": self.config.vocabulary_size, "padding_mask": 2, "segment_ids": self.config.num_segments}
+        return {name: num_ids[name] for name in self.input}
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Build the graph in steps that a family may override.
+        """Build the graph in steps that a family can override.
 
         The steps are `make_layers`, `compute_embeddings`, `compute_states` and `compute_pooled`.
         """
@@ -72,7 +73,7 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def compute_hidden_states(cls, layers: dict[str, Any], inputs: Features, mask: Tensor) -> list[Tensor]:
-        """Return all hidden states, (B, T, H): the embeddings and the output of each block."""
+        """Return all hidden states, the embeddings and the output of each block, as float tensors (B, T, H)."""
         embedded = cls.compute_embeddings(layers, inputs)
         states = [embedded, *cls.compute_states(layers, embedded, mask)]
         if "final_norm" in layers:
@@ -98,13 +99,13 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def compute_embeddings(cls, layers: dict[str, Any], inputs: Features) -> Tensor:
-        """Return the first hidden states, (B, T, H): the embeddings, projected to H if they are narrower."""
+        """Return the first hidden states, float (B, T, H): the embeddings, projected to width H if narrower."""
         x = layers["embeddings"](**inputs)  # (B, T, E)
         return layers["embedding_projection"](x) if "embedding_projection" in layers else x  # (B, T, H)
 
     @classmethod
     def compute_states(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
-        """Apply the blocks to the first hidden states, (B, T, H), and return the hidden states after each block."""
+        """Apply the blocks to the first hidden states, and return the output of each block, float (B, T, H)."""
         bias = compute_position_bias(layers.get("position_bias"), x)
         states = []
         for block in layers["blocks"]:
@@ -114,11 +115,11 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
-        """Return a vector for each text, (B, H), given all hidden states and a mask of real tokens."""
+        """Return one vector per text, float (B, H), given all hidden states and the mask of real tokens."""
         if cls.causal:
-            last = ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True) - 1, 0)  # (B, 1)
+            last_positions = ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True) - 1, 0)  # (B, 1)
             gather = GatherPositions(dtype=layers["embeddings"].dtype_policy, name="last_token")
-            return gather(states[-1], last)[:, 0]
+            return gather(states[-1], last_positions)[:, 0]
         # The last block is applied again, only to the first position: compiled code leaves out the outputs that a task
         # does not use, such as the last block's output at all positions.
         bias = compute_position_bias(layers.get("position_bias"), states[-2])
@@ -131,14 +132,14 @@ class TransformerBackbone(Backbone):
     def compute_masked_vectors(
         cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor, positions: Tensor
     ) -> Tensor:
-        """Return the vectors that predict the tokens at masked `positions`, (B, M, H), from all hidden states."""
+        """Compute the vectors that predict the tokens at masked `positions` from all hidden states, float (B, M, H)."""
         return gather_positions(states[-1], positions)
 
     @classmethod
     def make_embeddings(
         cls, config: EncoderConfig, dtype: keras.DTypePolicy, width: int | None = None
     ) -> TransformerEmbedding:
-        """Return the embedding layer, of width H by default."""
+        """Return the embedding layer, with `hidden_dim` as the default of `width`."""
         return build_embeddings(
             config,
             dtype,
@@ -153,12 +154,12 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def make_embedding_projection(cls, config: EncoderConfig, dtype: keras.DTypePolicy) -> Dense:
-        """Return the layer that projects narrower embeddings to H."""
+        """Return the layer that projects narrower embeddings to the width of the hidden states."""
         return make_normal_dense(config.hidden_dim, config.initializer_range, dtype=dtype, name="embedding_projection")
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str, **options: Any) -> TransformerBlock:
-        """Return a Transformer block; `options` are the arguments returned by `block_options`."""
+        """Return a Transformer block; `options` are the arguments from `block_options`."""
         block = TransformerBlock(
             *config.block_arguments,
             mask="causal" if cls.causal else "padding",
@@ -176,7 +177,7 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def block_options(cls, config: Any, index: int) -> dict[str, Any]:
-        """Return the arguments that differ between blocks, for the block at `index`, counted from 0."""
+        """Return the arguments of `make_block` that differ between blocks, for the block at `index`, counted from 0."""
         return {}
 
     def make_masked_lm_head(self, activation: str, layer_norm_epsilon: float, **settings: Any) -> MaskedLMHead:
@@ -189,11 +190,11 @@ class TransformerBackbone(Backbone):
             inputs: the backbone's inputs, a dict of (B, T) tensors.
 
         Returns:
-            A list with one float tensor (B, heads, T, T) per block. For each token, the probabilities sum to 1
-            over the real tokens or, in causal models, over itself and earlier tokens.
+            One tensor per block, float (B, heads, T, T). For each token, the probabilities sum to 1 over the real
+            tokens or, in causal models, over the token itself and earlier tokens.
 
         Raises:
-            ValueError: For inputs that a call of the backbone does not accept.
+            ValueError: If a call of the backbone does not accept the inputs.
 
         Example:
 
@@ -209,22 +210,22 @@ class TransformerBackbone(Backbone):
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         bias = compute_position_bias(self.position_bias, hidden_states[0])
         return [
-            block.attention_scores(hidden, mask, bias)
-            for block, hidden in zip(self.blocks, hidden_states, strict=False)
+            block.attention_scores(block_input, mask, bias)
+            for block, block_input in zip(self.blocks, hidden_states, strict=False)
         ]
 
     def empty_cache(self, batch: int, length: int) -> list[Cache]:
-        """Return an empty cache for `call_with_cache`: keys and values of each block for `length` positions."""
+        """Return an empty cache for `call_with_cache`, with room for `length` positions of `batch` sequences."""
         return [block.attention.empty_cache(batch, length) for block in self.blocks]
 
     def call_with_cache(self, token_ids: Tensor, cache: list[Cache], index: int | Tensor) -> tuple[Tensor, list[Cache]]:
         """Read new tokens after the tokens in the cache, and return their last hidden states and the new cache.
 
         Args:
-            token_ids: int (B, S), the new tokens.
+            token_ids: int (B, S), ids of S new tokens per sequence.
             cache: cache returned by `empty_cache` or by an earlier call; its tensors have the batch as their first
                 axis.
-            index: int or int tensor (), position of the first new token.
+            index: int or scalar int tensor, position of the first new token.
 
         Returns:
             The `sequence_output` at the new tokens, float (B, S, H), and the cache with the new tokens.
@@ -269,14 +270,20 @@ class TransformerBackbone(Backbone):
 def compute_position_bias(
     layer: keras.layers.Layer | None, x: Tensor, positions: Tensor | None = None
 ) -> Tensor | None:
-    """Return the position bias for the attention scores of `x`, (B, T, H), or None without a `layer`.
+    """Return the position bias on attention scores, or None if `layer` is None.
 
-    The bias is float (1, N, T, T) or, for queries at chosen `positions`, int (B, M), float (B, N, M, T).
+    Args:
+        layer: the family's `position_bias`, or None.
+        x: float (B, T, H), inputs of the attention.
+        positions: int (B, M), positions of the queries, or None if all T positions are queries.
+
+    Returns:
+        Float (1, N, T, T) for N heads or, with `positions`, float (B, N, M, T).
     """
     return None if layer is None else layer(x, positions)
 
 
 def make_inputs(config: EncoderConfig) -> Features:
-    """Return symbolic inputs, int32 (B, T): `token_ids`, `padding_mask` and, with several segments, `segment_ids`."""
+    """Return the symbolic inputs `token_ids`, `padding_mask` and, with several segments, `segment_ids`."""
     names = ("token_ids", "padding_mask", "segment_ids")[: 3 if config.num_segments > 1 else 2]
     return {name: keras.Input((None,), dtype="int32", name=name) for name in names}

@@ -55,10 +55,10 @@ class AlbertConfig(EncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SharedBlocks(ConfiguredLayer):
-    """Stack of Transformer blocks that repeats groups of blocks with shared weights (Lan et al., 2020, section 3.1).
+    """Stack of Transformer blocks in groups that are applied repeatedly (Lan et al., 2020, section 3.1).
 
-    Each group is applied `repetitions` times before the next group. By default, compiled code has one loop per group,
-    so that compile time does not grow with the number of repetitions.
+    Each group is applied `repetitions` times with the same weights, then the next group. By default, compiled code has
+    one loop per group, so that compile time does not grow with the number of repetitions.
 
     Args:
         blocks: blocks of all groups, group by group; all groups have the same size.
@@ -66,8 +66,12 @@ class SharedBlocks(ConfiguredLayer):
         repetitions: int, number of times that each group is applied.
         unroll: bool, whether to compile each application separately instead of a loop.
 
-    Call arguments: `x` float (B, T, H), `padding_mask` bool (B, T). Returns a list of tensors (B, T, H), one for each
-    application of a block: `repetitions` times the number of blocks.
+    Call arguments:
+        x: float (B, T, H), hidden states before the first block.
+        padding_mask: bool (B, T), True at real tokens.
+
+    Returns:
+        A list of float tensors (B, T, H), the hidden states after each application of a block.
     """
 
     def __init__(
@@ -108,30 +112,30 @@ class SharedBlocks(ConfiguredLayer):
     def _apply_in_loop(
         self, group: list[TransformerBlock], x: Tensor, padding_mask: Tensor, training: bool
     ) -> list[Tensor]:
-        """Apply a group `repetitions` times in a compiled loop, and return the output of every block each time."""
-        # A loop needs stateless calls, so the dropout seeds are part of the carry.
-        trainable = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
-        seeds = [[v.value for v in block.non_trainable_variables] for block in group]
+        """Apply a group `repetitions` times in a compiled loop, and return the hidden states after each block."""
+        # A loop needs stateless calls, so variables such as dropout seeds are part of the carry.
+        block_weights = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
+        states = [[v.value for v in block.non_trainable_variables] for block in group]
 
         # Kernels are copied only in training, since an exported model would copy them for each request.
         copy_kernels = training and self.repetitions > 1
         longer_kernels = [
-            lengthen_kernels(*pair) if copy_kernels else {} for pair in zip(group, trainable, strict=True)
+            lengthen_kernels(*pair) if copy_kernels else {} for pair in zip(group, block_weights, strict=True)
         ]
 
         def step(carry: Tensors, _: None) -> tuple[Tensors, Tensors]:
-            x, seeds = carry
+            x, states = carry
             outputs = []
-            new_seeds = []
-            for block, weights, kernels, state in zip(group, trainable, longer_kernels, seeds, strict=True):
+            new_states = []
+            for block, weights, kernels, state in zip(group, block_weights, longer_kernels, states, strict=True):
                 with set_temporary_attributes((layer, "longer_kernel", kernel) for layer, kernel in kernels.items()):
                     x, state = block.stateless_call(weights, state, x, padding_mask, training=training)
                 outputs.append(x)
-                new_seeds.append(state)
-            return (x, new_seeds), outputs
+                new_states.append(state)
+            return (x, new_states), outputs
 
-        (_, new_seeds), outputs = scan(step, (x, seeds), length=self.repetitions)  # each (repetitions, B, T, H)
-        for block, state in zip(group, new_seeds, strict=True):
+        (_, new_states), outputs = scan(step, (x, states), length=self.repetitions)  # each (repetitions, B, T, H)
+        for block, state in zip(group, new_states, strict=True):
             # Assign seeds only, since in mixed precision the loop may have rounded frozen weights.
             seed_ids = {id(v) for v in get_seeds(block)}
             for variable, value in zip(block.non_trainable_variables, state, strict=True):
@@ -150,47 +154,49 @@ def lengthen_kernels(block: TransformerBlock, weights: list[Tensor]) -> dict[ker
     Only trainable kernels of layers without LoRA and quantization are copied, and only on TensorFlow.
 
     Args:
-        block: Transformer block.
+        block: a Transformer block.
         weights: values of the block's trainable variables.
     """
     # In bfloat16, copies are no faster. With `remat`, gradients are computed for the variables, not for copies.
     if keras.backend.backend() != "tensorflow" or block.compute_dtype != "float32" or block.remat:
         return {}
-    values = {id(variable): value for variable, value in zip(block.trainable_variables, weights, strict=True)}
+    values_by_id = {id(variable): value for variable, value in zip(block.trainable_variables, weights, strict=True)}
     attention = block.attention
     layers = [attention.output_dense, block.intermediate_dense, block.output_dense]
     if block.hidden_dim > MAX_JOINED_WIDTH:
         layers += [attention.query, attention.key, attention.value]
-    plain_layers = [layer for layer in layers if is_plain(layer) and id(layer.kernel) in values]
-    return {layer: lengthen_rows(values[id(layer.kernel)]) for layer in plain_layers if is_aliased(layer.kernel)}
+    plain_layers = [layer for layer in layers if is_plain(layer) and id(layer.kernel) in values_by_id]
+    return {layer: lengthen_rows(values_by_id[id(layer.kernel)]) for layer in plain_layers if is_aliased(layer.kernel)}
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class AlbertBackbone(TransformerBackbone):
     """ALBERT encoder: BERT with narrow token embeddings and blocks that share their weights.
 
-    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), `segment_ids`.
+    The inputs are a dict of int32 arrays (B, T) for B texts of T tokens: `token_ids`, `padding_mask` (1 at real tokens)
+    and `segment_ids`.
 
-    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), `hidden_states`, a tuple of
-    num_layers · num_inner_repetitions + 1 tensors (B, T, H), starting with the embeddings after the projection.
+    The outputs are a dict: `sequence_output`, the last hidden states (B, T, H); `pooled_output`, the pooler's vector of
+    each text (B, H); and `hidden_states`, a tuple of num_layers · num_inner_repetitions + 1 tensors (B, T, H), starting
+    with the projected embeddings.
 
     Args:
-        vocabulary_size: number of token ids, V.
-        num_layers: number of blocks, L.
+        vocabulary_size: number of token ids.
+        num_layers: number of blocks.
         num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
-        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        intermediate_dim: width of the feed-forward networks' hidden layer.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
         max_sequence_length: longest input in tokens; the position table has as many rows.
-        num_segments: rows of the segment table. With 1, every token gets the same row; with 0, there is no table.
+        num_segments: number of segments. With 1, all tokens get the same segment embedding; with 0, there are none.
         activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: added to the variance in every LayerNorm.
+        layer_norm_epsilon: number in (0, 1) that is added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer.
-        embedding_dim: width of the token embeddings, E.
-        num_groups: number of groups of blocks, each applied `num_layers / num_groups` times in a row.
+        embedding_dim: width of the token embeddings.
+        num_groups: number of groups of blocks. Each group is applied `num_layers / num_groups` times in a row.
         num_inner_repetitions: number of blocks in each group.
-        embedding_projection: whether there is a linear layer from E to H; by default only if they differ. (Google's
-            code has none if they are equal; Hugging Face's always has one.)
+        embedding_projection: whether a linear layer projects the embeddings to `hidden_dim`; by default only if the
+            widths differ. (Google's code has no such layer if they are equal; Hugging Face's always has one.)
         unroll: whether to compile each application of a block separately instead of a loop.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
@@ -199,7 +205,7 @@ class AlbertBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 
@@ -219,7 +225,7 @@ class AlbertBackbone(TransformerBackbone):
     config_class = AlbertConfig
     generator_embeddings = "shared"
 
-    # The loop includes the last application, so that computing it only at chosen positions would save nothing.
+    # The loop includes the last block, so computing that block only at chosen positions would save nothing.
     compute_vectors_at = Backbone.compute_vectors_at
 
     @property

@@ -22,22 +22,23 @@ class BertConfig(EncoderConfig):
 class BertBackbone(TransformerBackbone):
     """BERT encoder.
 
-    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), `segment_ids`.
+    The inputs are a dict of int32 arrays (B, T) for B texts of T tokens: `token_ids`, `padding_mask` (1 at real tokens)
+    and `segment_ids`.
 
-    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), `hidden_states`, a tuple of num_layers + 1
-    tensors (B, T, H), starting with the embedding output.
+    The outputs are a dict: `sequence_output`, the last hidden states (B, T, H); `pooled_output`, the pooler's vector of
+    each text (B, H); and `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), starting with the embeddings.
 
     Args:
-        vocabulary_size: number of token ids, V.
-        num_layers: number of blocks, L.
+        vocabulary_size: number of token ids.
+        num_layers: number of blocks.
         num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
-        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        intermediate_dim: width of the feed-forward networks' hidden layer.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
         max_sequence_length: longest input in tokens; the position table has as many rows.
-        num_segments: rows of the segment table. With 1, every token gets the same row; with 0, there is no table.
+        num_segments: number of segments. With 1, all tokens get the same segment embedding; with 0, there are none.
         activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
+        layer_norm_epsilon: number in (0, 1) that is added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer, at least 0.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
@@ -46,7 +47,7 @@ class BertBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 

@@ -19,7 +19,7 @@ from lmzoo.layers.embeddings import check_length
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import gather_positions
 
-_DECODER_STEPS = 2  # how often the enhanced mask decoder applies the last block
+_DECODER_STEPS = 2  # number of times that the enhanced mask decoder applies the last block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,11 @@ class DebertaV3Config(EncoderConfig):
         """Set `max_relative_positions` if it is -1, and check all fields."""
         super().__post_init__()
         require(self.bucket_size > 1, "bucket_size", "at least 2", self.bucket_size)
-        longest = self.max_relative_positions
-        is_valid = is_integer(longest, 2) or longest == -1
-        require(is_valid, "max_relative_positions", "an integer of at least 2, or -1", longest)
-        if longest == -1:
-            # A copy with another `max_sequence_length` keeps the scale, to which the weights were trained.
+        max_distance = self.max_relative_positions
+        is_valid = is_integer(max_distance, 2) or max_distance == -1
+        require(is_valid, "max_relative_positions", "an integer of at least 2, or -1", max_distance)
+        if max_distance == -1:
+            # A copy with another `max_sequence_length` keeps the scale that the weights were trained with.
             require(self.max_sequence_length > 1, "max_sequence_length", "at least 2", self.max_sequence_length)
             object.__setattr__(self, "max_relative_positions", self.max_sequence_length)
 
@@ -54,30 +54,30 @@ class DebertaV3Config(EncoderConfig):
 class DebertaV3Backbone(TransformerBackbone):
     """DeBERTa-v3 encoder: BERT with disentangled attention instead of position embeddings, without a pooler.
 
-    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), and with `num_segments` above 1
-    `segment_ids`.
+    The inputs are a dict of int32 arrays (B, T) for B texts of T tokens: `token_ids`, `padding_mask` (1 at real tokens)
+    and, if `num_segments` is above 1, `segment_ids`.
 
-    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `[CLS]`, and `hidden_states`, a
-    tuple of num_layers + 1 tensors (B, T, H), starting with the embedding output.
+    The outputs are a dict: `sequence_output`, the last hidden states (B, T, H); `pooled_output`, the last hidden state
+    of `[CLS]` (B, H); and `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), starting with the embeddings.
 
     Args:
-        vocabulary_size: number of token ids, V.
-        num_layers: number of blocks, L.
+        vocabulary_size: number of token ids.
+        num_layers: number of blocks.
         num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
-        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        intermediate_dim: width of the feed-forward networks' hidden layer.
         dropout: rate in [0, 1) for embeddings, vectors of distances, residual branches and attention probabilities.
         max_sequence_length: longest sequence that tasks create, in tokens. The layers accept any length.
-        num_segments: rows of the segment table; 0 for no table, as in the published models.
+        num_segments: number of segments; 0 for no segment table, as in the published models.
         activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
+        layer_norm_epsilon: number in (0, 1) that is added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer, at least 0.
-        bucket_size: number of rows of the table of distances in each direction. Each distance of up to half of
+        bucket_size: number of rows of the distance table in each direction. Each distance of up to half of
             `bucket_size` has its own row; longer distances share rows on a logarithmic scale.
-        max_relative_positions: distance at which this scale ends; -1 is replaced by `max_sequence_length`. Copies with
-            another `max_sequence_length` keep the scale.
+        max_relative_positions: distance at which the logarithmic scale ends; -1 is replaced by `max_sequence_length`.
+            Copies with another `max_sequence_length` keep the scale.
         enhanced_mask_decoder: whether masked tokens are also predicted from absolute positions (He et al., 2020,
-            section 3.2). This adds a table of `max_sequence_length` positions, which is not used for anything else.
+            section 3.2). This adds a table of `max_sequence_length` positions, which is used for nothing else.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
@@ -85,7 +85,7 @@ class DebertaV3Backbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 
@@ -121,7 +121,7 @@ class DebertaV3Backbone(TransformerBackbone):
             initializer = TruncatedNormal(stddev=config.initializer_range)
             sizes = config.max_sequence_length, config.hidden_dim
             table = Embedding(*sizes, embeddings_initializer=initializer, dtype=dtype, name="absolute_positions")
-            table.build((None,))  # not built with the graph, of which it is no part
+            table.build((None,))  # it is not part of the graph, which builds the other layers
             layers["absolute_positions"] = table
         return layers
 
@@ -157,9 +157,9 @@ class DebertaV3Backbone(TransformerBackbone):
     @classmethod
     def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
         last_inputs = states[-2]
-        first = last_inputs[:, :1]  # (B, 1, H)
-        positions = ops.zeros_like(first[:, :, 0], dtype="int32")  # (B, 1)
-        return layers["blocks"][-1](last_inputs, mask, layers["distances"](last_inputs), first, positions)[:, 0]
+        first_inputs = last_inputs[:, :1]  # (B, 1, H)
+        positions = ops.zeros_like(first_inputs[:, :, 0], dtype="int32")  # (B, 1)
+        return layers["blocks"][-1](last_inputs, mask, layers["distances"](last_inputs), first_inputs, positions)[:, 0]
 
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
         last_inputs = outputs["hidden_states"][-2]  # (B, T, H)
@@ -171,7 +171,7 @@ class DebertaV3Backbone(TransformerBackbone):
 
     @property
     def mask_decoder_variables(self) -> list[keras.Variable]:
-        """The table of absolute positions, if the backbone has an enhanced mask decoder."""
+        """Variables of the table of absolute positions; empty without an enhanced mask decoder."""
         return [] if self.absolute_positions is None else self.absolute_positions.variables
 
     def compute_masked_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
@@ -202,6 +202,6 @@ class DebertaV3Backbone(TransformerBackbone):
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         distance_vectors = self.distances(hidden_states[0])  # (R, H)
         return [
-            block.attention_scores(hidden, mask, distance_vectors)
-            for block, hidden in zip(self.blocks, hidden_states, strict=False)
+            block.attention_scores(block_input, mask, distance_vectors)
+            for block, block_input in zip(self.blocks, hidden_states, strict=False)
         ]

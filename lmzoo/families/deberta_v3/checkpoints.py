@@ -1,7 +1,7 @@
 """Layouts of DeBERTa-v3 checkpoints from Hugging Face and KerasHub.
 
-In transformers, DeBERTa-v2 has the same classes. Its models can be loaded if they compute the same as version 3: models
-with a convolution, or with separate projections for distances, are refused.
+In transformers, DeBERTa-v2 has the same classes. Its models can be loaded if they have the architecture of version 3. A
+model with a convolution, or with separate projections for distances, is refused.
 """
 
 from lmzoo.checkpoints.engine import Row, torch_modules
@@ -48,15 +48,15 @@ HUGGING_FACE = hugging_face_layout(
             "relative_attention": False,
             "type_vocab_size": 0,
         },
-        # Keys without a default are not checked in files that lack them. The models of such files have other tensors:
-        # no normalization, or separate projections for distances.
+        # Keys without a default are not checked in files that lack them. The tensors in such files show the difference:
+        # they lack the normalization, or have separate projections for distances.
         allowed={
             **{key: (value,) for key, value in _FIXED_SETTINGS.items()},
             "conv_kernel_size": (0,),
             "pooler_hidden_act": ("gelu",),
             "pos_att_type": _ATTENTION_TERMS,
         },
-        # The first two are sizes, which the shapes of the tensors also show.
+        # The first two keys are sizes, which also follow from the shapes of the tensors.
         ignored=(
             "attention_head_size",
             "pooler_hidden_size",

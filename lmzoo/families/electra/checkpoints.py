@@ -29,7 +29,7 @@ from lmzoo.checkpoints.keras_hub.checkpoint import SEPARATE_EMBEDDINGS, keras_hu
 from lmzoo.families.electra.backbone import ElectraConfig
 
 _GENERATOR = "replaced_tokens/generator"
-# These keys matter only for the head for multiple choice, which computes a summary vector.
+# These keys matter only for the multiple-choice head, which computes a summary vector.
 _SUMMARY = {"summary_activation": ("gelu",), "summary_type": ("first",), "summary_use_proj": (True,)}
 
 HUGGING_FACE = hugging_face_layout(
@@ -65,7 +65,7 @@ _GOOGLE_MODULES = {
 def _infer_config(tensors: TensorFile) -> JsonObject | None:
     """Infer the configuration from the shapes of tensors, since ELECTRA's code does not save it.
 
-    ELECTRA's attention heads always have 64 dimensions.
+    The number of heads is the width divided by 64, since ELECTRA's attention heads always have 64 dimensions.
     """
     shapes = {name: tensors.shape(name) for name in tensors.names() if name.startswith("electra/")}
     if "electra/embeddings/word_embeddings" not in shapes:
@@ -116,7 +116,7 @@ GOOGLE = GoogleLayout(
 
 
 def _make_zero_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Return no further settings, and the weights of a pooler of zeros, which only KerasHub's model has."""
+    """Return an empty dict of settings, and the zero weights of a pooler, which only KerasHub's model has."""
     width = config.hidden_dim
     prefix = "layers/dense/vars" if config.embedding_dim == width else "layers/dense_1/vars"
     return {}, {f"{prefix}/0": np.zeros((width, width), "float32"), f"{prefix}/1": np.zeros(width, "float32")}

@@ -21,14 +21,15 @@ from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
 class ElmoBackbone(Backbone):
     """ELMo: a bidirectional language model that reads words as characters, and a learned mix of its layers.
 
-    Inputs, a dict: `character_ids`, int32 (B, T, W), all 0 at padding. A word is encoded as 259, its UTF-8 bytes plus
-    one, 260, and then 261 up to `max_characters`. Trailing columns that hold only 261 may be dropped, as long as three
-    columns remain. A model with a vocabulary takes `token_ids` instead, int32 (B, T), 0 at padding. Padding is on the
-    right. Pass sentences without markers: the model adds them.
+    The inputs are a dict with `character_ids`, int32 (B, T, W), for B sentences of T words with W characters each. A
+    word is encoded as 259, its UTF-8 bytes plus one, 260, and then 261 up to `max_characters`. Trailing columns that
+    hold only 261 may be dropped, as long as three columns remain. A model with a vocabulary takes `token_ids` instead,
+    int32 (B, T). Padding is 0, on the right. Pass sentences without sentence markers, which the model adds.
 
-    Outputs, a dict: `sequence_output` (B, T, 2P), the mix of the layers; `pooled_output` (B, 2P), its mean over the
-    tokens; `hidden_states`, a tuple of num_layers + 1 tensors (B, T, 2P), the first of which holds each word's vector
-    twice. All are zero at padding. A call starts from a state of zeros; see `call_with_state`.
+    The outputs are a dict: `sequence_output`, the mix of the layers (B, T, 2P); `pooled_output`, the mean of the mix
+    over each sentence (B, 2P); and `hidden_states`, a tuple of num_layers + 1 tensors (B, T, 2P), the first of which
+    holds each word's vector twice. Outputs at padding are zero. A call starts from a state of zeros; to continue from
+    an earlier call, use `call_with_state`.
 
     `backbone.bilm.trainable = False`, or `freeze_bilm=True`, leaves only the mix trainable.
 
@@ -40,17 +41,17 @@ class ElmoBackbone(Backbone):
         projection_dim: width of a word's vector and of an LSTM's output, P. If it equals D, there is no projection.
         num_layers: number of LSTMs in each direction.
         num_highway: number of highway layers after the convolutions.
-        char_embedding_dim: width of a character's embedding, E.
-        filters: pairs (width, count) of each convolution. The sum F of the counts is at least P; if they are equal,
-            words are not projected.
+        char_embedding_dim: width of a character's embedding.
+        filters: a pair (width, count) for each convolution. The counts must sum to at least P; if they sum to P, the
+            outputs of the convolutions are not projected.
         activation: activation of the convolutions, `"relu"` or `"tanh"`.
         max_characters: maximum of W, the number of columns of `character_ids`.
         cell_clip: bound on absolute values in the LSTMs' memory, or None for no bound.
         projection_clip: bound on absolute values in the LSTMs' projected output, or None for no bound.
         skip_connections: whether an LSTM's input is added to its output, from the second layer on.
-        vocabulary_size: number of token ids, V, with 0 for padding; None for a model that reads characters.
-        start_token_id: with a vocabulary, the id of the marker before a sentence.
-        end_token_id: with a vocabulary, the id of the marker after a sentence.
+        vocabulary_size: number of token ids, including 0 for padding; None for a model that reads characters.
+        start_token_id: id of the marker before a sentence, in a model with a vocabulary.
+        end_token_id: id of the marker after a sentence, in a model with a vocabulary.
         dropout: rate in [0, 1) on the input of every LSTM.
         layer_norm: normalization of the mixed layers; see `lmzoo.layers.ScalarMix`.
         freeze_bilm: whether the language model is frozen, so that only the mix is trained.
@@ -61,8 +62,8 @@ class ElmoBackbone(Backbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range or a token after padding.
-            The message names the argument, or the sequence and position.
+        ValueError: If an argument is out of range, or if the inputs of an eager call have an id out of range or a token
+            after padding. The message names the argument, or the sequence and position.
 
     Example:
 
@@ -112,19 +113,21 @@ class ElmoBackbone(Backbone):
     def call_with_state(self, inputs: Features, state: Tensors = None) -> tuple[Features, Tensors]:
         """Call the model with LSTMs that continue from the state of an earlier call.
 
-        The original implementations always do so.
+        The original implementations always continue from the previous state.
 
         Args:
-            inputs: the backbone's inputs, or `word_vectors`, float (B, T, P), with `padding_mask`, bool (B, T).
-            state: the state returned by the previous call, or None for zeros. Its batch size may differ: additional
-                sequences start from zeros, and missing sequences keep their state.
+            inputs: the backbone's inputs, or a dict with `word_vectors`, float (B, T, P), and `padding_mask`, bool
+                (B, T).
+            state: the state returned by the previous call, or None for zeros. The batch sizes of the two calls may
+                differ: additional sequences start from zeros, and missing sequences keep their state.
 
         Returns:
-            The outputs, a dict, and the new state: for `"forward"` and `"backward"`, and for each layer, the memory
-            (B, D) and the output (B, P) after each sequence's last step. No gradients flow through a state.
+            The outputs, a dict, and the new state, a dict with the directions `"forward"` and `"backward"`. Each holds
+            one pair per layer: the memory (B, D) and the output (B, P) after the last step of each sequence. No
+            gradients flow through a state.
 
         Raises:
-            ValueError: For inputs that a call of the backbone does not accept, or a state with another structure.
+            ValueError: If a call of the backbone does not accept the inputs, or `state` has another structure.
 
         Example:
 
@@ -138,8 +141,8 @@ class ElmoBackbone(Backbone):
         ```
         """
         inputs = inputs if "word_vectors" in inputs else self.select_inputs(inputs)
-        marked, marked_mask, state = self.marked_layers(inputs, state)
-        return _make_outputs(self.scalar_mix, self.mean_pooler, marked, marked_mask, _make_mask(inputs)), state
+        marked_states, marked_mask, state = self.marked_layers(inputs, state)
+        return _make_outputs(self.scalar_mix, self.mean_pooler, marked_states, marked_mask, _make_mask(inputs)), state
 
     def marked_layers(
         self, inputs: Features, state: Tensors = None, training: bool = False
@@ -147,25 +150,29 @@ class ElmoBackbone(Backbone):
         """Return the hidden states of the language model's layers, including sentence markers.
 
         Args:
-            inputs: see `call_with_state`.
-            state: see `call_with_state`.
+            inputs: inputs as in `call_with_state`.
+            state: state as in `call_with_state`.
             training: whether to apply dropout.
 
         Returns:
-            A tuple of num_layers + 1 float (B, T + 2, 2P), zero at padding; their mask, bool (B, T + 2); the state.
+            A tuple of num_layers + 1 tensors, float (B, T + 2, 2P), which are zero at padding; their mask, bool
+            (B, T + 2); and the new state.
         """
         if "word_vectors" not in inputs:
             inputs = self.check_inputs(inputs)
         if state is not None:
             check_structure("state", state, self.bilm.state_spec())
-        words = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_get_input_name(self.config))))
-        return self.bilm(words, _make_mask(inputs), state, training=training)
+        word_inputs = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_get_input_name(self.config))))
+        return self.bilm(word_inputs, _make_mask(inputs), state, training=training)
 
     def word_vectors(self, ids: Tensor) -> Tensor:
-        """Return context-independent word vectors, float (N, P), which can be cached.
+        """Return the context-independent vectors of words, which can be cached.
 
         Args:
-            ids: character ids of words, int32 (N, W); for a model with a vocabulary, token ids, int32 (N,).
+            ids: character ids of N words, int32 (N, W), or in a model with a vocabulary, their token ids, int32 (N,).
+
+        Returns:
+            One vector per word, float (N, P).
         """
         return self.bilm.encoder(ops.convert_to_tensor(ids))
 
@@ -175,7 +182,7 @@ class ElmoBackbone(Backbone):
         return {_get_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
     def check_inputs(self, inputs: Features) -> Features:
-        """Check the names and values of inputs, and that no token follows padding, and return the model's inputs."""
+        """Check that inputs are valid and that no token follows padding, and return the model's own inputs."""
         inputs = super().check_inputs(inputs)
         ((name, ids),) = inputs.items()
         width = ids.shape[-1] if name == "character_ids" else None
@@ -185,8 +192,8 @@ class ElmoBackbone(Backbone):
         if (values := get_concrete_values(ids)) is None:
             return inputs
         is_real = np.any(values != 0, axis=tuple(range(2, values.ndim)))  # (B, T)
-        gaps = np.argwhere(~is_real[:, :-1] & is_real[:, 1:])
-        for sequence, position in gaps[:1]:
+        gap_positions = np.argwhere(~is_real[:, :-1] & is_real[:, 1:])
+        for sequence, position in gap_positions[:1]:
             raise ValueError(f"`{name}` has a token after the padding at position {position} of sequence {sequence}.")
         return inputs
 
@@ -204,13 +211,15 @@ def _make_mask(inputs: Features) -> Tensor:
     return ops.greater(inputs["token_ids"], 0)
 
 
-def _make_outputs(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
-    """Return the backbone's outputs, given the language model's layers with sentence markers."""
-    real = ops.expand_dims(ops.cast(mask, marked[0].dtype), 2)  # (B, T, 1)
-    hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)
+def _make_outputs(
+    mix: ScalarMix, pooler: MeanPooler, marked_states: Tensors, marked_mask: Tensor, mask: Tensor
+) -> Features:
+    """Return the backbone's outputs, given the language model's hidden states with sentence markers."""
+    float_mask = ops.expand_dims(ops.cast(mask, marked_states[0].dtype), 2)  # (B, T, 1)
+    hidden_states = tuple(states[:, 1:-1] * float_mask for states in marked_states)  # (B, T, 2P)
     # AllenNLP's normalization includes the markers.
-    mixed = mix(marked, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
-    sequence = mixed * real
+    mixed = mix(marked_states, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
+    sequence = mixed * float_mask
     return {
         "sequence_output": sequence,
         "pooled_output": pooler(sequence, mask),  # (B, 2P)

@@ -45,13 +45,13 @@ def _make_highway_table() -> Table:
     }
 
 
-# The scalar mix belongs to a task, so these files do not hold one.
+# These files have no scalar mix, since it belongs to a task.
 BILM = Layout(
     name="bilm-tf",
     config=ConfigTable(
         keys={**_LSTM, **_CHARACTERS},
         defaults=_DEFAULTS,
-        allowed={"char_cnn.n_characters": (261, 262)},  # in training, in inference
+        allowed={"char_cnn.n_characters": (261, 262)},  # 261 for training, 262 for inference
         ignored=_TRAINING,
         omitted=_OMITTED,
         written={"char_cnn.n_characters": 262},
@@ -59,7 +59,7 @@ BILM = Layout(
     backbone={
         **_make_lstm_table(),
         **_make_highway_table(),
-        # In these files, embeddings lack the first row (padding), and convolution kernels have one more axis.
+        # In these files, embeddings lack the first row (padding), and the kernels of convolutions have one more axis.
         "bilm/encoder/embedding": Row("char_embed", skip_rows(1)),
         "bilm/encoder/kernel_{k}": Row("CNN/W_cnn_{k}", ONE_AXIS_MORE),
         "bilm/encoder/bias_{k}": Row("CNN/b_cnn_{k}"),

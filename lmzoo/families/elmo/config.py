@@ -16,8 +16,8 @@ FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 class ElmoConfig:
     """Configuration of `ElmoBackbone`, which defines defaults and checks values.
 
-    The released models share the defaults. The "original" model has `lstm_dim=4096,
-    projection_dim=512, num_highway=2`.
+    The released models have these defaults, except that the "original" model has `num_highway=2`. The sizes of that
+    model are `lstm_dim=4096, projection_dim=512`.
 
     Example: see `ElmoBackbone`.
     """
@@ -44,7 +44,7 @@ class ElmoConfig:
         """Check all fields.
 
         Raises:
-            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
         """
         require_positive(self, "lstm_dim", "projection_dim", "num_layers", "char_embedding_dim", "max_characters")
         require(is_integer(self.num_highway, 0, MAX_LAYERS), "num_highway", "an integer in 0..1000", self.num_highway)
@@ -63,7 +63,7 @@ class ElmoConfig:
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
 
     def _check_filters(self) -> None:
-        """Convert `filters` to tuples, and check them and `max_characters`."""
+        """Convert `filters` to tuples, and check `filters` and `max_characters`."""
         try:
             filters = tuple((width, count) for width, count in self.filters)
         except (TypeError, ValueError):
@@ -80,10 +80,10 @@ class ElmoConfig:
 
     @property
     def hidden_dim(self) -> int:
-        """Width of the hidden states, 2P, for both directions."""
+        """Width of the hidden states, which concatenate both directions: twice `projection_dim`."""
         return 2 * self.projection_dim
 
     @property
     def num_filters(self) -> int:
-        """Total number of filters in the convolutions, F."""
+        """Total number of filters in the convolutions."""
         return sum(count for _, count in self.filters)

@@ -1,7 +1,7 @@
-"""ELMo's language model: a word encoder and two run_stacks of LSTMs that read in opposite directions.
+"""ELMo's language model: a word encoder and two stacks of LSTMs that read in opposite directions.
 
-Letters in shape comments: B sequences, T positions (sentence markers included), W characters per word, P width
-of a word vector, D width of an LSTM's memory.
+In shapes, B is the number of sequences, T the number of positions (including sentence markers), W the number of
+characters per word, P the width of a word vector, and D the width of an LSTM's memory.
 """
 
 from __future__ import annotations
@@ -28,10 +28,15 @@ class BiLM(ConfiguredLayer):
     Args:
         config: an `ElmoConfig`, or its fields as a dict.
 
-    Call arguments: `inputs`, sentences without markers: character ids int32 (B, T-2, W), token ids int32 (B, T-2) or
-    word vectors float (B, T-2, P); `padding_mask` bool (B, T-2); `state`, see `ElmoBackbone.call_with_state`. Returns
-    the hidden states of all layers including markers, a tuple of num_layers + 1 float (B, T, 2P), zero at padding;
-    their mask, bool (B, T); and the state after the sentences.
+    Call arguments:
+        inputs: sentences without markers, as character ids, int32 (B, T-2, W), token ids, int32 (B, T-2), or word
+            vectors, float (B, T-2, P).
+        padding_mask: bool (B, T-2), True at real words.
+        state: state as in `ElmoBackbone.call_with_state`.
+
+    Returns:
+        The hidden states of all layers with markers, a tuple of num_layers + 1 tensors, float (B, T, 2P), which are
+        zero at padding; their mask, bool (B, T); and the state after the sentences.
     """
 
     def __init__(self, config: ElmoConfig | dict[str, Any], **kwargs: Any) -> None:
@@ -70,19 +75,19 @@ class BiLM(ConfiguredLayer):
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False
     ) -> tuple[Tensors, Tensor, Tensors]:
-        """Return the shapes and dtypes of the results, which JAX cannot infer while W is unknown."""
+        """Return the shapes and dtypes of the outputs, which JAX cannot infer while W is unknown."""
         batch, length = inputs.shape[:2]
         length = None if length is None else length + 2
         shape = (batch, length, self.config.hidden_dim)
-        layers = tuple(keras.KerasTensor(shape, self.compute_dtype) for _ in range(self.config.num_layers + 1))
-        return layers, keras.KerasTensor((batch, length), "bool"), self.state_spec(batch)
+        layer_specs = tuple(keras.KerasTensor(shape, self.compute_dtype) for _ in range(self.config.num_layers + 1))
+        return layer_specs, keras.KerasTensor((batch, length), "bool"), self.state_spec(batch)
 
     def state_spec(self, batch: int | None = None) -> Tensors:
         """Return the shapes and dtypes of the state for `batch` sequences."""
-        memory = (batch, self.config.lstm_dim), get_memory_dtype(self.compute_dtype)
-        output = (batch, self.config.projection_dim), self.compute_dtype
+        memory_spec = (batch, self.config.lstm_dim), get_memory_dtype(self.compute_dtype)
+        output_spec = (batch, self.config.projection_dim), self.compute_dtype
         return {
-            direction: tuple((keras.KerasTensor(*memory), keras.KerasTensor(*output)) for _ in self.lstms)
+            direction: tuple((keras.KerasTensor(*memory_spec), keras.KerasTensor(*output_spec)) for _ in self.lstms)
             for direction in DIRECTIONS
         }
 
@@ -98,18 +103,18 @@ class BiLM(ConfiguredLayer):
             words = ops.reshape(words, (*ops.shape(ids)[:2], self.config.projection_dim))  # (B, T, P)
         positions = ops.arange(ops.shape(words)[1])[None]  # (1, T)
         is_real = positions < lengths[:, None]  # (B, T)
-        # These indices reverse each sequence within its length; applying them twice restores it.
+        # These indices reverse each sequence within its length; applying them twice restores the order.
         reversed_positions = ops.where(is_real, lengths[:, None] - 1 - positions, positions)
         swapped_axes = (1, 0, 2)  # between (B, T, P) and (T, B, P)
         forward_steps = ops.transpose(words, swapped_axes)
         backward_steps = ops.transpose(self.gather(words, reversed_positions), swapped_axes)
         outputs, state = self.run_stacks(forward_steps, backward_steps, lengths, state, training)
-        layers = [ops.concatenate([words, words], axis=2)]  # (B, T, 2P)
+        layer_states = [ops.concatenate([words, words], axis=2)]  # (B, T, 2P)
         for forward, backward in outputs:
             backward = self.gather(ops.transpose(backward, swapped_axes), reversed_positions)
-            layers.append(ops.concatenate([ops.transpose(forward, swapped_axes), backward], axis=2))
+            layer_states.append(ops.concatenate([ops.transpose(forward, swapped_axes), backward], axis=2))
         mask = ops.expand_dims(ops.cast(is_real, words.dtype), 2)  # (B, T, 1)
-        return tuple(layer * mask for layer in layers), is_real, state
+        return tuple(states * mask for states in layer_states), is_real, state
 
     def run_stacks(
         self, forward: Tensor, backward: Tensor, lengths: Tensor | None, state: Tensors, training: bool = False
@@ -117,19 +122,20 @@ class BiLM(ConfiguredLayer):
         """Run the LSTMs of both directions over words; each direction may read a different text.
 
         Args:
-            forward: float (T, B, P), word vectors, time first.
-            backward: float (T, B, P), word vectors in reading order: a sentence's last word comes first.
+            forward: float (T, B, P), word vectors for the forward LSTMs, time first.
+            backward: float (T, B, P), word vectors in the order in which the backward LSTMs read them: the last word of
+                a sentence comes first.
             lengths: int32 (B,), number of real steps of each sequence; None if all steps are real.
-            state: see `ElmoBackbone.call_with_state`.
+            state: state as in `ElmoBackbone.call_with_state`.
             training: whether to apply dropout to each layer's input.
 
         Returns:
-            The outputs of both directions for each layer, float (T, B, P), and the state after each sequence's last
-            real step. Outputs at padding are undefined.
+            For each layer, the outputs of both directions, float (T, B, P), which are undefined at padding; and the
+            state after the last real step of each sequence.
         """
         steps, batch = ops.shape(forward)[:2]
-        last = (steps if lengths is None else lengths) - 1
-        last_rows = ops.arange(batch) + batch * last  # (B,), in tensors (T * B, ...)
+        last_steps = (steps if lengths is None else lengths) - 1
+        last_rows = ops.arange(batch) + batch * last_steps  # (B,), in tensors (T * B, ...)
         inputs = (forward, backward)
         outputs = []
         new_state: dict[str, list[tuple[Tensor, ...]]] = {direction: [] for direction in DIRECTIONS}
@@ -150,7 +156,7 @@ class BiLM(ConfiguredLayer):
         return outputs, {direction: tuple(pairs) for direction, pairs in new_state.items()}
 
     def _make_initial_state(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
-        """Return the initial memory (B, D) and output (B, P), with zeros for sequences that are not in `stored`."""
+        """Return the initial memory (B, D) and output (B, P), which are zero for sequences that are not in `stored`."""
         memory = ops.zeros((batch, self.config.lstm_dim), get_memory_dtype(self.compute_dtype))
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
         if stored is None:
@@ -158,17 +164,26 @@ class BiLM(ConfiguredLayer):
         return [ops.concatenate([ops.cast(s, z.dtype), z])[:batch] for s, z in zip(stored, zeros, strict=True)]
 
     def _make_markers(self, width: int | Tensor) -> Tensor:
-        """Return the two sentence markers, token ids (2,) or character ids (2, W)."""
+        """Return the ids of the two sentence markers: token ids (2,), or character ids (2, W) with W = `width`."""
         if self.config.vocabulary_size is not None:
             return ops.convert_to_tensor([self.config.start_token_id, self.config.end_token_id], "int32")
-        rows = CharacterTokenizer(self.config.max_characters).as_array(("<S>", "</S>"), 2)  # (2, W)
-        return ops.convert_to_tensor(rows)[:, :width]
+        character_ids = CharacterTokenizer(self.config.max_characters).as_array(("<S>", "</S>"), 2)  # (2, W)
+        return ops.convert_to_tensor(character_ids)[:, :width]
 
 
 def _add_markers(inputs: Tensor, markers: Tensor, lengths: Tensor) -> Tensor:
-    """Put `markers` (2, ...) around sentences (B, T-2, ...) of given `lengths`, and return (B, T, ...)."""
-    trailing = (1,) * (len(inputs.shape) - 2)
-    inputs = ops.pad(inputs, [[0, 0], [1, 1], *([0, 0] for _ in trailing)])  # (B, T, ...)
-    positions = ops.reshape(ops.arange(ops.shape(inputs)[1]), (1, -1, *trailing))
-    ends = ops.reshape(lengths - 1, (-1, 1, *trailing))
-    return ops.where(positions == 0, markers[0], ops.where(positions == ends, markers[1], inputs))
+    """Add the two sentence markers around each sentence.
+
+    Args:
+        inputs: ids or vectors of the words, (B, T-2, ...).
+        markers: ids or vectors of the start and end markers, (2, ...).
+        lengths: int32 (B,), numbers of words, including the markers.
+
+    Returns:
+        The ids or vectors with markers, (B, T, ...).
+    """
+    trailing_sizes = (1,) * (len(inputs.shape) - 2)
+    inputs = ops.pad(inputs, [[0, 0], [1, 1], *([0, 0] for _ in trailing_sizes)])  # (B, T, ...)
+    positions = ops.reshape(ops.arange(ops.shape(inputs)[1]), (1, -1, *trailing_sizes))
+    end_positions = ops.reshape(lengths - 1, (-1, 1, *trailing_sizes))
+    return ops.where(positions == 0, markers[0], ops.where(positions == end_positions, markers[1], inputs))

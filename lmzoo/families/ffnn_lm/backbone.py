@@ -32,23 +32,25 @@ class FfnnLmBackbone(LeftToRightBackbone):
 
     https://www.jmlr.org/papers/v3/bengio03a.html
 
-    In the paper, the embeddings C of the previous words are concatenated to a vector x, and the scores of the next word
-    are b + W x + U tanh(d + H x), where W, the direct connections, is optional. Here, `CausalLM` scores a word by the
-    product of its embedding and a vector of the same width, v = W' x + U' tanh(d + H x) + e: so U = C U', W = C W' and
-    b = C e. Words before the beginning of a sequence are vectors of zeros.
+    In the paper, the embeddings of the previous words, rows of a table C, are concatenated to a vector x, and the
+    logits of the next word are b + W x + U tanh(d + H x), where the direct connections W are optional. Here, `CausalLM`
+    computes the logit of a word as the product of its embedding and a vector v = W' x + U' tanh(d + H x) + e of the
+    same width, so U = C U', W = C W' and b = C e. Words before the beginning of a sequence have vectors of zeros.
 
-    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left).
+    The inputs are a dict of int32 arrays (B, T) for B texts of T tokens: `token_ids` and `padding_mask` (1 at real
+    tokens, which are on the left).
 
-    Outputs, a dict: `sequence_output` (B, T, H), v after each token; `pooled_output` (B, H), v after the last real
-    token; and `hidden_states`, the embeddings and v.
+    The outputs are a dict: `sequence_output`, v after each token (B, T, hidden_dim); `pooled_output`, v after the last
+    real token (B, hidden_dim); and `hidden_states`, a tuple of two tensors (B, T, hidden_dim): the embeddings, and v
+    without dropout.
 
     Args:
-        vocabulary_size: number of token ids, V.
-        hidden_dim: width of the embeddings and of v, H; the paper's m.
+        vocabulary_size: number of token ids.
+        hidden_dim: width of the embeddings and of v; the paper's m.
         dropout: rate in [0, 1) on the embeddings and on v. (The paper has none.)
         max_sequence_length: longest sequence that tasks create, in tokens.
         initializer_range: standard deviation of the embeddings' truncated normal initializer.
-        window: number of previous words that predict the next one; the paper's n - 1.
+        window: number of previous words that predict the next word; the paper's n - 1.
         intermediate_dim: width of the hidden layer; the paper's h.
         direct: whether there are direct connections.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
@@ -58,7 +60,7 @@ class FfnnLmBackbone(LeftToRightBackbone):
         fine_tuning: recommended settings for training, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 
@@ -76,7 +78,7 @@ class FfnnLmBackbone(LeftToRightBackbone):
 
     @classmethod
     def make_layers(cls, config: FfnnLmConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """Return the hidden layer, the projection to a word's vector, and the direct connections."""
+        """Return the hidden layer, the projection of its output to v, and the direct connections."""
         width = config.hidden_dim
         return {
             "intermediate_dense": Dense(config.intermediate_dim, "tanh", dtype=dtype, name="intermediate_dense"),
@@ -86,21 +88,21 @@ class FfnnLmBackbone(LeftToRightBackbone):
 
     @classmethod
     def hidden_layers(cls, config: FfnnLmConfig, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
-        """Apply the family's layers to the embeddings, float (B, T, H), and return the hidden states of each layer."""
-        padded = ops.pad(embedded, ((0, 0), (config.window - 1, 0), (0, 0)))  # (B, T + n - 1, H)
+        """Apply the family's layers to the embeddings, and return v after each token, float (B, T, H), in a list."""
+        padded = ops.pad(embedded, ((0, 0), (config.window - 1, 0), (0, 0)))  # (B, T + window - 1, H)
         return [_predict_vectors(padded, config.window, **layers)]
 
     def empty_cache(self, batch: int, length: int) -> Tensors:
-        """Return an empty cache of embeddings, float (B, window - 1 + T, H), T = `length`, for `call_with_cache`."""
+        """Return an empty cache of embeddings for `call_with_cache`, float (batch, window - 1 + length, H)."""
         return ops.zeros((batch, self.config.window - 1 + length, self.config.hidden_dim), self.compute_dtype)
 
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
         """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
         num_padding = self.config.window - 1  # positions of zeros before the first token
         cache = write_positions(cache, self.embeddings(token_ids), index + num_padding)
-        embedded = read_positions(cache, index, num_padding + ops.shape(token_ids)[1])  # (B, S + n - 1, H)
-        layers = self.intermediate_dense, self.output_dense, self.direct_dense
-        return _predict_vectors(embedded, self.config.window, *layers), cache
+        embedded = read_positions(cache, index, num_padding + ops.shape(token_ids)[1])  # (B, S + window - 1, H)
+        dense_layers = self.intermediate_dense, self.output_dense, self.direct_dense
+        return _predict_vectors(embedded, self.config.window, *dense_layers), cache
 
 
 def _predict_vectors(
@@ -111,9 +113,15 @@ def _predict_vectors(
     direct_dense: keras.layers.Layer | None,
     **unused_layers: keras.layers.Layer,
 ) -> Tensor:
-    """Return the vectors that predict the next words, float (B, T, H), given padded embeddings (B, T + n - 1, H).
+    """Return the vectors that predict the next words, float (B, T, H).
 
-    In shapes, n is `window`.
+    Args:
+        x: float (B, T + window - 1, H), embeddings after `window - 1` positions of padding or earlier tokens.
+        window: number of words that predict the next word.
+        intermediate_dense: hidden layer.
+        output_dense: layer that projects the output of the hidden layer.
+        direct_dense: layer of the direct connections, or None.
+        **unused_layers: other layers of the model.
     """
     x = ops.concatenate([x[:, k : k + 1 - window or None] for k in range(window)], axis=2)  # (B, T, n * H)
     vectors = output_dense(intermediate_dense(x))  # (B, T, H)

@@ -37,7 +37,7 @@ class LstmLmConfig(LeftToRightConfig):
         """Check all fields.
 
         Raises:
-            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
         """
         super().__post_init__()
         require(self.cell in CELLS, "cell", " or ".join(map(repr, CELLS)), self.cell)
@@ -47,7 +47,7 @@ class LstmLmConfig(LeftToRightConfig):
                 require_share(name, rate)
 
     def rate(self, name: str) -> float:
-        """Return the rate of `input_dropout` or `hidden_dropout`, by default `dropout`."""
+        """Return the dropout rate in the field `name`, `input_dropout` or `hidden_dropout`, by default `dropout`."""
         rate = getattr(self, name)
         return self.dropout if rate is None else rate
 
@@ -61,27 +61,29 @@ class LstmLmBackbone(LeftToRightBackbone):
     All layers have the width of the embeddings, so that `CausalLM` can use the token embeddings as its output weights
     (Press & Wolf, 2017; Inan et al., 2017). Dropout is applied to the input of every layer and to the output of the
     last layer, but not to the state that is carried from step to step (Zaremba et al., 2014). With `locked_dropout`,
-    `word_dropout` and `weight_dropout`, the model has the dropouts of AWD-LSTM (Merity et al., 2018), on which ULMFiT
-    is based (Howard & Ruder, 2018).
+    `word_dropout` and `weight_dropout`, the model has the regularization of AWD-LSTM (Merity et al., 2018), on which
+    ULMFiT is based (Howard & Ruder, 2018).
 
-    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left).
+    The inputs are a dict of int32 arrays (B, T) for B texts of T tokens: `token_ids` and `padding_mask` (1 at real
+    tokens, which are on the left).
 
-    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of the last real token, and
-    `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), starting with the embedding output. Values at padding
-    are meaningless. A call starts from a state of zeros; see `call_with_state`.
+    The outputs are a dict: `sequence_output`, the last hidden states after dropout (B, T, H); `pooled_output`, the
+    `sequence_output` at the last real token (B, H); and `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H),
+    starting with the embeddings. Values at padding are meaningless. A call starts from a state of zeros; to continue
+    from an earlier call, use `call_with_state`.
 
     Args:
-        vocabulary_size: number of token ids, V.
+        vocabulary_size: number of token ids.
         hidden_dim: width of the embeddings and of every layer, H.
-        dropout: rate in [0, 1) at the output of the last layer and, by default, at the inputs of all layers.
+        dropout: rate in [0, 1) for the output of the last layer and, by default, the inputs of all layers.
         max_sequence_length: longest sequence that tasks create, in tokens. The layers accept any length.
         initializer_range: standard deviation of the embeddings' truncated normal initializer.
-        num_layers: number of layers, L.
+        num_layers: number of recurrent layers.
         cell: `"lstm"`, `"gru"` or `"rnn"`; see `lmzoo.layers.RecurrentLayer`.
         word_dropout: rate in [0, 1) at which rows of the table of token embeddings are dropped, so that all occurrences
             of a token in a batch are zero. AWD-LSTM uses 0.1.
-        input_dropout: rate in [0, 1) at the embeddings; None for `dropout`. AWD-LSTM uses 0.4.
-        hidden_dropout: rate in [0, 1) between layers; None for `dropout`. AWD-LSTM uses 0.25, with a `dropout` of 0.4.
+        input_dropout: rate in [0, 1) for the embeddings; by default `dropout`. AWD-LSTM uses 0.4.
+        hidden_dropout: rate in [0, 1) between layers; by default `dropout`. AWD-LSTM uses 0.25, and a `dropout` of 0.4.
         weight_dropout: rate in [0, 1) at which elements of the recurrent kernels are dropped (DropConnect), the same in
             all steps. AWD-LSTM uses 0.5.
         locked_dropout: whether the masks of `dropout`, `input_dropout` and `hidden_dropout` are the same in all steps
@@ -93,7 +95,7 @@ class LstmLmBackbone(LeftToRightBackbone):
         fine_tuning: recommended settings for training, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 
@@ -149,12 +151,12 @@ class LstmLmBackbone(LeftToRightBackbone):
             training: whether to apply dropout.
 
         Returns:
-            The outputs, a dict, and the state after each sequence's last real token: for each layer a tuple of tensors
-            (B, H), the memory and output of an LSTM, or the output of another cell. A sequence without tokens keeps its
-            state. No gradients flow through a state.
+            The outputs, a dict, and the state after each sequence's last real token: for each layer, a tuple of tensors
+            (B, H) with the memory and output of an LSTM, or only the output of another cell. A sequence without tokens
+            keeps its state. No gradients flow through a state.
 
         Raises:
-            ValueError: For inputs that a call of the backbone does not accept, or a state with another structure.
+            ValueError: If a call of the backbone does not accept the inputs, or `state` has another structure.
 
         Example:
 
@@ -172,16 +174,16 @@ class LstmLmBackbone(LeftToRightBackbone):
         inputs = self.check_inputs(inputs)
         token_ids = ops.convert_to_tensor(inputs["token_ids"])  # (B, T)
         if state is None:
-            shape = ops.shape(token_ids)[0], self.config.hidden_dim
-            state = keras.tree.map_structure(lambda x: ops.zeros(shape, x.dtype), self.state_spec())
+            state_shape = ops.shape(token_ids)[0], self.config.hidden_dim
+            state = keras.tree.map_structure(lambda x: ops.zeros(state_shape, x.dtype), self.state_spec())
         check_structure("state", state, self.state_spec(token_ids.shape[0]))
         embedded = self.embeddings(token_ids, training=training)  # (B, T, H)
         layer_states = _run_layers(self.recurrent, self.dropouts, embedded, state, training)
         lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
-        last = ops.maximum(lengths - 1, 0)  # (B, 1)
+        last_positions = ops.maximum(lengths - 1, 0)  # (B, 1)
 
-        def select_last(x: Tensor) -> Tensor:  # a layer would round the memories
-            return gather_positions(x, last)[:, 0]  # (B, H)
+        def select_last(x: Tensor) -> Tensor:  # not a `GatherPositions` layer, which would round the memories
+            return gather_positions(x, last_positions)[:, 0]  # (B, H)
 
         def update(new: Tensor, old: Tensor) -> Tensor:
             return ops.stop_gradient(ops.where(lengths > 0, select_last(new), ops.cast(old, new.dtype)))  # (B, H)
@@ -193,7 +195,7 @@ class LstmLmBackbone(LeftToRightBackbone):
         return outputs, new_state
 
     def empty_cache(self, batch: int, length: int) -> Tensors:
-        """Return an empty cache for `call_with_cache`: states before each of `length` positions and after the last."""
+        """Return an empty cache for `call_with_cache`: the states before and after each of `length` positions."""
         # One state per sequence is not enough: prompts of different lengths are read together, and each continues from
         # the state at its own end. The states of all positions take as much memory as keys and values would.
         shape = batch, length + 1, self.config.hidden_dim
@@ -216,7 +218,7 @@ def _run_layers(
     state: Tensors = None,
     training: bool | None = None,
 ) -> list[Tensors]:
-    """Run the recurrent layers, and return the states of each layer after every step, tuples of (B, T, H)."""
+    """Run the recurrent layers, and return each layer's states after every step, a tuple of tensors (B, T, H)."""
     layer_states: list[Tensors] = []
     for k, layer in enumerate(recurrent):
         x = dropouts[k - 1](layer_states[-1][-1], training=training) if k else x

@@ -38,7 +38,7 @@ class MarianEncoderConfig(EncoderConfig):
         """Set missing fields to their defaults, and check all fields.
 
         Raises:
-            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
         """
         require_positive(self, "hidden_dim")
         if self.initializer_range is None:
@@ -57,7 +57,7 @@ class MarianConfig(MarianEncoderConfig):
 
     numbered: ClassVar[Mapping[str, str]] = {"i": "num_layers", "j": "decoder_layers"}
 
-    decoder_layers: Any = None  # ints; None becomes the encoder's value
+    decoder_layers: Any = None  # these three are ints; None becomes the encoder's value
     decoder_heads: Any = None
     decoder_intermediate_dim: Any = None
 
@@ -77,26 +77,28 @@ class MarianConfig(MarianEncoderConfig):
 
 
 def make_embeddings(config: MarianEncoderConfig, dtype: keras.DTypePolicy) -> TransformerEmbedding:
-    """Return the token embeddings with sinusoidal positions."""
+    """Return the embedding layer, with sinusoidal positions."""
     scale = config.hidden_dim**0.5 if config.scale_embeddings else 1.0
     return build_embeddings(config, dtype, sinusoidal=True, scale=scale, **PLAIN)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MarianEncoderBackbone(TransformerBackbone):
-    """Encoder of a Marian translation model, whose vectors are features of other tasks, as in CoVe.
+    """Encoder of a Marian translation model, used to compute features for other tasks, as in CoVe.
 
     CoVe (McCann et al., 2017, https://arxiv.org/abs/1708.00107) uses the encoder of a translation model with LSTMs.
     `MarianBackbone.make_encoder` returns the encoder of a trained model.
 
-    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
+    The inputs are a dict of int32 arrays (B, T) for B texts of T tokens: `token_ids` and `padding_mask` (1 at real
+    tokens).
 
-    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the mean of the real tokens' vectors, and
-    `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), from the embeddings to the result of the last block.
+    The outputs are a dict: `sequence_output`, the last hidden states (B, T, H); `pooled_output`, the mean of the
+    `sequence_output` over real tokens (B, H); and `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), from
+    the embeddings to the output of the last block.
 
     Args:
-        vocabulary_size: number of token ids, V.
-        num_layers: number of blocks, L.
+        vocabulary_size: number of token ids.
+        num_layers: number of blocks.
         num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer.
@@ -104,7 +106,7 @@ class MarianEncoderBackbone(TransformerBackbone):
         max_sequence_length: longest input in tokens.
         num_segments: 0, since Marian has no segments.
         activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
+        layer_norm_epsilon: number in (0, 1) that is added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer; by default `hidden_dim ** -0.5`.
         attention_dropout: rate in [0, 1) for attention probabilities.
         scale_embeddings: whether token embeddings are multiplied by the square root of H.
@@ -115,7 +117,7 @@ class MarianEncoderBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 
@@ -153,15 +155,17 @@ class MarianBackbone(EncoderDecoderBackbone):
 
     https://arxiv.org/abs/1706.03762, https://aclanthology.org/P18-4020
 
-    Inputs, a dict of int32: `token_ids` and `padding_mask` (B, T), the source (1 at real tokens, which are on the
-    left); `decoder_token_ids` and `decoder_padding_mask` (B, S), the target so far, starting with the padding token.
+    The inputs are a dict of int32 arrays: `token_ids` and `padding_mask` (B, T) hold the source, `decoder_token_ids`
+    and `decoder_padding_mask` (B, S) the target so far, which starts with the padding token. The masks are 1 at real
+    tokens, which are on the left.
 
-    Outputs, a dict: `sequence_output` (B, S, H), the decoder's vectors; `pooled_output` (B, H), the vector of the last
-    real token; `hidden_states`, a tuple of decoder_layers + 1 tensors (B, S, H); `encoder_output` (B, T, H); and
-    `encoder_hidden_states`, a tuple of num_layers + 1 tensors (B, T, H).
+    The outputs are a dict. The decoder computes `sequence_output`, its last hidden states (B, S, H); `pooled_output`,
+    the last hidden state of the last real token (B, H); and `hidden_states`, a tuple of decoder_layers + 1 tensors
+    (B, S, H). The encoder computes `encoder_output`, its last hidden states (B, T, H), and `encoder_hidden_states`, a
+    tuple of num_layers + 1 tensors (B, T, H). Both tuples start with the embeddings.
 
     Args:
-        vocabulary_size: number of token ids, V, in the vocabulary shared by source and target.
+        vocabulary_size: number of token ids in the vocabulary that source and target share.
         num_layers: number of encoder blocks.
         num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
@@ -170,7 +174,7 @@ class MarianBackbone(EncoderDecoderBackbone):
         max_sequence_length: longest source or target in tokens.
         num_segments: 0, since Marian has no segments.
         activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: added to the variance in every LayerNorm.
+        layer_norm_epsilon: number in (0, 1) that is added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer; by default `hidden_dim ** -0.5`.
         attention_dropout: rate in [0, 1) for attention probabilities.
         scale_embeddings: whether token embeddings are multiplied by the square root of H.
@@ -185,7 +189,7 @@ class MarianBackbone(EncoderDecoderBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 
@@ -205,15 +209,15 @@ class MarianBackbone(EncoderDecoderBackbone):
 
     config_class = MarianConfig
     encoder_class = MarianEncoderBackbone
-    forces_end = True  # as the published models' `forced_eos_token_id` requires
+    forces_end = True  # as `forced_eos_token_id` requires in the published models
     # For training from scratch.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {"seq2seq_lm": FineTuningRecipe(1e-3)}
 
     @classmethod
     def make_layers(cls, config: MarianConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        def make_block(name: str, heads: int, width: int, **arguments: Any) -> TransformerBlock:
+        def make_block(name: str, num_heads: int, width: int, **arguments: Any) -> TransformerBlock:
             arguments |= {"attention_dropout": config.attention_dropout, "dtype": dtype, "name": name}
-            return TransformerBlock(heads, config.hidden_dim, width, *config.block_arguments[3:], **arguments)
+            return TransformerBlock(num_heads, config.hidden_dim, width, *config.block_arguments[3:], **arguments)
 
         decoder_options = {"mask": "causal", "reads_source": True}
         return {

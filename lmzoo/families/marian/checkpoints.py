@@ -48,7 +48,7 @@ HUGGING_FACE = HuggingFaceLayout(
             "share_encoder_decoder_embeddings": (True,),
             "static_position_embeddings": (True,),
         },
-        # Null without a tokenizer: transformers' default, 58100, must be within the vocabulary.
+        # Null without a tokenizer, since transformers' default, 58100, may be outside of the vocabulary.
         written={"pad_token_id": None},
     ),
     backbone={

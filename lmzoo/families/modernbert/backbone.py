@@ -36,7 +36,7 @@ class ModernBertConfig(EncoderConfig):
         """Check all fields.
 
         Raises:
-            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
         """
         super().__post_init__()
         window = self.local_attention_window
@@ -57,33 +57,35 @@ class ModernBertConfig(EncoderConfig):
 class ModernBertBackbone(TransformerBackbone):
     """ModernBERT encoder: rotary positions, gated feed-forward networks, and mostly local attention.
 
-    LayerNorm precedes the sublayers, except the attention of the first block, since the embeddings are normalized. No
-    layer has a bias. By default, every third block attends to all positions. The other blocks attend to a window around
-    each position, so their time and memory grow linearly with the sequence length.
+    LayerNorm precedes every sublayer except the attention of the first block, since the embeddings are already
+    normalized. No layer has a bias. By default, every third block attends to all positions. In the other blocks, each
+    position attends to a window around it, so their time and memory grow linearly with the sequence length.
 
-    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
+    The inputs are a dict of int32 arrays (B, T) for B texts of T tokens: `token_ids` and `padding_mask` (1 at real
+    tokens).
 
-    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `[CLS]`, and `hidden_states`, a
-    tuple of num_layers + 1 tensors (B, T, H), from the embedding output to the result of the final LayerNorm.
+    The outputs are a dict: `sequence_output`, the last hidden states (B, T, H); `pooled_output`, the last hidden state
+    of `[CLS]` (B, H); and `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), from the embeddings to the
+    output of the final LayerNorm.
 
     Args:
-        vocabulary_size: number of token ids, V.
-        num_layers: number of blocks, L.
+        vocabulary_size: number of token ids.
+        num_layers: number of blocks.
         num_heads: number of attention heads of each block; must divide `hidden_dim` into heads of an even width.
         hidden_dim: width of the hidden states, H.
-        intermediate_dim: width of the feed-forward networks' hidden layer after the gate, I.
+        intermediate_dim: width of the feed-forward networks' hidden layer after the gate.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
         max_sequence_length: longest input in tokens. No weights depend on it.
         num_segments: 0, since ModernBERT has no segments.
         activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
+        layer_norm_epsilon: number in (0, 1) that is added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer. It is divided by the square root of
-            2·L for the 2·L kernels whose outputs are added to the residual stream.
+            2·num_layers for kernels that write to the residual stream, two in each block.
         local_attention_window: width of the window of local attention; each position sees half of it on either side.
-        global_attention_every: n, if blocks 0, n, 2·n and so on attend to all positions.
+        global_attention_every: interval n of the blocks that attend to all positions: blocks 0, n, 2·n and so on.
         rotary_max_wavelength: longest wavelength of rotary positions, in units of 2π, in blocks that attend to all
             positions.
-        local_rotary_max_wavelength: longest wavelength in the other blocks.
+        local_rotary_max_wavelength: longest wavelength of rotary positions, in units of 2π, in the other blocks.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
@@ -91,7 +93,7 @@ class ModernBertBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 

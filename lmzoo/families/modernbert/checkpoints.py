@@ -42,7 +42,7 @@ _IGNORED = (
     "layer_types", "reference_compile", "repad_logits_with_grad", "rope_parameters", "sliding_window",
     "sparse_pred_ignore_index", "sparse_prediction",
 )  # fmt: skip
-# Written as null: transformers' default ids fit the published vocabulary, but possibly not the model's.
+# Written as null, since transformers' default ids fit the published vocabulary but possibly no other.
 _TOKEN_IDS = ("bos_token_id", "cls_token_id", "eos_token_id", "pad_token_id", "sep_token_id")
 _PROJECTIONS = ("query", "key", "value")
 _HEAD = {"dense": "head.dense", "layer_norm": "head.norm", "logits": "classifier"}
@@ -50,61 +50,63 @@ _HEAD = {"dense": "head.dense", "layer_norm": "head.norm", "logits": "classifier
 
 def _convert_to_version_4(stored: JsonObject, file: Path | str) -> JsonObject:
     """Convert a configuration of transformers 5 to the keys of version 4."""
-    interval = _read_interval(stored, file)
-    wavelengths = {key: _read_wavelength(stored, file, kind) for kind, (key, _) in _WAVELENGTHS.items()}
-    return {**stored, **_read_window(stored, file), _EVERY: interval, **wavelengths}
+    interval = _derive_interval(stored, file)
+    wavelengths = {key: _derive_wavelength(stored, file, kind) for kind, (key, _) in _WAVELENGTHS.items()}
+    return {**stored, **_derive_window(stored, file), _EVERY: interval, **wavelengths}
 
 
-def _read_window(stored: JsonObject, file: Path | str) -> JsonObject:
-    """Return `local_attention`, the width of the window, computed from `sliding_window`, which is half of it.
+def _derive_window(stored: JsonObject, file: Path | str) -> JsonObject:
+    """Return `local_attention`, the width of the window, computed as twice `sliding_window`, in a dict.
 
-    The result is empty if there is no `sliding_window`.
+    The dict is empty if there is no `sliding_window`.
 
     Raises:
-        PresetError: If `sliding_window` is not half of a stored `local_attention`.
+        PresetError: If `sliding_window` is not a positive integer, or not half of a stored `local_attention`.
     """
-    half = stored.get("sliding_window")
-    if half is None:
+    half_window = stored.get("sliding_window")
+    if half_window is None:
         return {}
-    window = stored.get("local_attention", 2 * half if is_integer(half, 1) else None)
-    is_half = is_integer(half, 1) and window == 2 * half
-    require_value(is_half, file, "sliding_window", f"half of `local_attention`, which is {window}", half)
+    window = stored.get("local_attention", 2 * half_window if is_integer(half_window, 1) else None)
+    is_half = is_integer(half_window, 1) and window == 2 * half_window
+    require_value(is_half, file, "sliding_window", f"half of `local_attention`, which is {window}", half_window)
     return {"local_attention": window}
 
 
-def _read_interval(stored: JsonObject, file: Path | str) -> Any:
+def _derive_interval(stored: JsonObject, file: Path | str) -> Any:
     """Return the interval between blocks that attend to all positions.
 
     Raises:
-        PresetError: If the blocks that attend to all positions in `layer_types` are not at equal intervals.
+        PresetError: If `layer_types` does not have these blocks at equal intervals, starting with the first block.
     """
     stored_interval = stored.get(_EVERY, 3)
     types = stored.get("layer_types")
     if types is None:
         return stored_interval
     allowed = f"{_FULL!r} for block 0 and after equal numbers of {_LOCAL!r}, one for each block"
-    count = stored.get("num_hidden_layers", 22)
-    require_value(isinstance(types, list) and len(types) == count and count > 0, file, "layer_types", allowed, types)
-    global_indices = [index for index in range(1, count) if types[index] == _FULL]
-    candidates = [stored_interval, *global_indices[:1], count]
-    for interval in (number for number in candidates if is_integer(number, 1)):
-        if types == [_LOCAL if index % interval else _FULL for index in range(count)]:
+    num_layers = stored.get("num_hidden_layers", 22)
+    require_value(
+        isinstance(types, list) and len(types) == num_layers and num_layers > 0, file, "layer_types", allowed, types
+    )
+    global_indices = [index for index in range(1, num_layers) if types[index] == _FULL]
+    candidates = [stored_interval, *global_indices[:1], num_layers]
+    for interval in (candidate for candidate in candidates if is_integer(candidate, 1)):
+        if types == [_LOCAL if index % interval else _FULL for index in range(num_layers)]:
             return interval
     require_value(False, file, "layer_types", allowed, types)
     return None
 
 
-def _read_wavelength(stored: JsonObject, file: Path | str, kind: str) -> Any:
+def _derive_wavelength(stored: JsonObject, file: Path | str, kind: str) -> Any:
     """Return the longest wavelength of the rotary positions for a kind of attention.
 
     Raises:
         PresetError: If the configuration scales rotary positions.
     """
     key, default = _WAVELENGTHS[kind]
-    value = stored.get(key, default)
+    wavelength = stored.get(key, default)
     rope_parameters = stored.get("rope_parameters")
     if rope_parameters is None:
-        return value
+        return wavelength
     has_valid_kinds = isinstance(rope_parameters, dict) and rope_parameters.keys() <= _WAVELENGTHS.keys()
     require_value(has_valid_kinds, file, "rope_parameters", f"an object with {_FULL!r} and {_LOCAL!r}", rope_parameters)
     settings = rope_parameters.get(kind) or {}
@@ -112,23 +114,23 @@ def _read_wavelength(stored: JsonObject, file: Path | str, kind: str) -> Any:
     is_unscaled = is_unscaled and all(settings.get(name, "default") == "default" for name in ("rope_type", "type"))
     name = f"rope_parameters.{kind}"
     require_value(is_unscaled, file, name, "an object with a `rope_theta` and the `rope_type` 'default'", settings)
-    return settings.get("rope_theta", value)
+    return settings.get("rope_theta", wavelength)
 
 
 def _map_kernels(layer: str, tensor: str, names: tuple[str, ...], transform: Transform) -> dict[str, Row]:
-    """Return the rows of the mapping for kernels that are stored together in one tensor of a block.
+    """Return table rows for the kernels of several layers that a file stores in one tensor per block.
 
     Args:
-        layer: prefix of the layers' names in a block, such as "attention/".
-        tensor: name of the tensor.
+        layer: prefix of the layers' paths in a block, such as "attention/".
+        tensor: template of the tensor's name.
         names: names of the layers, in the order of their kernels in the tensor.
         transform: conversion between the stored kernels and lmzoo's.
     """
-    return {f"block_{{i}}/{layer}{name}/kernel": Row(tensor, transform, part) for part, name in enumerate(names)}
+    return {f"block_{{i}}/{layer}{name}/kernel": Row(tensor, transform, index) for index, name in enumerate(names)}
 
 
 def _map_head(layer: str) -> dict[str, str]:
-    """Return transformers' names for the parts of the head called `layer`, by lmzoo's names."""
+    """Return the names of a head's modules in transformers, by layer path; `layer` is the prefix of the paths."""
     return {f"{layer}/{ours}": theirs for ours, theirs in _HEAD.items()}
 
 
@@ -199,7 +201,7 @@ _SHARED_KEYS = (
     "local_attention_window", "rotary_max_wavelength", "local_rotary_max_wavelength",
 )  # fmt: skip
 
-# KerasHub 0.33's layout, without its classifier, whose head has a tanh and biases, and no LayerNorm.
+# KerasHub 0.33's layout without its classifier, since the head there has a tanh and biases, but no LayerNorm.
 KERAS_HUB = KerasHubLayout(
     name="KerasHub",
     block=_BLOCK,

@@ -13,7 +13,7 @@ FAMILY = Family(
     title="MPNet",
     backbone=MpnetBackbone,
     tokenizer=WordPieceTokenizer,
-    # In the order of the published vocabulary: transformers' class takes id 1 for padding, whatever the configuration.
+    # In the order of the published vocabulary, since transformers' class pads with id 1, whatever the configuration.
     special_tokens=SpecialTokens(
         start_token="<s>", pad_token="<pad>", end_token="</s>", unk_token="[UNK]", mask_token="<mask>"
     ),

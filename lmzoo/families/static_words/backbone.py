@@ -34,7 +34,7 @@ class StaticConfig:
         """Check all fields.
 
         Raises:
-            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
         """
         require_positive(self, "hidden_dim")
         require(is_integer(self.vocabulary_size, 2), "vocabulary_size", "an integer above 1", self.vocabulary_size)
@@ -50,13 +50,13 @@ class StaticBackbone(Backbone):
     `from_preset` loads the vectors of `lmzoo.models.StaticEmbedder` presets. With
     `backbone.token_embedding.trainable = False`, a task trains only its head.
 
-    Inputs, a dict: `token_ids`, int32 (B, T), 0 at padding, which is on the right.
+    The inputs are a dict with `token_ids`, int32 (B, T), for B texts of T words. Padding is 0, on the right.
 
-    Outputs, a dict: `sequence_output` (B, T, H), the vectors of the words, zero at padding; `pooled_output` (B, H),
-    their mean; `hidden_states`, a tuple of the same vectors without dropout.
+    The outputs are a dict: `sequence_output`, the vectors of the words, zero at padding (B, T, H); `pooled_output`, the
+    mean vector of each text (B, H); and `hidden_states`, a tuple that holds only the vectors without dropout.
 
     Args:
-        vocabulary_size: number of token ids, V, with 0 for padding.
+        vocabulary_size: number of token ids, including 0 for padding.
         hidden_dim: width of the vectors, H.
         dropout: rate in [0, 1) on the vectors.
         initializer_range: standard deviation of the vectors' truncated normal initializer.
@@ -67,7 +67,7 @@ class StaticBackbone(Backbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 

@@ -20,7 +20,7 @@ from lmzoo.layers.adapted import Dense, make_normal_dense
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.training import FineTuningRecipe
 
-_MAX_HEADS_RATIO = 64  # all heads together are at most this many times as wide as the hidden states; published: 16
+_MAX_HEADS_RATIO = 64  # maximum total width of the heads, as a multiple of `hidden_dim`; 16 in a published model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class T5EncoderConfig(EncoderConfig):
         """Set missing fields to their defaults, and check all fields.
 
         Raises:
-            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
         """
         require_positive(self, "hidden_dim")
         if self.initializer_range is None:
@@ -59,16 +59,16 @@ class T5EncoderConfig(EncoderConfig):
         require(self.max_distance >= minimum, "max_distance", f"an integer of at least {minimum}", self.max_distance)
 
     def check_heads(self) -> None:
-        """Set the width of a head to its default, and check it."""
+        """Set `head_dim` to its default if it is None, and check it."""
         if self.head_dim is None:
             require_multiple(self, "hidden_dim", "num_heads")
             object.__setattr__(self, "head_dim", self.hidden_dim // self.num_heads)
-        widest = _MAX_HEADS_RATIO * self.hidden_dim // self.num_heads
-        require(is_integer(self.head_dim, 1, widest), "head_dim", f"an integer from 1 to {widest}", self.head_dim)
+        max_width = _MAX_HEADS_RATIO * self.hidden_dim // self.num_heads
+        require(is_integer(self.head_dim, 1, max_width), "head_dim", f"an integer from 1 to {max_width}", self.head_dim)
 
     @property
     def initializer_factor(self) -> float:
-        """The standard deviation of the token embeddings, to which the deviations of the kernels are proportional."""
+        """Initial standard deviation of the token embeddings; the deviations of kernels are proportional to it."""
         return float(self.initializer_range * self.hidden_dim**0.5)
 
 
@@ -94,7 +94,7 @@ class T5Config(T5EncoderConfig):
 
 
 def make_block(config: T5EncoderConfig, dtype: keras.DTypePolicy, name: str, **options: Any) -> TransformerBlock:
-    """Return a block of an encoder or decoder, without biases, and with the initial values of Raffel et al. (2020)."""
+    """Return a block of the encoder or decoder, without biases, with the initialization of Raffel et al. (2020)."""
     block = TransformerBlock(
         *config.block_arguments,
         norm="pre",
@@ -109,7 +109,7 @@ def make_block(config: T5EncoderConfig, dtype: keras.DTypePolicy, name: str, **o
         **options,
     )
     factor = config.initializer_factor
-    # The factor of the attention scores is part of the queries' kernel.
+    # Attention scores are not scaled: instead, the query kernel has smaller initial values.
     query_deviation = config.initializer_range * config.head_dim**-0.5
     for attention in filter(None, (block.attention, block.source_attention)):
         attention.query.kernel_initializer = TruncatedNormal(stddev=query_deviation)
@@ -119,13 +119,13 @@ def make_block(config: T5EncoderConfig, dtype: keras.DTypePolicy, name: str, **o
 
 
 def make_embeddings(config: T5EncoderConfig, dtype: keras.DTypePolicy) -> TransformerEmbedding:
-    """Return the token embeddings, without positions."""
+    """Return the embedding layer, without position embeddings."""
     deviation = config.initializer_factor
     return build_embeddings(config, dtype, position_table=False, **{**PLAIN, "initializer_range": deviation})
 
 
 def make_bias(config: T5EncoderConfig, dtype: keras.DTypePolicy, name: str, causal: bool) -> RelativePositionBias:
-    """Return the position bias of an encoder or, with `causal`, of a decoder."""
+    """Return the position bias of the encoder or, if `causal`, of the decoder."""
     sizes = config.num_heads, config.num_buckets, config.max_distance
     return RelativePositionBias(*sizes, config.initializer_range, causal, dtype=dtype, name=name)
 
@@ -136,14 +136,16 @@ class T5EncoderBackbone(TransformerBackbone):
 
     `T5Backbone.make_encoder` returns the encoder of a trained model.
 
-    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
+    The inputs are a dict of int32 arrays (B, T) for B texts of T tokens: `token_ids` and `padding_mask` (1 at real
+    tokens).
 
-    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the mean of the real tokens' vectors, and
-    `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), from the embeddings to the result of the final norm.
+    The outputs are a dict: `sequence_output`, the last hidden states (B, T, H); `pooled_output`, the mean of the
+    `sequence_output` over real tokens (B, H); and `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), from
+    the embeddings to the output of the final RMSNorm.
 
     Args:
-        vocabulary_size: number of token ids, V.
-        num_layers: number of blocks, L.
+        vocabulary_size: number of token ids.
+        num_layers: number of blocks.
         num_heads: number of attention heads of each block.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer.
@@ -151,9 +153,9 @@ class T5EncoderBackbone(TransformerBackbone):
         max_sequence_length: longest input in tokens. No weights depend on it.
         num_segments: 0, since T5 has no segments.
         activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: in (0, 1), added to the mean square in every RMSNorm.
+        layer_norm_epsilon: number in (0, 1) that is added to the mean square in every RMSNorm.
         initializer_range: standard deviation of the truncated normal initializer of most kernels; by default
-            `hidden_dim ** -0.5`. The deviations of other weights are multiples of it.
+            `hidden_dim ** -0.5`. The standard deviations of other weights are multiples of it.
         head_dim: width of an attention head; by default `hidden_dim / num_heads`.
         gated: whether the feed-forward networks are gated linear units, as in T5 1.1.
         num_buckets: number of rows of the bias table, even, at least 4; see `lmzoo.layers.RelativePositionBias`.
@@ -165,7 +167,7 @@ class T5EncoderBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 
@@ -202,8 +204,8 @@ class T5EncoderBackbone(TransformerBackbone):
 
     @classmethod
     def compute_hidden_states(cls, layers: dict[str, Any], inputs: Features, mask: Tensor) -> list[Tensor]:
-        parts = (layers[name] for name in ("blocks", "position_bias", "final_norm", "output_dropout"))
-        return compute_states(layers["embeddings"](**inputs), mask, *parts)
+        other_layers = (layers[name] for name in ("blocks", "position_bias", "final_norm", "output_dropout"))
+        return compute_states(layers["embeddings"](**inputs), mask, *other_layers)
 
     @classmethod
     def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
@@ -212,20 +214,22 @@ class T5EncoderBackbone(TransformerBackbone):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class T5Backbone(EncoderDecoderBackbone):
-    """T5, an encoder-decoder Transformer that generates a text from a text, which begins with a prefix for the task.
+    """T5, an encoder-decoder Transformer that reads a text with a task prefix and generates a text.
 
     The arguments cover T5 (https://arxiv.org/abs/1910.10683), T5 1.1 (`gated=True`, `activation="gelu_tanh"`,
     `tie_embeddings=False`) and Flan-T5 (https://arxiv.org/abs/2210.11416), which is a fine-tuned T5 1.1.
 
-    Inputs, a dict of int32: `token_ids` and `padding_mask` (B, T), the source (1 at real tokens, which are on the
-    left); `decoder_token_ids` and `decoder_padding_mask` (B, S), the target so far, starting with the padding token.
+    The inputs are a dict of int32 arrays: `token_ids` and `padding_mask` (B, T) hold the source, `decoder_token_ids`
+    and `decoder_padding_mask` (B, S) the target so far, which starts with the padding token. The masks are 1 at real
+    tokens, which are on the left.
 
-    Outputs, a dict: `sequence_output` (B, S, H), the decoder's vectors; `pooled_output` (B, H), the vector of the last
-    real token; `hidden_states`, a tuple of decoder_layers + 1 tensors (B, S, H); `encoder_output` (B, T, H); and
-    `encoder_hidden_states`, a tuple of num_layers + 1 tensors (B, T, H).
+    The outputs are a dict. The decoder computes `sequence_output`, its last hidden states (B, S, H); `pooled_output`,
+    the last hidden state of the last real token (B, H); and `hidden_states`, a tuple of decoder_layers + 1 tensors
+    (B, S, H). The encoder computes `encoder_output`, its last hidden states (B, T, H), and `encoder_hidden_states`, a
+    tuple of num_layers + 1 tensors (B, T, H). Both tuples start with the embeddings.
 
     Args:
-        vocabulary_size: number of token ids, V, in the vocabulary shared by source and target.
+        vocabulary_size: number of token ids in the vocabulary that source and target share.
         num_layers: number of encoder blocks.
         num_heads: number of attention heads of each block.
         hidden_dim: width of the hidden states, H.
@@ -234,16 +238,16 @@ class T5Backbone(EncoderDecoderBackbone):
         max_sequence_length: longest source or target in tokens. No weights depend on it.
         num_segments: 0, since T5 has no segments.
         activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: in (0, 1), added to the mean square in every RMSNorm.
+        layer_norm_epsilon: number in (0, 1) that is added to the mean square in every RMSNorm.
         initializer_range: standard deviation of the truncated normal initializer of most kernels; by default
-            `hidden_dim ** -0.5`. The deviations of other weights are multiples of it.
+            `hidden_dim ** -0.5`. The standard deviations of other weights are multiples of it.
         head_dim: width of an attention head; by default `hidden_dim / num_heads`.
         gated: whether the feed-forward networks are gated linear units.
         num_buckets: number of rows of the bias tables, even, at least 4; see `lmzoo.layers.RelativePositionBias`.
         max_distance: distance from which all positions share a bucket.
         decoder_layers: number of decoder blocks; by default `num_layers`.
-        tie_embeddings: whether logits are products of the vectors, divided by the square root of H, and the token
-            embeddings. If False, the logits have a kernel of their own.
+        tie_embeddings: whether the logits are products of token embeddings and vectors divided by the square root of H.
+            If False, the logits have a kernel of their own.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
@@ -251,7 +255,7 @@ class T5Backbone(EncoderDecoderBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 
@@ -272,7 +276,7 @@ class T5Backbone(EncoderDecoderBackbone):
     config_class = T5Config
     encoder_class = T5EncoderBackbone
     has_output_bias = False
-    # From the paper: a constant rate for fine-tuning (section 3.1.2).
+    # The paper's constant learning rate for fine-tuning (section 3.1.2).
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {"seq2seq_lm": FineTuningRecipe(1e-3)}
     output_projection: Dense | None = None  # computes logits if they are not tied to the embeddings
 
@@ -294,7 +298,7 @@ class T5Backbone(EncoderDecoderBackbone):
         if not config.tie_embeddings:
             arguments = {"use_bias": False, "dtype": dtype, "name": "output_projection"}
             projection = make_normal_dense(config.vocabulary_size, config.initializer_range, **arguments)
-            projection.build((None, config.hidden_dim))  # not built with the backbone's graph, of which it is no part
+            projection.build((None, config.hidden_dim))  # it is not part of the graph, which builds the other layers
             layers["output_projection"] = projection
         return layers
 

@@ -27,7 +27,7 @@ _CONFIG: dict[str, tuple[str, object]] = {
 }
 _FEED_FORWARD = {"dense_act_fn": "activation", "is_gated_act": "gated"}
 _DECODER = ("num_decoder_layers", "scale_decoder_outputs", "tie_word_embeddings")
-# "silu" and "gelu_new" come first, since these spellings are written.
+# "silu" and "gelu_new" come before their synonyms, since the first spelling is written.
 _ACTIVATIONS = {"silu": "swish", "swish": "swish", "gelu_new": "gelu_tanh", **ACTIVATIONS}
 _ATTENTION = {"query": "q", "key": "k", "value": "v", "output_dense": "o"}
 _TABLE = "shared.weight"
@@ -38,39 +38,39 @@ _ALIASES = {r"^transformer\.(?=(shared|encoder|decoder)\.)": ""}
 
 def _add_derived_keys(stored: JsonObject, file: Path | str) -> JsonObject:
     """Add the keys that transformers derives from `feed_forward_proj`, and keys whose defaults depend on other keys."""
-    name = stored.get("feed_forward_proj", "relu")
-    require_value(isinstance(name, str), file, "feed_forward_proj", "a name, such as 'relu' or 'gated-gelu'", name)
-    is_gated = name.startswith("gated-")
-    activation = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
-    tied = stored.get("scale_decoder_outputs", stored.get("tie_word_embeddings", True))  # the former in transformers 5
+    kind = stored.get("feed_forward_proj", "relu")
+    require_value(isinstance(kind, str), file, "feed_forward_proj", "a name, such as 'relu' or 'gated-gelu'", kind)
+    is_gated = kind.startswith("gated-")
+    activation = "gelu_new" if kind == "gated-gelu" else kind.removeprefix("gated-")
+    is_tied = stored.get("scale_decoder_outputs", stored.get("tie_word_embeddings", True))  # 4 lacks the former
     return {
         "dense_act_fn": activation,
         "is_gated_act": is_gated,
         "num_decoder_layers": None,  # as many as in the encoder
         **stored,
-        "tie_word_embeddings": tied,
+        "tie_word_embeddings": is_tied,
     }
 
 
 def _get_tied_weights(stored: JsonObject) -> dict[str, str]:
-    """Return the kernel of the logits, by the embeddings' name, if transformers 5 has omitted it as a copy of them.
+    """Map the kernel of the logits to the token embeddings if transformers 5 has written a T5 1.1 model.
 
-    Since version 5, transformers also ties it in T5 1.1 models.
+    Since version 5, transformers ties the two weights even in T5 1.1 models, and omits the kernel from files.
     """
     return {"lm_head.weight": _TABLE} if stored.get("scale_decoder_outputs") is False else {}
 
 
 def _write_feed_forward(stored: dict[str, object]) -> dict[str, object]:
-    """Add `feed_forward_proj`, in which "gated-gelu" is GELU's tanh approximation."""
-    name = str(stored["dense_act_fn"])
+    """Add `feed_forward_proj`, in which "gated-gelu" means the tanh approximation of GELU."""
+    kind = str(stored["dense_act_fn"])
     spellings = {"gelu_new": "gelu", "gelu": "gelu_python"}
     if stored["is_gated_act"]:
-        name = f"gated-{spellings.get(name, name)}"
-    return {**stored, "feed_forward_proj": name}
+        kind = f"gated-{spellings.get(kind, kind)}"
+    return {**stored, "feed_forward_proj": kind}
 
 
 def _make_config_table(rewritten: dict[str, str], **table: Any) -> ConfigTable:
-    """Return the table of `config.json`; `rewritten` and `table` are the parts that differ between the layouts."""
+    """Return the table of `config.json`; `rewritten` and `table` are arguments that differ between the layouts."""
     return own_config_table(
         _CONFIG,
         aliases={"head_dim": "d_kv"},
@@ -84,10 +84,10 @@ def _make_config_table(rewritten: dict[str, str], **table: Any) -> ConfigTable:
 
 
 def _make_stack(module: str, block: str, bias: str, norm: str, reads_source: bool = False) -> Table:
-    """Return the rows of the mapping for an encoder or decoder.
+    """Return table rows for an encoder or decoder.
 
     Args:
-        module: name of the stack in PyTorch.
+        module: name of the encoder or decoder in PyTorch.
         block: template of the blocks' paths, such as "block_{i}".
         bias: path of the position bias.
         norm: path of the final norm.
@@ -95,7 +95,7 @@ def _make_stack(module: str, block: str, bias: str, norm: str, reads_source: boo
     """
     stored_block = f"{module}.block.{block[-3:]}"
     feed_forward = f"layer.{2 if reads_source else 1}"
-    layers = {f"attention/{layer}": f"layer.0.SelfAttention.{module}" for layer, module in _ATTENTION.items()}
+    layers = {f"attention/{layer}": f"layer.0.SelfAttention.{name}" for layer, name in _ATTENTION.items()}
     layers |= {
         "attention_layer_norm": "layer.0.layer_norm",
         "gate_dense": f"{feed_forward}.DenseReluDense.wi_1",
@@ -103,25 +103,25 @@ def _make_stack(module: str, block: str, bias: str, norm: str, reads_source: boo
         "output_layer_norm": f"{feed_forward}.layer_norm",
     }
     if reads_source:
-        layers |= {f"source_attention/{ours}": f"layer.1.EncDecAttention.{part}" for ours, part in _ATTENTION.items()}
+        layers |= {f"source_attention/{layer}": f"layer.1.EncDecAttention.{name}" for layer, name in _ATTENTION.items()}
         layers["source_layer_norm"] = "layer.1.layer_norm"
-    kernel = f"{stored_block}.{feed_forward}.DenseReluDense.wi"
+    prefix = f"{stored_block}.{feed_forward}.DenseReluDense.wi"
     return {
         **torch_modules(add_prefixes(block, stored_block, layers)),
         **torch_modules({norm: f"{module}.final_layer_norm"}),
         f"{block}/intermediate_dense/kernel": Row(
-            f"{kernel}_0.weight", TRANSPOSED, alternative=(f"{block}/gate_dense/kernel", f"{kernel}.weight")
+            f"{prefix}_0.weight", TRANSPOSED, alternative=(f"{block}/gate_dense/kernel", f"{prefix}.weight")
         ),
         f"{bias}/embeddings": Row(f"{module}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
     }
 
 
-_KERAS_BLOCK = "t5_transformer_layer"  # of the encoder, group 0, and of the decoder, group 1
+_KERAS_BLOCK = "t5_transformer_layer"  # blocks of the encoder are group 0, blocks of the decoder group 1
 _KERAS_ATTENTION = {"query": "query", "key": "key", "value": "value", "output_dense": "output"}
 
 
 def _make_keras_stack(group: int, block: str, bias: str) -> Table:
-    """Return the rows of the mapping for KerasHub's encoder or decoder.
+    """Return table rows for KerasHub's encoder or decoder.
 
     Args:
         group: 0 for the encoder, 1 for the decoder.
@@ -139,8 +139,8 @@ def _make_keras_stack(group: int, block: str, bias: str) -> Table:
     for ours, theirs in _KERAS_ATTENTION.items():
         layers[f"attention/{ours}"] = f"self_attention/{theirs}_projector"
         layers[f"source_attention/{ours}"] = f"cross_attention/{theirs}_projector"
-    places = {f"{block}/{ours}": f"{_KERAS_BLOCK}_{group}_{block[-3:]}/{theirs}" for ours, theirs in layers.items()}
-    return keras_layers({**places, bias: f"{_KERAS_BLOCK}_{group}_0/self_attention"})
+    paths = {f"{block}/{ours}": f"{_KERAS_BLOCK}_{group}_{block[-3:]}/{theirs}" for ours, theirs in layers.items()}
+    return keras_layers({**paths, bias: f"{_KERAS_BLOCK}_{group}_0/self_attention"})
 
 
 HUGGING_FACE = HuggingFaceLayout(

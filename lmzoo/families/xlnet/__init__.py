@@ -18,7 +18,7 @@ FAMILY = Family(
     checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "google": GOOGLE},
     masking=Masking(probability=1 / 6, whole_word=True, ngram=5),
     objective="plm",
-    # In XLNet's kernels, heads are a separate axis, along which devices split them.
+    # In XLNet's kernels, the heads have an axis of their own, along which the kernels are split between devices.
     layouts={
         **LAYOUTS,
         ".*(query|key|value)/kernel": (None, SPLIT, None),

@@ -19,7 +19,7 @@ from lmzoo.families.transformer import TransformerBackbone, make_inputs
 from lmzoo.layers import Dropout, GatherPositions, RelativeBlock, RelativeEncoding
 from lmzoo.layers.rows import gather_positions
 
-# Whether each position of the memory holds a token, bool (B, P), and each block's input there, float (B, P, H).
+# The mask of positions in the memory that hold a token, bool (B, P), and each block's inputs there, float (B, P, H).
 Memory: TypeAlias = tuple[Tensor, tuple[Tensor, ...]]
 
 
@@ -38,7 +38,7 @@ class XlnetConfig(EncoderConfig):
         """Check all fields.
 
         Raises:
-            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
         """
         super().__post_init__()
         require(self.num_segments > 1, "num_segments", "at least 2", self.num_segments)
@@ -53,24 +53,25 @@ class XlnetBackbone(TransformerBackbone):
     pre-training, a second stream predicts tokens in a random order; see `query_stream` and `lmzoo.models.Pretrainer`.
     With `call_with_state`, a text continues an earlier text, as in Transformer-XL.
 
-    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left), and
-    `segment_ids`, which are only compared for equality.
+    The inputs are a dict of int32 arrays (B, T) for B texts of T tokens: `token_ids`, `padding_mask` (1 at real tokens,
+    which are on the left), and `segment_ids`, which are only compared for equality.
 
-    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of the last real token, `<cls>`,
-    and `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), starting with the embedding output.
+    The outputs are a dict: `sequence_output`, the last hidden states after dropout (B, T, H); `pooled_output`, the
+    `sequence_output` at `<cls>`, the last real token (B, H); and `hidden_states`, a tuple of num_layers + 1 tensors
+    (B, T, H), starting with the embeddings.
 
     Args:
-        vocabulary_size: number of token ids, V.
-        num_layers: number of blocks, L.
+        vocabulary_size: number of token ids.
+        num_layers: number of blocks.
         num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H; must be even.
-        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        intermediate_dim: width of the feed-forward networks' hidden layer.
         dropout: rate in [0, 1) for embeddings, encodings of distances, residual branches, hidden layers of the
             feed-forward networks, attention probabilities and the last hidden state.
         max_sequence_length: longest sequence that tasks create, in tokens. The layers accept any length.
         num_segments: number of segment ids, by default 3: the two texts of a pair, and `<cls>`.
         activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: added to the variance in every LayerNorm.
+        layer_norm_epsilon: number in (0, 1) that is added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
@@ -79,7 +80,7 @@ class XlnetBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
 
     Example:
 
@@ -124,13 +125,13 @@ class XlnetBackbone(TransformerBackbone):
         return RelativeBlock(*config.block_arguments, dtype=dtype, name=name, **options)
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
-        """Return the attention probabilities of each block without dropout, a list of float (B, heads, T, T)."""
+        """Return the attention probabilities of every block without dropout; see `TransformerBackbone`."""
         hidden_states = self(inputs)["hidden_states"]
-        mask, apart = _make_masks(inputs)
+        mask, segments_differ = _make_masks(inputs)
         encodings = self.encoding(hidden_states[0])
         return [
-            block.attention_scores(hidden, encodings, mask, apart)
-            for block, hidden in zip(self.blocks, hidden_states, strict=False)
+            block.attention_scores(block_input, encodings, mask, segments_differ)
+            for block, block_input in zip(self.blocks, hidden_states, strict=False)
         ]
 
     def query_stream(
@@ -144,14 +145,14 @@ class XlnetBackbone(TransformerBackbone):
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Return the hidden states of both streams, to predict tokens in `order` (Yang et al., 2019, section 2.3).
 
-        The content stream sees contents at positions whose `order` is lower or equal. A query sees only contents at
-        positions whose `order` is lower, so not its own.
+        In the content stream, a token sees itself and tokens of lower or equal `order`. In the query stream, it sees
+        only tokens of lower `order`, so not itself.
 
         Args:
             inputs: the backbone's inputs.
             order: int (B, T), factorization order; see `lmzoo.text.permutation`.
             queries: float (B, M, H), initial query vectors: copies of a learned vector.
-            positions: int (B, M), positions whose tokens are predicted.
+            positions: int (B, M), positions of the M tokens to predict in each sequence.
             state: state returned by an earlier call of `call_with_state`, or None.
             training: whether to apply dropout.
 
@@ -163,7 +164,7 @@ class XlnetBackbone(TransformerBackbone):
         return _run_streams(self, inputs, order, queries, positions, state, training)
 
     def state_spec(self, batch: int | None = None, length: int | None = None) -> Memory:
-        """Return the shapes and dtypes of a state that remembers `length` tokens for each of `batch` sequences."""
+        """Return the shapes and dtypes of a state that remembers `length` tokens of each of `batch` sequences."""
         memory = keras.KerasTensor((batch, length, self.config.hidden_dim), self.compute_dtype)
         return keras.KerasTensor((batch, length), "bool"), (memory,) * self.config.num_layers
 
@@ -176,23 +177,23 @@ class XlnetBackbone(TransformerBackbone):
     ) -> tuple[Features, Memory]:
         """Call the model on texts that continue the texts of an earlier call (Dai et al., 2019, section 3.2).
 
-        Every token also sees the stored hidden states of the last tokens before the text.
+        Every token also attends to the hidden states in `state`, which belong to the last tokens before the text.
 
         Args:
             inputs: the backbone's inputs.
             state: the state returned by a call on the same number of sequences, or None.
             training: whether to apply dropout.
-            memory_length: int, number of tokens that the new state remembers; by default as many as `state` remembers,
-                or without `state`, the length of the inputs.
+            memory_length: int, number P of tokens that the new state remembers; by default as many as `state` remembers
+                or, without `state`, the length of the inputs.
 
         Returns:
-            The outputs, a dict, and the state after each sequence's last real token: whether each of P remembered
-            positions holds a token, bool (B, P), and each block's input there, float (B, P, H). No gradients flow
+            The outputs, a dict, and the state after each sequence's last real token: a mask of remembered positions
+            that hold a token, bool (B, P), and a tuple of each block's inputs there, float (B, P, H). No gradients flow
             through a state.
 
         Raises:
-            ValueError: For inputs that a call of the backbone does not accept, a state with another structure, or a
-                `memory_length` that is not a positive integer.
+            ValueError: If a call of the backbone does not accept the inputs, `state` has another structure, or
+                `memory_length` is not a positive integer.
 
         Example:
 
@@ -232,15 +233,15 @@ class XlnetBackbone(TransformerBackbone):
             states = ops.concatenate([ops.cast(old, new.dtype), new], axis=1)  # (B, K, H)
             return ops.stop_gradient(gather_positions(states, positions))  # (B, P, H)
 
-        mask = ops.take_along_axis(ops.concatenate([old_mask, padding_mask], axis=1), positions, axis=1)  # (B, P)
+        new_mask = ops.take_along_axis(ops.concatenate([old_mask, padding_mask], axis=1), positions, axis=1)  # (B, P)
         memories = tuple(update(*pair) for pair in zip(old_memories, hidden_states[:-1], strict=True))
-        return outputs, (ops.logical_and(mask, is_valid), memories)
+        return outputs, (ops.logical_and(new_mask, is_valid), memories)
 
 
 def _make_outputs(
     layers: Any, inputs: Features, hidden_states: tuple[Tensor, ...], training: bool | None = None
 ) -> Features:
-    """Return the backbone's outputs, given the hidden states of the content stream.
+    """Compute the backbone's outputs from the hidden states of the content stream.
 
     `layers` is an object with the layers as attributes, such as the backbone.
     """
@@ -261,40 +262,51 @@ def _run_streams(
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Return the hidden states of both streams, or only of the content stream if `queries` is None.
 
-    `layers` is an object with the layers as attributes, such as the backbone. For all other arguments, see
+    `layers` is an object with the layers as attributes, such as the backbone. The other arguments are the same as for
     `XlnetBackbone.query_stream`.
     """
-    contents = [layers.embeddings(inputs["token_ids"], training=training)]  # (B, T, H)
-    mask, apart = _make_masks(inputs, order, state=state)
+    content_states = [layers.embeddings(inputs["token_ids"], training=training)]  # (B, T, H)
+    mask, segments_differ = _make_masks(inputs, order, state=state)
     query_args: dict[str, Tensor | None] = {}
     if queries is not None:
         queries = layers.embeddings.dropout(queries, training=training)  # (B, M, H)
         query_args["query_mask"], query_args["query_apart"] = _make_masks(inputs, order, positions, state)
         query_args["positions"] = positions
     memories: tuple[Tensor | None, ...] = (None,) * len(layers.blocks) if state is None else state[1]
-    encodings = layers.encoding(contents[0], memories[0], training=training)  # (R, H)
+    encodings = layers.encoding(content_states[0], memories[0], training=training)  # (R, H)
     query_state: Any = queries
     query_states: list[Any] = [queries]
     for block, memory in zip(layers.blocks, memories, strict=True):
         outputs = block(
-            contents[-1], encodings, mask, apart, queries=query_state, memory=memory, training=training, **query_args
+            content_states[-1],
+            encodings,
+            mask,
+            segments_differ,
+            queries=query_state,
+            memory=memory,
+            training=training,
+            **query_args,
         )
-        content, query_state = (outputs, None) if queries is None else outputs
-        contents.append(content)
+        content_state, query_state = (outputs, None) if queries is None else outputs
+        content_states.append(content_state)
         query_states.append(query_state)
     if queries is None:
-        return tuple(contents), ()
+        return tuple(content_states), ()
     query_states[-1] = layers.output_dropout(query_states[-1], training=training)
-    return tuple(contents), tuple(query_states)
+    return tuple(content_states), tuple(query_states)
 
 
 def _make_masks(
     inputs: Features, order: Tensor | None = None, positions: Tensor | None = None, state: Memory | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return whether each query sees each key, bool (B, S or 1, K), and whether their segments differ, bool (B, S, K).
+    """Return the attention mask, and whether the segments of a query and a key differ.
 
-    Without `positions`, the queries are the contents of all positions. Otherwise they predict the tokens at
+    Without `positions`, there is a query for the content of each position. Otherwise the queries predict the tokens at
     `positions`, and see only keys of lower `order`.
+
+    Returns:
+        For S queries and K keys (memory included): the mask, True if the query sees the key, bool (B, S, K) or
+        (B, 1, K); and whether the segments differ, bool (B, S, K).
     """
     segments = inputs["segment_ids"]  # (B, T)
     query_segments = segments  # (B, S)

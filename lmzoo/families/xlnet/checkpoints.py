@@ -51,9 +51,9 @@ _SUMMARY = torch_modules({"classifier/dense": "sequence_summary.summary", "class
 
 
 def _make_zero_query_vector(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Return no further settings, and zeros for the query stream's initial vector.
+    """Return an empty dict of settings, and zeros for the query stream's initial vector.
 
-    In transformers, models without the head of pre-training also have this vector.
+    In transformers, models without the pre-training head also have this vector.
     """
     return {}, {_QUERY_VECTOR: np.zeros((1, 1, config.hidden_dim), "float32")}
 
@@ -163,7 +163,7 @@ _KERAS_HUB_BLOCK = {
 }
 
 # KerasHub's network mixes up the texts of a batch, since it reshapes masks and encodings of distances instead of
-# transposing them. For single texts, it agrees with lmzoo.
+# transposing them. On batches of one text, it agrees with lmzoo.
 KERAS_HUB = KerasHubLayout(
     name="KerasHub",
     prefix="XLNet",
