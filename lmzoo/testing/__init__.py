@@ -1,8 +1,8 @@
 """Conformance kit: checks that every family, task and layer must pass.
 
-A check is a function that raises `AssertionError` if it fails. Checks in `FAMILY_CHECKS` take a `Family`; checks in
+A check is a function that raises an `AssertionError` if it fails. Checks in `FAMILY_CHECKS` take a `Family`; checks in
 `TASK_CHECKS` take a task class and a family. Models and tokenizers are built from the family's record (`Family.tiny`),
-so that families of other packages are tested like lmzoo's own:
+so that families in other packages are tested like lmzoo's own:
 
 ```python
 import pytest
@@ -21,7 +21,7 @@ def test_classifier(check):
     check(TextClassifier, FAMILY)
 ```
 
-Checks in `LAYER_CHECKS` take two functions: the first creates a layer, given the name of a dtype policy; the second
+Checks in `LAYER_CHECKS` take two functions: one that creates a layer, given the name of a dtype policy, and one that
 returns the arguments of a call, given the number of sequences:
 
 ```python
@@ -39,7 +39,7 @@ def test_layer(check):
 ```
 
 Checks in `CHECKPOINT_CHECKS` take a family, a kind of head from `peer_heads`, and optionally the index of a variant of
-`Family.tiny`. They compare the family with its classes in transformers, which must be installed with torch:
+`Family.tiny`. They compare the family with its classes in transformers; transformers and torch must be installed:
 
 ```python
 from lmzoo.testing import CHECKPOINT_CHECKS, peer_heads
@@ -51,8 +51,8 @@ def test_checkpoint(check, head):
     check(FAMILY, head)
 ```
 
-The tokenizer's `of_words` creates its vocabulary. Sizes in `tiny` should be distinct primes, so that checks detect
-swapped axes.
+The class method `of_words` of the family's tokenizer creates the vocabulary. Sizes in `tiny` should be distinct primes,
+so that checks detect swapped axes.
 """
 
 from lmzoo.testing.checkpoint_checks import CHECKPOINT_CHECKS, check_peer_files, check_peer_outputs, peer_heads

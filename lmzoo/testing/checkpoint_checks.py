@@ -1,4 +1,4 @@
-"""Conformance checks that compare a family with its classes in transformers, with random weights."""
+"""Conformance checks that compare a family with its classes in transformers, using random weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lmzoo.tasks import Task, TextClassifier
 from lmzoo.testing.tiny import SEED, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 
 TOLERANCE = 1e-5
-_HEADS_WITHOUT_PEERS = {"embedding"}  # kinds of heads that transformers lacks
+_HEADS_WITHOUT_PEERS = {"embedding"}  # kinds of heads that are not in transformers
 _INPUTS = {
     "token_ids": "input_ids",
     "padding_mask": "attention_mask",
@@ -39,11 +39,12 @@ _OUTPUTS = (
 
 
 def peer_heads(family: Family) -> list[str]:
-    """Return the kinds of heads in the family's layout for transformers, and "" for a model without a head."""
+    """Return the kinds of heads to compare with transformers, including "" for a model without a head."""
     if "hf" not in family.checkpoints:
         return []
-    # In transformers, permutations are attention masks; the family's own tests compare them. With replaced tokens, the
-    # family's `Pretrainer` has a head of another kind.
+    # Heads of pre-training are excluded if transformers has no equal head. For permutations ("plm"), it has attention
+    # masks, which the family's own tests compare. For replaced tokens ("rtd"), its head is of another kind than in
+    # `Pretrainer`.
     own_head = {family.pretrained_head} if family.objective in ("plm", "rtd") else set()
     excluded = _HEADS_WITHOUT_PEERS | own_head
     tasks = {kind: get_task_class(kind) for kind in family.checkpoints["hf"].heads if kind not in excluded}
@@ -55,7 +56,7 @@ def check_peer_outputs(family: Family, head: str, variant: int = 0) -> None:
     """Check that a model from transformers has the same hidden states, attention scores and logits in lmzoo.
 
     Args:
-        family: the family.
+        family: the family to check.
         head: kind of head, or "" for none; see `peer_heads`.
         variant: index of the configuration: 0 for `family.tiny`, or i + 1 for `family.variants[i]`.
     """
@@ -76,10 +77,10 @@ def check_peer_outputs(family: Family, head: str, variant: int = 0) -> None:
 
 
 def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
-    """Check that a model from transformers, written by lmzoo, has bit-identical tensors and loads in both libraries.
+    """Check that lmzoo writes a transformers model with bit-identical tensors, in files that both libraries load.
 
     Args:
-        family: the family.
+        family: the family to check.
         head: kind of head, or "" for none; see `peer_heads`.
         variant: index of the configuration: 0 for `family.tiny`, or i + 1 for `family.variants[i]`.
     """
@@ -89,11 +90,11 @@ def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
         model = _load(family, head, Path(folder) / "peer")
         save_checkpoint(model, Path(folder) / "ours", to="hf")
         original, written = (SafetensorsFiles(Path(folder) / name) for name in ("peer", "ours"))
-        names = canonical_names(layout, original)  # layout's name -> name in the file
+        names = canonical_names(layout, original)  # name in the layout -> name in the file
         ignored = {
             name for layout_name, name in names.items() if any(re.fullmatch(p, layout_name) for p in layout.ignored)
         }
-        # Tensors that all models of the family have in transformers, but only some have in lmzoo.
+        # Tensors that only some models of the family have in lmzoo, but all have in transformers.
         backbone = model.backbone if isinstance(model, Task) else model
         added = {names[layout_name] for layout_name in layout.complete(backbone.config)[1]}
         missing = set(original.names()) - set(written.names())
@@ -116,9 +117,9 @@ CHECKPOINT_CHECKS = (check_peer_outputs, check_peer_files)
 
 
 def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
-    """Save a transformers model with random weights to `folder / "peer"`, and return it.
+    """Save a transformers model with random weights to `folder / "peer"`, and return the model.
 
-    Its configuration is the one that lmzoo writes for the family's tiny model.
+    The model has the configuration that lmzoo writes for the family's tiny model.
     """
     import torch
     import transformers
@@ -146,7 +147,7 @@ def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
 
 
 def _load(family: Family, head: str, directory: Path) -> Backbone | Task:
-    """Load a transformers checkpoint as a backbone, or as a task if `head` is not empty."""
+    """Load a transformers checkpoint as a backbone or, if `head` is not empty, as a task."""
     task = get_task_class(head)
     if task is None:
         return Backbone.from_preset(directory)
@@ -156,15 +157,15 @@ def _load(family: Family, head: str, directory: Path) -> Backbone | Task:
 
 
 def _make_inputs(model: Backbone | Task, family: Family) -> dict[str, np.ndarray]:
-    """Return padded inputs of a model; values at padding are not zero, since they must not matter."""
+    """Return padded inputs of a model; values at padding are not zero, to check that they do not matter."""
     task = model if isinstance(model, Task) else tiny_task(TextClassifier, family)
     encoded = task.encode_inputs(tiny_examples(task)[0])
-    count = len(encoded)
-    inputs = task.features(encoded, np.arange(count), int(encoded.lengths.max()) + 2)
-    if "draws" in model.input:  # with these, no token is replaced
-        inputs |= {"mask_positions": np.zeros((count, 1), "int32"), "draws": np.zeros((count, 1), "float32")}
+    batch = len(encoded)
+    inputs = task.features(encoded, np.arange(batch), int(encoded.lengths.max()) + 2)
+    if "draws" in model.input:  # with these values, no token is replaced
+        inputs |= {"mask_positions": np.zeros((batch, 1), "int32"), "draws": np.zeros((batch, 1), "float32")}
     elif "mask_positions" in model.input:
-        inputs["mask_positions"] = np.random.default_rng(SEED).integers(0, encoded.lengths.min(), (count, 3), "int32")
+        inputs["mask_positions"] = np.random.default_rng(SEED).integers(0, encoded.lengths.min(), (batch, 3), "int32")
     if "padding_mask" in inputs:
         for name in ("token_ids", "segment_ids"):
             if name in inputs:
@@ -175,7 +176,7 @@ def _make_inputs(model: Backbone | Task, family: Family) -> dict[str, np.ndarray
 def _compute_peer_outputs(peer: Any, inputs: dict[str, np.ndarray], pads_left: bool) -> dict[str, Any]:
     """Return a transformers model's outputs by name, aligned with the positions of `inputs`.
 
-    With `pads_left`, padding is moved before the tokens, for models that represent a text by its last position.
+    With `pads_left`, the padding is moved to the left, for models that represent a text by its last position.
     """
     import torch
 
@@ -189,7 +190,7 @@ def _compute_peer_outputs(peer: Any, inputs: dict[str, np.ndarray], pads_left: b
 
     def align(tensor: Any) -> np.ndarray:
         values = tensor.numpy()
-        if values.shape[: mask.ndim] != mask.shape:  # not one value per token
+        if values.shape[: mask.ndim] != mask.shape:  # not one entry per token
             return values
         inverse = np.argsort(order, axis=-1).reshape(*mask.shape, *[1] * (values.ndim - mask.ndim))
         return np.take_along_axis(values, inverse, axis=mask.ndim - 1)
@@ -200,7 +201,7 @@ def _compute_peer_outputs(peer: Any, inputs: dict[str, np.ndarray], pads_left: b
 def _compute_output_pairs(
     head: str, outputs: Tensors, peer_outputs: dict[str, Any], inputs: dict[str, np.ndarray]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return pairs of outputs to compare, of lmzoo and of transformers, by name and without padding."""
+    """Return the pairs of outputs to compare, from lmzoo and transformers, by name and without padding."""
     mask = inputs.get("decoder_padding_mask", inputs["padding_mask"]) > 0
     pairs: dict[str, tuple[Any, Any]] = {}
     if not head:
@@ -217,7 +218,7 @@ def _compute_output_pairs(
         return {"replaced_tokens": (outputs["replaced_tokens"][mask], logits[mask])}
     if "mask_positions" in inputs:
         logits = np.take_along_axis(logits, inputs["mask_positions"][:, :, None], axis=1)  # (B, M, V)
-    elif logits.shape[: mask.ndim] == mask.shape:  # one per token
+    elif logits.shape[: mask.ndim] == mask.shape:  # logits for each token
         return {"logits": (outputs[mask], logits[mask])}
     elif mask.ndim == 3:  # several choices for each prompt
         is_present = mask.any(axis=-1)  # (B, C)

@@ -29,7 +29,7 @@ from lmzoo.testing.tiny import SEED, randomize, tiny_backbone, tiny_examples, ti
 def _make_features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return padded inputs by name, and the mask of real tokens, bool (B, T).
 
-    Values at padding are not zero, since they must not matter, except where zero marks padding.
+    In models with a padding mask, values at padding are not zero, to check that they do not matter.
     """
     preprocessor = tiny_preprocessor(family)
     encoded = preprocessor.encode(tiny_texts())
@@ -47,7 +47,7 @@ def _make_features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.n
 
 
 def _blank_out(features: dict[str, np.ndarray], index: int) -> None:
-    """Turn a sequence into padding."""
+    """Replace the sequence at `index` with padding."""
     masks = [values for name, values in features.items() if name.endswith("padding_mask")]
     for values in masks or features.values():
         values[index] = 0
@@ -88,7 +88,7 @@ def check_shapes(family: Family) -> None:
     assert outputs["pooled_output"].shape == (batch, hidden_dim)
     assert {state.shape for state in outputs["hidden_states"]} == {(batch, length, hidden_dim)}
     assert all(array.dtype == "float32" for array in keras.tree.flatten(outputs))
-    # Keras' layers also declare outputs for tensors with values.
+    # Keras layers can also declare outputs for tensors with values.
     declared = backbone.compute_output_spec({n: ops.convert_to_tensor(features[n]) for n in backbone.input})
     shapes = [tuple(spec.shape) for spec in keras.tree.flatten(declared)]
     assert shapes == [array.shape for array in keras.tree.flatten(outputs)]
@@ -97,7 +97,7 @@ def check_shapes(family: Family) -> None:
 
 
 def check_padding(family: Family) -> None:
-    """Check that padding does not change the outputs, and that all-padding sequences have finite outputs."""
+    """Check that padding does not change the outputs, and that a sequence of only padding has finite outputs."""
     backbone = tiny_backbone(family)
     (narrow, is_real), (wide, _) = (_make_features(family, extra) for extra in (0, 5))
     width = is_real.shape[1]
@@ -115,15 +115,15 @@ def check_padding(family: Family) -> None:
 
 
 def check_batches(family: Family) -> None:
-    """Check that a sequence's outputs do not depend on the rest of its batch, and are the same in every call."""
+    """Check that a sequence's outputs do not depend on the rest of the batch, and are the same in every call."""
     backbone = tiny_backbone(family)
     features, _ = _make_features(family)
     batch_outputs = _compute_outputs(backbone, features)
     assert_close(_compute_outputs(backbone, features), batch_outputs, "the same call twice", tolerance=0)
     for i in (0, 4):
-        outputs = _compute_outputs(backbone, {name: values[i : i + 1] for name, values in features.items()})
+        single_outputs = _compute_outputs(backbone, {name: values[i : i + 1] for name, values in features.items()})
         expected = keras.tree.map_structure(lambda array, i=i: array[i : i + 1], batch_outputs)
-        assert_close(outputs, expected, "a sequence alone and in a batch")
+        assert_close(single_outputs, expected, "a sequence alone and in a batch")
 
 
 def check_input_names(family: Family) -> None:
@@ -146,19 +146,19 @@ def _check_input_names(model: NamedInputsModel, features: dict[str, np.ndarray])
 
 
 def check_causality(family: Family) -> None:
-    """Check that changing a token of a causal model or decoder affects all real tokens after it, but none before."""
+    """Check that in a causal model or decoder, changing a token affects all later real tokens and no earlier ones."""
     if not family.backbone.causal and not family.backbone.reads_source:
         return
     backbone = tiny_backbone(family)
     features, is_real = _make_features(family)
     position = 3
-    name = "decoder_token_ids" if family.backbone.reads_source else "token_ids"
-    changed = {**features, name: features[name].copy()}
-    changed[name][:, position] = (changed[name][:, position] + 1) % family.tiny.vocabulary_size
-    old, new = (_compute_outputs(backbone, inputs)["hidden_states"] for inputs in (features, changed))
-    for old_state, new_state in zip(old, new, strict=True):
+    input_name = "decoder_token_ids" if family.backbone.reads_source else "token_ids"
+    changed = {**features, input_name: features[input_name].copy()}
+    changed[input_name][:, position] = (changed[input_name][:, position] + 1) % family.tiny.vocabulary_size
+    old_states, new_states = (_compute_outputs(backbone, inputs)["hidden_states"] for inputs in (features, changed))
+    for old_state, new_state in zip(old_states, new_states, strict=True):
         assert_close(new_state[:, :position], old_state[:, :position], "a token changes earlier ones", tolerance=0)
-    differences = np.abs(new[-1] - old[-1]).max(axis=-1)  # (B, T)
+    differences = np.abs(new_states[-1] - old_states[-1]).max(axis=-1)  # (B, T)
     assert is_real[:, position].any()
     assert (differences[:, position:][is_real[:, position:]] > 1e-5).all(), "a token does not see an earlier one"
 
@@ -166,12 +166,12 @@ def check_causality(family: Family) -> None:
 def check_training(family: Family, eager: bool | None = None) -> None:
     """Check that a training step changes every trainable weight, and that eager and compiled steps agree.
 
-    One sequence is only padding; its gradients must also be finite.
+    The batch includes a sequence of only padding, whose gradients must also be finite.
 
     Args:
-        family: the family.
-        eager: whether to take an eager step; by default not on JAX, where it takes most of a minute, and
-            `check_task_backends` compares the compiled step with TensorFlow's.
+        family: the family to check.
+        eager: whether to take an eager step; by default not on JAX, where it takes most of a minute. There,
+            `check_task_backends` compares the compiled step with a step on TensorFlow.
     """
     features, is_real = _make_features(family)
     rng = np.random.default_rng(SEED)
@@ -193,15 +193,15 @@ def check_training(family: Family, eager: bool | None = None) -> None:
 def check_seed(family: Family) -> None:
     """Check that `keras.utils.set_random_seed` makes initial weights and dropout reproducible."""
     config = {**tiny_backbone(family).get_config(), "dropout": 0.3}
-    runs = []
-    features = {name: ops.convert_to_tensor(v) for name, v in _make_features(family)[0].items()}
+    outputs_by_run = []
+    features = {name: ops.convert_to_tensor(values) for name, values in _make_features(family)[0].items()}
     for _ in range(2):
         keras.utils.set_random_seed(SEED)
         backbone = family.backbone(**config)
         pooled = [backbone(features, training=True)["pooled_output"] for _ in range(2)]
-        runs.append([ops.convert_to_numpy(array) for array in pooled])
-    assert_close(runs[1], runs[0], "the same seed twice")
-    assert np.abs(runs[0][0] - runs[0][1]).max() > 1e-3, "dropout repeats its mask"
+        outputs_by_run.append([ops.convert_to_numpy(array) for array in pooled])
+    assert_close(outputs_by_run[1], outputs_by_run[0], "the same seed twice")
+    assert np.abs(outputs_by_run[0][0] - outputs_by_run[0][1]).max() > 1e-3, "dropout repeats its mask"
 
 
 def check_backbone_files(family: Family) -> None:
@@ -218,7 +218,7 @@ def check_backbone_files(family: Family) -> None:
 
 
 def check_functional_model(family: Family) -> None:
-    """Check that Keras' copies of a functional model (cloned, from JSON, loaded) have the same outputs."""
+    """Check that copies by Keras (cloned, built from JSON, or loaded) have the same outputs as the model."""
     assert_copies_agree(tiny_backbone(family), _make_features(family)[0])
 
 
@@ -232,7 +232,7 @@ def _make_task_batch(task: Task) -> tuple[Tensors, ...]:
 
 
 def check_task_predictions(task_class: type[Task], family: Family) -> None:
-    """Check that predictions do not depend on order or batch size, and that `answers` is a method of the task."""
+    """Check that predictions do not depend on order or batch size, and that `answers` is an alias of a method."""
     answers = task_class.answers
     if answers is not Task.answers:
         name = answers.__name__
@@ -240,8 +240,8 @@ def check_task_predictions(task_class: type[Task], family: Family) -> None:
     task = tiny_task(task_class, family)
     x, _ = tiny_examples(task, 11)
     expected = task.predict(x, batch_size=11, verbose=0)
-    reverse = task.predict(x[::-1], batch_size=4, verbose=0)
-    assert_close(keras.tree.map_structure(lambda array: array[::-1], reverse), expected, "predictions by batch")
+    backward = task.predict(x[::-1], batch_size=4, verbose=0)
+    assert_close(keras.tree.map_structure(lambda array: array[::-1], backward), expected, "predictions by batch")
     assert {len(array) for array in keras.tree.flatten(expected)} == {len(x)}
 
 
@@ -252,7 +252,7 @@ def check_task_input_names(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_functional_model(task_class: type[Task], family: Family) -> None:
-    """Check that Keras' copies of a functional model (cloned, from JSON, loaded) have the same outputs."""
+    """Check that copies by Keras (cloned, built from JSON, or loaded) have the same outputs as the model."""
     task = tiny_task(task_class, family)
     assert_copies_agree(task, _make_task_batch(task)[0])
 
@@ -265,10 +265,10 @@ def check_task_training(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_fit(task_class: type[Task], family: Family) -> None:
-    """Check that `fit` on raw texts lowers the loss, and that a second run from the same state has the same losses."""
+    """Check that `fit` on raw texts lowers the loss, and that a second run from the same state repeats the losses."""
     task = tiny_task(task_class, family)
     x, y = tiny_examples(task, 8)
-    # SGD, since Adam's update would take most of the time of a step on such a small model.
+    # SGD, since on such a small model, Adam's update would take most of a step's time.
     task.compile(keras.optimizers.SGD(0.1, global_clipnorm=1.0))
     task.optimizer.build(task.trainable_variables)
     x = 2 * list(x)
@@ -277,8 +277,8 @@ def check_task_fit(task_class: type[Task], family: Family) -> None:
     start_values = [np.array(ops.convert_to_numpy(variable)) for variable in variables]
     losses = []
     for _ in range(2):
-        for variable, value in zip(variables, start_values, strict=True):
-            variable.assign(value)
+        for variable, start_value in zip(variables, start_values, strict=True):
+            variable.assign(start_value)
         keras.utils.set_random_seed(SEED)
         losses.append(task.fit(x, y, batch_size=8, epochs=3, verbose=0).history["loss"])
     assert_close(losses[1], losses[0], "two runs of fit")
@@ -288,7 +288,7 @@ def check_task_fit(task_class: type[Task], family: Family) -> None:
 def check_task_files(task_class: type[Task], family: Family) -> None:
     """Check that a `.keras` file and a preset restore the task exactly, with its head and vocabulary.
 
-    A task is compiled by its constructor, but has no optimizer if it is loaded with `compile=False`.
+    The constructor of a task must compile it. A task that is loaded with `compile=False` must have no optimizer.
     """
     task = tiny_task(task_class, family)
     assert task.compiled, f"The constructor of {task_class.__name__} must end with `self.compile()`."
@@ -307,7 +307,7 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_resume(task_class: type[Task], family: Family) -> None:
-    """Check that training continues exactly from a `.keras` file, which also restores the optimizer."""
+    """Check that training continues exactly from a `.keras` file, including the state of the optimizer."""
     task = tiny_task(task_class, family)
     batch = _make_task_batch(tiny_task(task_class, family))
     task.compile(run_eagerly=not compiles_each_operation())  # faster for two steps
@@ -321,31 +321,31 @@ def check_task_resume(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_backends(task_class: type[Task], family: Family) -> None:
-    """Check that a `.keras` file trains and predicts the same on TensorFlow and JAX, if both are installed.
+    """Check that a saved task trains and predicts the same on TensorFlow and JAX, if both are installed.
 
-    Inputs are compared first, so that a failure shows whether the inputs differ or only the results.
+    Inputs are compared first, so that a failure shows whether the inputs or only the results differ.
     """
-    other = "tensorflow" if keras.backend.backend() == "jax" else "jax"
-    if importlib.util.find_spec(other) is None:
+    other_backend = "tensorflow" if keras.backend.backend() == "jax" else "jax"
+    if importlib.util.find_spec(other_backend) is None:
         return
     task = tiny_task(task_class, family)
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
-        ask_other_backend(other, [folder, task_class.__module__, family.backbone.__module__])
+        ask_other_backend(other_backend, [folder, task_class.__module__, family.backbone.__module__])
         other_results = dict(np.load(Path(folder, "results.npz")))
     for name, result in train_and_predict(task).items():
-        what = f"{name} of {keras.backend.backend()} (ACTUAL) and {other} (DESIRED)"
+        description = f"{name} of {keras.backend.backend()} (ACTUAL) and {other_backend} (DESIRED)"
         if name.startswith("input"):  # without padding, since padded lengths depend on the backend
             common_slices = tuple(map(slice, np.minimum(result.shape, other_results[name].shape)))
-            assert_close(result[common_slices], other_results[name][common_slices], what)
+            assert_close(result[common_slices], other_results[name][common_slices], description)
         else:
-            assert_close(result, other_results[name], f"{what}, with equal inputs")
+            assert_close(result, other_results[name], f"{description}, with equal inputs")
 
 
 def check_task_export(task_class: type[Task], family: Family) -> None:
     """Check that an exported model returns the same answers as the task in Python, for strings and for token ids.
 
-    The check passes for a task that cannot be exported.
+    The check passes if the task cannot be exported, or TensorFlow Text is not installed.
     """
     if importlib.util.find_spec("tensorflow_text") is None or not task_class.served_outputs:
         return
@@ -360,7 +360,7 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
         task.export(Path(folder, "1"), verbose=False)
         signatures = tf.saved_model.load(str(Path(folder, "1"))).signatures
         serve = signatures["serving_default"]
-        specs = serve.structured_input_signature[1]  # unordered
+        specs = serve.structured_input_signature[1]  # in no particular order
         inputs = [name for name in ("text", "prompt", "choices", "question", "context") if name in specs]
         x = texts if inputs == ["text"] else tiny_examples(task)[0]
         columns = [x] if len(inputs) == 1 else [list(column) for column in zip(*x, strict=True)]
@@ -382,20 +382,20 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
 
 
 def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, eager: bool) -> keras.Model:
-    """Take a compiled training step, check it (against an eager step if `eager`), and return the compiled model."""
-    results = []
-    for arguments in (*[{"run_eagerly": True}] * eager, {"jit_compile": True}):
+    """Take a compiled training step, check it (also against an eager step if `eager`), and return the model."""
+    step_results = []
+    for options in (*[{"run_eagerly": True}] * eager, {"jit_compile": True}):
         model = build()
-        model.compile(keras.optimizers.SGD(0.5), loss=loss, **arguments)
+        model.compile(keras.optimizers.SGD(0.5), loss=loss, **options)
         old_weights = _get_weights(model)
-        results.append((model.train_on_batch(*batch), _get_weights(model)))
-    assert_close(results[-1], results[0], "a training step, compiled and eager", tolerance=1e-4)
-    assert all(np.isfinite(array).all() for array in results[-1][1]), "a gradient is not finite"
+        step_results.append((model.train_on_batch(*batch), _get_weights(model)))
+    assert_close(step_results[-1], step_results[0], "a training step, compiled and eager", tolerance=1e-4)
+    assert all(np.isfinite(array).all() for array in step_results[-1][1]), "a gradient is not finite"
     trainable_ids = {id(weight) for weight in model.trainable_weights}
     unchanged = [
         weight.path
-        for weight, old, new in zip(model.weights, old_weights, results[-1][1], strict=True)
-        # The gradient of a key bias is only noise, since softmax ignores what is added to all scores of a query.
+        for weight, old, new in zip(model.weights, old_weights, step_results[-1][1], strict=True)
+        # The gradient of a key bias is only noise, since softmax ignores a constant added to all scores of a query.
         if id(weight) in trainable_ids and np.array_equal(old, new) and not weight.path.endswith("key/bias")
         if not _affects_only_outputs(model, weight, batch)
     ]
@@ -408,16 +408,16 @@ def _affects_only_outputs(model: keras.Model, weight: keras.Variable, batch: tup
 
     Such a weight adds the same number to all logits of a softmax, for example a bias before a softmax over positions.
     """
-    value = np.array(ops.convert_to_numpy(weight))
+    original = np.array(ops.convert_to_numpy(weight))
     results = []
     for shift in (0.0, 0.5):
-        weight.assign(value + np.float32(shift))
+        weight.assign(original + np.float32(shift))
         model.reset_metrics()
         results.append((model.predict_on_batch(batch[0]), model.test_on_batch(*batch, return_dict=True)["loss"]))
-    weight.assign(value)
+    weight.assign(original)
     (outputs, loss), (shifted_outputs, shifted_loss) = results
-    arrays = zip(keras.tree.flatten(outputs), keras.tree.flatten(shifted_outputs), strict=True)
-    return any(not np.allclose(*pair, atol=1e-3) for pair in arrays) and bool(np.isclose(loss, shifted_loss, rtol=1e-5))
+    pairs = zip(keras.tree.flatten(outputs), keras.tree.flatten(shifted_outputs), strict=True)
+    return any(not np.allclose(*pair, atol=1e-3) for pair in pairs) and bool(np.isclose(loss, shifted_loss, rtol=1e-5))
 
 
 def _iterate_checks(prefix: str) -> Iterator[Callable[..., None]]:

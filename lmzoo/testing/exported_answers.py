@@ -21,12 +21,12 @@ def assert_answers_agree(task: Task, x: Sequence[Any], outputs: dict[str, np.nda
 
     Args:
         task: the exported task.
-        x: examples.
-        outputs: outputs of the signature for the examples, by name.
+        x: inputs of the task.
+        outputs: outputs of the signature for the same inputs, by name.
 
     Raises:
-        AssertionError: If a string differs, a number differs by more than 1e-5, or a row is not padded with "", 0 or
-            -1.
+        AssertionError: If a string differs, a number differs by more than 1e-5, or a row is padded with anything but
+            "", 0 or -1.
     """
     answers = task.answers(x)
     for name in task.served_outputs:
@@ -42,7 +42,7 @@ def assert_answers_agree(task: Task, x: Sequence[Any], outputs: dict[str, np.nda
 
 
 def assert_same(actual: np.ndarray, expected: np.ndarray, description: str) -> None:
-    """Check that arrays of strings are equal, or arrays of numbers close; messages begin with `description`."""
+    """Check that two arrays of strings are equal, or two arrays of numbers close; `description` is for messages."""
     if actual.dtype == object:
         texts = [[t.decode() if isinstance(t, bytes) else t for t in array.ravel()] for array in (actual, expected)]
         assert texts[0] == texts[1], description
@@ -51,14 +51,14 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, description: str) -> N
 
 
 def assert_close(actual: Tensors, expected: Tensors, description: str, tolerance: float = TOLERANCE) -> None:
-    """Check that nested arrays are close; the message contains `description` and the path of the first mismatch."""
+    """Check that nested arrays are close; the message contains `description` and the path of the first difference."""
     for (path, a), b in zip(keras.tree.flatten_with_path(actual), keras.tree.flatten(expected), strict=True):
-        name = ", ".join([description, *map(str, path)])
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
+        message = ", ".join([description, *map(str, path)])
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=message)
 
 
 def _list_dicts(answer: object) -> list[dict[str, Any]]:
-    """Return the dicts in a task's answer to one example, which may be in nested lists."""
+    """Return the dicts in the answer to one example: the answer itself, or the dicts in its nested lists."""
     if isinstance(answer, dict):
         return [answer]
-    return [item for part in answer for item in _list_dicts(part)] if isinstance(answer, list) else []
+    return [entry for inner in answer for entry in _list_dicts(inner)] if isinstance(answer, list) else []

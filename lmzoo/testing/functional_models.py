@@ -12,10 +12,10 @@ from lmzoo.testing.other_backend import compiles_each_operation
 
 
 def assert_copies_agree(model: keras.Model, features: Features) -> None:
-    """Check that copies of a model, and of a functional model on top of it, have the same outputs.
+    """Check that copies of a model, and of a functional model built on top of it, have the same outputs.
 
     Args:
-        model: functional model.
+        model: a functional model.
         features: inputs of the model, by name.
 
     Raises:
@@ -38,12 +38,12 @@ def assert_copies_agree(model: keras.Model, features: Features) -> None:
         counts = [len(model.trainable_weights) for model in (copy, functional)]
         assert counts[0] == counts[1], f"{name} trains {counts[0]} weights, and the functional model {counts[1]}"
     clone = keras.models.clone_model(model)
-    clone.set_weights(keras.Model(model.input, model.output).get_weights())  # only weights that the outputs depend on
+    clone.set_weights(keras.Model(model.input, model.output).get_weights())  # without weights that no output depends on
     assert_close(_predict(clone, features), _predict(model, features), "clone_model")
 
 
 def _apply_on_top(output: Tensor) -> Tensor:
-    """Apply a layer to an output, a `Dense` layer if the output's width is known."""
+    """Apply a layer to an output: `Dense` if the output's width is known, else `Rescaling`."""
     layer = keras.layers.Rescaling(0.5) if output.shape[-1] is None else keras.layers.Dense(3)
     return layer(output)
 

@@ -28,7 +28,7 @@ _BATCH_SIZE = 3
 
 
 def _make_symbolic_inputs(values: list[Any], fixed_batch: bool = False) -> list[Any]:
-    """Return symbolic inputs for the arrays; the size of the first axis is unknown unless `fixed_batch`."""
+    """Return symbolic inputs with the shapes and dtypes of arrays; the batch size is unknown unless `fixed_batch`."""
 
     def make_input(array: np.ndarray) -> keras.KerasTensor:
         batch_size = array.shape[0] if fixed_batch else None
@@ -46,7 +46,7 @@ def _build_layer(build: Build, values: list[Any], policy: str = "float32") -> ke
 
 
 def _compute(layer: Callable[..., Tensors], values: list[Any]) -> Tensors:
-    """Compute a layer's outputs; on JAX, compile the call, since eager code would compile each operation separately."""
+    """Compute a layer's outputs, in compiled code on JAX, where eager code would compile each operation separately."""
     tensors = keras.tree.map_structure(ops.convert_to_tensor, values)
     if not compiles_each_operation():
         return layer(*tensors)
@@ -60,7 +60,7 @@ def _to_arrays(tensors: Tensors) -> list[np.ndarray]:
 
 
 def _make_functional(layer: keras.layers.Layer, values: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
-    """Return a functional model of the layer, with the outputs whose dtypes contain `kinds`, and its input arrays."""
+    """Return a functional model of the layer, with outputs of the dtypes that contain `kinds`, and its input arrays."""
     inputs = _make_symbolic_inputs(values)
     outputs = [x for x in keras.tree.flatten(layer(*inputs)) if kinds in x.dtype]
     model = keras.Model(keras.tree.flatten(inputs), outputs)
@@ -86,7 +86,7 @@ def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[s
 
 
 def check_layer_config(build: Build, arguments: Arguments) -> None:
-    """Check that a layer survives a round trip of its configuration through JSON, under each dtype policy."""
+    """Check that the configuration of a layer survives a round trip through JSON, under each dtype policy."""
     for policy in DTYPE_POLICIES:
         layer = build(policy)
         config = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
@@ -110,13 +110,13 @@ def check_layer_files(build: Build, arguments: Arguments) -> None:
 def check_layer_masks(build: Build, arguments: Arguments) -> None:
     """Check that masks may be bool or int, and that a Keras mask on the first argument does not change the outputs.
 
-    Keras may warn that the layer does not support masking.
+    A warning of Keras that the layer does not support masking is allowed.
     """
     values = arguments(_BATCH_SIZE)
     layer = _build_layer(build, values)
     expected = _to_arrays(_compute(layer, values))
-    integers = keras.tree.map_structure(lambda a: a.astype("int32") if a.dtype == bool else a, values)
-    assert_close(_to_arrays(_compute(layer, integers)), expected, "masks of integers")
+    integer_values = keras.tree.map_structure(lambda a: a.astype("int32") if a.dtype == bool else a, values)
+    assert_close(_to_arrays(_compute(layer, integer_values)), expected, "masks of integers")
     first = values[0]
     if isinstance(first, np.ndarray) and first.ndim == 3 and first.dtype == "float32":
 
@@ -129,7 +129,7 @@ def check_layer_masks(build: Build, arguments: Arguments) -> None:
 
 
 def check_layer_training(build: Build, arguments: Arguments) -> None:
-    """Check that a training step changes the weights of a layer, if it has any, and that all stay finite."""
+    """Check that a training step changes the weights of a layer, if any, and leaves them finite."""
     layer = _build_layer(build, arguments(_BATCH_SIZE))
     if not layer.trainable_weights:
         return
@@ -144,12 +144,12 @@ def check_layer_training(build: Build, arguments: Arguments) -> None:
 
 
 def check_layer_empty_batch(build: Build, arguments: Arguments) -> None:
-    """Check that the outputs for an empty batch are empty along one axis and otherwise keep their shape."""
+    """Check that outputs for an empty batch are empty along at most one axis, and have their usual sizes otherwise."""
     layer = _build_layer(build, arguments(_BATCH_SIZE))
-    pairs = zip(
+    output_pairs = zip(
         _to_arrays(_compute(layer, arguments(0))), _to_arrays(_compute(layer, arguments(_BATCH_SIZE))), strict=True
     )
-    for empty, full in pairs:
+    for empty, full in output_pairs:
         changed_sizes = [m for m, n in zip(empty.shape, full.shape, strict=True) if m != n]
         message = f"shape {empty.shape} for an empty batch, {full.shape} for {_BATCH_SIZE} sequences"
         assert changed_sizes in ([], [0]), message

@@ -1,4 +1,4 @@
-"""Training and prediction with another backend, in a child process, since a process has only one backend."""
+"""Training and prediction on another backend, in a child process, since a process has only one backend."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ for line in sys.stdin:
 
 @functools.cache
 def _start_backend_process(backend: str) -> subprocess.Popen[str]:
-    """Start a process with another backend, and reuse it in later calls, since starting one is slow."""
+    """Start a process with another backend; later calls return the same process, since starting it is slow."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -56,7 +56,8 @@ def ask_other_backend(backend: str, request: list[str]) -> None:
 
     Args:
         backend: "tensorflow" or "jax".
-        request: directory with `task.keras`, to which `results.npz` is written, then modules to import before loading.
+        request: path of a directory that contains `task.keras`, followed by names of modules to import before loading
+            it. The results are written to `results.npz` in the same directory.
 
     Raises:
         AssertionError: If the process ends or raises an error.
@@ -71,9 +72,9 @@ def ask_other_backend(backend: str, request: list[str]) -> None:
 
 
 def train_and_predict(task: Task) -> dict[str, np.ndarray]:
-    """Take a training step, and return its inputs, its losses, and the predictions before and after it, by name.
+    """Take a training step, and return its inputs and losses and the predictions before and after it, by name.
 
-    The step is compiled or eager, whichever starts faster on the backend; `check_task_training` compares both.
+    The step is compiled or eager, whichever starts faster on the backend; `check_task_training` compares the two.
     """
     task.compile(keras.optimizers.SGD(0.5), run_eagerly=not compiles_each_operation())
     x, y = tiny_examples(task, 8)

@@ -35,7 +35,7 @@ SEED = 1709
 
 
 def public_tasks() -> list[type[Task]]:
-    """Return the task classes in `lmzoo.models`, except their base class."""
+    """Return the task classes in `lmzoo.models`, except the base class `Task`."""
     classes = (getattr(models, name) for name in models.__all__)
     return [cls for cls in classes if issubclass(cls, Task) and cls is not Task]
 
@@ -52,8 +52,8 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
     The random seed is set, so that all calls return the same weights.
 
     Args:
-        family: the family.
-        **overrides: constructor arguments to change.
+        family: the family of the backbone.
+        **overrides: constructor arguments that take precedence over this configuration.
     """
     require(isinstance(family, Family), "family", "a record of a family, such as `families()['bert']`", family)
     keras.utils.set_random_seed(SEED)
@@ -67,8 +67,8 @@ def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
 
     Args:
         task_class: class of the task.
-        family: the family.
-        **arguments: constructor arguments of the task to change.
+        family: the family of the backbone.
+        **arguments: further constructor arguments of the task.
     """
     parameters = inspect.signature(task_class).parameters
     defaults: dict[str, Any] = {
@@ -89,38 +89,38 @@ def tiny_texts(count: int = 7) -> list[str]:
 
 
 def randomize(model: keras.Model) -> None:
-    """Add random numbers to every trainable weight, since some start as 0 or 1."""
+    """Add random numbers to all trainable weights, since some are initialized with 0 or 1."""
     rng = np.random.default_rng(SEED)
     for variable in model.trainable_variables:
         variable.assign(ops.convert_to_numpy(variable) + rng.normal(scale=0.1, size=variable.shape))
 
 
 def _take_second_word(text: str) -> dict[str, Any]:
-    """Return the second word of a text as an answer in SQuAD's format."""
+    """Return the second word of a text as an answer in the format of SQuAD."""
     words = text.split()
     return {"text": words[1], "answer_start": len(words[0]) + 1}
 
 
 def _make_choices(i: int) -> list[str]:
-    """Return two to four choices, with "good" at index i mod 2."""
-    wrong = ["dull", "a plot", "bad ."][: 1 + i % 3]
-    return [*wrong[: i % 2], "good", *wrong[i % 2 :]]
+    """Return the choices of example `i`: two to four texts, with "good" at index i mod 2."""
+    wrong_choices = ["dull", "a plot", "bad ."][: 1 + i % 3]
+    return [*wrong_choices[: i % 2], "good", *wrong_choices[i % 2 :]]
 
 
 def _split_in_halves(words: list[str]) -> tuple[str, str]:
-    """Return two texts: the words at even indices, and the words at odd indices."""
+    """Return two texts, of the words at even indices and of the words at odd indices."""
     return " ".join(words[::2]), " ".join(words[1::2])
 
 
 # Functions from texts to `x` and `y` of `fit`, by task class.
 _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
-    # Each document has enough words to fill a batch.
+    # Each document has enough words for a batch.
     BidirectionalLM: lambda texts: ([[*texts[i:], *texts[:i]][:5] for i in range(len(texts))], None),
     MultipleChoice: lambda texts: (
         [(t, _make_choices(i)) for i, t in enumerate(texts)],
         [i % 2 for i in range(len(texts))],
     ),
-    # Documents of two sentences to `fit`, pairs to `predict`.
+    # `fit` takes these as documents of two sentences, `predict` as pairs.
     Pretrainer: lambda texts: ([_split_in_halves(text.split()) for text in texts], None),
     QuestionAnswerer: lambda texts: (
         [("the film", text) for text in texts],
@@ -134,9 +134,9 @@ _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
 
 
 def tiny_examples(task: Task, count: int = 7) -> tuple[list[Any], Any]:
-    """Return small inputs and labels (or None) for the `fit` method of a task.
+    """Return a few inputs and labels (or None) for the `fit` method of a task.
 
-    A task from another package gets texts, and class indices below 3 if it needs labels.
+    For a task from another package, the inputs are texts, and the labels, if needed, are class indices below 3.
     """
     texts = tiny_texts(count)
     if isinstance(task, MaskedLM):  # predicts at mask tokens
