@@ -1,12 +1,12 @@
-"""Exceptions whose messages say what the user can do."""
+"""Exceptions of the library; their messages say what the user can do."""
 
 
 class ArgumentError(ValueError):
     """An invalid value for an argument.
 
     Attributes:
-        argument: name of the argument, for which the command line prints its option; None if the error does not concern
-            a single argument.
+        argument: name of the argument, or None if the error does not concern a single argument. The command line prints
+            the corresponding option.
     """
 
     def __init__(self, message: str = "", argument: str | None = None) -> None:
@@ -21,7 +21,7 @@ class PathExistsError(FileExistsError):
 
 
 class PresetError(ArgumentError):
-    """A preset that cannot be found, fetched, trusted or read; the message names it and says what to do.
+    """A preset that cannot be found, fetched, trusted or read; the message names the preset and says what to do.
 
     Example:
 
@@ -37,7 +37,7 @@ class PresetError(ArgumentError):
 
 
 class NotFiniteError(ValueError):
-    """A loss or weights that are NaN or infinite, so that results would be meaningless.
+    """A loss or weights that are NaN or infinite, which would make results meaningless.
 
     Example: see `lmzoo.training.divergence.StopOnDivergence`.
     """
@@ -55,7 +55,7 @@ class NoExamplesError(ValueError):
 
 
 class ProcessesError(RuntimeError):
-    """A failure of processes that train a model together, for example because their data differ or one has ended."""
+    """A failure of processes that train a model together, for example if their data differ or a process has ended."""
 
 
 class MissingTokenizerError(PresetError):

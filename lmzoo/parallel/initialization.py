@@ -20,7 +20,7 @@ from lmzoo.parallel.processes import all_gather_on_jax, compare_by_jax, end_at_o
 from lmzoo.version import __version__
 
 _NO_TIMEOUT = 10**6  # seconds
-_HEARTBEAT_SECONDS = 30  # a process without a sign of life for this long counts as dead
+_HEARTBEAT_SECONDS = 30  # a process without a heartbeat for this long counts as dead
 
 
 def initialize(
@@ -31,8 +31,8 @@ def initialize(
 ) -> None:
     """Connect the processes of a run, and check that their library versions match.
 
-    Call it in every process before any computation. `keras.distribution.list_devices()` then lists the devices of all
-    processes. Compared with `keras.distribution.initialize`, it also stops waiting for unreachable processes, detects a
+    Call this in every process before any computation. `keras.distribution.list_devices()` then lists the devices of all
+    processes. Unlike `keras.distribution.initialize`, this function stops waiting for unreachable processes, detects a
     dead process within a minute, and compares the versions of lmzoo, Keras, JAX and numpy.
 
     Arguments that are None are read from the environment variables `KERAS_DISTRIBUTION_JOB_ADDRESSES`,
@@ -42,12 +42,12 @@ def initialize(
     Args:
         job_addresses: str, address and port of process 0, such as "10.0.0.1:1234".
         num_processes: int, number of processes.
-        process_id: int, index of this process, from 0.
-        timeout: float, seconds to wait for the other processes.
+        process_id: int, index of this process, counted from 0.
+        timeout: float, number of seconds to wait for the other processes.
 
     Raises:
-        ProcessesError: if another process does not connect in time, or has other versions.
-        ValueError: if the backend is not JAX, or a number is out of range.
+        ProcessesError: If another process does not connect within `timeout`, or has other versions.
+        ValueError: If the backend is not JAX, or an argument is out of range.
 
     Example:
 
@@ -85,7 +85,7 @@ def initialize(
         except Exception as error:
             failures.append(error)
 
-    # In a thread with its own timeout: at JAX's timeout, the process would crash in C++ without a Python error.
+    # In a thread with a timeout of ours, since at JAX's timeout, the process would crash in C++ without a Python error.
     thread = threading.Thread(target=start, daemon=True)
     thread.start()
     thread.join(timeout)
@@ -98,7 +98,7 @@ def initialize(
     if failures:
         raise failures[0]
     if threading.current_thread() is threading.main_thread():
-        # JAX would catch SIGTERM and let the process go on; `ResumableCheckpoint` also informs the other processes.
+        # JAX would catch SIGTERM and let the process continue; `ResumableCheckpoint` also informs the other processes.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
     versions = {"lmzoo": __version__, "Keras": keras.__version__, "JAX": jax.__version__, "numpy": np.__version__}
     compare_by_jax({f"version of {name}": version for name, version in versions.items()})
@@ -108,28 +108,28 @@ def initialize(
 
 def _read_environment(name: str) -> int | None:
     """Return the integer in the environment variable `KERAS_DISTRIBUTION_<name>`, or None if it is not set."""
-    value = os.environ.get(f"KERAS_DISTRIBUTION_{name}")
+    text = os.environ.get(f"KERAS_DISTRIBUTION_{name}")
     try:
-        return None if value is None else int(value)
+        return None if text is None else int(text)
     except ValueError:
-        raise ValueError(f"KERAS_DISTRIBUTION_{name} must be an integer, got {value!r}.") from None
+        raise ValueError(f"KERAS_DISTRIBUTION_{name} must be an integer, got {text!r}.") from None
 
 
 def _end_at_once_after_errors() -> None:
-    """Make this process end at once after an uncaught error or a failing `sys.exit`.
+    """Make this process end at once after an uncaught error, or after `sys.exit` with an error status.
 
-    Otherwise JAX would wait for the other processes at exit, for minutes, while they wait for this one.
+    Otherwise JAX would wait at exit for minutes for the other processes, which wait for this process.
     """
     show_error = sys.excepthook
     original_exit = sys.exit
-    last_status: list[str | int | None] = []  # of `sys.exit`, since functions called at exit do not get it
+    last_status: list[str | int | None] = []  # from `sys.exit`, since exit handlers do not receive it
 
-    def end_by_error(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    def end_by_error(error_type: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         error = explain_lost_process(error) or error
         if isinstance(error, ProcessesError):
             print(error, file=sys.stderr)
             end_at_once(os.EX_TEMPFAIL)
-        show_error(kind, error, traceback)
+        show_error(error_type, error, traceback)
         end_at_once(1)
 
     def exit_with_code(status: str | int | None = None, /) -> NoReturn:

@@ -6,7 +6,7 @@ import re
 
 import keras
 
-SPLIT = "split"  # in the layouts of a family's record: an axis of a weight that is split between devices
+SPLIT = "split"  # in the layouts of a family's record: marks the axis of a weight that is split between devices
 
 
 def layout_map(
@@ -14,22 +14,22 @@ def layout_map(
 ) -> keras.distribution.LayoutMap:
     """Return the layout map that splits the weights of a model between devices.
 
-    Embeddings are split along the vocabulary; query, key, value and the first dense layer of a block along their
-    columns; the attention output and the second dense layer along their rows; LSTMs along their cells (Shoeybi et al.,
-    2019, https://arxiv.org/abs/1909.08053). A weight that cannot be split evenly is copied to every device. The state
-    of the optimizer is split like the weights.
+    As in Megatron-LM (Shoeybi et al., 2019, https://arxiv.org/abs/1909.08053), embeddings are split along the
+    vocabulary; the kernels of query, key, value and the first dense layer of a block along their columns; and the
+    kernels of the attention output and the second dense layer along their rows. LSTMs are split along their cells. A
+    weight that cannot be split evenly is copied to every device. The optimizer's state is split like the weights.
 
     Only the JAX backend supports such layouts; see `keras.distribution`.
 
     Args:
         model: a backbone or task with the configuration of the model to train. Build the model to train after setting
-            the distribution, since weights are split when they are created. For a task, the vocabulary of the head is
-            split as well.
-        device_mesh: `keras.distribution.DeviceMesh`, the devices.
-        axis: str, name of the mesh axis to split weights along.
+            the distribution, since weights are split when they are created. For a task, head weights with a vocabulary
+            axis are split as well.
+        device_mesh: `keras.distribution.DeviceMesh` of the devices.
+        axis: str, name of the axis of `device_mesh` along which weights are split.
 
     Raises:
-        ValueError: if the mesh has no such axis.
+        ValueError: If `device_mesh` has no axis named `axis`.
 
     Example:
 
@@ -50,9 +50,9 @@ def layout_map(
     if axis not in axis_sizes:
         raise ValueError(f"The mesh has the axes {', '.join(axis_sizes)}: pass one of them as `axis`, not {axis!r}.")
     layouts = keras.distribution.LayoutMap(device_mesh)
-    for pattern, axes in getattr(model, "backbone", model).layouts.items():
-        split_axis = axes.index(SPLIT)
-        lengths = [weight.shape[split_axis] for weight in model.weights if re.fullmatch(pattern, weight.path)]
-        if lengths and not any(length % axis_sizes[axis] for length in lengths):
-            layouts[pattern] = tuple(axis if kind == SPLIT else None for kind in axes)
+    for pattern, axis_kinds in getattr(model, "backbone", model).layouts.items():
+        split_axis = axis_kinds.index(SPLIT)
+        axis_lengths = [weight.shape[split_axis] for weight in model.weights if re.fullmatch(pattern, weight.path)]
+        if axis_lengths and not any(length % axis_sizes[axis] for length in axis_lengths):
+            layouts[pattern] = tuple(axis if kind == SPLIT else None for kind in axis_kinds)
     return layouts

@@ -1,4 +1,4 @@
-"""Running a command in several processes that train one model, using Ray Train, with restarts."""
+"""Running a module in several processes that train one model, with Ray Train and automatic restarts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from lmzoo.parallel.workers import connect_to_ray, make_worker_options
 
 _MAX_RESTARTS = 3  # of all processes, after one has died
 _POLL_SECONDS = 0.2
-_GRACE_SECONDS = 2.0  # delay before another process is reported as failed: if all fail alike, process 0 reports it
+_GRACE_SECONDS = 2.0  # delay before other processes report a failure: if all fail alike, process 0 reports it first
 _MAX_MESSAGE_BYTES = 1 << 16  # of the last messages of a process
 _LOST_WORKER = "A worker was lost, with its host or its Ray process"
 
-# Program of each process, which runs a module like `python -m`. Ray blocks SIGINT in its workers. When a worker of Ray
-# ends, the standard input of its process closes, which ends the process. Python writes to a copy of file descriptor 1,
-# so that messages of JAX's C++ network library do not mix with results.
+# Program of each process, which runs a module like `python -m`. It unblocks the signals that Ray blocks in its workers.
+# When a Ray worker ends, the standard input of its child process closes, and the child process ends. Python writes to a
+# copy of file descriptor 1, so that messages of JAX's C++ network library do not mix with results.
 _PROGRAM = """
 import os, runpy, signal, socket, sys, threading
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
@@ -50,10 +50,10 @@ def run_together(
 
     Each process is a child of a Ray Train worker. It gets the address of process 0, the number of processes and its
     own index in the environment variables of `lmzoo.parallel.initialize`, and a GPU of its own if there are any. The
-    output of process 0 is written to this process, and signals to this process are passed on to process 0, which
-    informs the others. If a process dies (from a signal, or with its host), all are restarted, at most three times, and
-    should continue from a saved state. With `min_workers`, fewer processes start after the loss of a host, and more
-    when a host is added. If a process fails with an error, all end.
+    output of process 0 becomes output of this process. Signals to this process are forwarded to process 0, which
+    informs the others. If a process dies (from a signal, or with its host), all processes are restarted, at most three
+    times, and should continue from a saved state. With `min_workers`, fewer processes are restarted after the loss of a
+    host, and more after a host is added. If a process fails with an error, all processes end.
 
     Args:
         module: str, name of the module, which runs as with `python -m` in this working directory.
@@ -63,15 +63,14 @@ def run_together(
         min_workers: int, minimum number of processes after the loss of a host; by default `workers`.
 
     Returns:
-        The exit code of process 0, or of the process that failed; the error messages of that process are then also
-        written.
+        The exit code of process 0, or of another process that failed, whose error messages are then written as well.
 
     Raises:
-        ImportError: if Ray or a dependency of Ray Train is not installed.
-        ConnectionError: if no cluster answers at the address.
-        ValueError: if there are fewer processors or GPUs than workers.
-        ChildProcessError: if a process dies after the last restart.
-        KeyboardInterrupt: after a second Ctrl-C, which ends all processes at once.
+        ImportError: If Ray or a dependency of Ray Train is not installed.
+        ConnectionError: If no cluster answers at `address`.
+        ValueError: If there are fewer processors or GPUs than `workers`.
+        ChildProcessError: If a process dies after the last restart.
+        KeyboardInterrupt: After a second Ctrl-C, which ends all processes at once.
 
     Example:
 
@@ -88,7 +87,7 @@ def run_together(
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that Ray's workers need not import Keras
         options = make_worker_options(ray, workers, accelerated=True)
         node_strategy = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        local_options = {"num_cpus": 0, "scheduling_strategy": node_strategy}  # survives the loss of other hosts
+        local_options = {"num_cpus": 0, "scheduling_strategy": node_strategy}  # on this host, which outlives others
         config = {
             "command": [os.getcwd(), module, *arguments],
             "variables": {**options["runtime_env"]["env_vars"], "COLUMNS": str(shutil.get_terminal_size().columns)},
@@ -106,8 +105,8 @@ def run_together(
             ray.cancel(training_task)  # Ray Train then ends all workers
 
 
-def _wait_for_exit_code(ray: Any, training: Any, config: Mapping[str, Any], signals: Sequence[int]) -> int:
-    """Pass on signals and output until the processes end, and return the exit code."""
+def _wait_for_exit_code(ray: Any, training_task: Any, config: Mapping[str, Any], signals: Sequence[int]) -> int:
+    """Forward signals and output until the processes end, and return the exit code."""
     num_running = 0  # 0 before the processes start
     restarts = 0
     signal_sent = False
@@ -122,7 +121,7 @@ def _wait_for_exit_code(ray: Any, training: Any, config: Mapping[str, Any], sign
         try:
             kind, index, content = config["events"].get(timeout=_POLL_SECONDS)
         except queue.Empty:
-            if ray.wait([training], timeout=0)[0] and config["events"].empty():
+            if ray.wait([training_task], timeout=0)[0] and config["events"].empty():
                 break
             continue
         if kind == "begin":
@@ -146,7 +145,7 @@ def _wait_for_exit_code(ray: Any, training: Any, config: Mapping[str, Any], sign
         elif kind == "stderr":
             messages[index] = (messages[index] + content)[-_MAX_MESSAGE_BYTES:]
     try:
-        if ray.get(training):
+        if ray.get(training_task):
             return os.EX_TEMPFAIL
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
@@ -157,7 +156,7 @@ def _wait_for_exit_code(ray: Any, training: Any, config: Mapping[str, Any], sign
 
 
 def describe_restart(death: str | None, before: int, now: int, restarts: int) -> str:
-    """Return the message about a restart: its reason, the number of workers and their starting point."""
+    """Return the message about a restart: the reason, the number of workers and the state they continue from."""
     restart_point = "All workers start again from the last saved state, or from scratch if there is none"
     if now > before:
         return f"There is room for {now} workers now, instead of {before}. {restart_point}."
@@ -165,23 +164,23 @@ def describe_restart(death: str | None, before: int, now: int, restarts: int) ->
     return f"{death or _LOST_WORKER}.{fewer_note} {restart_point}: restart {restarts} of at most {_MAX_RESTARTS}."
 
 
-def _write(kind: str, content: bytes) -> None:
+def _write(stream_name: str, content: bytes) -> None:
     """Write bytes to the stream "stdout" or "stderr" of this process."""
-    stream = (sys.stdout if kind == "stdout" else sys.stderr).buffer
+    stream = (sys.stdout if stream_name == "stdout" else sys.stderr).buffer
     stream.write(content)
     stream.flush()
 
 
-def _run_workers(config: dict[str, Any], workers: tuple[int, int], use_gpu: bool) -> bool:
-    """Run the command in workers of Ray Train, and return whether all processes survived the last attempt."""
+def _run_workers(config: dict[str, Any], worker_range: tuple[int, int], use_gpu: bool) -> bool:
+    """Run the command in Ray Train workers, and return whether all processes survived the last attempt."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
     with tempfile.TemporaryDirectory() as folder:
-        # Without Ray's checkpoints: states of `ResumableCheckpoint` can also be continued without Ray.
+        # Without Ray's checkpoints, since runs can continue from a `ResumableCheckpoint` even without Ray.
         run_config = RunConfig(storage_path=folder, failure_config=FailureConfig(max_failures=_MAX_RESTARTS))
-        is_fixed = workers[0] == workers[1]
-        scaling_config = ScalingConfig(num_workers=workers[0] if is_fixed else workers, use_gpu=use_gpu)
+        is_fixed = worker_range[0] == worker_range[1]
+        scaling_config = ScalingConfig(num_workers=worker_range[0] if is_fixed else worker_range, use_gpu=use_gpu)
         trainer = DataParallelTrainer(
             _run_command, train_loop_config=config, run_config=run_config, scaling_config=scaling_config
         )
@@ -193,12 +192,12 @@ def _run_workers(config: dict[str, Any], workers: tuple[int, int], use_gpu: bool
 
 
 def _run_command(config: Mapping[str, Any]) -> None:
-    """Run the command in a child process of a Ray Train worker.
+    """Run the command in a child process of this Ray Train worker.
 
-    Ray calls this in a thread, which receives no signals.
+    Ray calls this function in a thread, which receives no signals.
 
     Raises:
-        ChildProcessError: if the process dies, so that Ray Train restarts all workers.
+        ChildProcessError: If the process dies, so that Ray Train restarts all workers.
     """
     import ray.train
     from ray.train.collective import broadcast_from_rank_zero
@@ -221,12 +220,12 @@ def _run_command(config: Mapping[str, Any]) -> None:
         stdout=pipes[0][1],
         stderr=pipes[1][1],
         env={**os.environ, **config["variables"], **variables},
-        start_new_session=True,  # so that Ctrl-C arrives only once, passed on by the main process
+        start_new_session=True,  # so that Ctrl-C arrives only once, forwarded by the main process
     )
     readers = []
-    for kind, (source, target) in zip(("stdout", "stderr"), pipes, strict=True):
-        os.close(target)
-        readers.append(threading.Thread(target=_forward, args=(source, events, kind, index), daemon=True))
+    for kind, (read_end, write_end) in zip(("stdout", "stderr"), pipes, strict=True):
+        os.close(write_end)
+        readers.append(threading.Thread(target=_forward, args=(read_end, events, kind, index), daemon=True))
         readers[-1].start()
     while process.poll() is None:
         time.sleep(_POLL_SECONDS)
@@ -241,16 +240,16 @@ def _run_command(config: Mapping[str, Any]) -> None:
         raise ChildProcessError(process.returncode)
 
 
-def _forward(source: int, events: Any, kind: str, index: int) -> None:
-    """Put all output of a process into the queue `events`."""
+def _forward(descriptor: int, events: Any, stream_name: str, index: int) -> None:
+    """Put the output that is read from a file descriptor into the queue `events`."""
     with contextlib.suppress(OSError):  # raised by a terminal whose other end is closed
-        while content := os.read(source, 1 << 16):
-            events.put((kind, index, content))
+        while content := os.read(descriptor, 1 << 16):
+            events.put((stream_name, index, content))
 
 
 @contextlib.contextmanager
 def _catch_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM in the list that is yielded; a repeated signal interrupts the block."""
+    """Yield a list that collects SIGINT and SIGTERM; a second signal of the same kind has its usual effect."""
     signals: list[int] = []
 
     def catch(number: int, frame: object) -> None:

@@ -31,7 +31,7 @@ def has_several_processes() -> bool:
 
 
 def process_index() -> int:
-    """Return the index of this process, 0 for a single process; process 0 writes the files."""
+    """Return the index of this process, which is 0 for a single process; process 0 writes the files."""
     if not has_several_processes():
         return 0
     import jax
@@ -45,10 +45,10 @@ def all_gather(values: Any) -> np.ndarray:
     All processes must call this together.
 
     Args:
-        values: number or array (...), of the same shape in all processes.
+        values: number or array of the same shape in all processes.
 
     Returns:
-        Array (P, ...), the values of the P processes in the order of their indices.
+        An array whose first axis is the process: the values in the order of the processes' indices.
     """
     if not has_several_processes():
         return np.asarray(values)[None]
@@ -59,10 +59,10 @@ def all_gather_on_jax(values: Any) -> np.ndarray:
     """Gather an array from each process, even before a `keras.distribution` is set.
 
     Args:
-        values: number or array (...), of the same shape in all processes.
+        values: number or array of the same shape in all processes.
 
     Returns:
-        Array (P, ...), the values of the P processes in the order of their indices.
+        An array whose first axis is the process: the values in the order of the processes' indices.
     """
     from jax.experimental import multihost_utils
 
@@ -72,12 +72,12 @@ def all_gather_on_jax(values: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def convert_lost_process_errors() -> Iterator[None]:
-    """Convert JAX's errors in the block into a `ProcessesError` if another process has ended.
+    """Convert errors of JAX in the block to a `ProcessesError` if another process has ended.
 
-    After a `SystemExit` in the block, this process ends without waiting for the other processes, which wait for it.
+    After a `SystemExit` in the block, this process ends without waiting for the other processes, since they wait for it.
 
     Raises:
-        ProcessesError: In place of an error that the end of another process caused.
+        ProcessesError: If an error was caused by the end of another process.
     """
     try:
         yield
@@ -94,7 +94,7 @@ def convert_lost_process_errors() -> Iterator[None]:
 def explain_lost_process(error: BaseException) -> ProcessesError | None:
     """Return a `ProcessesError` if an error of JAX was caused by the end of another process, else None."""
     is_converted = isinstance(error, ProcessesError)
-    may_be_from_jax = isinstance(error, (RuntimeError, ValueError))  # reading a result raises a ValueError
+    may_be_from_jax = isinstance(error, (RuntimeError, ValueError))  # reading a result can raise a ValueError
     if is_converted or not may_be_from_jax or not _LOST_PROCESS_ERROR.search(str(error)):
         return None
     import jax
@@ -116,10 +116,11 @@ def check_same(**facts: Any) -> None:
     """Check that all processes pass the same values.
 
     Args:
-        **facts: JSON values by name.
+        **facts: values to compare, by name; values that are not JSON are compared as strings.
 
     Raises:
-        ProcessesError: in all processes, if one differs from process 0; the message names the process and the values.
+        ProcessesError: In all processes, if the values of a process differ from process 0; the message names the
+            process and shows the values.
     """
     if has_several_processes():
         compare_by_jax(facts)
@@ -129,17 +130,18 @@ def compare_by_jax(facts: Mapping[str, Any]) -> None:
     """Check that all processes pass the same values, even before a `keras.distribution` is set.
 
     Args:
-        facts: JSON values by name.
+        facts: values to compare, by name; values that are not JSON are compared as strings.
 
     Raises:
-        ProcessesError: as for `check_same`.
+        ProcessesError: In all processes, if the values of a process differ from process 0; the message names the
+            process and shows the values.
     """
     encoded = np.frombuffer(json.dumps(facts, default=str).encode(), "uint8")
     max_length = all_gather_on_jax(np.int32(len(encoded))).max()
-    rows = all_gather_on_jax(
+    encoded_facts = all_gather_on_jax(
         np.pad(encoded, (0, max_length - len(encoded)), constant_values=ord(" "))
-    )  # (P, max_length)
-    main_facts, *other_facts = [json.loads(row.astype("uint8").tobytes()) for row in rows]
+    )  # (processes, max_length)
+    main_facts, *other_facts = [json.loads(array.astype("uint8").tobytes()) for array in encoded_facts]
     for index, process_facts in enumerate(other_facts, 1):
         differences = [
             f"{name} ({process_facts.get(name)!s:.{_MAX_CHARACTERS}}, not {main_facts.get(name)!s:.{_MAX_CHARACTERS}})"
@@ -156,10 +158,10 @@ def compare_by_jax(facts: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def main_process_first() -> Iterator[None]:
-    """Run the block in process 0 first, then in the other processes, which can use the files it wrote.
+    """Run the block in process 0 first, then in the other processes, which can use files that process 0 wrote.
 
     Raises:
-        ProcessesError: in the other processes, if process 0 failed.
+        ProcessesError: In the other processes, if process 0 failed.
     """
     is_main = process_index() == 0
     if not is_main and all_gather(0).any():

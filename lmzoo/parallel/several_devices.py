@@ -17,12 +17,12 @@ from lmzoo.parallel.processes import convert_lost_process_errors, has_several_pr
 class SeveralDevicesModel(ChangingRanksModel):
     """Keras model that accepts batches of any size under a `keras.distribution` on JAX.
 
-    Keras splits all batches like the first one, and JAX rejects a batch that cannot be split evenly, such as the last
-    one of an epoch. Here each device gets whole batches, which are small next to the weights, and the compiled step
-    takes the device's part of them. A batch that cannot be split evenly is computed by every device, with the same loss
-    and metrics as on one device: rows of padding, even of weight 0, would count in metrics without weights, and as
-    wrong answers in losses that compare the texts of a batch. If the devices belong to several processes, each process
-    makes all batches and gets all predictions.
+    Keras splits all batches like the first batch, and JAX rejects a batch that cannot be split evenly, such as the last
+    batch of an epoch. Here, each device gets whole batches, which are small compared with the weights, and the compiled
+    step takes the device's share. If a batch cannot be split evenly, every device computes the whole batch, so that the
+    loss and metrics are the same as on one device. Rows of padding would change them: even with weight 0, these rows
+    would count in metrics without weights, and as wrong answers in losses that compare the texts of a batch. If the
+    devices belong to several processes, each process makes all batches and gets all predictions.
     """
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
@@ -60,16 +60,16 @@ class SeveralDevicesModel(ChangingRanksModel):
         return super().test_step(*args[:-1], split_evenly(args[-1]))
 
     def predict_step(self, *args: Any) -> Any:
-        """Predict for a batch, split between the devices, and return the whole outputs in every process."""
-        predicted = super().predict_step(*args[:-1], split_evenly(args[-1]))
+        """Predict for a batch, split between the devices, and return all outputs in every process."""
+        step_result = super().predict_step(*args[:-1], split_evenly(args[-1]))
         if not has_several_processes():
-            return predicted
-        outputs, *state = predicted
+            return step_result
+        outputs, *state = step_result
         return keras.tree.map_structure(copy_to_every_process, outputs), *state
 
 
 def _silence_other_processes(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `fit`, with `verbose=0` in all processes except process 0."""
+    """Return keyword arguments of `fit`, `evaluate` or `predict`, with `verbose=0` in all processes but process 0."""
     return {**arguments, "verbose": 0} if process_index() else arguments
 
 
@@ -84,7 +84,7 @@ class WholeBatches(keras.distribution.ModelParallel):
         super().__init__(
             layout_map=keras.distribution.LayoutMap(distribution.device_mesh),
             batch_dim_name=distribution.batch_dim_name,
-            auto_shard_dataset=False,  # it would give each process a part of a batch
+            auto_shard_dataset=False,  # sharding would give each process only a part of a batch
         )
         self.distribution = distribution
 
@@ -120,7 +120,7 @@ def give_whole_batches() -> Iterator[None]:
 
 
 def split_evenly(batch: Tensors) -> Tensors:
-    """Split the arrays in a batch between the devices, except arrays that cannot be split evenly."""
+    """Split each array in a batch between the devices, unless it cannot be split evenly."""
     distribution = keras.distribution.distribution()
     if not isinstance(distribution, WholeBatches):
         return batch
@@ -128,7 +128,7 @@ def split_evenly(batch: Tensors) -> Tensors:
 
 
 def copy_to_every_process(array: Tensor) -> Tensor:
-    """Return an array that every process can read; if processes share it, every device gets a whole copy."""
+    """Return the array in a form that every process can read: with several processes, a whole copy on every device."""
     if not has_several_processes():
         return array
     return keras.distribution.distribute_tensor(array, _make_whole_layout(array.shape))

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-_CONNECT_SECONDS = 10.0  # timeout for a cluster to answer
+_CONNECT_SECONDS = 10.0  # timeout of connections to a cluster
 _MAX_RETRIES = 3  # of a job whose worker died
 _OBJECT_STORE_BYTES = 100 << 20  # Ray's shared memory; jobs and results are small, since their data is in files
 # Environment variables that workers on other hosts get from this process.
@@ -32,22 +32,23 @@ def run_jobs(
     """Run a function on every job and yield each `(job, result)` as it finishes.
 
     If the worker of a job dies, the job is retried at most three times. An interrupted job must leave no partial
-    output: write files under temporary names, for example. Write large results to files.
+    output, so write to temporary files and rename them, for example. Write large results to files.
 
     Args:
         jobs: arguments of the function, one per call.
-        start: callable that returns the function, called once in each process. It is pickled, like jobs and results.
+        start: callable that returns the function, called once in each process. It must be picklable, as must jobs and
+            results.
         workers: int, number of worker processes; None to run all jobs in this process, one after another.
         address: str, address of a Ray cluster, such as "10.0.0.5:6379" or "auto"; None for this machine. An existing
             connection of this process takes precedence.
         accelerated: bool, whether each worker gets a GPU of its own, if there are any.
 
     Raises:
-        ImportError: if `workers` is given, but Ray is not installed.
-        ConnectionError: if no cluster answers at the address.
-        ValueError: if there are fewer processors or GPUs than workers, or an address without `workers`.
-        ChildProcessError: if all retries of a job failed; the message names the job.
-        Exception: the first error that the function raises.
+        ImportError: If `workers` is not None and Ray is not installed.
+        ConnectionError: If no cluster answers at `address`.
+        ValueError: If there are fewer processors or GPUs than `workers`, or if `address` is given without `workers`.
+        ChildProcessError: If all retries of a job failed; the message names the job.
+        Exception: The first error that the function raises.
 
     Example:
 
@@ -75,7 +76,7 @@ def _run_on_actors(
     options |= {"max_restarts": -1, "max_task_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
     actor_class = ray.remote(**options)(_Worker)
     pending = iter(jobs)
-    # Sent once to each host. In a list, Ray passes the reference instead of the object.
+    # Ray sends the object once to each host. From a list, it passes the reference instead of the object.
     start_reference = [ray.put(start)]
     actors = [actor_class.remote() for _ in range(min(workers, len(jobs)))]
     running = {actor.do.remote(start_reference, job): (actor, job) for actor, job in zip(actors, pending, strict=False)}
@@ -88,15 +89,15 @@ def _run_on_actors(
         yield job, result
 
 
-def _get_result(ray: Any, reference: Any, job: object) -> Any:
+def _get_result(ray: Any, result_reference: Any, job: object) -> Any:
     """Return the result of a job.
 
     Raises:
-        ChildProcessError: if all workers that ran the job died.
-        Exception: the error that the function raised.
+        ChildProcessError: If all workers that tried to run the job died.
+        Exception: The error that the function raised.
     """
     try:
-        return ray.get(reference)
+        return ray.get(result_reference)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayActorError:
@@ -125,7 +126,7 @@ def make_worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, 
     """Return the Ray options for each of `workers` workers: CPUs, GPUs and environment variables.
 
     Raises:
-        ValueError: if there are fewer processors or GPUs than workers.
+        ValueError: If there are fewer processors or GPUs than `workers`.
     """
     resources = ray.cluster_resources()
     needs_gpu = accelerated and "GPU" in resources
@@ -148,8 +149,8 @@ def connect_to_ray(workers: int, address: str | None) -> Iterator[Any]:
     An existing connection of this process is used and kept.
 
     Raises:
-        ImportError: if Ray is not installed.
-        ConnectionError: if no cluster answers at the address.
+        ImportError: If Ray is not installed.
+        ConnectionError: If no cluster answers at `address`.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; without it, Ray warns
@@ -160,9 +161,9 @@ def connect_to_ray(workers: int, address: str | None) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    processors = max(workers, os.cpu_count() or 1)  # users may ask for more workers than cores
+    num_cpus = max(workers, os.cpu_count() or 1)  # users may ask for more workers than cores
     local_options: dict[str, Any] = {
-        "num_cpus": processors,
+        "num_cpus": num_cpus,
         "object_store_memory": _OBJECT_STORE_BYTES,
         "include_dashboard": False,
     }
@@ -186,7 +187,7 @@ def _check_reachable(address: str | None) -> None:
     """Check that a server listens at an address with a port, since Ray would retry for minutes.
 
     Raises:
-        OSError: if no server answers within ten seconds.
+        OSError: If no server answers within `_CONNECT_SECONDS`.
     """
     host, _, port = (address or "").rpartition("://")[2].rpartition(":")
     if host and port.isdecimal():
