@@ -34,9 +34,9 @@ from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_rec
 class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     """Pre-trained part of a task: a Functional model from token features to hidden states.
 
-    A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes
-    the dataclass's fields as keyword arguments. They are also attributes of the model, such as `backbone.hidden_dim`,
-    except where a layer has the same name.
+    A family defines a subclass with a frozen dataclass as `config_class` and an `assemble` method. The constructor
+    takes the dataclass's fields as keyword arguments. The fields are also attributes of the model, such as
+    `backbone.hidden_dim`, except where a layer has the same name.
 
     Args:
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
@@ -129,7 +129,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @property
     def layouts(self) -> Mapping[str, tuple[str | None, ...]]:
-        """Layouts for model parallelism: the axes along which devices split weights, by patterns of weight paths."""
+        """Layouts for model parallelism: pattern of weight paths -> axes along which the weights are split."""
         return get_family(self).layouts
 
     def __getattr__(self, name: str) -> Any:
@@ -175,7 +175,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
+        """Number n of valid ids, 0 to n - 1, for each input whose values are checked."""
         return {}
 
     def check_inputs(self, inputs: Features) -> Features:
@@ -217,8 +217,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     ) -> Any:
         """Compute the model's outputs or, in the graphs of tasks, vectors at chosen positions or token logits.
 
-        Given `positions` and `outputs` (the model's outputs for `inputs`), it returns the result of `vectors_at` or, if
-        `masked` is True, of `masked_vectors_at`. Given `vectors`, it returns their `token_logits`. Tasks call the model
+        Given `positions` and `outputs` (the model's outputs for `inputs`), return the result of `vectors_at` or, if
+        `masked` is True, of `masked_vectors_at`. Given `vectors`, return their `token_logits`. Tasks call the model
         for all three, because Keras duplicates a layer that is used both inside and outside of a model when it copies
         or loads a graph.
         """
@@ -394,8 +394,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
         Args:
             preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
-            load_weights: whether to load the weights; with False they are random.
-            family: name of the family, such as "bert", for a checkpoint that does not name it.
+            load_weights: whether to load the weights; if False, they are random.
+            family: name of the family, such as "bert", for a checkpoint that does not name its family.
             **config_overrides: constructor arguments to change, such as `dropout=0.2`, `dtype="bfloat16"` or `name`.
 
         Raises:
@@ -433,7 +433,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
-            FileExistsError: If `directory` exists and `overwrite` is False, or if it is not a preset.
+            FileExistsError: If `directory` is not empty and `overwrite` is False, or is a file or the working directory.
             TypeError: If there is an unknown argument.
             ValueError: If `weights_dtype` is none of the three, if `tasks` is not a dict of at least one task, if a
                 task has another backbone or another tokenizer, or if a task's name has characters other than letters,

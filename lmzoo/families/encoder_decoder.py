@@ -30,9 +30,9 @@ class Source(NamedTuple):
 
 
 class EncoderDecoderBackbone(Backbone):
-    """Base class of encoder-decoder Transformers (Vaswani et al., 2017), with one table for source and target tokens.
+    """Base class of encoder-decoder Transformers (Vaswani et al., 2017) that share one table of token embeddings.
 
-    A family sets `config_class` and defines `make_layers`. Its configuration has a `vocabulary_size`.
+    A family sets `config_class` and defines `make_layers`. Its configuration must have a `vocabulary_size`.
     """
 
     reads_source = True
@@ -46,7 +46,7 @@ class EncoderDecoderBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
+        """Number n of valid ids, 0 to n - 1, for each input whose values are checked."""
         return {name: 2 if name.endswith("mask") else self.config.vocabulary_size for name in self.input}
 
     @classmethod

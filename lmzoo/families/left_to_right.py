@@ -50,7 +50,7 @@ class LeftToRightBackbone(Backbone):
     """Base class of left-to-right language models: embeddings without positions, then the family's layers.
 
     A family defines its layers in `make_layers` and applies them in `hidden_layers`. `sequence_output` is the last
-    hidden state after dropout, and `pooled_output` is its vector at the last real token.
+    hidden state after dropout, and `pooled_output` is the `sequence_output` at the last real token.
     """
 
     causal = True
@@ -59,7 +59,7 @@ class LeftToRightBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
+        """Number n of valid ids, 0 to n - 1, for each input whose values are checked."""
         return {"token_ids": self.config.vocabulary_size, "padding_mask": 2}
 
     @classmethod

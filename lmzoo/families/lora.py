@@ -34,8 +34,8 @@ class LoraModel(NamedInputsModel):
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
         """Freeze the model and add trainable low-rank updates to Dense layers (Hu et al., 2021).
 
-        Saving a model adds the updates to its weights: the loaded model computes the same outputs without LoRA. Updates
-        of int8 weights are saved separately, so the loaded model still has LoRA.
+        When a model is saved, its updates are merged into the weights: the loaded model computes the same outputs
+        without LoRA. Updates of int8 weights are saved separately, so the loaded model still has LoRA.
 
         Args:
             rank: int, rank of the updates.
@@ -45,10 +45,10 @@ class LoraModel(NamedInputsModel):
             ValueError: If `rank` is not a positive integer, or no Dense layer has one of the names.
         """
         require(is_integer(rank, 1), "rank", "a positive integer", rank)
-        adaptable = [layer for layer in sublayers(self) if hasattr(layer, "enable_lora")]
-        targets = [layer for layer in adaptable if layer.name in target_layer_names]
+        adaptable_layers = [layer for layer in sublayers(self) if hasattr(layer, "enable_lora")]
+        targets = [layer for layer in adaptable_layers if layer.name in target_layer_names]
         if not targets:
-            adaptable_names = ", ".join(sorted({layer.name for layer in adaptable})) or "none of its layers"
+            adaptable_names = ", ".join(sorted({layer.name for layer in adaptable_layers})) or "none of its layers"
             raise ValueError(
                 f"No layer of this {type(self).__name__} is called {' or '.join(map(repr, target_layer_names))}. LoRA "
                 f"can adapt {adaptable_names}: see `target_layer_names`."
@@ -58,7 +58,7 @@ class LoraModel(NamedInputsModel):
     def save_lora_weights(self, filepath: str | Path) -> None:
         """Write the low-rank updates to a file, without the weights of the model.
 
-        With several processes, call it in only one of them.
+        With several processes, call this in only one of them.
 
         Args:
             filepath: path that ends in `.lora.h5`. If writing fails, an existing file is left unchanged.

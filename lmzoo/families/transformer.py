@@ -53,7 +53,7 @@ class TransformerBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
+        """Number n of valid ids, 0 to n - 1, for each input whose values are checked."""
         num_ids = {"token_ids": self.config.vocabulary_size, "padding_mask": 2, "segment_ids": self.config.num_segments}
         return {name: num_ids[name] for name in self.input}
 

@@ -213,7 +213,7 @@ def _run_command(config: Mapping[str, Any]) -> None:
         "KERAS_DISTRIBUTION_NUM_PROCESSES": str(ray.train.get_context().get_world_size()),
         "KERAS_DISTRIBUTION_PROCESS_ID": str(index),
     }
-    pipes = [os.openpty() if terminal and index == 0 else os.pipe() for terminal in config["terminals"]]
+    pipes = [os.openpty() if is_terminal and index == 0 else os.pipe() for is_terminal in config["terminals"]]
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, *config["command"]],
         stdin=subprocess.PIPE,
@@ -223,9 +223,9 @@ def _run_command(config: Mapping[str, Any]) -> None:
         start_new_session=True,  # so that Ctrl-C arrives only once, forwarded by the main process
     )
     readers = []
-    for kind, (read_end, write_end) in zip(("stdout", "stderr"), pipes, strict=True):
+    for stream_name, (read_end, write_end) in zip(("stdout", "stderr"), pipes, strict=True):
         os.close(write_end)
-        readers.append(threading.Thread(target=_forward, args=(read_end, events, kind, index), daemon=True))
+        readers.append(threading.Thread(target=_forward, args=(read_end, events, stream_name, index), daemon=True))
         readers[-1].start()
     while process.poll() is None:
         time.sleep(_POLL_SECONDS)

@@ -74,7 +74,7 @@ def all_gather_on_jax(values: Any) -> np.ndarray:
 def convert_lost_process_errors() -> Iterator[None]:
     """Convert errors of JAX in the block to a `ProcessesError` if another process has ended.
 
-    After a `SystemExit` in the block, this process ends without waiting for the other processes, since they wait for it.
+    After a `SystemExit` in the block, this process ends without waiting for the other processes, which wait for it.
 
     Raises:
         ProcessesError: If an error was caused by the end of another process.

@@ -45,10 +45,10 @@ def peer_heads(family: Family) -> list[str]:
     # Heads of pre-training are excluded if transformers has no equal head. For permutations ("plm"), it has attention
     # masks, which the family's own tests compare. For replaced tokens ("rtd"), its head is of another kind than in
     # `Pretrainer`.
-    own_head = {family.pretrained_head} if family.objective in ("plm", "rtd") else set()
-    excluded = _HEADS_WITHOUT_PEERS | own_head
-    tasks = {kind: get_task_class(kind) for kind in family.checkpoints["hf"].heads if kind not in excluded}
-    kinds = [kind for kind, task in tasks.items() if task is not None and task.supports(family)]
+    pretraining_head = {family.pretrained_head} if family.objective in ("plm", "rtd") else set()
+    excluded_kinds = _HEADS_WITHOUT_PEERS | pretraining_head
+    task_classes = {kind: get_task_class(kind) for kind in family.checkpoints["hf"].heads if kind not in excluded_kinds}
+    kinds = [kind for kind, cls in task_classes.items() if cls is not None and cls.supports(family)]
     return kinds if family.backbone.reads_source else ["", *kinds]
 
 
@@ -72,8 +72,8 @@ def check_peer_outputs(family: Family, head: str, variant: int = 0) -> None:
         outputs = keras.tree.map_structure(ops.convert_to_numpy, outputs)
         for name, (actual, desired) in _compute_output_pairs(head, outputs, expected, inputs).items():
             assert actual.shape == desired.shape, f"{name} has shape {actual.shape}, in transformers {desired.shape}"
-            error = np.abs(actual - desired).max()
-            assert error <= TOLERANCE, f"{name} differs by {error:.2g} from {type(peer).__name__}'s"
+            max_difference = np.abs(actual - desired).max()
+            assert max_difference <= TOLERANCE, f"{name} differs by {max_difference:.2g} from {type(peer).__name__}'s"
 
 
 def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
@@ -91,19 +91,19 @@ def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
         save_checkpoint(model, Path(folder) / "ours", to="hf")
         original, written = (SafetensorsFiles(Path(folder) / name) for name in ("peer", "ours"))
         names = canonical_names(layout, original)  # name in the layout -> name in the file
-        ignored = {
+        ignored_names = {
             name for layout_name, name in names.items() if any(re.fullmatch(p, layout_name) for p in layout.ignored)
         }
         # Tensors that only some models of the family have in lmzoo, but all have in transformers.
         backbone = model.backbone if isinstance(model, Task) else model
-        added = {names[layout_name] for layout_name in layout.complete(backbone.config)[1]}
-        missing = set(original.names()) - set(written.names())
-        assert missing <= ignored, f"{missing - ignored} were read, but not written"
-        for name in set(written.names()) - added:
+        added_names = {names[layout_name] for layout_name in layout.complete(backbone.config)[1]}
+        missing_names = set(original.names()) - set(written.names())
+        assert missing_names <= ignored_names, f"{missing_names - ignored_names} were read, but not written"
+        for name in set(written.names()) - added_names:
             np.testing.assert_array_equal(written.read(name), original.read(name), err_msg=name)
-        _, report = type(peer).from_pretrained(Path(folder) / "ours", output_loading_info=True)
-        assert set(report["missing_keys"]) <= missing, f"transformers misses {report['missing_keys']}"
-        assert not report["unexpected_keys"], f"transformers ignores {report['unexpected_keys']}"
+        _, loading_info = type(peer).from_pretrained(Path(folder) / "ours", output_loading_info=True)
+        assert set(loading_info["missing_keys"]) <= missing_names, f"transformers misses {loading_info['missing_keys']}"
+        assert not loading_info["unexpected_keys"], f"transformers ignores {loading_info['unexpected_keys']}"
         reloaded = _load(family, head, Path(folder) / "ours")
         optional_prefixes = tuple(
             prefix for prefix in layout.optional if not any(n.startswith(prefix[:-1]) for n in names)
@@ -127,12 +127,12 @@ def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
     family_variant = dataclasses.replace(
         family, tiny=dataclasses.replace(family.tiny, **dict([{}, *family.variants][variant]))
     )
-    task = get_task_class(head)
-    if task is None:
+    task_class = get_task_class(head)
+    if task_class is None:
         model = tiny_backbone(family_variant)
     else:
         activation = family.checkpoints["hf"].head_activation if head == "masked_lm" else None
-        model = tiny_task(task, family_variant, **({} if activation is None else {"activation": activation}))
+        model = tiny_task(task_class, family_variant, **({} if activation is None else {"activation": activation}))
     save_checkpoint(model, folder / "configuration", to="hf")
     # Only the eager implementation returns attention scores.
     config = transformers.AutoConfig.from_pretrained(folder / "configuration", attn_implementation="eager")
@@ -148,12 +148,12 @@ def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
 
 def _load(family: Family, head: str, directory: Path) -> Backbone | Task:
     """Load a transformers checkpoint as a backbone or, if `head` is not empty, as a task."""
-    task = get_task_class(head)
-    if task is None:
+    task_class = get_task_class(head)
+    if task_class is None:
         return Backbone.from_preset(directory)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* holds no generator")  # transformers saves generators separately
-        return task.from_preset(directory, preprocessor=tiny_preprocessor(family))
+        return task_class.from_preset(directory, preprocessor=tiny_preprocessor(family))
 
 
 def _make_inputs(model: Backbone | Task, family: Family) -> dict[str, np.ndarray]:

@@ -59,10 +59,10 @@ def _to_arrays(tensors: Tensors) -> list[np.ndarray]:
     return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in keras.tree.flatten(tensors)]
 
 
-def _make_functional(layer: keras.layers.Layer, values: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
-    """Return a functional model of the layer, with outputs of the dtypes that contain `kinds`, and its input arrays."""
+def _make_functional(layer: keras.layers.Layer, values: list[Any], kind: str = "") -> tuple[keras.Model, list[Any]]:
+    """Return a functional model of the layer, with outputs whose dtype contains `kind`, and the model's inputs."""
     inputs = _make_symbolic_inputs(values)
-    outputs = [x for x in keras.tree.flatten(layer(*inputs)) if kinds in x.dtype]
+    outputs = [x for x in keras.tree.flatten(layer(*inputs)) if kind in x.dtype]
     model = keras.Model(keras.tree.flatten(inputs), outputs)
     model.run_eagerly = not compiles_each_operation()
     return model, keras.tree.flatten(values)
@@ -117,11 +117,11 @@ def check_layer_masks(build: Build, arguments: Arguments) -> None:
     expected = _to_arrays(_compute(layer, values))
     integer_values = keras.tree.map_structure(lambda a: a.astype("int32") if a.dtype == bool else a, values)
     assert_close(_to_arrays(_compute(layer, integer_values)), expected, "masks of integers")
-    first = values[0]
-    if isinstance(first, np.ndarray) and first.ndim == 3 and first.dtype == "float32":
+    first_argument = values[0]
+    if isinstance(first_argument, np.ndarray) and first_argument.ndim == 3 and first_argument.dtype == "float32":
 
-        def call_with_mask(first: Any, *rest: Any) -> Tensors:
-            return layer(keras.layers.Masking(mask_value=1e9)(first), *rest)  # the mask is True everywhere
+        def call_with_mask(first_argument: Any, *rest: Any) -> Tensors:
+            return layer(keras.layers.Masking(mask_value=1e9)(first_argument), *rest)  # the mask is True everywhere
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*does not support masking")

@@ -196,7 +196,7 @@ class AlbertBackbone(TransformerBackbone):
         num_groups: number of groups of blocks. Each group is applied `num_layers / num_groups` times in a row.
         num_inner_repetitions: number of blocks in each group.
         embedding_projection: whether a linear layer projects the embeddings to `hidden_dim`; by default only if the
-            widths differ. (Google's code has no such layer if they are equal; Hugging Face's always has one.)
+            widths differ. (Google's code has no such layer if the widths are equal; Hugging Face's always has one.)
         unroll: whether to compile each application of a block separately instead of a loop.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.

@@ -197,7 +197,7 @@ class DebertaV3Backbone(TransformerBackbone):
         return vectors
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
-        """Return the attention probabilities of every block, outside of training; see `TransformerBackbone`."""
+        """Return the attention probabilities of every block without dropout; see `TransformerBackbone`."""
         hidden_states = self(inputs)["hidden_states"]
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         distance_vectors = self.distances(hidden_states[0])  # (R, H)

@@ -34,7 +34,7 @@ class ElmoBackbone(Backbone):
     `backbone.bilm.trainable = False`, or `freeze_bilm=True`, leaves only the mix trainable.
 
     On TensorFlow, an eager call encodes each distinct word once. With `backbone.bilm.encoder.dedupe = True`, graphs do
-    the same, but XLA cannot compile them.
+    the same, but XLA cannot compile these graphs.
 
     Args:
         lstm_dim: width of an LSTM's memory, D.
@@ -178,7 +178,7 @@ class ElmoBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
+        """Number n of valid ids, 0 to n - 1, for each input whose values are checked."""
         return {_get_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
     def check_inputs(self, inputs: Features) -> Features:

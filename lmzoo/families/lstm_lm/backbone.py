@@ -133,7 +133,7 @@ class LstmLmBackbone(LeftToRightBackbone):
 
     @classmethod
     def hidden_layers(cls, config: LstmLmConfig, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
-        """Apply the family's layers to the embeddings, float (B, T, H), and return the hidden states of each layer."""
+        """Apply the recurrent layers to the embeddings, and return each layer's hidden states, float (B, T, H)."""
         return [states[-1] for states in _run_layers(layers["recurrent"], layers["dropouts"], embedded)]
 
     def state_spec(self, batch: int | None = None) -> Tensors:

@@ -59,7 +59,7 @@ class ModernBertBackbone(TransformerBackbone):
 
     LayerNorm precedes every sublayer except the attention of the first block, since the embeddings are already
     normalized. No layer has a bias. By default, every third block attends to all positions. In the other blocks, each
-    position attends to a window around it, so their time and memory grow linearly with the sequence length.
+    position attends to a window around it, so the time and memory of these blocks grow linearly with sequence length.
 
     The inputs are a dict of int32 arrays (B, T) for B texts of T tokens: `token_ids` and `padding_mask` (1 at real
     tokens).

@@ -124,5 +124,5 @@ class StaticBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
+        """Number n of valid ids, 0 to n - 1, for each input whose values are checked."""
         return {"token_ids": self.config.vocabulary_size}
