@@ -433,7 +433,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
-            FileExistsError: If `directory` is not empty and `overwrite` is False, or is a file or the working directory.
+            FileExistsError: If `directory` is not empty and `overwrite` is False, or if it is a file or the working
+                directory.
             TypeError: If there is an unknown argument.
             ValueError: If `weights_dtype` is none of the three, if `tasks` is not a dict of at least one task, if a
                 task has another backbone or another tokenizer, or if a task's name has characters other than letters,

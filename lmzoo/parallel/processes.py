@@ -48,7 +48,7 @@ def all_gather(values: Any) -> np.ndarray:
         values: number or array of the same shape in all processes.
 
     Returns:
-        An array whose first axis is the process: the values in the order of the processes' indices.
+        The values of all processes in one array, along a new first axis, in the order of the process indices.
     """
     if not has_several_processes():
         return np.asarray(values)[None]
@@ -62,7 +62,7 @@ def all_gather_on_jax(values: Any) -> np.ndarray:
         values: number or array of the same shape in all processes.
 
     Returns:
-        An array whose first axis is the process: the values in the order of the processes' indices.
+        The values of all processes in one array, along a new first axis, in the order of the process indices.
     """
     from jax.experimental import multihost_utils
 
@@ -119,8 +119,8 @@ def check_same(**facts: Any) -> None:
         **facts: values to compare, by name; values that are not JSON are compared as strings.
 
     Raises:
-        ProcessesError: In all processes, if the values of a process differ from process 0; the message names the
-            process and shows the values.
+        ProcessesError: In all processes, if a process has other values than process 0; the message names the process
+            and shows the values.
     """
     if has_several_processes():
         compare_by_jax(facts)
@@ -133,8 +133,8 @@ def compare_by_jax(facts: Mapping[str, Any]) -> None:
         facts: values to compare, by name; values that are not JSON are compared as strings.
 
     Raises:
-        ProcessesError: In all processes, if the values of a process differ from process 0; the message names the
-            process and shows the values.
+        ProcessesError: In all processes, if a process has other values than process 0; the message names the process
+            and shows the values.
     """
     encoded = np.frombuffer(json.dumps(facts, default=str).encode(), "uint8")
     max_length = all_gather_on_jax(np.int32(len(encoded))).max()

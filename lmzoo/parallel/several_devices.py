@@ -20,7 +20,7 @@ class SeveralDevicesModel(ChangingRanksModel):
     Keras splits all batches like the first batch, and JAX rejects a batch that cannot be split evenly, such as the last
     batch of an epoch. Here, each device gets whole batches, which are small compared with the weights, and the compiled
     step takes the device's share. If a batch cannot be split evenly, every device computes the whole batch, so that the
-    loss and metrics are the same as on one device. Rows of padding would change them: even with weight 0, these rows
+    loss and metrics are the same as on one device. Rows of padding would change both: even with weight 0, these rows
     would count in metrics without weights, and as wrong answers in losses that compare the texts of a batch. If the
     devices belong to several processes, each process makes all batches and gets all predictions.
     """

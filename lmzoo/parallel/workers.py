@@ -123,7 +123,7 @@ class _Worker:
 
 
 def make_worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, Any]:
-    """Return the Ray options for each of `workers` workers: CPUs, GPUs and environment variables.
+    """Return the Ray options for each worker: CPUs, GPUs and environment variables.
 
     Raises:
         ValueError: If there are fewer processors or GPUs than `workers`.

@@ -39,7 +39,7 @@ for line in sys.stdin:
 
 @functools.cache
 def _start_backend_process(backend: str) -> subprocess.Popen[str]:
-    """Start a process with another backend; later calls return the same process, since starting it is slow."""
+    """Start a process with another backend; later calls return the same process, since starting one is slow."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -53,7 +53,7 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
 
     Args:
         family: the family of the backbone.
-        **overrides: constructor arguments that take precedence over this configuration.
+        **overrides: constructor arguments that take precedence over `family.tiny`.
     """
     require(isinstance(family, Family), "family", "a record of a family, such as `families()['bert']`", family)
     keras.utils.set_random_seed(SEED)
