@@ -58,14 +58,14 @@ FAULTS = (
     Fault(
         "a position of a decoder sees the one after it",
         "layers/attention.py",
-        "is_hidden = keys > queries if",
-        "is_hidden = keys > queries + 1 if",
+        "key_positions > query_positions if",
+        "key_positions > query_positions + 1 if",
     ),
     Fault(
         "with a cache, positions are counted from each call's first",
         "layers/attention.py",
-        "else first + index",
-        "else first + 0 * index",
+        "else offsets + index",
+        "else offsets + 0 * index",
     ),
     Fault(
         "a block of local attention sees one position too few",
@@ -160,8 +160,8 @@ FAULTS = (
     Fault(
         "the question attends to all tokens of a context, also to padding",
         "layers/bidaf.py",
-        "to_context = ops.expand_dims(masked_softmax(greatest, of_context), 1)",
-        "to_context = ops.expand_dims(ops.softmax(greatest), 1)",
+        "context_probabilities = ops.expand_dims(masked_softmax(max_scores, context_mask), 1)",
+        "context_probabilities = ops.expand_dims(ops.softmax(max_scores), 1)",
     ),
     Fault(
         "LSTMs that read backwards go on from the text after",
