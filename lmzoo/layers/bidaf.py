@@ -93,7 +93,7 @@ class BiDAFEncoder(ConfiguredLayer):
     The paper's model always answers. Here two learned numbers, at the first position, are the logits of "no answer".
 
     Args:
-        units: int, U, width of each direction of the LSTMs.
+        units: int, width U of each direction of the LSTMs.
         embedding_dim: int, width E of the task's own word vectors.
         buckets: int, number of the task's own word vectors.
         dropout: float, dropout rate in training, on the input and output of the LSTMs and before the linear layers.

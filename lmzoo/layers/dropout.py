@@ -15,7 +15,7 @@ _LEVELS = 1 << 16  # values of 16 random bits
 
 
 def _draw_random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
-    """Return uniform uint16 values, two from each random 32-bit word, or None on backends that cannot do so cheaply."""
+    """Return uniform uint16 values, two from each random 32-bit word, or None on backends where this is not cheap."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -125,7 +125,7 @@ class WordDropout(Dropout):
 
     Args:
         rate: float in [0, 1), the fraction of the vocabulary to drop in training.
-        vocabulary_size: int, V.
+        vocabulary_size: int, number of rows of the embedding table.
         seed: optional int; makes the sequence of masks reproducible.
 
     Call arguments: `inputs` float (B, T, H), the embeddings of `token_ids` int (B, T). Returns float (B, T, H).

@@ -142,8 +142,8 @@ FAULTS = (
     Fault(
         "the sampled softmax does not correct the scores of sampled words for how likely they were drawn",
         "layers/sampled_softmax.py",
-        "logits = self._compute_logits(vectors, kernel, bias) - corrections[1]  # (N, S)",
-        "logits = self._compute_logits(vectors, kernel, bias)  # (N, S)",
+        "sample_logits = self._compute_logits(vectors, sample_kernel, sample_bias) - corrections[1]  # (N, S)",
+        "sample_logits = self._compute_logits(vectors, sample_kernel, sample_bias)  # (N, S)",
     ),
     Fault(
         "choices that are not there are rivals of those that are",
@@ -166,14 +166,14 @@ FAULTS = (
     Fault(
         "LSTMs that read backwards go on from the text after",
         "layers/bilstm.py",
-        "is_first = ops.pad(differs, ((0, 0), (0, 1) if reverse else (1, 0)))",
-        "is_first = ops.pad(differs, ((0, 0), (1, 0)))",
+        "is_first = ops.pad(is_new_segment, ((0, 0), (0, 1) if reverse else (1, 0)))",
+        "is_first = ops.pad(is_new_segment, ((0, 0), (1, 0)))",
     ),
     Fault(
         "recurrent kernels lose elements outside of training, too",
         "layers/recurrent.py",
-        "recurrent = self.weight_dropout(recurrent, training=training)",
-        "recurrent = self.weight_dropout(recurrent, training=True)",
+        "recurrent_kernel = self.weight_dropout(recurrent_kernel, training=training)",
+        "recurrent_kernel = self.weight_dropout(recurrent_kernel, training=True)",
     ),
     # === Models ===
     Fault(
@@ -560,8 +560,8 @@ FAULTS = (
     Fault(
         "the weights of a weighted mean begin at 0",
         "layers/pooling.py",
-        "weights = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)",
-        "weights = ops.expand_dims((ops.cumsum(real, axis=1) - 1) * real, -1)",
+        "weights = ops.expand_dims(ops.cumsum(is_real, axis=1) * is_real, -1)",
+        "weights = ops.expand_dims((ops.cumsum(is_real, axis=1) - 1) * is_real, -1)",
     ),
     Fault(
         "the default prompt is not put before texts that are exported",
