@@ -14,9 +14,9 @@ from lmzoo.common.tensor_types import Tensor
 class PearsonCorrelation(keras.metrics.Metric):
     """Pearson correlation between labels and predictions, over all examples.
 
-    Keras' own metric is the mean of the batches' correlations, which depends on how the examples are batched. This one
-    merges the means and squared deviations of each batch, which is more precise than sums of squares (Chan et al.,
-    1979, "Updating formulae and a pairwise algorithm for computing sample variances").
+    Keras' own metric is the mean of the batches' correlations, which depends on how the examples are batched. This
+    metric merges the means and squared deviations of the batches, which is more precise than adding up squares (Chan et
+    al., 1979, "Updating formulae and a pairwise algorithm for computing sample variances").
 
     The result is NaN while all labels, or all predictions, are equal.
 
@@ -72,8 +72,8 @@ class PearsonCorrelation(keras.metrics.Metric):
 class MicroF1(keras.metrics.F1Score):
     """Micro-averaged F1 of multi-label classification, from logits.
 
-    Keras' own metric takes probabilities. This one takes logits; a label counts as predicted if its probability is at
-    least one half.
+    Keras' own metric takes probabilities, this metric takes logits. A label counts as predicted if its probability is
+    at least one half.
 
     `update_state` takes labels (B, C) for C classes, 0 or 1, logits float (B, C) and weights (B,).
 

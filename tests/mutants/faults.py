@@ -342,7 +342,7 @@ FAULTS = (
         "every mini-batch of a large batch has the same dropout",
         "training/gradient_cache.py",
         "return [scope.get_current_value(v) for v in seeds], result",
-        "return values, result",
+        "return seed_values, result",
     ),
     # === Checkpoints ===
     Fault(
@@ -584,8 +584,8 @@ FAULTS = (
     Fault(
         "hard negatives are no candidates for first texts",
         "training/contrastive.py",
-        "ops.where(is_excluded & ~is_own, -1e9, scores)",
-        "ops.where((is_excluded & ~is_own) | (ops.arange(num_candidates) >= count), -1e9, scores)",
+        "ops.where(is_excluded & ~is_partner, -1e9, scores)",
+        "ops.where((is_excluded & ~is_partner) | (ops.arange(num_candidates) >= num_groups), -1e9, scores)",
     ),
     Fault(
         "CoSENT compares pairs with equal labels",
