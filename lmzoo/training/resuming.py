@@ -53,7 +53,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         every: int, number of steps between two saved states; by default a state is saved after each epoch. The end of
             training is always saved.
         keep: int, number of states to keep.
-        minutes: float, time after which another state is saved at the end of a step; None for no such limit.
+        minutes: float, number of minutes after which another state is saved at the end of a step; None for no limit.
 
     Raises:
         KeyboardInterrupt: from `fit`, after Ctrl-C.
@@ -250,8 +250,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     def _share_signals(self) -> None:
         """Share stop signals and the save timer, so that all processes act in the same step."""
-        overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
-        signals, overdue_flags = all_gather([self._received_signal or 0, overdue]).T  # (P,) each
+        is_overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
+        signals, overdue_flags = all_gather([self._received_signal or 0, is_overdue]).T  # (P,) each
         self._signal = int(signals.max()) or None
         self._is_overdue = bool(overdue_flags[0])
 
@@ -262,17 +262,17 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         if process_index() == 0:
             self._states.write(self._done, arrays, position)
         else:
-            collections.deque(arrays, maxlen=0)  # all processes must read split weights together
+            collections.deque(arrays, maxlen=0)  # all processes must read sharded weights together
         self._saved_at = time.monotonic()
         self._is_overdue = False
 
 
-def _list_named_variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
-    """Yield all variables of the model and its optimizer, named by order: Keras' names differ between processes."""
+def _number_variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
+    """Yield all variables of the model and its optimizer, numbered, since Keras' names differ between processes."""
     model_variables = [variable for variable in model.variables if variable.name != OUTSIDE_TRAINING]
-    for part, variables in (("model", model_variables), ("optimizer", model.optimizer.variables)):
+    for owner, variables in (("model", model_variables), ("optimizer", model.optimizer.variables)):
         for index, variable in enumerate(variables):
-            yield f"{part}.{index}", variable
+            yield f"{owner}.{index}", variable
 
 
 def _read_arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
@@ -281,7 +281,7 @@ def _read_arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
     Raises:
         NotFiniteError: if a value is NaN or infinite, since a run could not recover from such a state.
     """
-    for name, variable in _list_named_variables(model):
+    for name, variable in _number_variables(model):
         array = np.asarray(keras.ops.convert_to_numpy(copy_to_every_process(keras.ops.convert_to_tensor(variable))))
         if problem := describe_not_finite(variable.path, array):
             raise NotFiniteError(
@@ -293,7 +293,7 @@ def _read_arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
 
 def _load_state(state: RunState, model: keras.Model) -> None:
     """Assign the arrays of a saved state to the variables of the model and its optimizer."""
-    variables = dict(_list_named_variables(model))
+    variables = dict(_number_variables(model))
     tensors = state.tensors
     specs = {name: (tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for name, v in variables.items()}
     if specs != {name: (tensors.shape(name), tensors.dtype(name)) for name in tensors.names()}:

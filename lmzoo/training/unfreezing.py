@@ -16,7 +16,7 @@ class GradualUnfreezing(keras.callbacks.Callback):
     """Callback that trains the head first, and then one more layer after each epoch (Howard & Ruder, 2018).
 
     Layers are unfrozen from the top; `layers_of` returns their order. If there are fewer epochs than layers, the lowest
-    layers stay frozen. Gradients of frozen layers are computed and not applied, so a step takes as long as without the
+    layers stay frozen. Gradients of frozen layers are computed but not applied, so a step takes as long as without the
     callback. The callback works with `ResumableCheckpoint`. When `fit` ends, all layers are unfrozen.
 
     Args:

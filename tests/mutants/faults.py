@@ -297,8 +297,8 @@ FAULTS = (
     Fault(
         "accuracy over tokens counts positions without a label, padding included",
         "training/span_metrics.py",
-        "counts = ops.cast(y_true != IGNORED, self.dtype)  # (B, T)",
-        "counts = ops.ones_like(y_true, self.dtype)  # (B, T)",
+        "position_weights = ops.cast(y_true != IGNORED, self.dtype)  # (B, T)",
+        "position_weights = ops.ones_like(y_true, self.dtype)  # (B, T)",
     ),
     Fault(
         "a resumed run begins with an optimizer that remembers nothing",
@@ -323,8 +323,8 @@ FAULTS = (
     Fault(
         "a high temperature favors large tasks",
         "training/together.py",
-        "(counts ** (1 / temperature)).tolist()",
-        "(counts**temperature).tolist()",
+        "(batch_counts ** (1 / temperature)).tolist()",
+        "(batch_counts**temperature).tolist()",
     ),
     Fault(
         "gradual unfreezing begins with the embeddings",
@@ -780,14 +780,14 @@ FAULTS = (
     Fault(
         "the learning rate does not fall after the warm-up",
         "training/optimizers.py",
-        "factor = rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
-        "factor = rise * ops.where(total > 0, ops.ones_like(remaining), 1.0)",
+        "ops.where(total_steps > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
+        "ops.where(total_steps > 0, ops.ones_like(remaining), 1.0)",
     ),
     Fault(
         "weight decay reaches biases and LayerNorms, too",
         "training/optimizers.py",
-        "not any(part in v.path for part in self.exclude_from_decay)",
-        "not any(part == v.path for part in self.exclude_from_decay)",
+        "not any(substring in v.path for substring in self.exclude_from_decay)",
+        "not any(substring == v.path for substring in self.exclude_from_decay)",
     ),
     Fault(
         "an added token of single words is found inside of others in graphs",
