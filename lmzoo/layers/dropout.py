@@ -20,16 +20,16 @@ def _draw_random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
     if backend == "tensorflow":
         import tensorflow as tf
 
-        size = tf.reduce_prod(shape)
-        words = tf.random.stateless_uniform([(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32)
+        num_values = tf.reduce_prod(shape)
+        words = tf.random.stateless_uniform([(num_values + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32)
         halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])
-        return tf.reshape(halves[:size], shape)
+        return tf.reshape(halves[:num_values], shape)
     if backend == "jax":
         import jax
 
-        size = math.prod(shape)
-        words = jax.random.bits(jax.random.wrap_key_data(seed, impl="threefry2x32"), ((size + 1) // 2,), "uint32")
-        return jax.lax.bitcast_convert_type(words, "uint16").reshape(-1)[:size].reshape(shape)
+        num_values = math.prod(shape)
+        words = jax.random.bits(jax.random.wrap_key_data(seed, impl="threefry2x32"), ((num_values + 1) // 2,), "uint32")
+        return jax.lax.bitcast_convert_type(words, "uint16").reshape(-1)[:num_values].reshape(shape)
     return None
 
 

@@ -106,8 +106,8 @@ class TransformerEmbedding(ConfiguredLayer):
         self.token_embedding = self._make_table(ReversibleEmbedding, vocabulary_size, "token_embedding")
         self.position_embedding = None
         if max_sequence_length and position_table and not sinusoidal:
-            rows = max_sequence_length + first_position
-            self.position_embedding = self._make_table(Embedding, rows, "position_embedding")
+            num_rows = max_sequence_length + first_position
+            self.position_embedding = self._make_table(Embedding, num_rows, "position_embedding")
         self.segment_embedding = (
             self._make_table(Embedding, num_segments, "segment_embedding") if num_segments else None
         )
@@ -119,10 +119,14 @@ class TransformerEmbedding(ConfiguredLayer):
         self.dropout = (LockedDropout if locked_dropout else Dropout)(dropout, dtype=policy, name="dropout")
         self.word_dropout = WordDropout(word_dropout, vocabulary_size, dtype=policy, name="word_dropout")
 
-    def _make_table(self, kind: type[keras.layers.Embedding], rows: int, name: str) -> keras.layers.Embedding:
-        """Return an embedding layer of class `kind` with `rows` vectors."""
+    def _make_table(
+        self, table_class: type[keras.layers.Embedding], num_rows: int, name: str
+    ) -> keras.layers.Embedding:
+        """Return an embedding layer of class `table_class` with `num_rows` vectors."""
         initializer = TruncatedNormal(stddev=self.initializer_range)
-        return kind(rows, self.hidden_dim, embeddings_initializer=initializer, dtype=self.dtype_policy, name=name)
+        return table_class(
+            num_rows, self.hidden_dim, embeddings_initializer=initializer, dtype=self.dtype_policy, name=name
+        )
 
     def build(
         self,

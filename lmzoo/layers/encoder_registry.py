@@ -1,4 +1,4 @@
-"""The registry of encoders: layers between a backbone and the head of a task, which a task selects by name."""
+"""Registry of encoders: layers between the backbone and the head of a task, selected by name."""
 
 from __future__ import annotations
 

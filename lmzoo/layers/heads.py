@@ -156,7 +156,7 @@ class MaskedLMHead(ConfiguredLayer):
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` with V rows of width E, shared with the backbone; None to
             leave the product to `compute_tied_logits`, or if `tie_embeddings` is False.
-        activation: str, see `lmzoo.layers.get_activation`.
+        activation: str, activation after the dense layer; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
         transform: bool, whether the dense layer, the activation and LayerNorm come before the product.
@@ -259,7 +259,7 @@ class ReplacedTokenHead(ConfiguredLayer):
     """Replaced-token detection head: dense layer, activation, linear layer with one output (Clark et al., 2020).
 
     Args:
-        activation: str, see `lmzoo.layers.get_activation`.
+        activation: str, activation after the dense layer; see `lmzoo.layers.get_activation`.
         initializer_range: float, standard deviation of the truncated normal initializer.
 
     Call argument: `sequence` float (B, T, H). Returns float32 logits (B, T).
@@ -299,7 +299,7 @@ class SpanBoundaries(TransformingHead):
 
     Args:
         max_span_length: int, number of rows of the offset table; all later tokens of a span share the last row.
-        activation: str, see `lmzoo.layers.get_activation`.
+        activation: str, activation after the dense layer; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
         use_bias: bool, whether the dense layer and LayerNorm have biases.

@@ -69,15 +69,19 @@ def attention_in_blocks(
 
 def _pad(x: Tensor, before: int | Tensor, after: int | Tensor) -> Tensor:
     """Pad a tensor (B, N, T, D) with `before` and `after` zero vectors along T."""
-    batch, heads, _, width = ops.shape(x)
-    parts = [ops.zeros((batch, heads, before, width), x.dtype), x, ops.zeros((batch, heads, after, width), x.dtype)]
-    return ops.concatenate(parts, axis=2)
+    batch, num_heads, _, width = ops.shape(x)
+    tensors = [
+        ops.zeros((batch, num_heads, before, width), x.dtype),
+        x,
+        ops.zeros((batch, num_heads, after, width), x.dtype),
+    ]
+    return ops.concatenate(tensors, axis=2)
 
 
 def _split_blocks(x: Tensor, num_blocks: int | Tensor, block_length: int | Tensor) -> Tensor:
     """Split a tensor (B, N, K·C, D) into K blocks of length C, (B, N, K, C, D)."""
-    batch, heads, _, width = ops.shape(x)
-    return ops.reshape(x, (batch, heads, num_blocks, block_length, width))
+    batch, num_heads, _, width = ops.shape(x)
+    return ops.reshape(x, (batch, num_heads, num_blocks, block_length, width))
 
 
 def _join_neighbors(blocks: Tensor, axis: int = 2) -> Tensor:
@@ -90,8 +94,8 @@ def _join_neighbors(blocks: Tensor, axis: int = 2) -> Tensor:
     shape = list(ops.shape(blocks))
     shape[axis] = num_blocks
     shifted_blocks = []
-    for first in range(3):
-        start[axis] = first
+    for offset in range(3):
+        start[axis] = offset
         shifted_blocks.append(ops.slice(blocks, start, shape))
     return ops.concatenate(shifted_blocks, axis=axis + 1)
 

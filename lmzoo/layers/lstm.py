@@ -1,4 +1,4 @@
-"""LSTMs with a projection, whose two directions run in one loop.
+"""Bidirectional LSTMs with a projection; both directions run in one loop.
 
 Letters in shape comments: T steps, B sequences, P width of inputs and outputs, D width of the memory.
 """
@@ -89,8 +89,8 @@ class BidirectionalLSTM(ConfiguredLayer):
             gates = ops.reshape(gates, (*ops.shape(inputs)[:2], 4 * self.memory_dim))  # (T, B, 4D)
             arguments += [gates, output_kernel, memory, output, *projection]
         run = make_lstm_recurrence(len(DIRECTIONS), self.cell_clip, self.projection_clip, self.tensor_lists)
-        results = tuple(run(*arguments))
-        return results[:2], results[2:]
+        outputs_and_memories = tuple(run(*arguments))
+        return outputs_and_memories[:2], outputs_and_memories[2:]
 
     def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
         """Return the specs of the outputs, in the compute dtype, and of the memories, in `get_memory_dtype`."""
@@ -134,7 +134,7 @@ def make_lstm_recurrence(
 
         def step(carry: Tensors, gates: Tensors) -> tuple[Tensors, Tensors]:
             new_carry = []
-            results = []
+            step_results = []
             for (memory, output), z, (to_gates, *projection) in zip(carry, gates, product_functions, strict=True):
                 z = ops.cast(z + to_gates(output), memory.dtype)  # (B, 4D)
                 i, j, f, o = ops.split(z, 4, axis=1)
@@ -144,8 +144,8 @@ def make_lstm_recurrence(
                 if projection:
                     output = _clip(projection[0](output), projection_clip)  # (B, P)
                 new_carry.append((memory, output))
-                results.append((output, memory, (i, j, f, o)))
-            return tuple(new_carry), tuple(results)
+                step_results.append((output, memory, (i, j, f, o)))
+            return tuple(new_carry), tuple(step_results)
 
         start = tuple((memory, output) for _, _, memory, output, *_ in arguments_by_lstm)
         results = scan(
@@ -209,7 +209,7 @@ def _compute_recurrence_gradient(
 
     def step(carry: Tensors, xs: Tensors) -> tuple[Tensors, Tensors]:
         new_carry = []
-        results = []
+        step_gradients = []
         for (d_memory, d_output), x, (from_gates, *projection) in zip(carry, xs, product_functions, strict=True):
             output, memory, f, slope, slopes, d_above = x
             d_output = d_output + d_above  # (B, P)
@@ -222,8 +222,8 @@ def _compute_recurrence_gradient(
             d_z = ops.concatenate([d_memory, d_memory, d_memory, d_hidden], axis=1) * slopes  # (B, 4D)
             d_z = ops.cast(d_z, output.dtype)
             new_carry.append((d_memory * f, from_gates(d_z)))
-            results.append((d_z, d_output))
-        return tuple(new_carry), tuple(results)
+            step_gradients.append((d_z, d_output))
+        return tuple(new_carry), tuple(step_gradients)
 
     d_initial, d_steps = scan(step, start, tuple(xs), reverse=True)
     gradients = []

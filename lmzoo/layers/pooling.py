@@ -55,8 +55,8 @@ class MeanPooler(ConfiguredLayer):
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the mean vector of each sequence."""
         weights = ops.expand_dims(ops.cast(padding_mask, sequence.dtype), -1)  # (B, T, 1)
-        total = ops.sum(sequence * weights, axis=1)  # (B, H)
-        return total / ops.maximum(ops.sum(weights, axis=1), 1)
+        weighted_sum = ops.sum(sequence * weights, axis=1)  # (B, H)
+        return weighted_sum / ops.maximum(ops.sum(weights, axis=1), 1)
 
     def compute_output_shape(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> Shape:
         """Return the output shape (B, H)."""
@@ -72,8 +72,8 @@ class SquareRootMeanPooler(MeanPooler):
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the pooled vector of each sequence."""
-        count = ops.sum(ops.cast(padding_mask, "float32"), axis=1, keepdims=True)  # (B, 1)
-        return super().call(sequence, padding_mask) * ops.cast(ops.sqrt(count), sequence.dtype)
+        num_tokens = ops.sum(ops.cast(padding_mask, "float32"), axis=1, keepdims=True)  # (B, 1)
+        return super().call(sequence, padding_mask) * ops.cast(ops.sqrt(num_tokens), sequence.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -89,8 +89,8 @@ class WeightedMeanPooler(MeanPooler):
         """Return the weighted mean vector of each sequence."""
         is_real = ops.cast(padding_mask, "float32")  # (B, T); bfloat16 cannot represent 257
         weights = ops.expand_dims(ops.cumsum(is_real, axis=1) * is_real, -1)  # (B, T, 1)
-        total = ops.sum(ops.cast(sequence, "float32") * weights, axis=1)  # (B, H)
-        return ops.cast(total / ops.maximum(ops.sum(weights, axis=1), 1), sequence.dtype)
+        weighted_sum = ops.sum(ops.cast(sequence, "float32") * weights, axis=1)  # (B, H)
+        return ops.cast(weighted_sum / ops.maximum(ops.sum(weights, axis=1), 1), sequence.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

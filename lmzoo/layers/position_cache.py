@@ -22,10 +22,10 @@ def write_positions(cache: Tensor, new: Tensor, index: int | Tensor, axis: int =
         return ops.slice_update(cache, [0] * axis + [index] + [0] * (len(cache.shape) - axis - 1), new)
     # On TensorFlow, `slice_update` is an XLA op, which is compiled for each shape and is missing in servers.
     shape = ops.shape(cache)
-    count = ops.shape(new)[axis]
+    num_new = ops.shape(new)[axis]
     trailing_shape = shape[axis + 1 :]
     first_rows = ops.arange(math.prod(shape[:axis]), dtype="int32") * shape[axis] + index  # (n,), first rows to replace
-    rows = ops.reshape(ops.expand_dims(first_rows, 1) + ops.arange(count, dtype="int32"), (-1, 1))  # (n·S, 1)
+    rows = ops.reshape(ops.expand_dims(first_rows, 1) + ops.arange(num_new, dtype="int32"), (-1, 1))  # (n·S, 1)
     flat_cache = ops.reshape(cache, (-1, *trailing_shape))  # (n·T, ...)
     updated = ops.scatter_update(flat_cache, rows, ops.reshape(new, (-1, *trailing_shape)))
     return ops.reshape(updated, shape)

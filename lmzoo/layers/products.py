@@ -56,7 +56,7 @@ def is_aliased(kernel: Tensor) -> bool:
 
 
 def lengthen_rows(kernel: Tensor) -> Tensor:
-    """Return a copy of a kernel with extra columns of zeros, which speeds up repeated products if it was aliased."""
+    """Return a copy of an aliased kernel with extra columns of zeros, which speeds up repeated products."""
     return ops.pad(kernel, ((0, 0), (0, _PADDING)))
 
 
@@ -82,7 +82,7 @@ def make_product(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], 
 
 
 def _is_faster_in_bfloat16(a: Tensor, dtype: Any) -> bool:
-    """Return whether `_make_bfloat16_product` is faster for `a` and a matrix of `dtype`: it is slower for one row."""
+    """Return whether `_make_bfloat16_product` is faster for `a` and a matrix of `dtype`; False for a single row."""
     if keras.backend.backend() != "jax" or a.shape[0] == 1 or not (str(a.dtype) == str(dtype) == "bfloat16"):
         return False
     import jax

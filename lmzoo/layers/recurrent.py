@@ -71,10 +71,10 @@ class RecurrentLayer(ConfiguredLayer):
     def build(self, inputs_shape: Shape, state_shape: Tensors = None) -> None:
         """Create the weights; kernels have columns for the gates r, u, n of a GRU, or i, j, f, o of an LSTM."""
         width = self.hidden_dim
-        columns = CELLS[self.cell] * width
-        self.kernel = self.add_weight((get_width(inputs_shape), columns), "glorot_uniform", name="kernel")
-        self.recurrent_kernel = self.add_weight((width, columns), Orthogonal(), name="recurrent_kernel")
-        self.bias = self.add_weight((columns,), _make_lstm_bias if self.cell == "lstm" else "zeros", name="bias")
+        num_columns = CELLS[self.cell] * width
+        self.kernel = self.add_weight((get_width(inputs_shape), num_columns), "glorot_uniform", name="kernel")
+        self.recurrent_kernel = self.add_weight((width, num_columns), Orthogonal(), name="recurrent_kernel")
+        self.bias = self.add_weight((num_columns,), _make_lstm_bias if self.cell == "lstm" else "zeros", name="bias")
         if self.cell == "gru":
             self.candidate_bias = self.add_weight((width,), "zeros", name="candidate_bias")
 

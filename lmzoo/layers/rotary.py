@@ -41,6 +41,8 @@ def rotate(x: Tensor, positions: Tensor, wavelength: float) -> Tensor:
         angles = ops.expand_dims(angles, 1)  # (B, 1, T, D/2)
     cosines = ops.cos(angles)
     sines = ops.sin(angles)
-    first, second = ops.split(ops.cast(x, wide_dtype), 2, axis=-1)  # (B, N, T, D/2)
-    rotated = ops.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+    first_half, second_half = ops.split(ops.cast(x, wide_dtype), 2, axis=-1)  # (B, N, T, D/2)
+    rotated = ops.concatenate(
+        [first_half * cosines - second_half * sines, second_half * cosines + first_half * sines], axis=-1
+    )
     return ops.cast(rotated, x.dtype)

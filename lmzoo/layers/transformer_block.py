@@ -37,7 +37,7 @@ class TransformerBlock(ConfiguredLayer):
         num_heads: int, number of attention heads.
         hidden_dim: int, width H of the inputs and outputs.
         intermediate_dim: int, width of the feed-forward network's hidden layer.
-        activation: str, see `lmzoo.layers.get_activation`.
+        activation: str, activation of the feed-forward network; see `lmzoo.layers.get_activation`.
         dropout: float, rate for both residual branches and for the attention probabilities.
         layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.

@@ -1,4 +1,4 @@
-"""Static word vectors, joined with the vectors of a backbone."""
+"""Static word vectors, concatenated with the vectors of a backbone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses and metrics for embeddings of texts that belong together, which follow one another in a batch.
+"""Losses and metrics for embeddings of matching texts, which follow one another in a batch.
 
 Letters in shapes: B groups of K texts in a batch of KB texts, H features. A group is a pair, or a pair and hard
 negatives: texts that do not match the first text of the pair.
@@ -36,8 +36,8 @@ def _get_group_ids(texts: Tensor) -> Tensor:
     """Return the ids of each group's texts, (B, K), given ids of pairs, (2B,), or of larger groups, (KB, K)."""
     if len(texts.shape) == 1:
         return ops.reshape(texts, (-1, 2))
-    size = ops.shape(texts)[1]
-    return ops.reshape(texts, (-1, size, size))[:, 0]
+    group_size = ops.shape(texts)[1]
+    return ops.reshape(texts, (-1, group_size, group_size))[:, 0]
 
 
 def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -227,8 +227,8 @@ class PairAccuracy(keras.metrics.Mean):
         texts = ops.convert_to_tensor(y_true)
         cosines, is_partner = _score_candidates(texts, ops.convert_to_tensor(y_pred))
         is_correct = ops.argmax(cosines, axis=-1) == ops.argmax(is_partner, axis=-1)  # (2B,)
-        values = _spread_over_groups(ops.cast(is_correct, "float32"), texts)  # (KB,)
-        super().update_state(values, sample_weight=sample_weight)
+        accuracies = _spread_over_groups(ops.cast(is_correct, "float32"), texts)  # (KB,)
+        super().update_state(accuracies, sample_weight=sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -325,8 +325,8 @@ def distill(
         )
         optimizer.build(model.trainable_variables)
         if hasattr(optimizer, "start_schedule"):
-            steps = epochs * batches.num_batches // (optimizer.gradient_accumulation_steps or 1)
-            optimizer.start_schedule(round(steps * _WARMUP_FRACTION), steps)
+            num_updates = epochs * batches.num_batches // (optimizer.gradient_accumulation_steps or 1)
+            optimizer.start_schedule(round(num_updates * _WARMUP_FRACTION), num_updates)
         epoch_callback = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
         callbacks = [StopOnDivergence(), epoch_callback, *callbacks]
         history = model.fit(keras_input(batches), epochs=epochs, callbacks=callbacks, verbose=verbose, shuffle=False)
@@ -399,7 +399,7 @@ def _check_tasks(student: Any, teacher: Any, y: Any) -> DistillationSettings:
 
     Raises:
         TypeError: if the student cannot be distilled, or the teacher is a task of another class.
-        ValueError: if their class names or `multi_label` differ, if one of them reads long texts in windows, if tasks
+        ValueError: if their class names or `multi_label` differ, if a task reads long texts in windows, if tasks
             that predict tokens have different vocabularies, or if `y` is passed to tasks that take no labels.
     """
     settings: DistillationSettings | None = getattr(student, "distillation", None)

@@ -109,11 +109,11 @@ class AngleLoss(CosentLoss):
         parts = ops.reshape(padded, (-1, 2, 2, -(-width // 2)))  # (B, 2, 2, H / 2): pairs, real and imaginary parts
         first_vectors = parts[:, 0]
         second_vectors = parts[:, 1]
-        real = ops.sum(first_vectors * second_vectors, axis=(1, 2))  # (B,)
-        imaginary = ops.sum(
+        real_part = ops.sum(first_vectors * second_vectors, axis=(1, 2))  # (B,)
+        imaginary_part = ops.sum(
             first_vectors[:, 1] * second_vectors[:, 0] - first_vectors[:, 0] * second_vectors[:, 1], axis=-1
         )  # (B,)
-        return ops.abs(real + imaginary)
+        return ops.abs(real_part + imaginary_part)
 
 
 def _split_triplets(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,7 +16,7 @@ class FineTuningRecipe:
 
     Attributes:
         learning_rate: float, the peak learning rate.
-        epochs: int, number of passes over the examples, suitable for a few thousand of them.
+        epochs: int, number of passes over the training data, chosen for a few thousand examples.
         batch_size: int, number of examples in a batch.
         pooling: str, argument `pooling` of the task's constructor; None for its default.
 

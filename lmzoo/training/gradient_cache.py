@@ -27,7 +27,7 @@ def compute_in_mini_batches(
             independently, and changes only seeds.
         inputs: tensors (B, ...) by name, for a batch of B rows.
         size: int, maximum number of rows of a mini-batch. All mini-batches have the same number of rows: the last
-            one is filled up with repeated rows, whose results are dropped.
+            mini-batch is filled up with repeated rows, and the results of these rows are dropped.
     """
     batch_size = ops.shape(next(iter(inputs.values())))[0]
     if isinstance(batch_size, int) and batch_size <= size:

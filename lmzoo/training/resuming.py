@@ -44,7 +44,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     The logs of a resumed epoch cover its remaining batches only. The state of other callbacks is not saved.
 
-    If several processes train one model, pass the callback in all of them, with a folder that all can read. Process 0
+    If several processes train one model, pass the callback in each process, with a folder that all can read. Process 0
     writes the states. The number of processes may change between runs. A signal to one process stops all of them after
     the same step.
 
@@ -131,9 +131,11 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         check_same(state=None if state is None else state.name)
         if state is not None:
             position = state.position
-            if changed := [name for name, value in identity.items() if position["run"].get(name, value) != value]:
+            if changed_settings := [
+                name for name, value in identity.items() if position["run"].get(name, value) != value
+            ]:
                 raise ValueError(
-                    f"{self._states.folder} holds a run that differs in {', '.join(changed)}. Choose another "
+                    f"{self._states.folder} holds a run that differs in {', '.join(changed_settings)}. Choose another "
                     "folder, or remove this one to start from scratch."
                 )
             _load_state(state, model)

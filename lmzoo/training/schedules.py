@@ -17,7 +17,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up from 0 to the initial learning rate of another schedule, followed by that schedule.
 
     By default, the other schedule counts its steps from step 0, as in the code of BERT and ALBERT, so the learning rate
-    drops slightly at the end of the warm-up. With `shift=True`, it counts them from the end of the warm-up, as for
+    drops slightly at the end of the warm-up. With `shift=True`, that schedule starts at the end of the warm-up, as for
     RoBERTa in fairseq. The learning rate of step 0 is 0. With `gradient_accumulation_steps`, Keras passes the number of
     batches, not of updates.
 

@@ -1,4 +1,4 @@
-"""Metrics of token labels and of the spans that they mark; positions with the label -100 are ignored.
+"""Metrics of token labels and of the spans that labels mark; positions with the label -100 are ignored.
 
 Letters in shapes: B texts, T positions, C labels.
 """

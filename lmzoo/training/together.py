@@ -54,7 +54,7 @@ def fit_together(
             n^(1/T): 1 mixes by size, higher temperatures favor small tasks, and `math.inf` gives all tasks equally many
             steps (Raffel et al., 2020, section 3.5.2). Each task goes through its examples as often as its steps allow,
             in a new order each time.
-        steps_per_epoch: int, number of steps in an epoch, instead of one for each batch.
+        steps_per_epoch: int, number of steps in an epoch; by default one step for each batch.
         validation_data: dict from names of tasks to `(x, y)`, or `(x,)` without labels. After each epoch, the results
             of the task's `evaluate` are logged, such as `val_trec_accuracy` for a task "trec".
         optimizer: a Keras optimizer for all weights. By default `AdamW` as in `fit`, with the lowest learning rate that
@@ -107,12 +107,14 @@ def fit_together(
     model.compile_together(optimizer)
     model.build_losses(task_batches)
     history = keras.callbacks.History()
-    steps = steps_per_epoch or int(batch_counts.sum())
-    run = TrainingRun.begin(model, batches, epochs, steps, 0, [*callbacks, history])
+    epoch_steps = steps_per_epoch or int(batch_counts.sum())
+    run = TrainingRun.begin(model, batches, epochs, epoch_steps, 0, [*callbacks, history])
     # TensorFlow's warnings are suppressed, since tracing is expected for each task and padded length.
     no_retracing_warnings = suppress_log_lines("triggered tf.function retracing")
     with run.in_progress(), restore_weights_on_error(model), no_retracing_warnings:
-        _run_epochs(model, batches, run, epochs, steps, verbose, lambda: _evaluate(models, validation, batch_size))
+        _run_epochs(
+            model, batches, run, epochs, epoch_steps, verbose, lambda: _evaluate(models, validation, batch_size)
+        )
     return history
 
 
@@ -237,10 +239,10 @@ class _JointModel(keras.Model):
         for task in self.tasks.values():
             task.merge_weights()
 
-    def build_losses(self, parts: Sequence[LengthBatches]) -> None:
+    def build_losses(self, task_batches: Sequence[LengthBatches]) -> None:
         """Compute the loss of an example of each task, which creates the state of losses with several outputs."""
-        for part in parts:
-            batch = part.make_batch(np.arange(1), int(part.lengths[0]), np.random.default_rng(0))
+        for batches in task_batches:
+            batch = batches.make_batch(np.arange(1), int(batches.lengths[0]), np.random.default_rng(0))
             x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
             self.compute_loss(x, y, self(x), weights, training=False)
 
@@ -274,7 +276,7 @@ def _run_epochs(
     batches: Interleaved,
     run: TrainingRun,
     epochs: int,
-    steps: int,
+    epoch_steps: int,
     verbose: int | str,
     evaluate: Callable[[], dict[str, float]],
 ) -> None:
@@ -283,7 +285,7 @@ def _run_epochs(
     `fit` itself needs batches that all have the same structure, as in TensorFlow's datasets.
     """
     callbacks = keras.callbacks.CallbackList(
-        run.callbacks, add_progbar=verbose != 0, model=model, verbose=verbose, epochs=epochs, steps=steps
+        run.callbacks, add_progbar=verbose != 0, model=model, verbose=verbose, epochs=epochs, steps=epoch_steps
     )
     stream = batches.batches_from(run.first_step or 0)
     model.stop_training = False
@@ -292,7 +294,7 @@ def _run_epochs(
     for epoch in range(run.initial_epoch, epochs):
         callbacks.on_epoch_begin(epoch)
         losses: dict[str, list[float]] = {}
-        for step in range(steps):
+        for step in range(epoch_steps):
             x, y, weights = keras.utils.unpack_x_y_sample_weight(next(stream))
             callbacks.on_train_batch_begin(step)
             loss = model.train_on_batch(x, y, weights, return_dict=True)["loss"]
@@ -314,8 +316,8 @@ def _evaluate(
     models: Mapping[str, Any], validation: Mapping[str, tuple[Any, ...]], batch_size: int
 ) -> dict[str, float]:
     """Return the results of each task on its validation data."""
-    results = {}
-    for name, data in validation.items():
-        scores = models[name].evaluate(*data, batch_size=batch_size, verbose=0, return_dict=True)
-        results.update({f"val_{name}_{key}": value for key, value in scores.items()})
-    return results
+    metric_values = {}
+    for name, examples in validation.items():
+        scores = models[name].evaluate(*examples, batch_size=batch_size, verbose=0, return_dict=True)
+        metric_values.update({f"val_{name}_{key}": value for key, value in scores.items()})
+    return metric_values

@@ -53,11 +53,11 @@ class GradualUnfreezing(keras.callbacks.Callback):
                 f"GradualUnfreezing needs `lmzoo.training.AdamW` or `LAMB`, got {type(optimizer).__name__}. Pass one "
                 "to `compile`."
             )
-        if (steps := self.params.get("steps")) is None:
+        if (epoch_steps := self.params.get("steps")) is None:
             raise ValueError("GradualUnfreezing cannot count the steps of an epoch. Pass `steps_per_epoch`.")
         layers = layers_of(model)
         steps_per_update = optimizer.gradient_accumulation_steps or 1
-        first_steps = [index * self.epochs_per_layer * steps for index in reversed(range(len(layers)))]
+        first_steps = [index * self.epochs_per_layer * epoch_steps for index in reversed(range(len(layers)))]
         optimizer.set_layers(layers, [-(-step // steps_per_update) for step in first_steps])  # rounded up
         model.make_train_function(force=True)
 
