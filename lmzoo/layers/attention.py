@@ -1,6 +1,6 @@
 """Multi-head self-attention over right-padded batches: bidirectional, local or causal, optionally with a cache.
 
-Letters in shape comments: B batch, T positions of the keys, S positions of the queries, N heads, D width of a
+Letters in shape comments: B sequences, T positions of the keys, S positions of the queries, N heads, D width of a
 head, H = N·D hidden width.
 """
 

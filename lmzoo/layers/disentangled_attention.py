@@ -2,8 +2,8 @@
 
 He et al., 2020 (https://arxiv.org/abs/2006.03654).
 
-Letters in shape comments: B batch, T positions of the keys, S positions of the queries, R = 2T + 1 distances, N heads,
-D width of a head, H = N·D hidden width.
+Letters in shape comments: B sequences, T positions of the keys, S positions of the queries, R = 2T + 1 distances, N
+heads, D width of a head, H = N·D hidden width.
 """
 
 from __future__ import annotations

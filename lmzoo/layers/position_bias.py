@@ -2,7 +2,7 @@
 
 Raffel et al., 2020 (https://arxiv.org/abs/1910.10683), section 2.1.
 
-Letters in shape comments: B batch, T positions of the inputs, S new positions, M chosen positions, N heads.
+Letters in shape comments: B sequences, T positions of the inputs, S new positions, M chosen positions, N heads.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class RelativePositionBias(ConfiguredLayer):
         return self._compute_buckets_at(ops.minimum(distances, 2 * length - distances), is_after)
 
     def _compute_buckets_at(self, distances: Tensor, is_after: Tensor) -> Tensor:
-        """Return the buckets of keys at `distances`, int (...), from the query, as int (...).
+        """Return the buckets of keys, int (...), given their distances from the query, int (...).
 
         `is_after`, bool (...), is True for keys after the query.
         """

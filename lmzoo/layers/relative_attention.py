@@ -2,8 +2,8 @@
 
 Dai et al., 2019 (https://arxiv.org/abs/1901.02860), and Yang et al., 2019 (https://arxiv.org/abs/1906.08237).
 
-Letters in shape comments: B batch, T positions of the inputs, P positions of the memory, K = P + T keys, S queries of
-either stream, M queries of the query stream, R = K + T distances, N heads, D width of a head, H = N·D hidden width.
+Letters in shape comments: B sequences, T positions of the inputs, P positions of the memory, K = P + T keys, S queries
+of either stream, M queries of the query stream, R = K + T distances, N heads, D width of a head, H = N·D hidden width.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class RelativeAttention(ConfiguredLayer):
     section 2.5).
 
     With `queries`, there are two streams with the same weights: a content stream, from `inputs`, and a query stream.
-    Queries are at chosen positions and attend to contents, but do not see the token at their own position unless their
-    mask shows it. The result for a query that sees no key is zeros.
+    Queries are at chosen positions and attend to contents, but do not see the token at their own position unless
+    `query_mask` shows it. The result for a query that sees no key is zeros.
 
     Args:
         num_heads: int, number of heads, N.

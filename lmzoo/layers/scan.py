@@ -29,7 +29,7 @@ def scan(
     Args:
         f: the step, a pure function; on JAX, it must not draw random seeds.
         init: structure of tensors, the initial carry. Every later carry must have the same shapes and dtypes.
-        xs: structure of tensors (n, ...); each step gets their next slices, (...), as `x`. If it is None, so is `x`.
+        xs: structure of tensors (n, ...); each step gets their next slices, (...), as `x`. None to pass None as `x`.
         length: int or int32 tensor (), number of steps n; required if `xs` is None.
         reverse: bool, whether to start from the last slice; each `y` is still stored at the index of its `x`.
         tensor_lists: bool, whether TensorFlow's graphs may hold lists of tensors, which LiteRT does not support. With

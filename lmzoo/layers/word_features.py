@@ -28,7 +28,7 @@ class StaticWordFeatures(ConfiguredLayer):
         embedding_dim: int, width E of the static vectors.
 
     Call arguments: `sequence` float (B, T, H), the backbone's vectors; `ids`, token ids int32 (B, T), or ELMo's
-    character ids int32 (B, T, W). A token id is the row of a static vector. Returns float (B, T, H + E).
+    character ids int32 (B, T, W). A token id is the row of the token's static vector. Returns float (B, T, H + E).
     """
 
     def __init__(self, count: int, embedding_dim: int, **kwargs: Any) -> None:

@@ -25,7 +25,8 @@ def candidate_cosines(vectors: Tensor, group_size: int | Tensor = 2) -> Tensor:
         group_size: int, number of texts in a group, K.
 
     Returns:
-        Float32 (B, (K - 1)B), with row i for the first text of group i, and column kB + j for text k + 1 of group j.
+        The cosines, float32 (B, (K - 1)B): row i is for the first text of group i, and column kB + j for text k + 1 of
+        group j, all counted from 0.
     """
     groups = ops.reshape(unit_vectors(vectors), (-1, group_size, vectors.shape[-1]))  # (B, K, H)
     candidates = ops.reshape(ops.transpose(groups[:, 1:], (1, 0, 2)), (-1, vectors.shape[-1]))  # ((K - 1)B, H)

@@ -191,7 +191,7 @@ class ComparedOutputs(NamedTuple):
 
 
 class DistillationSettings(NamedTuple):
-    """Settings of `distill` for the tasks of a class.
+    """Settings of `distill` for a class of tasks.
 
     Attributes:
         weights: default weights of the soft loss, the loss on labels and the cosine loss. None as the last weight

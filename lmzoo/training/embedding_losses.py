@@ -279,7 +279,7 @@ def check_widths(name: str, widths: Sequence[int], full_width: int | None = None
 
     Args:
         name: str, name of the argument, for the error message.
-        widths: the widths.
+        widths: ints, numbers of leading features to keep.
         full_width: int, width of the vectors, or None if unknown.
 
     Raises:

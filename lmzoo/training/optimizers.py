@@ -149,8 +149,8 @@ class AdamW(keras.optimizers.Optimizer):
     def set_layers(self, layers: Sequence[Sequence[keras.Variable]], unfreezing_steps: Sequence[int] = ()) -> None:
         """Set the order of the model's layers for `layer_decay`, and freeze layers for the first steps of a schedule.
 
-        A frozen variable gets no update, while its moments follow the gradients. Functions that were compiled with the
-        optimizer before must be compiled again.
+        A frozen variable gets no update, while its moments follow the gradients. Functions that were compiled
+        with the optimizer earlier must be compiled again.
 
         Args:
             layers: the variables of each layer, from the lowest layer to the head; `lmzoo.training.layers_of` returns
@@ -353,7 +353,7 @@ class AdamW(keras.optimizers.Optimizer):
         """Return the value to subtract from a variable; subclasses may scale it.
 
         Args:
-            change: float, shape of `variable`, the update multiplied by the learning rate.
+            change: float, of the shape of `variable`, the update multiplied by the learning rate.
             variable: the variable to update.
             index: int, position of the variable in the list passed to `build`.
         """

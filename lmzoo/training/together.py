@@ -122,8 +122,8 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Check the entries of `tasks`, and return the tasks by name.
 
     Raises:
-        TypeError: if an entry is not a task with its examples.
-        ValueError: if there are no tasks or several processes, or the tasks do not share a backbone.
+        TypeError: if `tasks` is not a dict or is empty, or if an entry is not a task with its examples.
+        ValueError: if there are several processes, the tasks do not share a backbone, or a task has several names.
     """
     if not isinstance(tasks, Mapping) or not tasks:
         raise TypeError(f"`tasks` must be a dict from names to (task, x, y), got {tasks!r:.60}.")
