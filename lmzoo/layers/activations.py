@@ -55,7 +55,7 @@ def get_activation(name: str) -> Callable[[Tensor], Tensor]:
     `"swish"` (also called SiLU; Ramachandran et al., 2017), `"tanh"`.
 
     Raises:
-        ValueError: For any other name.
+        ValueError: If `name` is not one of these names.
     """
     if name not in ACTIVATIONS:
         raise ValueError(f"Unknown activation {name!r}; known: {', '.join(map(repr, ACTIVATIONS))}.")
@@ -76,7 +76,7 @@ def get_output_activation(name: str) -> Callable[[Tensor], Tensor]:
     Names: all of `get_activation`, `"sigmoid"`, and `"linear"` for no activation.
 
     Raises:
-        ValueError: For any other name.
+        ValueError: If `name` is not one of these names.
     """
     if not isinstance(name, str) or name not in _OUTPUT_ACTIVATIONS:
         raise ValueError(f"Unknown activation {name!r:.60}; known: {', '.join(map(repr, _OUTPUT_ACTIVATIONS))}.")

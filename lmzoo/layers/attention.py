@@ -1,6 +1,6 @@
 """Multi-head self-attention over right-padded batches: bidirectional, local or causal, optionally with a cache.
 
-Letters in shape comments: B batch, T positions of the keys, S positions of the queries, N heads, D width of a
+Letters in shape comments: B sequences, T positions of the keys, S positions of the queries, N heads, D width of a
 head, H = N·D hidden width.
 """
 
@@ -30,7 +30,7 @@ from lmzoo.layers.temporary import set_temporary_attributes
 MAX_JOINED_WIDTH = 1024  # widest projection whose kernels are joined into one
 _PROJECTIONS = ("query", "key", "value")
 
-# Keys and values of a sequence's positions: two float (B, N, T, D).
+# Keys and values of sequences: two float tensors (B, N, T, D).
 Cache: TypeAlias = tuple[Tensor, Tensor]
 
 
@@ -39,15 +39,15 @@ class JoinedKernels:
     """Kernels and biases that were joined for an export; see `join_projections`.
 
     Attributes:
-        by_layers: dict from the layers that are computed together to their joined kernel and, if they have biases,
-            their joined bias.
+        by_layers: dict from the layers that are computed together, a tuple, to a list of their joined kernel and, if
+            they have biases, their joined bias.
     """
 
     by_layers: dict[tuple[keras.layers.Dense, ...], list[Tensor]]
 
 
 def _uses_fused_kernel(query: Tensor, key: Tensor) -> bool:
-    """Return whether JAX computes attention of queries (B, N, S, D) to keys (B, N, T, D) by a fused cuDNN kernel."""
+    """Return whether JAX has a fused cuDNN kernel for attention of queries (B, N, S, D) to keys (B, N, T, D)."""
     if keras.backend.backend() != "jax" or query.dtype not in ("bfloat16", "float16"):
         return False
     import jax
@@ -56,7 +56,7 @@ def _uses_fused_kernel(query: Tensor, key: Tensor) -> bool:
 
 
 def _has_kernel(query: Tensor, key: Tensor) -> bool:
-    """Return whether cuDNN has kernels, including gradients, for queries (B, N, S, D) and keys (B, N, T, D)."""
+    """Return whether cuDNN has forward and backward kernels for queries (B, N, S, D) and keys (B, N, T, D)."""
     (num_queries, width), num_keys = query.shape[2:], key.shape[2]
     return width % 8 == 0 and width <= 128 and num_queries % 2 == 0 and num_keys % 2 == 0
 
@@ -73,28 +73,33 @@ def attention_by_length(
     """Compute `jax.nn.dot_product_attention` from sequence lengths, without a bias tensor (JAX backend only).
 
     Lengths describe a mask only if all padding is on the right. Other masks are detected at run time and handled by
-    `attention_probabilities`, so the result is correct for every mask. Arguments are as for `attention_probabilities`,
-    and `value` is float (B, N, T, D); S is at most T, or exactly T if `causal`. Returns float (B, N, S, D).
+    `attention_probabilities`, so the result is correct for every mask.
+
+    The arguments `query`, `key`, `padding_mask` and `scale` are the same as in `attention_probabilities`; `value` is
+    float (B, N, T, D), and `implementation` is passed on to JAX. S is at most T, or exactly T if `causal`. Returns
+    float (B, N, S, D).
     """
     import jax
     import jax.numpy as jnp
 
     lengths = jnp.sum(padding_mask, axis=1, dtype=jnp.int32)  # (B,)
-    right_padded = jnp.all(padding_mask == (jnp.arange(padding_mask.shape[1]) < lengths[:, None]))
-    right_padded &= jnp.all(lengths > 0)  # kernels may return NaN for a sequence without keys
+    is_right_padded = jnp.all(padding_mask == (jnp.arange(padding_mask.shape[1]) < lengths[:, None]))
+    is_right_padded &= jnp.all(lengths > 0)  # kernels may return NaN for a sequence without keys
 
     def attend_by_length(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))  # (B, T, N, D)
-        x = jax.nn.dot_product_attention(
+        context = jax.nn.dot_product_attention(
             q, k, v, scale=scale, is_causal=causal, key_value_seq_lengths=lengths, implementation=implementation
         )
-        return jnp.swapaxes(x, 1, 2)
+        return jnp.swapaxes(context, 1, 2)
 
     def attend_by_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         return attention_probabilities(q, k, mask, jnp.arange(q.shape[2]) if causal else None, scale=scale) @ v
 
     # Even the branch that is not taken allocates what its gradient needs, so the probabilities are recomputed instead.
-    return jax.lax.cond(right_padded, attend_by_length, jax.checkpoint(attend_by_mask), query, key, value, padding_mask)
+    return jax.lax.cond(
+        is_right_padded, attend_by_length, jax.checkpoint(attend_by_mask), query, key, value, padding_mask
+    )
 
 
 def attention_probabilities(
@@ -106,23 +111,24 @@ def attention_probabilities(
     bias: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """Return softmax(Q·Kᵀ/√D) over the real keys, computed in float32 (Vaswani et al., 2017, eq. 1).
+    """Return softmax(Q·Kᵀ/√D) over the visible keys, computed in float32 (Vaswani et al., 2017, eq. 1).
 
     Args:
-        query: float tensor (B, N, S, D).
-        key: float tensor (B, N, T, D).
+        query: float tensor (B, N, S, D), the queries Q.
+        key: float tensor (B, N, T, D), the keys K.
         padding_mask: bool tensor (B, T), True at real tokens.
         positions: int tensor (S,), the position of each query among the T keys, or (B, S) if the sequences differ.
             Required for causal attention, where a query does not see later keys, and for local attention. None for
             attention to all keys.
-        reach: for local attention, how far from its position a query sees in both directions. If it is None, attention
-            with `positions` is causal.
+        reach: int, for local attention: the largest distance, in either direction, at which a query sees a key. With
+            `positions` but without `reach`, attention is causal.
         bias: float tensor (B, N, S, T) or (1, N, S, T), added to the scores Q·Kᵀ/√D, or None.
         scale: float, factor of Q·Kᵀ; 1/√D by default.
 
     Returns:
-        Tensor (B, N, S, T) of the query's dtype. Padding is added as a (B, 1, 1, T) bias, and hidden positions as an
-        (S, T) bias, so no tensor of shape (B, S, T) is created unless `positions` differ between sequences.
+        The probabilities, (B, N, S, T), in the dtype of `query`. A (B, 1, 1, T) bias hides padding, and an (S, T) bias
+        hides the other invisible keys. A mask of shape (B, S, T) is created only if `positions` differ between
+        sequences.
     """
     if scale != 1:
         query = query * ops.cast(query.shape[-1] ** -0.5 if scale is None else scale, query.dtype)
@@ -132,16 +138,18 @@ def attention_probabilities(
     padding = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)
     scores = scores + ops.cast(padding, "float32")
     if positions is not None:
-        keys = ops.arange(ops.shape(key)[2])  # (T,)
-        queries = ops.expand_dims(positions, -1)  # (S, 1) or (B, S, 1)
-        is_hidden = keys > queries if reach is None else ops.abs(keys - queries) > reach  # (S, T) or (B, S, T)
+        key_positions = ops.arange(ops.shape(key)[2])  # (T,)
+        query_positions = ops.expand_dims(positions, -1)  # (S, 1) or (B, S, 1)
+        is_hidden = (
+            key_positions > query_positions if reach is None else ops.abs(key_positions - query_positions) > reach
+        )  # (S, T) or (B, S, T)
         visibility_bias = ops.cast(ops.where(is_hidden, OUT_OF_SIGHT, 0.0), "float32")
         scores = scores + (visibility_bias if len(visibility_bias.shape) == 2 else ops.expand_dims(visibility_bias, 1))
     return ops.cast(softmax_over_keys(scores), query.dtype)
 
 
 def softmax_over_keys(scores: Tensor) -> Tensor:
-    """Return the softmax of scores over their last axis, without Keras' warning if it has only one entry."""
+    """Return the softmax of scores over their last axis, without Keras' warning about an axis of length 1."""
     return ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
 
 
@@ -149,11 +157,11 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Return the softmax of scores over the entries of their last axis where `mask` is true, and zeros elsewhere.
 
     Args:
-        scores: float (..., n).
-        mask: bool, of a shape that broadcasts to the shape of `scores`.
+        scores: float (..., n), rows of n scores.
+        mask: bool, True at the entries to include; its shape broadcasts to the shape of `scores`.
 
     Returns:
-        float32, of the shape of `scores`. Rows without true entries are zeros.
+        float32, of the shape of `scores`. A row without true entries is zeros.
     """
     scores = ops.where(mask, ops.cast(scores, "float32"), MASKED)
     return ops.where(mask, softmax_over_keys(scores), 0.0)
@@ -164,8 +172,8 @@ class SelfAttention(ConfiguredLayer):
     """Multi-head self-attention with an output projection (Vaswani et al., 2017).
 
     Args:
-        num_heads: int, N.
-        hidden_dim: int, H; a multiple of `num_heads` unless `head_dim` is given.
+        num_heads: int, number of heads, N.
+        hidden_dim: int, width H of the inputs and outputs; a multiple of `num_heads` unless `head_dim` is given.
         dropout: float, rate for the attention probabilities in training.
         initializer_range: float, standard deviation of the kernels' truncated normal initializer.
         mask: `"padding"` to hide only padding from each position, as in an encoder; `"causal"` to hide padding and all
@@ -175,18 +183,19 @@ class SelfAttention(ConfiguredLayer):
             `lmzoo.layers.rotary`.
         window: int, for local attention: each position sees itself and half of this number of positions on either side.
             Time and memory then grow linearly with the sequence length, not quadratically. None to see all positions.
-        head_dim: int, D, width of a head; by default H / N, and then N must divide H.
+        head_dim: int, width D of a head; by default H / N.
         scale: float, factor of the scores Q·Kᵀ; 1/√D by default.
 
     Call arguments:
-        inputs: float (B, T, H).
+        inputs: float (B, T, H), the vectors to attend to.
         padding_mask: bool (B, T), True at real tokens.
         queries: optional float (B, S, H), the vectors to attend from, by default `inputs`; not in causal attention.
-        positions: int (B, S), positions of the queries, by default the first S positions. Only rotary positions and
-            local attention depend on them.
-        cache, index: in causal attention, keys and values for T positions (see `empty_cache`), and the position of the
-            first of `inputs`, an int or int tensor (). Then `inputs` is float (B, S, H), with S new positions. Their
-            keys and values are written into the cache, and they also attend to earlier positions in it.
+        positions: int (B, S), positions of the queries, by default the first S positions. They matter only with rotary
+            positions or local attention.
+        cache: in causal attention, keys and values of T positions; see `empty_cache`. Then `inputs` is float
+            (B, S, H), for S new positions, whose keys and values are written into the cache. The new positions also
+            attend to the earlier positions in the cache.
+        index: with `cache`, int or int tensor (), the first of the new positions.
         bias: optional float (B, N, S, T) or (1, N, S, T), added to the scores before the softmax; see
             `RelativePositionBias`. Local attention with a bias takes time and memory for all pairs of positions.
 
@@ -266,7 +275,8 @@ class SelfAttention(ConfiguredLayer):
     def _project_to_heads(self, x: Tensor, *layers: keras.layers.Dense, join: bool = True) -> list[Tensor]:
         """Return the outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D).
 
-        With `join`, the kernels are copied into one. For one token at a time, copying takes longer than the products.
+        With `join`, the kernels are concatenated, for a single product. For one token at a time, the copy would take
+        longer than the products.
         """
         rows = as_rows(x)  # (B·T, H)
         head_shape = self.num_heads, self.head_width
@@ -278,7 +288,7 @@ class SelfAttention(ConfiguredLayer):
             shape = (*ops.shape(x)[:2], *head_shape)
             return [self._transpose(ops.reshape(apply_dense(layer, rows), shape), (0, 2, 1, 3)) for layer in layers]
         elif isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
-            # Devices split the last axis of kernels. If kernels were joined along it, they would exchange their parts.
+            # Kernels are sharded along their last axis. If they were joined along it, devices would exchange shards.
             kernel = ops.stack([layer.kernel for layer in layers], axis=1)  # (H, layers, H)
             projected = ops.tensordot(rows, kernel, 1)  # (B·T, layers, H)
             projected = projected + ops.stack([layer.bias for layer in layers]) if self.use_bias else projected
@@ -314,9 +324,9 @@ class SelfAttention(ConfiguredLayer):
         """Return the attention output at every position, or for `queries`; with `cache`, also the new cache.
 
         Raises:
-            ValueError: For `queries` in causal attention, or a `cache` in attention that is not causal, without
-                `index`, or with too little room for the new positions. (If `index` is a tensor, only the shapes are
-                checked.)
+            ValueError: If `queries` are passed to causal attention, or if a `cache` is passed to attention that is not
+                causal, is passed without `index`, or is too short for the new positions. (If `index` is a tensor, only
+                the shapes are checked.)
         """
         if cache is not None:
             self._check_cache(inputs, cache, index)
@@ -353,13 +363,13 @@ class SelfAttention(ConfiguredLayer):
     def _get_query_positions(
         self, queries: Tensor, positions: Tensor | None, index: int | Tensor | None
     ) -> Tensor | None:
-        """Return the positions of the queries, int (S,) or (B, S), or None if attention does not depend on them."""
+        """Return the positions of the queries, int (S,) or (B, S), or None if attention ignores positions."""
         if self.mask != "causal" and self.rotary_wavelength is None and self.reach is None:
             return None
         if positions is not None:
             return ops.cast(positions, "int32")
-        first = ops.arange(ops.shape(queries)[1])  # (S,)
-        return first if index is None else first + index
+        offsets = ops.arange(ops.shape(queries)[1])  # (S,)
+        return offsets if index is None else offsets + index
 
     def _project(
         self, inputs: Tensor, queries: Tensor | None, positions: Tensor | None, join: bool = True
@@ -372,14 +382,16 @@ class SelfAttention(ConfiguredLayer):
             key, value = self._project_to_heads(inputs, self.key, self.value)  # (B, N, T, D)
         return [*self._rotate(query, key, positions, queries is None), value]
 
-    def _rotate(self, query: Tensor, key: Tensor, positions: Tensor | None, same: bool) -> tuple[Tensor, Tensor]:
+    def _rotate(
+        self, query: Tensor, key: Tensor, positions: Tensor | None, same_positions: bool
+    ) -> tuple[Tensor, Tensor]:
         """Apply rotary positions, if the layer has them, to queries at `positions` and to keys.
 
-        With `same`, the keys are also at `positions`; otherwise they are at all positions of the inputs.
+        With `same_positions`, the keys are also at `positions`; otherwise they are at all positions of the inputs.
         """
         if self.rotary_wavelength is None or positions is None:
             return query, key
-        key_positions = positions if same else ops.arange(ops.shape(key)[2])  # (T,)
+        key_positions = positions if same_positions else ops.arange(ops.shape(key)[2])  # (T,)
         return rotate(query, positions, self.rotary_wavelength), rotate(key, key_positions, self.rotary_wavelength)
 
     def _compute_visible_probabilities(
@@ -391,12 +403,12 @@ class SelfAttention(ConfiguredLayer):
         return attention_probabilities(query, key, padding_mask, positions, self.reach, bias, self.scale)
 
     def _join_and_project_heads(self, context: Tensor, shape: Shape) -> Tensor:
-        """Project the joined outputs of the heads, (B, N, S, D), and return them with `shape`, (B, S, H)."""
+        """Join the outputs of the heads, (B, N, S, D), and return their projection with `shape`, (B, S, H)."""
         context = ops.reshape(self._transpose(context, (0, 2, 1, 3)), (-1, self.heads_width))  # (B·S, N·D)
         return ops.reshape(apply_dense(self.output_dense, context), shape)
 
     def keys_and_values(self, inputs: Tensor) -> Cache:
-        """Return the keys and values of `inputs`, float (B, T, H), for `attend`: two float (B, N, T, D)."""
+        """Return the keys and values of `inputs`, float (B, T, H), for `attend`; each is float (B, N, T, D)."""
         key, value = self._project_to_heads(inputs, self.key, self.value)
         return key, value
 
@@ -404,7 +416,7 @@ class SelfAttention(ConfiguredLayer):
         """Return the output of `call` for `queries` without dropout, (B, S, H), given keys and values of the inputs.
 
         Args:
-            queries: float (B, S, H).
+            queries: float (B, S, H), the vectors to attend from.
             keys_and_values: keys and values of the inputs, returned by the method of this name.
             padding_mask: bool (B, T), True at the inputs' real tokens.
         """
@@ -420,12 +432,12 @@ class SelfAttention(ConfiguredLayer):
         if self.mask != "causal" or index is None:
             raise ValueError("`cache` is for causal attention, and needs `index`, the position of the first input.")
         num_new, room = inputs.shape[1], cache[0].shape[2]
-        first = index if isinstance(index, int) else 0
-        if None not in (num_new, room) and not 0 <= first <= room - num_new:
-            raise ValueError(f"{num_new} positions from {first} on do not fit into a cache of {room}.")
+        first_position = index if isinstance(index, int) else 0
+        if None not in (num_new, room) and not 0 <= first_position <= room - num_new:
+            raise ValueError(f"{num_new} positions from {first_position} on do not fit into a cache of {room}.")
 
     def empty_cache(self, batch: int, length: int) -> Cache:
-        """Return an empty cache for `call`: keys and values, two float (B, N, T, D) of zeros, for T = `length`."""
+        """Return an empty cache for `call`: keys and values of T = `length` positions, each zeros (B, N, T, D)."""
         shape = batch, self.num_heads, length, self.head_width
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
@@ -437,7 +449,7 @@ class SelfAttention(ConfiguredLayer):
         positions: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """Return the attention probabilities of `call` without dropout, (B, N, T, T) or with `queries` (B, N, S, T)."""
+        """Return the attention probabilities of `call` without dropout, (B, N, T, T), or (B, N, S, T) for `queries`."""
         if queries is None:
             query, key = self._project_to_heads(inputs, self.query, self.key)  # (B, N, T, D)
         else:
@@ -451,39 +463,39 @@ class SelfAttention(ConfiguredLayer):
     ) -> Any:
         """Return the spec of the output, which is shaped like the queries, and of the cache if there is one."""
 
-        def spec(x: Tensor) -> keras.KerasTensor:
+        def make_spec(x: Tensor) -> keras.KerasTensor:
             return keras.KerasTensor(x.shape, self.compute_dtype)
 
-        output = spec(inputs if queries is None else queries)
-        return output if cache is None else (output, keras.tree.map_structure(spec, cache))
+        output = make_spec(inputs if queries is None else queries)
+        return output if cache is None else (output, keras.tree.map_structure(make_spec, cache))
 
 
 @contextlib.contextmanager
 def join_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
-    """Join kernels once, rather than in every call, for functions traced in this context (TensorFlow only).
+    """Join kernels once, rather than in every call, for functions that are traced in the block (TensorFlow only).
 
-    These functions read copies of the current weights. Quantized layers are not joined.
+    These functions read copies of the current weights. The kernels of quantized layers are not joined.
 
     Yields:
         The copies, `tf.Variable`s, which must live as long as the functions.
     """
     attributes = [(layer, "joined_kernels", _join_kernels(layer)) for layer in layers]
     with set_temporary_attributes(attributes):
-        yield [copy for _, _, kernels in attributes for pair in kernels.by_layers.values() for copy in pair]
+        yield [copy for _, _, kernels in attributes for weights in kernels.by_layers.values() for copy in weights]
 
 
 def _join_kernels(layer: SelfAttention) -> JoinedKernels:
-    """Copy the kernels and biases of projections that are computed together into joined variables."""
+    """Return copies of the kernels and biases of projections that are computed together, as joined variables."""
     import tensorflow as tf
 
     by_layers = {}
     for projections in ((layer.query, layer.key, layer.value), (layer.key, layer.value)):
-        if all(part.quantization_mode is None for part in projections):
+        if all(dense.quantization_mode is None for dense in projections):
             weights = [
-                [ops.convert_to_numpy(w) for w in (part.kernel, part.bias) if w is not None] for part in projections
+                [ops.convert_to_numpy(w) for w in (dense.kernel, dense.bias) if w is not None] for dense in projections
             ]
             by_layers[projections] = [
-                tf.Variable(np.concatenate(parts, axis=-1), trainable=False, dtype=layer.compute_dtype)
-                for parts in zip(*weights, strict=True)
+                tf.Variable(np.concatenate(kernels_or_biases, axis=-1), trainable=False, dtype=layer.compute_dtype)
+                for kernels_or_biases in zip(*weights, strict=True)
             ]
     return JoinedKernels(by_layers)

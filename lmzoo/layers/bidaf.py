@@ -1,6 +1,7 @@
 """Bidirectional attention flow on top of a backbone, for questions about a text.
 
-Letters in shape comments: B sequences, T tokens of a question and its context, U width of each direction of the LSTMs.
+Letters in shape comments: B sequences, T tokens of a question and its context, H width of a backbone's vector, E width
+of a word vector, U width of each direction of the LSTMs.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ class AttentionFlow(ConfiguredLayer):
 
     https://arxiv.org/abs/1611.01603
 
-    The similarity of a context token h and a question token u is w · [h; u; h · u]. A context token attends to the
-    question by the softmax over the question's tokens, which gives ũ. The question attends to the context by the
-    softmax over the context's tokens of each token's greatest similarity, which gives one vector h̃ for all tokens.
+    The similarity of a context token's vector h and a question token's vector u is w · [h; u; h ⊙ u], where ⊙
+    multiplies elements. For each context token, ũ is the mean of the question's vectors, weighted by a softmax of the
+    token's similarities. For all tokens, h̃ is the mean of the context's vectors, weighted by a softmax of each context
+    token's greatest similarity.
 
     Call arguments: `states` float (B, T, D), vectors of the tokens of both texts; `is_question` and `is_context`, bool
-    (B, T). Returns float (B, T, 4D): [h; ũ; h · ũ; h · h̃] for the tokens of the context, zeros elsewhere.
+    (B, T), True at the tokens of each text. Returns float (B, T, 4D): [h; ũ; h ⊙ ũ; h ⊙ h̃] for the tokens of the
+    context, zeros elsewhere.
     """
 
     def build(
@@ -42,7 +45,7 @@ class AttentionFlow(ConfiguredLayer):
         is_question_shape: Shape | None = None,
         is_context_shape: Shape | None = None,
     ) -> None:
-        """Create the three parts of the similarity's weight vector."""
+        """Create the weight vector w of the similarity, in three parts."""
         width = get_width(states_shape)
         initializer = keras.initializers.RandomUniform(-(width**-0.5), width**-0.5)
         self.context_weight, self.question_weight, self.product_weight = (
@@ -57,17 +60,17 @@ class AttentionFlow(ConfiguredLayer):
         # (w_p · h + w_u) · u. With w_u · u apart, (B, T, 1), tf2onnx would write wrong shapes for its transpose.
         scores = ops.matmul(states * product_weight + question_weight, keys)  # (B, T, T)
         scores += ops.matmul(states, ops.convert_to_tensor(self.context_weight))
-        of_question = ops.expand_dims(ops.cast(is_question, "bool"), 1)  # (B, 1, T)
-        of_context = ops.cast(is_context, "bool")  # (B, T)
-        to_question = masked_softmax(scores, of_question)  # (B, T, T)
-        attended = ops.matmul(ops.cast(to_question, states.dtype), states)  # (B, T, D)
-        greatest = ops.max(
-            ops.where(of_question, ops.cast(scores, "float32"), MASKED), axis=2, initial=MASKED
+        question_mask = ops.expand_dims(ops.cast(is_question, "bool"), 1)  # (B, 1, T)
+        context_mask = ops.cast(is_context, "bool")  # (B, T)
+        question_probabilities = masked_softmax(scores, question_mask)  # (B, T, T)
+        attended = ops.matmul(ops.cast(question_probabilities, states.dtype), states)  # (B, T, D)
+        max_scores = ops.max(
+            ops.where(question_mask, ops.cast(scores, "float32"), MASKED), axis=2, initial=MASKED
         )  # (B, T)
-        to_context = ops.expand_dims(masked_softmax(greatest, of_context), 1)  # (B, 1, T)
-        summary = ops.matmul(ops.cast(to_context, states.dtype), states)  # (B, 1, D)
-        joined = ops.concatenate([states, attended, states * attended, states * summary], axis=-1)  # (B, T, 4D)
-        return joined * ops.expand_dims(ops.cast(of_context, joined.dtype), 2)
+        context_probabilities = ops.expand_dims(masked_softmax(max_scores, context_mask), 1)  # (B, 1, T)
+        context_vector = ops.matmul(ops.cast(context_probabilities, states.dtype), states)  # (B, 1, D)
+        joined = ops.concatenate([states, attended, states * attended, states * context_vector], axis=-1)  # (B, T, 4D)
+        return joined * ops.expand_dims(ops.cast(context_mask, joined.dtype), 2)
 
     def compute_output_shape(self, states_shape: Shape, is_question_shape: Shape, is_context_shape: Shape) -> Shape:
         """Return the output shape (B, T, 4D)."""
@@ -77,26 +80,28 @@ class AttentionFlow(ConfiguredLayer):
 @register_encoder("bidaf", returns="answers")
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BiDAFEncoder(ConfiguredLayer):
-    """Logits of answers, by bidirectional attention flow (Seo et al., 2017).
+    """Encoder that computes the logits of answers by bidirectional attention flow (Seo et al., 2017).
 
     https://arxiv.org/abs/1611.01603
 
     The backbone's vectors and the task's own word vectors, which take the place of the paper's word and character
-    vectors, go through two highway layers. LSTMs in both directions read the question and the context separately;
-    `AttentionFlow` joins them, and two further layers of LSTMs read the context. The logits of the start are a linear
-    function of both results; for the logits of the end, one more layer of LSTMs comes before.
+    vectors, go through two highway layers. A bidirectional LSTM reads the question and the context separately,
+    `AttentionFlow` joins the results, and two more bidirectional LSTMs read the joined vectors of the context. A linear
+    layer computes the start logits from the joined vectors and the output of the last LSTM. For the end logits, one
+    more bidirectional LSTM reads that output first.
 
-    The paper's model always answers. The logits of "no answer", at the first position, are two learned numbers.
+    The paper's model always answers. Here two learned numbers, at the first position, are the logits of "no answer".
 
     Args:
-        units: int, U, width of each direction of the LSTMs.
-        embedding_dim: int, width of the task's own word vectors.
+        units: int, width U of each direction of the LSTMs.
+        embedding_dim: int, width E of the task's own word vectors.
         buckets: int, number of the task's own word vectors.
         dropout: float, dropout rate in training, on the input and output of the LSTMs and before the linear layers.
 
-    Call arguments: `sequence` float (B, T, H), `ids` int32 (B, T) or (B, T, W), `padding_mask` (B, T), and
-    `segment_ids` int (B, T), 0 for the question and 1 for the context. Returns float32 logits (B, T, 2) of the answer's
-    start and end, -1e9 outside of the context except for "no answer".
+    Call arguments: `sequence` float (B, T, H), the backbone's vectors; `ids` int32, token ids (B, T) or ELMo's
+    character ids (B, T, W); `padding_mask` (B, T); and `segment_ids` int (B, T), 0 for the question and 1 for the
+    context. Returns float32 logits (B, T, 2) of the answer's start and end, -1e9 outside of the context except for "no
+    answer".
     """
 
     def __init__(
@@ -159,8 +164,8 @@ class BiDAFEncoder(ConfiguredLayer):
         modeled = self.modeling_1(modeled, None, is_context, training=training)  # (B, T, 2U)
         end_modeled = self.end_modeling(modeled, None, is_context, training=training)  # (B, T, 2U)
         logits = []
-        for dense, last in ((self.start_logits, modeled), (self.end_logits, end_modeled)):
-            joined = self.dropout(ops.concatenate([flow, last], axis=-1), training=training)  # (B, T, 10U)
+        for dense, lstm_outputs in ((self.start_logits, modeled), (self.end_logits, end_modeled)):
+            joined = self.dropout(ops.concatenate([flow, lstm_outputs], axis=-1), training=training)  # (B, T, 10U)
             logits.append(ops.reshape(dense(as_rows(joined)), ops.shape(is_token)))  # (B, T)
         scores = ops.cast(ops.stack(logits, axis=-1), "float32")  # (B, T, 2)
         scores = ops.where(ops.expand_dims(is_context, 2), scores, MASKED)

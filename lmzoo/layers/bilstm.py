@@ -22,11 +22,11 @@ _PAD_CHARACTER = 261  # ELMo's padding after a word; it must not affect the hash
 
 
 def hash_words(ids: Tensor, multiplier: int = _FNV_PRIME) -> Tensor:
-    """Return a hash of each word, int32 (B, T), from its character ids (B, T, W); padding does not affect it."""
+    """Return a hash of each word, int32 (B, T), given character ids (B, T, W); padding does not affect the hash."""
     # Powers modulo 2^32, one for each column of a word; products wrap around as in C.
     powers = [pow(multiplier, i, 1 << 32) for i in range(1, 1 + (ids.shape[2] or _MAX_WORD_LENGTH))]
     powers = ops.convert_to_tensor(np.array(powers, "uint32").view("int32"))[: ops.shape(ids)[2]]  # (W,)
-    # A sum that wraps around also in ONNX Runtime, whose ops for sums of int32 saturate.
+    # `cumsum` also wraps around in ONNX Runtime, where plain sums of int32 saturate.
     return ops.cumsum((ids - _PAD_CHARACTER) * powers, axis=2)[:, :, -1]
 
 
@@ -36,7 +36,7 @@ class HashedWordEmbedding(ConfiguredLayer):
 
     Args:
         buckets: int, number of vectors.
-        embedding_dim: int, E, width of a vector.
+        embedding_dim: int, width E of a vector.
 
     Call argument: `ids`, token ids int32 (B, T) or ELMo's character ids int32 (B, T, W). Returns float (B, T, E).
     """
@@ -56,8 +56,8 @@ class HashedWordEmbedding(ConfiguredLayer):
         """Look up the vector of each word by its hash."""
         if len(ids.shape) == 3:
             hashes = hash_words(ids)  # (B, T)
-            # The lowest 31 bits of a negative hash are 2^31 more. Runtimes have no ops for bits, and disagree about the
-            # sign of a remainder: `buckets` more makes it positive.
+            # Only the lowest 31 bits count: in a negative hash, they are the hash plus 2^31. Runtimes have no bitwise
+            # ops, and disagree about the sign of a remainder, so `buckets` is added to make it positive.
             ids = hashes % self.buckets + self.buckets + ops.where(hashes < 0, 2**31 % self.buckets, 0)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), ids % self.buckets, axis=0)
 
@@ -68,17 +68,18 @@ class HashedWordEmbedding(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LSTMPair(ConfiguredLayer):
-    """LSTMs that read in both directions; their states start from zeros in each segment, and do not change at padding.
+    """Bidirectional LSTM: states start from zeros in each segment, and do not change at padding.
 
     The weights are named as in Keras' `Bidirectional`, which is not used because it copies an LSTM when it is built:
-    while a model is loaded, Keras may mistake the LSTM for an earlier one at the same memory address, and return the
-    copy of the earlier one.
+    while a model is loaded, Keras may mistake the LSTM for an earlier LSTM at the same memory address, and return the
+    copy of that LSTM.
 
     Args:
-        units: int, U, width of each direction.
+        units: int, width U of each direction.
 
-    Call arguments: `x` float (B, T, D), `is_token` bool (B, T), `segment_ids` int (B, T) or None. Returns the states
-    after each token, the forward before the backward states, float (B, T, 2U).
+    Call arguments: `x` float (B, T, D), vectors of any width D; `is_token` bool (B, T), True at real tokens;
+    `segment_ids` int (B, T), or None for a single segment. Returns the states after each token, forward and backward
+    states concatenated, float (B, T, 2U).
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -110,13 +111,13 @@ class LSTMPair(ConfiguredLayer):
             return ops.zeros((*x.shape[:2], 2 * self.units), self.compute_dtype)
         is_token = ops.cast(is_token, "bool")
         segments = ops.zeros_like(is_token, "int32") if segment_ids is None else ops.cast(segment_ids, "int32")
-        differs = ops.not_equal(segments[:, 1:], segments[:, :-1])  # (B, T - 1)
-        start = tuple(ops.zeros((ops.shape(x)[0], self.units), x.dtype) for _ in range(2))
+        is_new_segment = ops.not_equal(segments[:, 1:], segments[:, :-1])  # (B, T - 1)
+        initial_state = tuple(ops.zeros((ops.shape(x)[0], self.units), x.dtype) for _ in range(2))
         outputs = []
         for layer, reverse in ((self.forward_layer, False), (self.backward_layer, True)):
-            is_first = ops.pad(differs, ((0, 0), (0, 1) if reverse else (1, 0)))  # (B, T), in reading order
-            steps = [ops.transpose(x, (1, 0, 2))]  # (T, B, D)
-            steps += [ops.expand_dims(ops.transpose(flags), 2) for flags in (is_token, is_first)]  # (T, B, 1)
+            is_first = ops.pad(is_new_segment, ((0, 0), (0, 1) if reverse else (1, 0)))  # (B, T), in reading order
+            step_inputs = [ops.transpose(x, (1, 0, 2))]  # (T, B, D)
+            step_inputs += [ops.expand_dims(ops.transpose(flags), 2) for flags in (is_token, is_first)]  # (T, B, 1)
 
             def step(state: Tensors, inputs: Tensors, cell: keras.layers.Layer = layer.cell) -> tuple[Tensors, Tensor]:
                 x, is_token, is_first = inputs
@@ -127,7 +128,9 @@ class LSTMPair(ConfiguredLayer):
                 )  # (B, U)
                 return state, state[0]
 
-            outputs.append(scan(step, start, steps, reverse=reverse, tensor_lists=self.tensor_lists)[1])  # (T, B, U)
+            outputs.append(
+                scan(step, initial_state, step_inputs, reverse=reverse, tensor_lists=self.tensor_lists)[1]
+            )  # (T, B, U)
         return ops.transpose(ops.concatenate(outputs, axis=-1), (1, 0, 2))  # (B, T, 2U)
 
     def compute_output_shape(
@@ -143,14 +146,15 @@ class BiLSTMEncoder(ConfiguredLayer):
     """Bidirectional LSTM over a backbone's vectors and the task's own word vectors (Peters et al., 2018).
 
     Args:
-        units: int, U, width of each direction.
-        embedding_dim: int, width of the task's own word vectors; 0 for none.
+        units: int, width U of each direction.
+        embedding_dim: int, width E of the task's own word vectors; 0 for none.
         buckets: int, number of the task's own word vectors.
         dropout: float, dropout rate of the LSTMs' input and output in training.
 
-    Call arguments: `sequence` float (B, T, H); `ids` int32 (B, T) or (B, T, W), or None without word vectors of the
-    task's own; `padding_mask` (B, T); `segment_ids` int (B, T), or None. Each run of tokens with the same segment id is
-    read as a separate sequence. Returns float (B, T, 2U), zeros at padding.
+    Call arguments: `sequence` float (B, T, H), the backbone's vectors; `ids` int32, token ids (B, T) or ELMo's
+    character ids (B, T, W), or None if `embedding_dim` is 0; `padding_mask` (B, T); `segment_ids` int (B, T), or None.
+    Each run of tokens with the same segment id is read as a separate sequence. Returns float (B, T, 2U), zeros at
+    padding.
     """
 
     def __init__(

@@ -18,8 +18,8 @@ OUTSIDE_TRAINING = "memory_outside_training"
 class CarriesState(ConfiguredLayer):
     """Base class of layers that continue each sequence where it stopped in the previous batch.
 
-    The state after each sequence is held in variables, one set for training and one for evaluation and prediction,
-    which are not weights and are not saved. Gradients stop at the beginning of a batch.
+    The state after each sequence is stored in variables, one set for training and one for evaluation and prediction.
+    These variables are not weights and are not saved. Gradients stop at the beginning of a batch.
 
     Subclasses take the call argument `goes_on`, int32 (B,): 1 for a sequence that continues the previous batch's
     sequence in the same row, 0 for a sequence that starts from zeros.
@@ -48,7 +48,7 @@ class CarriesState(ConfiguredLayer):
             training: bool, whether to allocate the state for training, rather than for evaluation and prediction.
 
         Returns:
-            Whether new variables were created, which earlier compiled functions do not use.
+            Whether new variables were created; functions compiled earlier do not use them.
         """
         memory = self._memories[bool(training)]
         if count <= memory.count:
@@ -66,19 +66,21 @@ class CarriesState(ConfiguredLayer):
         batch = ops.shape(goes_on)[0]
         goes_on = goes_on[: memory.count, None]
 
-        def initial_state(stored: Tensor) -> Tensor:
+        def mask_stored_state(stored: Tensor) -> Tensor:
             state = ops.convert_to_tensor(stored)[:batch]
             state = state * ops.cast(goes_on, state.dtype)
             return ops.pad(state, ((0, batch - ops.shape(state)[0]), (0, 0)))  # (B, H)
 
-        return keras.tree.map_structure(initial_state, memory.state)
+        return keras.tree.map_structure(mask_stored_state, memory.state)
 
     def store_state(self, after: Tensors, batch: int | Tensor, training: bool) -> None:
         """Store `after`, the state at the end of a batch of `batch` sequences, for the next batch."""
         memory = self._memories[bool(training)]
-        for variable, new in zip(memory.variables, keras.tree.flatten(after) if memory.variables else (), strict=True):
-            new = ops.concatenate([ops.cast(new, variable.dtype), ops.convert_to_tensor(variable)[batch:]])
-            variable.assign(ops.reshape(new[: memory.count], variable.shape))
+        for variable, new_value in zip(
+            memory.variables, keras.tree.flatten(after) if memory.variables else (), strict=True
+        ):
+            new_value = ops.concatenate([ops.cast(new_value, variable.dtype), ops.convert_to_tensor(variable)[batch:]])
+            variable.assign(ops.reshape(new_value[: memory.count], variable.shape))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -86,11 +88,11 @@ class StreamedBackbone(CarriesState):
     """Recurrent backbone that continues each sequence of the previous batch.
 
     Args:
-        backbone: a backbone with `call_with_state`, whose weights the layer shares.
+        backbone: a backbone with the method `call_with_state`; the layer shares its weights.
 
     Call arguments: `token_ids` and `padding_mask`, int32 (B, T), and `goes_on`, int32 (B,). Returns the last hidden
-    states, float (B, T, H). With `vectors`, float (B, T, H), it returns the `token_logits` of the vectors instead,
-    float32 (B, T, V).
+    states, float (B, T, H). With `vectors`, float (B, T, H), the layer instead returns the `token_logits` of these
+    vectors, float32 (B, T, V), for a vocabulary of V tokens.
     """
 
     def __init__(self, backbone: Any, **kwargs: Any) -> None:
@@ -141,5 +143,5 @@ class _Memory:
 
 
 def _make_zero_variable(spec: keras.KerasTensor, name: str) -> keras.Variable:
-    """Return a variable of zeros with the shape and dtype of `spec`, which is not trained."""
+    """Return an untrained variable of zeros with the shape and dtype of `spec`."""
     return keras.Variable("zeros", shape=spec.shape, dtype=spec.dtype, trainable=False, autocast=False, name=name)

@@ -21,7 +21,7 @@ from lmzoo.layers.rows import get_width
 
 
 def make_initializer_with_zero_row(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:
-    """Return an initializer for tables (V, E): zeros in the first row, for padding, and `initializer` in the rest."""
+    """Return an initializer of tables: the first row, for padding, is zeros, and `initializer` fills the other rows."""
 
     def initialize(shape: tuple[int, ...], dtype: str) -> Tensor:
         return ops.pad(initializer((shape[0] - 1, *shape[1:]), dtype=dtype), [[1, 0], [0, 0]])
@@ -38,7 +38,8 @@ def _make_scaled_normal(fan_in: int) -> keras.initializers.Initializer:
 class Highway(keras.layers.Layer):
     """Highway layer (Srivastava et al., 2015): g * relu(x W_t + b_t) + (1 - g) * x with g = sigmoid(x W_c + b_c).
 
-    The gate's bias starts at -2, so that most of `x` passes. Call argument: `inputs` float (N, F). Returns (N, F).
+    The gate's bias starts at -2, so that most of `x` passes. Call argument: `inputs` float (N, F).
+    Returns float (N, F).
     """
 
     def build(self, input_shape: Shape) -> None:
@@ -77,17 +78,18 @@ class CharacterEncoder(ConfiguredLayer):
     `layer.dedupe = True`, graphs do the same, but XLA cannot compile them.
 
     Args:
-        num_characters: int, number of symbols; symbol 0, which fills padding words, has a vector of zeros.
-        embedding_dim: int, E.
-        filters: pairs of int, (width, count) of each convolution. The sum of the counts is F.
-        output_dim: int, P. If it equals F, there is no projection.
+        num_characters: int, number of character ids; id 0, which fills padding words, has a vector of zeros.
+        embedding_dim: int, width E of a character embedding.
+        filters: for each convolution, a pair of ints: the width of its filters in characters, and their number. F is
+            the sum of these numbers.
+        output_dim: int, width P of a word vector. If it equals F, there is no projection.
         num_highway: int, number of highway layers.
         activation: str, activation of the convolutions; see `get_activation`.
-        max_characters: int, maximum of W.
-        padding: int, the symbol that pads a word. It has a trained vector, and the convolutions see it.
+        max_characters: int, maximum number of characters per word, W.
+        padding: int, the character id that pads a word. It has a trained vector, and the convolutions see it.
 
-    Call argument: `inputs` int32 (N, W); trailing columns that hold only `padding` may be missing. Returns
-    float (N, P).
+    Call argument: `inputs` int32 (N, W), character ids of the words; trailing columns that hold only `padding` may be
+    missing. Returns the word vectors, float (N, P).
     """
 
     def __init__(
@@ -143,9 +145,9 @@ class CharacterEncoder(ConfiguredLayer):
 
     def call(self, inputs: Tensor) -> Tensor:
         """Return the vector of each word."""
-        widest = max(width for width, _ in self.filters)
+        max_width = max(width for width, _ in self.filters)
         # Every filter must see a window of only padding, as it does in words padded to `max_characters`.
-        words = ops.pad(inputs, [[0, 0], [0, widest]], constant_values=self.padding)[:, : self.max_characters]
+        words = ops.pad(inputs, [[0, 0], [0, max_width]], constant_values=self.padding)[:, : self.max_characters]
         if keras.backend.backend() != "tensorflow":
             return self._encode(words)
         import tensorflow as tf
@@ -154,8 +156,8 @@ class CharacterEncoder(ConfiguredLayer):
             return self._encode(words)
         is_used = tf.reduce_any((words != self.padding) & (words != 0), axis=0)  # (W,)
         used_length = tf.reduce_max(tf.where(is_used, tf.range(1, tf.size(is_used) + 1), 0))
-        words, index = tf.raw_ops.UniqueV2(x=words[:, : used_length + widest], axis=[0])
-        return tf.gather(self._encode(words), index)  # (N, P)
+        words, word_indices = tf.raw_ops.UniqueV2(x=words[:, : used_length + max_width], axis=[0])
+        return tf.gather(self._encode(words), word_indices)  # (N, P)
 
     def _encode(self, words: Tensor) -> Tensor:
         """Return the vectors of words, (N, P), from their padded character ids."""
@@ -168,10 +170,10 @@ class CharacterEncoder(ConfiguredLayer):
             shape = (ops.shape(characters)[0], num_windows, self.embedding_dim)
             windows = ops.concatenate([ops.slice(characters, (0, i, 0), shape) for i in range(width)], axis=2)
             windows = ops.reshape(windows, (-1, width * self.embedding_dim))  # (N * num_windows, width * E)
-            scores = ops.matmul(windows, ops.reshape(kernel, (-1, count)))
-            scores = ops.reshape(scores, (-1, num_windows, count))
+            outputs = ops.matmul(windows, ops.reshape(kernel, (-1, count)))
+            outputs = ops.reshape(outputs, (-1, num_windows, count))
             # Without an initial value, Keras raises an error for a batch without words.
-            features.append(activation(ops.max(scores, axis=1, initial=-math.inf) + bias))  # (N, count)
+            features.append(activation(ops.max(outputs, axis=1, initial=-math.inf) + bias))  # (N, count)
         x = ops.concatenate(features, axis=1)  # (N, F)
         for highway in self.highways:
             x = highway(x)

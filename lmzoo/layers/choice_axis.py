@@ -30,8 +30,8 @@ class MergeChoices(ConfiguredLayer):
     def compute_output_spec(self, x: Tensor) -> keras.KerasTensor:
         """Return the output spec, whose shape Keras cannot infer while several axes are unknown."""
         examples, choices, *other_axes = x.shape
-        count = None if examples is None or choices is None else examples * choices
-        return keras.KerasTensor((count, *other_axes), x.dtype)
+        num_sequences = None if examples is None or choices is None else examples * choices
+        return keras.KerasTensor((num_sequences, *other_axes), x.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

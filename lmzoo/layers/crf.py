@@ -30,13 +30,13 @@ class TransitionScores(ConfiguredLayer):
     The learned scores start at zero: an untrained layer ranks allowed label sequences by their logits alone.
 
     Args:
-        num_classes: int, C.
+        num_classes: int, number of labels C.
         allowed: bool (S, S), array or nested lists: whether the column's label may follow the row's label. The last
             row is the beginning of a text, the last column its end. By default, any label may follow any other.
 
-    Call argument: `logits` float (B, T, C). Returns float32 (B, T, S, S): for each word, the score of the column's
-    label after the row's label. The last row scores the label of a text's first word. The last column scores the end of
-    the text after the row's label; it is the same for all words.
+    Call argument: `logits` float (B, T, C), the logits of the labels. Returns float32 (B, T, S, S): for each word, the
+    score of the column's label after the row's label. The last row scores the label of a text's first word. The last
+    column scores the end of the text after the row's label; it is the same for all words.
     """
 
     def __init__(self, num_classes: int, allowed: ArrayLike | None = None, **kwargs: Any) -> None:
@@ -76,16 +76,18 @@ def negative_log_likelihood(scores: Tensor, labels: Tensor, words: Tensor) -> Te
     """
     positions = ops.arange(ops.shape(words)[1], dtype="int32")  # (T,)
     is_earlier_word = ops.expand_dims(words, 1) & (ops.expand_dims(positions, 1) > positions)  # (B, T, T)
-    previous_word = ops.max(ops.where(is_earlier_word, positions, -1), axis=2)  # (B, T), position of the previous word
+    previous_positions = ops.max(ops.where(is_earlier_word, positions, -1), axis=2)  # (B, T)
     no_word = scores.shape[-1] - 1
     labels = ops.where(words, ops.cast(labels, "int32"), 0)  # (B, T)
-    previous_labels = ops.take_along_axis(labels, ops.maximum(previous_word, 0), axis=1)  # (B, T)
-    previous_labels = ops.where(previous_word < 0, no_word, previous_labels)
+    previous_labels = ops.take_along_axis(labels, ops.maximum(previous_positions, 0), axis=1)  # (B, T)
+    previous_labels = ops.where(previous_positions < 0, no_word, previous_labels)
     step_scores = _take_states(_take_states(scores, previous_labels), labels)  # (B, T)
-    last = ops.max(ops.where(words, positions, -1), axis=1, keepdims=True)  # (B, 1), position of the last word
-    last_label = ops.where(last < 0, no_word, ops.take_along_axis(labels, ops.maximum(last, 0), axis=1))  # (B, 1)
-    end_score = ops.take_along_axis(_get_end_scores(scores), last_label, axis=1)[:, 0]  # (B,)
-    label_scores = ops.sum(ops.where(words, _unmask(step_scores), 0.0), axis=1) + _unmask(end_score)  # (B,)
+    last_positions = ops.max(ops.where(words, positions, -1), axis=1, keepdims=True)  # (B, 1)
+    last_labels = ops.where(
+        last_positions < 0, no_word, ops.take_along_axis(labels, ops.maximum(last_positions, 0), axis=1)
+    )  # (B, 1)
+    end_scores = ops.take_along_axis(_get_end_scores(scores), last_labels, axis=1)[:, 0]  # (B,)
+    label_scores = ops.sum(ops.where(words, _unmask(step_scores), 0.0), axis=1) + _unmask(end_scores)  # (B,)
     last_alpha, _ = _compute_forward_variables(scores, words)
     return ops.logsumexp(last_alpha + _get_end_scores(scores), axis=1) - label_scores
 
@@ -93,13 +95,13 @@ def negative_log_likelihood(scores: Tensor, labels: Tensor, words: Tensor) -> Te
 def compute_label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
     """Return the marginal probability of each word's labels, float32 (B, T, C), 0 at tokens that are not words."""
     last_alpha, alphas = _compute_forward_variables(scores, words)  # (B, S), (T, B, S)
-    steps, is_word = _to_time_major(scores, words)
+    step_scores, is_word = _to_time_major(scores, words)
 
     def step(beta: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         scores, word = x  # (B, S, S), (B, 1)
         return ops.where(word, ops.logsumexp(scores + beta[:, None, :], axis=2), beta), beta
 
-    betas = scan(step, _get_end_scores(scores), (steps, is_word), reverse=True)[1]  # (T, B, S)
+    betas = scan(step, _get_end_scores(scores), (step_scores, is_word), reverse=True)[1]  # (T, B, S)
     log_partition = ops.logsumexp(last_alpha + _get_end_scores(scores), axis=1)[:, None]  # (B, 1)
     probabilities = ops.exp(ops.minimum(alphas + betas - log_partition, 0.0))[:, :, :-1]  # (T, B, C)
     return ops.where(words[:, :, None], ops.transpose(probabilities, (1, 0, 2)), 0.0)
@@ -109,23 +111,23 @@ def find_best_labels(scores: Tensor, words: Tensor) -> Tensor:
     """Return each text's most probable label sequence (Viterbi, 1967), int32 (B, T), C at tokens that are not words."""
     no_word = scores.shape[-1] - 1
 
-    def step(best: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def step(best_scores: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         scores, word = x  # (B, S, S), (B, 1)
-        path_scores = best[:, :, None] + scores  # (B, S, S)
-        origin = ops.cast(ops.argmax(path_scores, axis=1), "int32")  # (B, S)
-        return ops.where(word, ops.max(path_scores, axis=1), best), origin
+        path_scores = best_scores[:, :, None] + scores  # (B, S, S)
+        backpointers = ops.cast(ops.argmax(path_scores, axis=1), "int32")  # (B, S)
+        return ops.where(word, ops.max(path_scores, axis=1), best_scores), backpointers
 
-    steps, is_word = _to_time_major(scores, words)
-    best, origins = scan(step, _make_start_scores(scores), (steps, is_word))  # (B, S), (T, B, S)
-    last_label = ops.cast(ops.argmax(best + _get_end_scores(scores), axis=1), "int32")  # (B,)
+    step_scores, is_word = _to_time_major(scores, words)
+    best_scores, all_backpointers = scan(step, _make_start_scores(scores), (step_scores, is_word))  # (B, S), (T, B, S)
+    last_labels = ops.cast(ops.argmax(best_scores + _get_end_scores(scores), axis=1), "int32")  # (B,)
 
-    def step_back(label: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        origin, word = x  # (B, S), (B, 1)
+    def step_back(labels: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        backpointers, word = x  # (B, S), (B, 1)
         word = word[:, 0]  # (B,)
-        previous_label = ops.take_along_axis(origin, label[:, None], axis=1)[:, 0]  # (B,)
-        return ops.where(word, previous_label, label), ops.where(word, label, no_word)
+        previous_labels = ops.take_along_axis(backpointers, labels[:, None], axis=1)[:, 0]  # (B,)
+        return ops.where(word, previous_labels, labels), ops.where(word, labels, no_word)
 
-    return ops.transpose(scan(step_back, last_label, (origins, is_word), reverse=True)[1])
+    return ops.transpose(scan(step_back, last_labels, (all_backpointers, is_word), reverse=True)[1])
 
 
 def decode(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
@@ -151,8 +153,8 @@ def _compute_forward_variables(scores: Tensor, words: Tensor) -> tuple[Tensor, T
 def _to_time_major(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
     """Transpose `scores` to (T, B, S, S) and `words` to (T, B, 1), and forbid the state "no word" in all steps."""
     num_states = scores.shape[-1]
-    steps = ops.where(np.arange(num_states) == num_states - 1, _FORBIDDEN, scores)  # (B, T, S, S)
-    return ops.transpose(steps, (1, 0, 2, 3)), ops.transpose(words)[:, :, None]
+    step_scores = ops.where(np.arange(num_states) == num_states - 1, _FORBIDDEN, scores)  # (B, T, S, S)
+    return ops.transpose(step_scores, (1, 0, 2, 3)), ops.transpose(words)[:, :, None]
 
 
 def _make_start_scores(scores: Tensor) -> Tensor:
@@ -172,6 +174,6 @@ def _unmask(scores: Tensor) -> Tensor:
 
 
 def _take_states(x: Tensor, indices: Tensor) -> Tensor:
-    """Select along the third axis of `x` (B, T, S, ...) by `indices`, int (B, T), and return (B, T, ...)."""
+    """Select one state per token from `x` (B, T, S, ...), given its index, int (B, T), and return (B, T, ...)."""
     indices = ops.reshape(indices, (*ops.shape(indices), *[1] * (len(x.shape) - 2)))
     return ops.squeeze(ops.take_along_axis(x, indices, axis=2), axis=2)

@@ -2,8 +2,8 @@
 
 He et al., 2020 (https://arxiv.org/abs/2006.03654).
 
-Letters in shape comments: B batch, T positions of the keys, S positions of the queries, R = 2T + 1 distances, N heads,
-D width of a head, H = N·D hidden width.
+Letters in shape comments: B sequences, T positions of the keys, S positions of the queries, R = 2T + 1 distances, N
+heads, D width of a head, H = N·D hidden width.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.relative_attention import gather_at_keys
 
 _TERMS = 3  # number of terms in a score
-_MAX_DISTANCE = 1 << 16  # no sequence is longer; keeps the array small for odd configurations
+_MAX_DISTANCE = 1 << 16  # no sequence is longer; keeps the array small for unusual configurations
 
 
 def compute_buckets(bucket_size: int, max_distance: int) -> np.ndarray:
     """Return the table row for each distance between a query and a key, in a table of 2·`bucket_size` rows.
 
-    Distances of less than half of `bucket_size` have rows of their own. Longer distances share rows on a logarithmic
-    scale that ends at `max_distance`. The scale is computed in float32, as in the training of the published models.
+    Distances of up to half of `bucket_size` have rows of their own. Longer distances share rows on a logarithmic scale
+    that ends at `max_distance`. The scale is computed in float32, as in the training of the published models.
 
     Args:
-        bucket_size: int, at least 2, number of rows for distances in each direction.
-        max_distance: int, at least 2, one more than the longest distance on the scale.
+        bucket_size: int, number of rows for distances in each direction, at least 2.
+        max_distance: int, one more than the longest distance on the scale, at least 2.
 
     Returns:
-        int32 (2L + 1,), the rows for distances from -L to L. Longer distances also have the first or last row.
+        int32 (2L + 1,), the rows of the distances from -L to L. All longer distances have the first or the last row.
 
     Example:
 
@@ -80,12 +80,12 @@ class DistanceEmbedding(ConfiguredLayer):
 
     Args:
         bucket_size: int, number of rows for distances in each direction; see `compute_buckets`.
-        max_distance: int, one more than the longest distance on the scale.
-        layer_norm_epsilon: float.
+        max_distance: int, one more than the longest distance on the logarithmic scale.
+        layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
 
-    Call argument: `inputs` float (B, T, H), of which only the shape matters. Returns float (R, H): row r is for keys
-    T - r positions before the query, from T down to -T.
+    Call argument: `inputs` float (B, T, H), of which only the shape matters. Returns float (2T + 1, H), the vectors of
+    the distances from T down to -T: row r is for a key that is T - r positions before the query.
 
     Example:
 
@@ -114,7 +114,7 @@ class DistanceEmbedding(ConfiguredLayer):
         self._rows = compute_buckets(bucket_size, max_distance)
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table and the normalization."""
+        """Create the table and the weights of LayerNorm."""
         shape = (2 * self.bucket_size, input_shape[-1])
         initializer = TruncatedNormal(stddev=self.initializer_range)
         self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
@@ -140,21 +140,22 @@ class DistanceEmbedding(ConfiguredLayer):
 class DisentangledAttention(SelfAttention):
     """Multi-head attention whose scores depend on contents and on distances (He et al., 2020, section 3.1).
 
-    For a query q and a key k at distance d before it, the score is (q·k + q·K(r_d) + Q(r_d)·k) / √(3D), where r_d is
-    the vector of the distance, and K and Q are the projections that also map contents to keys and queries.
+    For a query q and a key k that is d positions before q, the score is (q·k + q·K(r_d) + Q(r_d)·k) / √(3D), where r_d
+    is the vector of the distance d, Q and K are the projections that also compute queries and keys from contents, and D
+    is the width of a head.
 
     Args:
-        num_heads: int, N.
-        hidden_dim: int, H; a multiple of `num_heads`.
+        num_heads: int, number of heads, N.
+        hidden_dim: int, width H of the inputs and outputs; a multiple of `num_heads`.
         dropout: float, rate for the attention probabilities and the distance vectors in training.
         initializer_range: float, standard deviation of the kernels' truncated normal initializer.
 
     Call arguments:
-        inputs: float (B, T, H).
+        inputs: float (B, T, H), the vectors to attend to.
         padding_mask: bool (B, T), True at real tokens.
-        distances: float (R, H), vectors of distances; see `DistanceEmbedding`.
+        distances: float (2T + 1, H), vectors of distances; see `DistanceEmbedding`.
         queries: optional float (B, S, H), the vectors to attend from, by default `inputs`.
-        positions: with `queries`, int (B, S), their positions among the inputs.
+        positions: with `queries`, int (B, S), positions of the queries among the inputs.
 
     Returns float (B, T, H), or (B, S, H) with `queries`.
 
@@ -193,7 +194,7 @@ class DisentangledAttention(SelfAttention):
         """Return the attention output at every position, or for `queries`.
 
         Raises:
-            ValueError: For `queries` without `positions`.
+            ValueError: If `queries` are passed without `positions`.
         """
         if queries is not None and positions is None:
             raise ValueError("`queries` need `positions`, where they stand among the inputs.")
@@ -236,7 +237,7 @@ class DisentangledAttention(SelfAttention):
         return ops.cast(softmax_over_keys(scores), query.dtype)
 
     def _project_distance_vectors(self, distance_vectors: Tensor, layer: keras.layers.Dense, key: Tensor) -> Tensor:
-        """Project the distance vectors with `layer`, and return them split into heads, (B, N, D, R)."""
+        """Project the distance vectors with `layer`, and return the result split into heads, (B, N, D, R)."""
         (projected,) = self._project_to_heads(distance_vectors[None], layer, join=False)  # (1, N, R, D)
         projected = ops.swapaxes(projected, 2, 3)  # (1, N, D, R)
         # Repeated explicitly, since the gradient of TensorFlow's broadcasting product may crash.

@@ -15,21 +15,21 @@ _LEVELS = 1 << 16  # values of 16 random bits
 
 
 def _draw_random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
-    """Return uniform uint16 values, two from each random 32-bit word, or None on backends that cannot do so cheaply."""
+    """Return uniform uint16 values, two from each random 32-bit word, or None on backends where this is not cheap."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
 
-        size = tf.reduce_prod(shape)
-        words = tf.random.stateless_uniform([(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32)
+        num_values = tf.reduce_prod(shape)
+        words = tf.random.stateless_uniform([(num_values + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32)
         halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])
-        return tf.reshape(halves[:size], shape)
+        return tf.reshape(halves[:num_values], shape)
     if backend == "jax":
         import jax
 
-        size = math.prod(shape)
-        words = jax.random.bits(jax.random.wrap_key_data(seed, impl="threefry2x32"), ((size + 1) // 2,), "uint32")
-        return jax.lax.bitcast_convert_type(words, "uint16").reshape(-1)[:size].reshape(shape)
+        num_values = math.prod(shape)
+        words = jax.random.bits(jax.random.wrap_key_data(seed, impl="threefry2x32"), ((num_values + 1) // 2,), "uint32")
+        return jax.lax.bitcast_convert_type(words, "uint16").reshape(-1)[:num_values].reshape(shape)
     return None
 
 
@@ -125,7 +125,7 @@ class WordDropout(Dropout):
 
     Args:
         rate: float in [0, 1), the fraction of the vocabulary to drop in training.
-        vocabulary_size: int, V.
+        vocabulary_size: int, number of rows of the embedding table.
         seed: optional int; makes the sequence of masks reproducible.
 
     Call arguments: `inputs` float (B, T, H), the embeddings of `token_ids` int (B, T). Returns float (B, T, H).

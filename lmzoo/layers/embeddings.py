@@ -27,10 +27,10 @@ def make_sinusoids(count: int, width: int) -> np.ndarray:
 
 
 def check_length(length: int | Tensor, max_length: int) -> None:
-    """Check that a model has positions for sequences of a known length.
+    """Check that sequences are not longer than a model allows, if their length is known.
 
     Raises:
-        ValueError: If the sequences are longer than `max_length`.
+        ValueError: If `length` is greater than `max_length`.
     """
     # JAX would return NaN for positions beyond the table. Torch's symbolic shapes are arbitrary integers.
     is_known = isinstance(length, int) and keras.backend.backend() != "torch"
@@ -43,22 +43,24 @@ class TransformerEmbedding(ConfiguredLayer):
     """Transformer input layer: LayerNorm(token + position + segment), then dropout (Devlin et al., 2019, figure 2).
 
     Args:
-        vocabulary_size: int, V.
-        hidden_dim: int, H.
-        max_sequence_length: int, longest sequence in tokens; None for a model without positions, which has no
-            such limit.
-        num_segments: int, rows of the segment table; with 1 every token gets that row, with 0 there is no table.
-        dropout: float, dropout rate after the normalization.
+        vocabulary_size: int, number of rows of the token table.
+        hidden_dim: int, width H of the embeddings.
+        max_sequence_length: int, maximum length of a sequence in tokens; None for a model without positions, which has
+            no such limit.
+        num_segments: int, number of rows of the segment table. With 1, every token gets that row; with 0, there is no
+            table.
+        dropout: float, dropout rate after LayerNorm, in training.
         layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
-        first_position: int, row of the position table for the first token. If it is not 0, padding gets the row before
-            it and only real tokens are counted (RoBERTa: 2, since fairseq numbers positions from its padding id).
+        first_position: int, row of the position table for the first token. If it is not 0, padding gets the
+            previous row and only real tokens are counted (RoBERTa: 2, since fairseq numbers positions from its padding
+            id).
         normalize: bool, whether LayerNorm is applied to the sum (not in GPT: Radford et al., 2018).
-        sinusoidal: bool, whether positions have fixed vectors, see `make_sinusoids`, instead of a learned table.
+        sinusoidal: bool, whether the position table is fixed (see `make_sinusoids`) instead of learned.
         scale: float, factor by which token embeddings are multiplied.
         position_table: bool, whether there is a learned position table (not in models with rotary positions).
         use_bias: bool, whether LayerNorm has a bias.
-        word_dropout: float, rate at which training drops rows of the token table; see `WordDropout`.
+        word_dropout: float, fraction of the rows of the token table that training drops; see `WordDropout`.
         locked_dropout: bool, whether all tokens of a sequence share the mask of `dropout`; see `LockedDropout`.
 
     Call arguments: `token_ids` int (B, T); `segment_ids` int (B, T) if there are several segments; `padding_mask` int
@@ -104,8 +106,8 @@ class TransformerEmbedding(ConfiguredLayer):
         self.token_embedding = self._make_table(ReversibleEmbedding, vocabulary_size, "token_embedding")
         self.position_embedding = None
         if max_sequence_length and position_table and not sinusoidal:
-            rows = max_sequence_length + first_position
-            self.position_embedding = self._make_table(Embedding, rows, "position_embedding")
+            num_rows = max_sequence_length + first_position
+            self.position_embedding = self._make_table(Embedding, num_rows, "position_embedding")
         self.segment_embedding = (
             self._make_table(Embedding, num_segments, "segment_embedding") if num_segments else None
         )
@@ -117,10 +119,14 @@ class TransformerEmbedding(ConfiguredLayer):
         self.dropout = (LockedDropout if locked_dropout else Dropout)(dropout, dtype=policy, name="dropout")
         self.word_dropout = WordDropout(word_dropout, vocabulary_size, dtype=policy, name="word_dropout")
 
-    def _make_table(self, kind: type[keras.layers.Embedding], rows: int, name: str) -> keras.layers.Embedding:
-        """Return an embedding layer of class `kind` with `rows` vectors."""
+    def _make_table(
+        self, table_class: type[keras.layers.Embedding], num_rows: int, name: str
+    ) -> keras.layers.Embedding:
+        """Return an embedding layer of class `table_class` with `num_rows` vectors."""
         initializer = TruncatedNormal(stddev=self.initializer_range)
-        return kind(rows, self.hidden_dim, embeddings_initializer=initializer, dtype=self.dtype_policy, name=name)
+        return table_class(
+            num_rows, self.hidden_dim, embeddings_initializer=initializer, dtype=self.dtype_policy, name=name
+        )
 
     def build(
         self,

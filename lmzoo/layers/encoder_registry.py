@@ -1,4 +1,4 @@
-"""The registry of encoders: layers between a backbone and the head of a task, which a task selects by name."""
+"""Registry of encoders: layers between the backbone and the head of a task, selected by name."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _ENCODERS: dict[str, tuple[Returns, type[keras.layers.Layer]]] = {}
 def register_encoder(name: str, returns: Returns) -> Callable[[Layer], Layer]:
     """Return a class decorator that adds a layer to the registry of encoders.
 
-    The constructor takes the width of each direction, and `dropout`, `dtype` and `name`. A call takes the backbone's
-    vectors (B, T, H), the ids of the tokens, (B, T) or (B, T, W), and the padding mask (B, T); unless it returns
-    `"tokens"`, also segment ids (B, T).
+    The layer's constructor takes the width of each direction, and `dropout`, `dtype` and `name`. Its `call` takes the
+    backbone's vectors (B, T, H), token ids (B, T) or ELMo's character ids (B, T, W), and the padding mask (B, T); for
+    `"pairs"` and `"answers"`, also segment ids (B, T).
 
     Args:
-        name: value of `encoder` in tasks.
-        returns: `"tokens"` for vectors (B, T, D), `"pairs"` for one vector for each pair of texts, (B, D), or
-            `"answers"` for logits of the start and end of an answer, (B, T, 2).
+        name: name of the layer, the value of the argument `encoder` of tasks.
+        returns: `"tokens"` for a vector of each token, (B, T, D), `"pairs"` for a vector of each pair of texts, (B, D),
+            or `"answers"` for logits of the start and end of an answer, (B, T, 2). The width D is free.
 
     Raises:
-        ValueError: If another layer has this name.
+        ValueError: If another layer is registered under `name`.
 
     Example:
 
@@ -58,7 +58,7 @@ def register_encoder(name: str, returns: Returns) -> Callable[[Layer], Layer]:
 
 
 def list_encoders(kinds: Sequence[Returns]) -> list[str]:
-    """Return the names of the encoders that return one of `kinds`."""
+    """Return the names of the encoders whose kind of output is one of `kinds`."""
     return [name for name, (returns, _) in _ENCODERS.items() if returns in kinds]
 
 

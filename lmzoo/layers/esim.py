@@ -24,16 +24,16 @@ from lmzoo.layers.rows import as_rows
 def align_texts(states: Tensor, is_first: Tensor, is_second: Tensor) -> Tensor:
     """Return a soft alignment of each token: a mean of the other text's vectors (Chen et al., 2017, eqs. 11 to 13).
 
-    The weights are a softmax over the products of the token's vector with the vectors of the other text. Tokens of
-    neither text, and tokens whose other text is empty, get zeros.
+    The weights are a softmax over the dot products of the token's vector with the vectors of the other text. Tokens of
+    neither text get zeros, as do the tokens of a text if the other text is empty.
 
     Args:
         states: float (B, T, D), vectors of the tokens of both texts.
-        is_first: bool (B, T), the tokens of the first text.
-        is_second: bool (B, T), the tokens of the second text.
+        is_first: bool (B, T), True at the tokens of the first text.
+        is_second: bool (B, T), True at the tokens of the second text.
 
     Returns:
-        float (B, T, D).
+        The means, float (B, T, D).
     """
     scores = ops.matmul(states, ops.transpose(states, (0, 2, 1)))  # (B, T, T)
     first_to_second = ops.expand_dims(is_first, 2) & ops.expand_dims(is_second, 1)  # (B, T, T)
@@ -45,25 +45,26 @@ def align_texts(states: Tensor, is_first: Tensor, is_second: Tensor) -> Tensor:
 @register_encoder("esim", returns="pairs")
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ESIMEncoder(ConfiguredLayer):
-    """Vector of a pair of texts, by the enhanced sequential inference model (Chen et al., 2017).
+    """Encoder that returns a vector of a pair of texts: the enhanced sequential inference model (Chen et al., 2017).
 
     https://arxiv.org/abs/1609.06038
 
-    LSTMs in both directions read each text. Each token is aligned with the other text (`align_texts`), and its vector
-    a, the aligned vector ã, a - ã and a · ã are joined and projected. Further LSTMs read the result. The means and
-    maxima of their outputs over each text, 8U in all, go through a dense layer with tanh.
+    A bidirectional LSTM reads each text. Each token is aligned with the other text (`align_texts`), and its vector a,
+    the aligned vector ã, a - ã and the elementwise product a ⊙ ã are concatenated and projected. A second bidirectional
+    LSTM reads the result. The means and maxima of its outputs over each text, 8U numbers in all, go through a dense
+    layer with tanh.
 
-    The input of the first LSTMs is the backbone's vectors with the task's own word vectors, as in `BiLSTMEncoder`.
+    The input of the first LSTM is the backbone's vectors with the task's own word vectors, as in `BiLSTMEncoder`.
 
     Args:
-        units: int, U, width of each direction of the LSTMs, and of the result.
+        units: int, width U of each direction of the LSTMs, and of the result.
         embedding_dim: int, width of the task's own word vectors.
         buckets: int, number of the task's own word vectors.
         dropout: float, dropout rate in training, on the input and output of the LSTMs and before the dense layers.
 
-    Call arguments: `sequence` float (B, T, H), `ids` int32 (B, T) or (B, T, W), `padding_mask` (B, T), and
-    `segment_ids` int (B, T), 0 for the first text and 1 for the second. Tokens with other ids are ignored. Returns
-    float (B, U).
+    Call arguments: `sequence` float (B, T, H), the backbone's vectors; `ids` int32, token ids (B, T) or ELMo's
+    character ids (B, T, W); `padding_mask` (B, T); and `segment_ids` int (B, T), 0 for the first text and 1 for the
+    second. Tokens with other segment ids are ignored. Returns float (B, U).
     """
 
     def __init__(

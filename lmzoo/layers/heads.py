@@ -22,7 +22,7 @@ class OutputBias(ConfiguredLayer):
     """Layer that adds a bias to token logits, float (..., V), in the dtype of the logits.
 
     Args:
-        vocabulary_size: int, V.
+        vocabulary_size: int, number of tokens in the vocabulary, V.
     """
 
     def __init__(self, vocabulary_size: int, **kwargs: Any) -> None:
@@ -43,7 +43,7 @@ class OutputBias(ConfiguredLayer):
 
 
 class TransformingHead(ConfiguredLayer):
-    """Base class of heads with an optional transform before a linear layer: dense (H, H), activation, LayerNorm.
+    """Base class of heads with an optional transform before a linear layer: dense layer, activation, LayerNorm.
 
     Args:
         initializer_range: float, standard deviation of the truncated normal initializer.
@@ -92,18 +92,18 @@ class TransformingHead(ConfiguredLayer):
 class ClassificationHead(TransformingHead):
     """Classification head on a pooled vector: dropout and a linear layer (Devlin et al., 2019, section 4.1).
 
-    With an activation: dropout, dense (H, H), activation, dropout, linear layer (Liu et al., 2019). The dense layer
+    With an activation: dropout, dense layer, activation, dropout, linear layer (Liu et al., 2019). The dense layer
     takes the place of the pooler that RoBERTa and DistilBERT lack.
 
     Args:
-        num_classes: int, C.
+        num_classes: int, number of classes, C.
         dropout: float, dropout rate before each dense layer in training.
         initializer_range: float, standard deviation of the truncated normal initializer.
         activation: str, activation of the dense layer; see `lmzoo.layers.get_activation`. None for no dense layer.
         input_dropout: bool, whether dropout is also applied to the pooled vector (not in DistilBERT).
         use_bias: bool, whether the dense layer and LayerNorm have biases.
         layer_norm_epsilon: float, added to the variance in a LayerNorm after the activation; None for no LayerNorm.
-        bias_trainable: bool, whether the bias of the logits is trained. It cancels in a softmax over texts.
+        bias_trainable: bool, whether the bias of the logits is trained. The bias cancels out in a softmax over texts.
 
     Call argument: `pooled` float (B, H). Returns float32 logits (B, C).
     """
@@ -148,7 +148,7 @@ class ClassificationHead(TransformingHead):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MaskedLMHead(ConfiguredLayer):
-    """Masked-LM head: dense, activation, LayerNorm, product with the token embeddings, bias (Devlin et al., 2019).
+    """Masked-LM head: dense layer, activation, LayerNorm, product with token embeddings, bias (Devlin et al., 2019).
 
     Without `transform`, there are only the product and the bias (Yang et al., 2019). Without `tie_embeddings`, vectors
     are multiplied by a kernel of the head instead of the token embeddings.
@@ -156,18 +156,18 @@ class MaskedLMHead(ConfiguredLayer):
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` with V rows of width E, shared with the backbone; None to
             leave the product to `compute_tied_logits`, or if `tie_embeddings` is False.
-        activation: str, see `lmzoo.layers.get_activation`.
+        activation: str, activation after the dense layer; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
-        transform: bool, whether dense, activation and LayerNorm come before the product.
-        table_shape: (V, E), shape of the token embeddings; required without `token_embedding`.
+        transform: bool, whether the dense layer, the activation and LayerNorm come before the product.
+        table_shape: pair of ints, shape (V, E) of the token embeddings; required without `token_embedding`.
         use_bias: bool, whether the dense layer and LayerNorm have biases; the logits always have one.
         tie_embeddings: bool, whether logits are products with the token embeddings. If False, the head has a kernel
             `output_projection` (E, V) in their place.
 
     Call argument: `vectors` float (B, M, H), hidden states at the masked positions. Returns float32 logits (B, M, V).
-    With `tie_embeddings` but no `token_embedding`, returns arguments of `compute_tied_logits`: the transformed vectors,
-    float (B, M, E), and the bias (V,).
+    With `tie_embeddings` but no `token_embedding`, returns the arguments of `compute_tied_logits`: the transformed
+    vectors, float (B, M, E), and the bias, (V,).
     """
 
     def __init__(
@@ -206,17 +206,19 @@ class MaskedLMHead(ConfiguredLayer):
 
     def build(self, input_shape: Shape) -> None:
         """Create the weights of the transform and the output bias."""
-        count, width = self.table_shape
+        vocabulary_size, width = self.table_shape
         if self.transform:
             self.dense.build(input_shape)
             self.layer_norm.build((*input_shape[:-1], width))
         if not self.tie_embeddings:
             self.output_projection.build((None, width))
         # Without autocasting, since the bias is added to float32 logits.
-        self.output_bias = self.add_weight(shape=(count,), initializer="zeros", autocast=False, name="output_bias")
+        self.output_bias = self.add_weight(
+            shape=(vocabulary_size,), initializer="zeros", autocast=False, name="output_bias"
+        )
 
     def call(self, vectors: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the logits or, for tied embeddings that the head lacks, the arguments of `compute_tied_logits`."""
+        """Return the logits or, if the head lacks its tied embeddings, the arguments of `compute_tied_logits`."""
         x = vectors
         if self.transform:
             x = as_rows(x)  # (B·M, H)
@@ -230,11 +232,11 @@ class MaskedLMHead(ConfiguredLayer):
 
     def compute_output_spec(self, vectors: Tensor) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
         """Return the spec of float32 logits or of the arguments of `compute_tied_logits`; see `call`."""
-        count, width = self.table_shape
+        vocabulary_size, width = self.table_shape
         if self.token_embedding is not None or not self.tie_embeddings:
-            return keras.KerasTensor((*vectors.shape[:-1], count), "float32")
+            return keras.KerasTensor((*vectors.shape[:-1], vocabulary_size), "float32")
         transformed = keras.KerasTensor((*vectors.shape[:-1], width), self.compute_dtype)
-        return transformed, keras.KerasTensor((count,), self.variable_dtype)
+        return transformed, keras.KerasTensor((vocabulary_size,), self.variable_dtype)
 
 
 def compute_tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -242,8 +244,8 @@ def compute_tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor
 
     Args:
         table: token embedding layer with V rows of width E.
-        vectors: float (..., E).
-        bias: float (V,), or None.
+        vectors: float (..., E), the vectors that predict tokens.
+        bias: float (V,), or None for no bias.
     """
     if bias is None:
         return ops.cast(table(vectors, reverse=True), "float32")
@@ -254,10 +256,10 @@ def compute_tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ReplacedTokenHead(ConfiguredLayer):
-    """Replaced-token detection head: dense, activation, and a linear layer with one output (Clark et al., 2020).
+    """Replaced-token detection head: dense layer, activation, linear layer with one output (Clark et al., 2020).
 
     Args:
-        activation: str, see `lmzoo.layers.get_activation`.
+        activation: str, activation after the dense layer; see `lmzoo.layers.get_activation`.
         initializer_range: float, standard deviation of the truncated normal initializer.
 
     Call argument: `sequence` float (B, T, H). Returns float32 logits (B, T).
@@ -289,21 +291,21 @@ class ReplacedTokenHead(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SpanBoundaries(TransformingHead):
-    """Vectors of the tokens of spans, from the vectors at the spans' boundaries (Joshi et al., 2020, section 3.2).
+    """Head that computes vectors of a span's tokens from the span's boundaries (Joshi et al., 2020, section 3.2).
 
-    A span is a run of neighboring positions. The vectors of the tokens before and after it and an embedding of the
-    token's offset in the span are joined, and transformed by a dense layer, an activation and LayerNorm. Nothing inside
-    the span is read.
+    A span is a run of consecutive positions. For each of its tokens, the vectors just before and after the span are
+    concatenated with an embedding of the token's offset in the span, and transformed by a dense layer, an activation
+    and LayerNorm. The vectors inside the span are not read.
 
     Args:
-        max_span_length: int, rows of the table of offsets; later tokens of a span get the last row.
-        activation: str, see `lmzoo.layers.get_activation`.
+        max_span_length: int, number of rows of the offset table; all later tokens of a span share the last row.
+        activation: str, activation after the dense layer; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
         use_bias: bool, whether the dense layer and LayerNorm have biases.
 
-    Call arguments: `sequence` float (B, T, H), `positions` int (B, M), rising and padded with 0. Returns float
-    (B, M, H).
+    Call arguments: `sequence` float (B, T, H), the hidden states; `positions` int (B, M), the positions of the tokens
+    of all spans in increasing order, padded with 0. Returns float (B, M, H).
     """
 
     def __init__(
@@ -320,7 +322,7 @@ class SpanBoundaries(TransformingHead):
         self.max_span_length = max_span_length
 
     def build(self, sequence_shape: Shape, positions_shape: Shape) -> None:
-        """Create the table of offsets and the dense layer."""
+        """Create the offset table, the dense layer and LayerNorm."""
         width = get_width(sequence_shape)
         initializer = TruncatedNormal(stddev=self.initializer_range)
         shape = (self.max_span_length, width)
@@ -339,14 +341,14 @@ class SpanBoundaries(TransformingHead):
         previous = ops.pad(positions[:, :-1], ((0, 0), (1, 0)), constant_values=-1)  # (B, M)
         span_numbers = ops.cumsum(ops.cast(positions != previous + 1, "int32"), axis=1)  # (B, M)
         is_same_span = ops.expand_dims(span_numbers, 2) == ops.expand_dims(span_numbers, 1)  # (B, M, M)
-        other_positions = ops.expand_dims(positions, 1)  # (B, 1, M)
-        own_positions = ops.expand_dims(positions, 2)  # (B, M, 1)
-        count_before = ops.sum(ops.cast(is_same_span & (other_positions < own_positions), "int32"), axis=2)  # (B, M)
-        count_after = ops.sum(ops.cast(is_same_span & (other_positions > own_positions), "int32"), axis=2)  # (B, M)
+        column_positions = ops.expand_dims(positions, 1)  # (B, 1, M)
+        row_positions = ops.expand_dims(positions, 2)  # (B, M, 1)
+        num_before = ops.sum(ops.cast(is_same_span & (column_positions < row_positions), "int32"), axis=2)  # (B, M)
+        num_after = ops.sum(ops.cast(is_same_span & (column_positions > row_positions), "int32"), axis=2)  # (B, M)
         last_position = ops.shape(sequence)[1] - 1
-        before = gather_positions(sequence, ops.maximum(positions - count_before - 1, 0))  # (B, M, H)
-        after = gather_positions(sequence, ops.minimum(positions + count_after + 1, last_position))  # (B, M, H)
-        offsets = ops.minimum(count_before, self.max_span_length - 1)  # (B, M)
+        before = gather_positions(sequence, ops.maximum(positions - num_before - 1, 0))  # (B, M, H)
+        after = gather_positions(sequence, ops.minimum(positions + num_after + 1, last_position))  # (B, M, H)
+        offsets = ops.minimum(num_before, self.max_span_length - 1)  # (B, M)
         embedded = ops.take(ops.convert_to_tensor(self.offset_embeddings), offsets, axis=0)  # (B, M, H)
         joined = as_rows(ops.concatenate([before, after, embedded], axis=-1))  # (B·M, 3·H)
         return ops.reshape(self.transform(joined), ops.shape(before))
@@ -362,7 +364,8 @@ class SpanHead(TransformingHead):
 
     Args:
         initializer_range: float, standard deviation of the truncated normal initializer.
-        activation: str, activation of a dense layer before the linear layer; None for no dense layer.
+        activation: str, activation of a dense layer before the linear layer; see `lmzoo.layers.get_activation`. None
+            for no dense layer.
         use_bias: bool, whether the dense layer and LayerNorm have biases.
         layer_norm_epsilon: float, added to the variance in a LayerNorm after the activation; None for no LayerNorm.
 

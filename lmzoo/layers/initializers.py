@@ -78,8 +78,9 @@ class Orthogonal(keras.initializers.Orthogonal):
 def _make_uninitialized(shape: Shape, dtype: str | None) -> Tensor:
     """Return a tensor of arbitrary values.
 
-    On TensorFlow, unlike zeros, it takes no memory before it is written to. Elsewhere it comes from NumPy, since JAX
-    would compile a program for each shape; with several devices, it consists of the backend's zeros.
+    On TensorFlow, unlike zeros, the tensor takes no memory before it is written to. On other backends it is made by
+    NumPy, since JAX would compile a program for each shape, or consists of the backend's zeros if there are several
+    devices.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf

@@ -36,79 +36,89 @@ def attention_in_blocks(
     """Compute local attention in blocks: each query attends to the real keys at most `reach` positions away.
 
     Args:
-        query: float (B, N, T, D).
-        key: float (B, N, T, D).
-        value: float (B, N, T, D).
+        query: float (B, N, T, D), the queries.
+        key: float (B, N, T, D), the keys.
+        value: float (B, N, T, D), the values.
         padding_mask: bool (B, T), True at real tokens.
-        reach: how far from its position a query sees in both directions.
-        dropout: applied to the probabilities, (B, N, K, C, 3C).
+        reach: int, largest distance, in either direction, at which a query sees a key.
+        dropout: function to apply to the attention probabilities, (B, N, K, C, 3C).
 
     Returns:
-        Float (B, N, T, D), the same values as with `attention_probabilities` and this `reach`.
+        The attention output, float (B, N, T, D), equal to the output with `attention_probabilities` and this `reach`.
     """
     length = ops.shape(query)[2]
-    size = min(length, reach) if isinstance(length, int) else ops.minimum(length, reach)
-    count = (length + size - 1) // size
-    num_extra = count * size - length  # positions that fill the last block
-    queries = _split_blocks(_pad(query, 0, num_extra), count, size)  # (B, N, K, C, D)
+    block_length = min(length, reach) if isinstance(length, int) else ops.minimum(length, reach)
+    num_blocks = (length + block_length - 1) // block_length
+    num_extra = num_blocks * block_length - length  # positions that fill the last block
+    queries = _split_blocks(_pad(query, 0, num_extra), num_blocks, block_length)  # (B, N, K, C, D)
     queries = queries * ops.cast(query.shape[-1] ** -0.5, query.dtype)
-    keys = _join_neighbors(_split_blocks(_pad(key, size, size + num_extra), count + 2, size))  # (B, N, K, 3C, D)
-    values = _join_neighbors(_split_blocks(_pad(value, size, size + num_extra), count + 2, size))  # (B, N, K, 3C, D)
+    keys = _join_neighbors(
+        _split_blocks(_pad(key, block_length, block_length + num_extra), num_blocks + 2, block_length)
+    )  # (B, N, K, 3C, D)
+    values = _join_neighbors(
+        _split_blocks(_pad(value, block_length, block_length + num_extra), num_blocks + 2, block_length)
+    )  # (B, N, K, 3C, D)
     scores = ops.cast(ops.matmul(queries, ops.swapaxes(keys, 3, 4)), "float32")  # (B, N, K, C, 3C)
-    probabilities = ops.softmax(scores + _make_mask_bias(padding_mask, count, size, num_extra, reach))
+    probabilities = ops.softmax(scores + _make_mask_bias(padding_mask, num_blocks, block_length, num_extra, reach))
     context = ops.matmul(dropout(ops.cast(probabilities, query.dtype)), values)  # (B, N, K, C, D)
     shape = ops.shape(query)
-    context = ops.reshape(context, (*shape[:2], count * size, shape[3]))
+    context = ops.reshape(context, (*shape[:2], num_blocks * block_length, shape[3]))
     # Not `context[:, :, :length]`, whose gradient takes several times as long on TensorFlow.
     return ops.slice(context, (0, 0, 0, 0), shape)
 
 
 def _pad(x: Tensor, before: int | Tensor, after: int | Tensor) -> Tensor:
     """Pad a tensor (B, N, T, D) with `before` and `after` zero vectors along T."""
-    batch, heads, _, width = ops.shape(x)
-    parts = [ops.zeros((batch, heads, before, width), x.dtype), x, ops.zeros((batch, heads, after, width), x.dtype)]
-    return ops.concatenate(parts, axis=2)
+    batch, num_heads, _, width = ops.shape(x)
+    tensors = [
+        ops.zeros((batch, num_heads, before, width), x.dtype),
+        x,
+        ops.zeros((batch, num_heads, after, width), x.dtype),
+    ]
+    return ops.concatenate(tensors, axis=2)
 
 
-def _split_blocks(x: Tensor, count: int | Tensor, size: int | Tensor) -> Tensor:
-    """Split a tensor (B, N, count·size, D) into blocks, (B, N, count, size, D)."""
-    batch, heads, _, width = ops.shape(x)
-    return ops.reshape(x, (batch, heads, count, size, width))
+def _split_blocks(x: Tensor, num_blocks: int | Tensor, block_length: int | Tensor) -> Tensor:
+    """Split a tensor (B, N, K·C, D) into K blocks of length C, (B, N, K, C, D)."""
+    batch, num_heads, _, width = ops.shape(x)
+    return ops.reshape(x, (batch, num_heads, num_blocks, block_length, width))
 
 
 def _join_neighbors(blocks: Tensor, axis: int = 2) -> Tensor:
-    """Concatenate each inner block with its two neighbors along the axis after `axis`.
+    """Concatenate each inner block with its two neighbors along the axis after `axis`, the axis of blocks.
 
     (B, N, K + 2, C, D) becomes (B, N, K, 3C, D).
     """
-    count = ops.shape(blocks)[axis] - 2
+    num_blocks = ops.shape(blocks)[axis] - 2
     start = [0] * len(blocks.shape)
     shape = list(ops.shape(blocks))
-    shape[axis] = count
-    parts = []
-    for first in range(3):
-        start[axis] = first
-        parts.append(ops.slice(blocks, start, shape))
-    return ops.concatenate(parts, axis=axis + 1)
+    shape[axis] = num_blocks
+    shifted_blocks = []
+    for offset in range(3):
+        start[axis] = offset
+        shifted_blocks.append(ops.slice(blocks, start, shape))
+    return ops.concatenate(shifted_blocks, axis=axis + 1)
 
 
 def _make_mask_bias(
-    mask: Tensor, count: int | Tensor, size: int | Tensor, num_extra: int | Tensor, reach: int
+    mask: Tensor, num_blocks: int | Tensor, block_length: int | Tensor, num_extra: int | Tensor, reach: int
 ) -> Tensor:
     """Return the bias that hides keys, float32 (B, 1, K, C, 3C), the broadcast sum of two smaller biases.
 
     Args:
         mask: bool (B, T), True at real tokens.
-        count: number of blocks, K.
-        size: length of a block, C.
+        num_blocks: number of blocks, K.
+        block_length: length of a block, C.
         num_extra: number of positions that fill the last block.
-        reach: how far from its position a query sees in both directions.
+        reach: largest distance, in either direction, at which a query sees a key.
     """
     batch = ops.shape(mask)[0]
     key_bias = ops.cast(ops.where(mask, 0.0, MASKED), "float32")  # (B, T)
-    outside = [ops.full((batch, width), OUT_OF_SIGHT, "float32") for width in (size, size + num_extra)]
-    key_bias = ops.concatenate([outside[0], key_bias, outside[1]], axis=1)  # (B, (K + 2)·C)
-    key_bias = _join_neighbors(ops.reshape(key_bias, (batch, count + 2, size)), axis=1)  # (B, K, 3C)
-    distance = ops.arange(3 * size) - size - ops.expand_dims(ops.arange(size), 1)  # (C, 3C)
+    outer_biases = [
+        ops.full((batch, width), OUT_OF_SIGHT, "float32") for width in (block_length, block_length + num_extra)
+    ]
+    key_bias = ops.concatenate([outer_biases[0], key_bias, outer_biases[1]], axis=1)  # (B, (K + 2)·C)
+    key_bias = _join_neighbors(ops.reshape(key_bias, (batch, num_blocks + 2, block_length)), axis=1)  # (B, K, 3C)
+    distance = ops.arange(3 * block_length) - block_length - ops.expand_dims(ops.arange(block_length), 1)  # (C, 3C)
     pair_bias = ops.cast(ops.where(ops.abs(distance) > reach, OUT_OF_SIGHT, 0.0), "float32")
     return ops.expand_dims(key_bias, (1, 3)) + pair_bias

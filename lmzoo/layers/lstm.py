@@ -1,4 +1,4 @@
-"""LSTMs with a projection, whose two directions run in one loop.
+"""Bidirectional LSTMs with a projection; both directions run in one loop.
 
 Letters in shape comments: T steps, B sequences, P width of inputs and outputs, D width of the memory.
 """
@@ -28,14 +28,14 @@ class BidirectionalLSTM(ConfiguredLayer):
     https://arxiv.org/abs/1402.1128
 
     Args:
-        memory_dim: int, D.
-        output_dim: int, P, also the width of the inputs. If it equals D, the output is neither projected nor clipped.
+        memory_dim: int, width D of the memory.
+        output_dim: int, width P of the inputs and outputs. If it equals D, the output is neither projected nor clipped.
         cell_clip: float, bound on the memory's absolute values, or None for no bound.
         projection_clip: float, bound on the projected output's absolute values, or None for no bound.
 
-    Call arguments: `forward` and `backward`, float (T, B, P), time first, each in its reading order; `state`, the
-    initial memory (B, D) and output (B, P) of each direction. Returns two pairs, forward and backward: the outputs,
-    float (T, B, P), and the memories, float (T, B, D). No gradient flows through the memories.
+    Call arguments: `forward` and `backward`, float (T, B, P), the inputs of each direction in its reading order;
+    `state`, for each direction its initial memory (B, D) and output (B, P). Returns two pairs of forward and backward
+    tensors: the outputs, float (T, B, P), and the memories, float (T, B, D). No gradient flows through the memories.
     """
 
     def __init__(
@@ -56,7 +56,8 @@ class BidirectionalLSTM(ConfiguredLayer):
     def build(self, forward_shape: Shape, backward_shape: Shape | None = None, state_shape: Tensors = None) -> None:
         """Create the weights of each direction.
 
-        Kernels have rows for the input, then the output, and columns for the gates i, j (candidate), f, o.
+        The rows of a kernel are for the input and then the previous output; its columns are for the gates i, j (the
+        candidate), f and o.
         """
         shapes = {"kernel": (2 * self.output_dim, 4 * self.memory_dim), "bias": (4 * self.memory_dim,)}
         if self.memory_dim != self.output_dim:
@@ -77,8 +78,8 @@ class BidirectionalLSTM(ConfiguredLayer):
         """Run both directions over their inputs."""
         arguments: list[Tensor] = []
         forget_bias = np.repeat([0.0, 0.0, 1.0, 0.0], self.memory_dim)  # not part of the bias in checkpoints
-        for inputs, parts, (memory, output) in zip((forward, backward), self.parts, state, strict=True):
-            kernel, bias, *projection = (ops.cast(part, self.compute_dtype) for part in parts)
+        for inputs, weights, (memory, output) in zip((forward, backward), self.parts, state, strict=True):
+            kernel, bias, *projection = (ops.cast(weight, self.compute_dtype) for weight in weights)
             inputs, output = (ops.cast(x, self.compute_dtype) for x in (inputs, output))
             # The inputs' part of the gates does not depend on previous steps: one product for all steps is faster.
             bias = bias + ops.cast(forget_bias, bias.dtype)  # (4D,)
@@ -88,8 +89,8 @@ class BidirectionalLSTM(ConfiguredLayer):
             gates = ops.reshape(gates, (*ops.shape(inputs)[:2], 4 * self.memory_dim))  # (T, B, 4D)
             arguments += [gates, output_kernel, memory, output, *projection]
         run = make_lstm_recurrence(len(DIRECTIONS), self.cell_clip, self.projection_clip, self.tensor_lists)
-        results = tuple(run(*arguments))
-        return results[:2], results[2:]
+        outputs_and_memories = tuple(run(*arguments))
+        return outputs_and_memories[:2], outputs_and_memories[2:]
 
     def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
         """Return the specs of the outputs, in the compute dtype, and of the memories, in `get_memory_dtype`."""
@@ -108,9 +109,10 @@ def make_lstm_recurrence(
 ) -> Callable[..., tuple[Tensors, Tensors]]:
     """Return a function that runs `count` independent LSTMs over time in one loop.
 
-    Its arguments are, for each LSTM: the inputs' part of the gates (T, B, 4D), in the order i, j, f, o; the recurrent
-    kernel (P, 4D); the initial memory (B, D) and output (B, P); and optionally the projection (D, P). It returns the
-    outputs (T, B, P) of all LSTMs, then their memories (T, B, D), through which no gradient flows.
+    The arguments of that function are, for each LSTM: the inputs' part of the gates (T, B, 4D), in the order i, j, f,
+    o; the recurrent kernel (P, 4D); the initial memory (B, D) and output (B, P); and optionally the projection (D, P).
+    The function returns the outputs of all LSTMs, (T, B, P) each, and then their memories, (T, B, D) each, through
+    which no gradient flows.
 
     The function has a custom gradient, since autodiff would add to the large gradients of the kernels at every step.
 
@@ -122,14 +124,17 @@ def make_lstm_recurrence(
     """
 
     def run(*arguments: Tensor) -> tuple[Tensors, Tensors]:
-        size = len(arguments) // count
-        streams = tuple(arguments[k * size : (k + 1) * size] for k in range(count))
-        steps = arguments[0].shape[0]
-        product_functions = [[make_product(kernel, steps) for kernel in (stream[1], *stream[4:])] for stream in streams]
+        num_arguments = len(arguments) // count
+        arguments_by_lstm = tuple(arguments[k * num_arguments : (k + 1) * num_arguments] for k in range(count))
+        num_steps = arguments[0].shape[0]
+        product_functions = [
+            [make_product(kernel, num_steps) for kernel in (lstm_arguments[1], *lstm_arguments[4:])]
+            for lstm_arguments in arguments_by_lstm
+        ]
 
         def step(carry: Tensors, gates: Tensors) -> tuple[Tensors, Tensors]:
             new_carry = []
-            results = []
+            step_results = []
             for (memory, output), z, (to_gates, *projection) in zip(carry, gates, product_functions, strict=True):
                 z = ops.cast(z + to_gates(output), memory.dtype)  # (B, 4D)
                 i, j, f, o = ops.split(z, 4, axis=1)
@@ -139,18 +144,22 @@ def make_lstm_recurrence(
                 if projection:
                     output = _clip(projection[0](output), projection_clip)  # (B, P)
                 new_carry.append((memory, output))
-                results.append((output, memory, (i, j, f, o)))
-            return tuple(new_carry), tuple(results)
+                step_results.append((output, memory, (i, j, f, o)))
+            return tuple(new_carry), tuple(step_results)
 
-        start = tuple((memory, output) for _, _, memory, output, *_ in streams)
-        results = scan(step, start, tuple(stream[0] for stream in streams), tensor_lists=tensor_lists)[1]
+        start = tuple((memory, output) for _, _, memory, output, *_ in arguments_by_lstm)
+        results = scan(
+            step, start, tuple(lstm_arguments[0] for lstm_arguments in arguments_by_lstm), tensor_lists=tensor_lists
+        )[1]
         outputs, memories = ([result[k] for result in results] for k in (0, 1))
 
         def gradient(*upstream: Tensors, **_: object) -> tuple[Tensor, ...]:
             # TensorFlow passes the gradients as separate arguments, JAX as one tuple.
             upstream_all = upstream[0] if len(upstream) == 1 else upstream
-            by_stream = _compute_recurrence_gradient(streams, results, upstream_all[:count], cell_clip, projection_clip)
-            return tuple(gradient for gradients in by_stream for gradient in gradients)
+            gradients_by_lstm = _compute_recurrence_gradient(
+                arguments_by_lstm, results, upstream_all[:count], cell_clip, projection_clip
+            )
+            return tuple(gradient for gradients in gradients_by_lstm for gradient in gradients)
 
         return (*outputs, *memories), gradient
 
@@ -160,7 +169,7 @@ def make_lstm_recurrence(
 
 
 def _compute_recurrence_gradient(
-    streams: Tensors,
+    arguments_by_lstm: Tensors,
     results: Tensors,
     upstream: Sequence[Tensor],
     cell_clip: float | None,
@@ -169,14 +178,14 @@ def _compute_recurrence_gradient(
     """Return the gradients of each LSTM's arguments, given the upstream gradients of the outputs.
 
     Args:
-        streams: the arguments of each LSTM; see `make_lstm_recurrence`.
+        arguments_by_lstm: the arguments of each LSTM; see `make_lstm_recurrence`.
         results: the outputs, memories and gates of each LSTM after every step.
-        upstream: the gradients of the outputs of each LSTM.
+        upstream: the upstream gradients of each LSTM's outputs.
         cell_clip: float, bound on the memory's absolute values, or None.
         projection_clip: float, bound on the projected output's absolute values, or None.
     """
     previous = []  # memory (T, B, D) and output (T, B, P) before each step
-    for (_, _, memory, output, *_), (outputs, memories, _) in zip(streams, results, strict=True):
+    for (_, _, memory, output, *_), (outputs, memories, _) in zip(arguments_by_lstm, results, strict=True):
         previous.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
     hidden = []
     xs = []
@@ -189,33 +198,36 @@ def _compute_recurrence_gradient(
         slopes = (j * i * (1 - i), i * (1 - j * j), previous_memories * f * (1 - f), tanh_memories * o * (1 - o))
         slopes = ops.concatenate(slopes, axis=2)  # (T, B, 4D), of the memory by i, j and f, and of the output by o
         xs.append((outputs, memories, f, o * (1 - tanh_memories * tanh_memories), slopes, d_outputs))
-    start = tuple((ops.zeros_like(stream[2]), ops.zeros_like(stream[3])) for stream in streams)
-    steps = streams[0][0].shape[0]
+    start = tuple(
+        (ops.zeros_like(lstm_arguments[2]), ops.zeros_like(lstm_arguments[3])) for lstm_arguments in arguments_by_lstm
+    )
+    num_steps = arguments_by_lstm[0][0].shape[0]
     product_functions = [
-        [make_product(ops.transpose(kernel), steps) for kernel in (stream[1], *stream[4:])] for stream in streams
+        [make_product(ops.transpose(kernel), num_steps) for kernel in (lstm_arguments[1], *lstm_arguments[4:])]
+        for lstm_arguments in arguments_by_lstm
     ]
 
     def step(carry: Tensors, xs: Tensors) -> tuple[Tensors, Tensors]:
         new_carry = []
-        results = []
+        step_gradients = []
         for (d_memory, d_output), x, (from_gates, *projection) in zip(carry, xs, product_functions, strict=True):
             output, memory, f, slope, slopes, d_above = x
             d_output = d_output + d_above  # (B, P)
             d_hidden = d_output  # (B, D)
             if projection:
-                d_output = _unclip(d_output, output, projection_clip)
+                d_output = _compute_clip_gradient(d_output, output, projection_clip)
                 d_hidden = projection[0](d_output)
             d_hidden = ops.cast(d_hidden, memory.dtype)
-            d_memory = _unclip(d_memory + d_hidden * slope, memory, cell_clip)
+            d_memory = _compute_clip_gradient(d_memory + d_hidden * slope, memory, cell_clip)
             d_z = ops.concatenate([d_memory, d_memory, d_memory, d_hidden], axis=1) * slopes  # (B, 4D)
             d_z = ops.cast(d_z, output.dtype)
             new_carry.append((d_memory * f, from_gates(d_z)))
-            results.append((d_z, d_output))
-        return tuple(new_carry), tuple(results)
+            step_gradients.append((d_z, d_output))
+        return tuple(new_carry), tuple(step_gradients)
 
     d_initial, d_steps = scan(step, start, tuple(xs), reverse=True)
     gradients = []
-    for k, (_, _, _, _, *projection) in enumerate(streams):
+    for k, (_, _, _, _, *projection) in enumerate(arguments_by_lstm):
         d_gates, d_outputs = d_steps[k]
         gradients.append([d_gates, _sum_outer_products(previous[k][1], d_gates), *d_initial[k]])
         if projection:
@@ -227,8 +239,8 @@ def _clip(x: Tensor, limit: float | None) -> Tensor:
     return x if limit is None else ops.clip(x, -limit, limit)
 
 
-def _unclip(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
-    """Return the gradient of `_clip`'s argument, given the gradient of its result and the result."""
+def _compute_clip_gradient(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
+    """Return the gradient of `_clip`'s argument, given the gradient of its result, and the result itself."""
     return gradient if limit is None else ops.where(ops.abs(clipped) < limit, gradient, 0)
 
 

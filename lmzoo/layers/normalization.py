@@ -19,9 +19,9 @@ _MIN_LENGTH = 1e-6  # shorter vectors are divided by this
 class LayerNorm(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` (Ba et al., 2016), computed in at least float32.
 
-    Arguments and results are the same as Keras'. On TensorFlow, which does not fuse the gradients that it derives, a
-    custom gradient shortens forward and backward passes to three quarters of the time, if only the last axis is
-    normalized and there is a scale. With `center=False`, there is no bias `beta`.
+    Arguments and results are the same as Keras'. TensorFlow does not fuse the gradients that it derives, so the layer
+    has a custom gradient on TensorFlow if only the last axis is normalized and there is a scale: forward and backward
+    passes then take three quarters of the time. With `center=False`, there is no bias `beta`.
 
     Call argument: `inputs` float (..., H). Returns the same shape in the compute dtype.
     """
@@ -52,7 +52,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     def _normalize(
         self, x: Tensor, gamma: Tensor, beta: Tensor | None = None
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
-        """Return the normalized `x` in TensorFlow ops, and the function that computes the gradients."""
+        """Return `x` normalized by TensorFlow ops, and the function that computes the gradients."""
         import tensorflow as tf
 
         def mean(values: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ class FirstTokenPooler(ConfiguredLayer):
     """BERT's pooler: tanh(W·h₀ + b) for the first token's vector h₀ (Devlin et al., 2019).
 
     Args:
-        hidden_dim: int, H.
+        hidden_dim: int, width H of the vectors.
         initializer_range: float, standard deviation of the truncated normal initializer.
 
     Call argument: `sequence` float (B, T, H). Returns float (B, H).
@@ -55,8 +55,8 @@ class MeanPooler(ConfiguredLayer):
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the mean vector of each sequence."""
         weights = ops.expand_dims(ops.cast(padding_mask, sequence.dtype), -1)  # (B, T, 1)
-        total = ops.sum(sequence * weights, axis=1)  # (B, H)
-        return total / ops.maximum(ops.sum(weights, axis=1), 1)
+        weighted_sum = ops.sum(sequence * weights, axis=1)  # (B, H)
+        return weighted_sum / ops.maximum(ops.sum(weights, axis=1), 1)
 
     def compute_output_shape(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> Shape:
         """Return the output shape (B, H)."""
@@ -72,8 +72,8 @@ class SquareRootMeanPooler(MeanPooler):
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the pooled vector of each sequence."""
-        count = ops.sum(ops.cast(padding_mask, "float32"), axis=1, keepdims=True)  # (B, 1)
-        return super().call(sequence, padding_mask) * ops.cast(ops.sqrt(count), sequence.dtype)
+        num_tokens = ops.sum(ops.cast(padding_mask, "float32"), axis=1, keepdims=True)  # (B, 1)
+        return super().call(sequence, padding_mask) * ops.cast(ops.sqrt(num_tokens), sequence.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -87,10 +87,10 @@ class WeightedMeanPooler(MeanPooler):
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the weighted mean vector of each sequence."""
-        real = ops.cast(padding_mask, "float32")  # (B, T); bfloat16 cannot represent 257
-        weights = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)  # (B, T, 1)
-        total = ops.sum(ops.cast(sequence, "float32") * weights, axis=1)  # (B, H)
-        return ops.cast(total / ops.maximum(ops.sum(weights, axis=1), 1), sequence.dtype)
+        is_real = ops.cast(padding_mask, "float32")  # (B, T); bfloat16 cannot represent 257
+        weights = ops.expand_dims(ops.cumsum(is_real, axis=1) * is_real, -1)  # (B, T, 1)
+        weighted_sum = ops.sum(ops.cast(sequence, "float32") * weights, axis=1)  # (B, H)
+        return ops.cast(weighted_sum / ops.maximum(ops.sum(weights, axis=1), 1), sequence.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -102,9 +102,9 @@ class LastTokenPooler(MeanPooler):
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the last real token's vector of each sequence."""
-        real = ops.cast(padding_mask, "int32")  # (B, T)
-        is_last = ops.equal(ops.cumsum(real, axis=1), ops.sum(real, axis=1, keepdims=True))
-        return super().call(sequence, ops.cast(is_last, "int32") * real)
+        is_real = ops.cast(padding_mask, "int32")  # (B, T)
+        is_last = ops.equal(ops.cumsum(is_real, axis=1), ops.sum(is_real, axis=1, keepdims=True))
+        return super().call(sequence, ops.cast(is_last, "int32") * is_real)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -115,14 +115,14 @@ class MaxPooler(MeanPooler):
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Return the maximum of each feature over each sequence's real tokens."""
-        real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
+        """Return the maximum of each feature over the real tokens of each sequence."""
+        is_real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
         # ONNX files multiply by the mask, and infinity times 0 is not a number.
         dtype = keras.backend.standardize_dtype(sequence.dtype)
         lowest = float(ml_dtypes.finfo(dtype).min)  # type: ignore[no-untyped-call]
         # Without an initial value, Keras raises an error for a batch without sequences.
-        maxima = ops.max(ops.where(real, sequence, lowest), axis=1, initial=lowest)  # (B, H)
-        return ops.where(ops.any(real, axis=1), maxima, ops.zeros_like(maxima))
+        maxima = ops.max(ops.where(is_real, sequence, lowest), axis=1, initial=lowest)  # (B, H)
+        return ops.where(ops.any(is_real, axis=1), maxima, ops.zeros_like(maxima))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

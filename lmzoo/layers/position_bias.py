@@ -2,7 +2,7 @@
 
 Raffel et al., 2020 (https://arxiv.org/abs/1910.10683), section 2.1.
 
-Letters in shape comments: B batch, T positions of the inputs, S new positions, M chosen positions, N heads.
+Letters in shape comments: B sequences, T positions of the inputs, S new positions, M chosen positions, N heads.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ class RelativePositionBias(ConfiguredLayer):
     """Learned bias on attention scores, one number for each head and bucket of distances.
 
     Half of the buckets are for keys up to the query's position, the other half for later keys. In each half, the first
-    half of the buckets hold one distance each, and the rest hold ranges that grow logarithmically up to `max_distance`.
+    half of the buckets hold one distance each, and the rest hold logarithmically spaced ranges up to `max_distance`.
     All longer distances share the last bucket. For causal attention, which sees no later keys, all buckets are for keys
     up to the query's position.
 
     Args:
-        num_heads: int, N.
-        num_buckets: int, even, at least 4.
-        max_distance: int, more than `num_buckets` / 4, or `num_buckets` / 2 with `causal`.
+        num_heads: int, number of attention heads, N.
+        num_buckets: int, number of buckets, even and at least 4.
+        max_distance: int, distance at which the ranges end. It must be more than `num_buckets` / 4 or, with `causal`,
+            more than `num_buckets` / 2.
         causal: bool, whether the bias is for causal attention. Later keys then share the bucket of distance 0.
         initializer_range: float, standard deviation of the truncated normal initializer.
 
     Call arguments: `inputs` float (B, T, H), of which only the length matters; `positions` optional int (B, M),
-    positions of the queries, by default all. Returns float (1, N, T, T), or (B, N, M, T) with `positions`: the argument
-    `bias` of `SelfAttention`.
+    positions of the queries, by default all. Returns float (1, N, T, T), or (B, N, M, T) with `positions`, for the
+    argument `bias` of `SelfAttention`.
 
     Raises:
-        ValueError: For sizes out of range.
+        ValueError: If `num_buckets` or `max_distance` is out of range.
 
     Example:
 
@@ -97,7 +98,7 @@ class RelativePositionBias(ConfiguredLayer):
         return ops.transpose(chosen_bias, (0, 2, 1, 3))  # (B, N, M, T)
 
     def step_bias(self, index: int | Tensor, count: int | Tensor, length: int | Tensor) -> Tensor:
-        """Return the rows of the bias for new positions of sequences with a cache: float (1, N, S, T).
+        """Return the bias of new positions in sequences with a cache, float (1, N, S, T).
 
         Args:
             index: int or int tensor (), position of the first query.
@@ -117,26 +118,28 @@ class RelativePositionBias(ConfiguredLayer):
         return self._compute_buckets_at(ops.minimum(distances, 2 * length - distances), is_after)
 
     def _compute_buckets_at(self, distances: Tensor, is_after: Tensor) -> Tensor:
-        """Return the buckets, int (...), of keys at `distances` from the query, int (...).
+        """Return the buckets of keys, int (...), given their distances from the query, int (...).
 
         `is_after`, bool (...), is True for keys after the query.
         """
         is_reached = distances[..., None] >= ops.convert_to_tensor(self._compute_bounds(), "int32")  # (..., bounds)
         buckets = ops.sum(ops.cast(is_reached, "int32"), axis=-1)  # (...)
-        after = 0 if self.causal else buckets + self.num_buckets // 2
-        return ops.where(is_after, after, buckets)
+        later_buckets = 0 if self.causal else buckets + self.num_buckets // 2
+        return ops.where(is_after, later_buckets, buckets)
 
     def _compute_bounds(self) -> list[int]:
-        """Return the smallest distance in each bucket of one direction, except the first bucket."""
-        buckets = self.num_buckets if self.causal else self.num_buckets // 2
-        num_exact = buckets // 2  # buckets of one distance each
-        num_ranges = buckets - num_exact
+        """Return the smallest distance in each bucket of one direction, leaving out the first bucket."""
+        num_buckets = self.num_buckets if self.causal else self.num_buckets // 2
+        num_exact = num_buckets // 2  # buckets of one distance each
+        num_ranges = num_buckets - num_exact
         bounds = list(range(1, num_exact + 1))
         distance = num_exact
-        for number in range(1, num_ranges):
-            # distance / num_exact must reach (max_distance / num_exact) ** (number / num_ranges). Integers avoid
+        for range_index in range(1, num_ranges):
+            # distance / num_exact must reach (max_distance / num_exact) ** (range_index / num_ranges). Integers avoid
             # rounding, on which the result must not depend.
-            while distance**num_ranges * num_exact**number < self.max_distance**number * num_exact**num_ranges:
+            while (
+                distance**num_ranges * num_exact**range_index < self.max_distance**range_index * num_exact**num_ranges
+            ):
                 distance += 1
             bounds.append(distance)
         return bounds
@@ -144,5 +147,5 @@ class RelativePositionBias(ConfiguredLayer):
     def compute_output_spec(self, inputs: Tensor, positions: Tensor | None = None) -> keras.KerasTensor:
         """Return the spec of the bias for all queries, or for the queries at `positions`."""
         length = inputs.shape[1]
-        batch, query_count = (1, length) if positions is None else positions.shape
-        return keras.KerasTensor((batch, self.num_heads, query_count, length), self.compute_dtype)
+        batch, num_queries = (1, length) if positions is None else positions.shape
+        return keras.KerasTensor((batch, self.num_heads, num_queries, length), self.compute_dtype)

@@ -1,4 +1,4 @@
-"""Reading and writing caches that hold one tensor per position, for step-by-step generation."""
+"""Reads and writes of caches that hold one vector per position, for step-by-step generation."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def read_positions(cache: Tensor, index: int | Tensor, count: int | Tensor) -> T
 
 
 def write_positions(cache: Tensor, new: Tensor, index: int | Tensor, axis: int = 1) -> Tensor:
-    """Return a copy of a cache (B, T, H), or of more axes, with `new` written along `axis` from `index` on."""
+    """Return a copy of a cache, (B, T, H) or of more axes, with `new` written from `index` on along `axis`."""
     new = ops.cast(new, cache.dtype)
     if keras.backend.backend() != "tensorflow":
         return ops.slice_update(cache, [0] * axis + [index] + [0] * (len(cache.shape) - axis - 1), new)
     # On TensorFlow, `slice_update` is an XLA op, which is compiled for each shape and is missing in servers.
     shape = ops.shape(cache)
-    count = ops.shape(new)[axis]
-    trailing = shape[axis + 1 :]
-    first = ops.arange(math.prod(shape[:axis]), dtype="int32") * shape[axis] + index  # (n,), first rows to replace
-    rows = ops.reshape(ops.expand_dims(first, 1) + ops.arange(count, dtype="int32"), (-1, 1))  # (n·S, 1)
-    flat = ops.reshape(cache, (-1, *trailing))  # (n·T, ...)
-    updated = ops.scatter_update(flat, rows, ops.reshape(new, (-1, *trailing)))
+    num_new = ops.shape(new)[axis]
+    trailing_shape = shape[axis + 1 :]
+    first_rows = ops.arange(math.prod(shape[:axis]), dtype="int32") * shape[axis] + index  # (n,), first rows to replace
+    rows = ops.reshape(ops.expand_dims(first_rows, 1) + ops.arange(num_new, dtype="int32"), (-1, 1))  # (n·S, 1)
+    flat_cache = ops.reshape(cache, (-1, *trailing_shape))  # (n·T, ...)
+    updated = ops.scatter_update(flat_cache, rows, ops.reshape(new, (-1, *trailing_shape)))
     return ops.reshape(updated, shape)

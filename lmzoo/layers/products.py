@@ -50,13 +50,13 @@ def is_aliased(kernel: Tensor) -> bool:
     """Return whether a kernel's rows are a multiple of 2 kB long in float32.
 
     To multiply few rows, CPUs read a kernel column by column. In such a kernel, the entries of a column compete for a
-    few lines of the cache.
+    few cache lines.
     """
     return kernel.shape[1] % _ALIASED_COLUMNS == 0
 
 
 def lengthen_rows(kernel: Tensor) -> Tensor:
-    """Return a copy of a kernel with extra columns of zeros, which speeds up many products of an aliased kernel."""
+    """Return a copy of an aliased kernel with extra columns of zeros, which speeds up repeated products."""
     return ops.pad(kernel, ((0, 0), (0, _PADDING)))
 
 
@@ -72,7 +72,7 @@ def make_product(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], 
     the time.
 
     Args:
-        kernel: float (k, m).
+        kernel: float (k, m), the right factor of the product.
         uses: int, number of calls, or None if unknown. For a single call, the kernel is not copied.
     """
     if uses == 1 or not is_aliased(kernel):
@@ -82,7 +82,7 @@ def make_product(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], 
 
 
 def _is_faster_in_bfloat16(a: Tensor, dtype: Any) -> bool:
-    """Return whether `_make_bfloat16_product` is faster for `a` and a matrix of `dtype`; not for a single row."""
+    """Return whether `_make_bfloat16_product` is faster for `a` and a matrix of `dtype`; False for a single row."""
     if keras.backend.backend() != "jax" or a.shape[0] == 1 or not (str(a.dtype) == str(dtype) == "bfloat16"):
         return False
     import jax
@@ -123,6 +123,6 @@ def _make_bfloat16_product() -> Callable[[Tensor, Tensor], Tensor]:
         da = product(upstream, _transpose_with_zeros(b, columns=_PADDING))[:, : b.shape[0]]
         return da, product(_transpose_with_zeros(a, rows=_PADDING), upstream)[: a.shape[1]]
 
-    with_gradient = jax.custom_vjp(product)
-    with_gradient.defvjp(forward, backward)
-    return with_gradient
+    product_with_gradient = jax.custom_vjp(product)
+    product_with_gradient.defvjp(forward, backward)
+    return product_with_gradient

@@ -1,6 +1,6 @@
 """Recurrent layers that read from left to right: simple RNNs, GRUs and LSTMs.
 
-Letters in shape comments: B sequences, T steps, H width, G gates.
+Letters in shape comments: B sequences, T steps, D width of the inputs, H width of the state, G gates.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class RecurrentLayer(ConfiguredLayer):
 
     Args:
         cell: `"rnn"`, `"gru"` or `"lstm"`.
-        hidden_dim: int, H.
-        weight_dropout: float in [0, 1), fraction of the elements of the recurrent kernel U that training drops, the
-            same in all steps and sequences of a call (DropConnect; Merity et al., 2018).
+        hidden_dim: int, width H of the state.
+        weight_dropout: float in [0, 1), fraction of the elements of the recurrent kernel U that training drops. The
+            dropped elements are the same in all steps and sequences of a call (DropConnect; Merity et al., 2018).
 
-    Call arguments: `inputs` float (B, T, D); `state`, a tuple of (B, H), or None for zeros. Returns the state after
-    every step, a tuple of float (B, T, H): the outputs, preceded in an LSTM by the memories, through which no
-    gradient flows.
+    Call arguments: `inputs` float (B, T, D); `state`, the initial state, a tuple of float (B, H), or None for zeros.
+    Returns the state after every step, a tuple of float (B, T, H): the outputs, preceded in an LSTM by the memories,
+    through which no gradient flows.
 
     Raises:
-        ValueError: For an unknown `cell`.
+        ValueError: If `cell` is unknown.
 
     Example:
 
@@ -71,42 +71,42 @@ class RecurrentLayer(ConfiguredLayer):
     def build(self, inputs_shape: Shape, state_shape: Tensors = None) -> None:
         """Create the weights; kernels have columns for the gates r, u, n of a GRU, or i, j, f, o of an LSTM."""
         width = self.hidden_dim
-        columns = CELLS[self.cell] * width
-        self.kernel = self.add_weight((get_width(inputs_shape), columns), "glorot_uniform", name="kernel")
-        self.recurrent_kernel = self.add_weight((width, columns), Orthogonal(), name="recurrent_kernel")
-        self.bias = self.add_weight((columns,), _make_lstm_bias if self.cell == "lstm" else "zeros", name="bias")
+        num_columns = CELLS[self.cell] * width
+        self.kernel = self.add_weight((get_width(inputs_shape), num_columns), "glorot_uniform", name="kernel")
+        self.recurrent_kernel = self.add_weight((width, num_columns), Orthogonal(), name="recurrent_kernel")
+        self.bias = self.add_weight((num_columns,), _make_lstm_bias if self.cell == "lstm" else "zeros", name="bias")
         if self.cell == "gru":
             self.candidate_bias = self.add_weight((width,), "zeros", name="candidate_bias")
 
     def state_spec(self, *shape: int | None) -> tuple[keras.KerasTensor, ...]:
-        """Return the specs of a state with leading axes `shape`: (B,) for one state, (B, T) for every step's state."""
+        """Return the specs of states with leading axes `shape`: (B,) for one step, (B, T) for all steps."""
         dtypes = [get_memory_dtype(self.compute_dtype)] * (self.cell == "lstm") + [self.compute_dtype]
         return tuple(keras.KerasTensor((*shape, self.hidden_dim), dtype) for dtype in dtypes)
 
     def call(self, inputs: Tensor, state: Tensors = None, training: bool = False) -> Tensors:
         """Return the state after every step of `inputs`."""
-        batch, steps = ops.shape(inputs)[:2]
+        batch, num_steps = ops.shape(inputs)[:2]
         specs = self.state_spec(None)
         if state is None:
             state = tuple(ops.zeros((batch, self.hidden_dim), spec.dtype) for spec in specs)
         state = tuple(ops.cast(x, spec.dtype) for x, spec in zip(state, specs, strict=True))
         x = ops.transpose(ops.cast(inputs, self.compute_dtype), (1, 0, 2))  # (T, B, D)
-        kernel, recurrent, bias = (
+        kernel, recurrent_kernel, bias = (
             ops.cast(weight, self.compute_dtype) for weight in (self.kernel, self.recurrent_kernel, self.bias)
         )
-        recurrent = self.weight_dropout(recurrent, training=training)
+        recurrent_kernel = self.weight_dropout(recurrent_kernel, training=training)
         # The inputs' part of the gates does not depend on previous steps: one product for all steps is faster.
         z = matmul(as_rows(x), kernel) + bias  # (T * B, G * H)
-        z = ops.reshape(z, (steps, batch, bias.shape[0]))  # (T, B, G * H)
+        z = ops.reshape(z, (num_steps, batch, bias.shape[0]))  # (T, B, G * H)
         states: Tensors
         if self.cell == "lstm":
-            outputs, memories = make_lstm_recurrence(1, tensor_lists=self.tensor_lists)(z, recurrent, *state)
+            outputs, memories = make_lstm_recurrence(1, tensor_lists=self.tensor_lists)(z, recurrent_kernel, *state)
             states = memories, outputs
         elif self.cell == "gru":
             candidate_bias = ops.cast(self.candidate_bias, self.compute_dtype)
-            states = (_run_gru(z, recurrent, candidate_bias, *state, tensor_lists=self.tensor_lists),)
+            states = (_run_gru(z, recurrent_kernel, candidate_bias, *state, tensor_lists=self.tensor_lists),)
         else:
-            states = (_run_rnn(z, recurrent, *state, tensor_lists=self.tensor_lists),)
+            states = (_run_rnn(z, recurrent_kernel, *state, tensor_lists=self.tensor_lists),)
         return tuple(ops.transpose(x, (1, 0, 2)) for x in states)
 
     def compute_output_spec(
@@ -116,24 +116,26 @@ class RecurrentLayer(ConfiguredLayer):
         return self.state_spec(*inputs.shape[:2])
 
 
-def _run_rnn(z: Tensor, kernel: Tensor, start: Tensor, *, tensor_lists: bool) -> Tensor:
+def _run_rnn(z: Tensor, kernel: Tensor, initial_output: Tensor, *, tensor_lists: bool) -> Tensor:
     """Return the outputs of a simple RNN, (T, B, H), given the inputs' part of the gate, `z`; see `_run_gru`."""
 
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         h = ops.tanh(z + ops.matmul(h, kernel))  # (B, H)
         return h, h
 
-    return scan(step, start, z, tensor_lists=tensor_lists)[1]
+    return scan(step, initial_output, z, tensor_lists=tensor_lists)[1]
 
 
-def _run_gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor, *, tensor_lists: bool) -> Tensor:
+def _run_gru(
+    z: Tensor, kernel: Tensor, candidate_bias: Tensor, initial_output: Tensor, *, tensor_lists: bool
+) -> Tensor:
     """Return the outputs of a GRU, (T, B, H).
 
     Args:
         z: float (T, B, G * H), the inputs' part of the gates.
         kernel: float (H, G * H), the recurrent kernel.
         candidate_bias: float (H,), bias of the candidate's recurrent part.
-        start: float (B, H), the initial output.
+        initial_output: float (B, H), the output before the first step.
         tensor_lists: bool; see `scan`.
     """
 
@@ -144,7 +146,7 @@ def _run_gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor, *
         h = (1 - u) * n + u * h
         return h, h
 
-    return scan(step, start, z, tensor_lists=tensor_lists)[1]
+    return scan(step, initial_output, z, tensor_lists=tensor_lists)[1]
 
 
 def _make_lstm_bias(shape: tuple[int], dtype: str | None = None) -> Tensor:

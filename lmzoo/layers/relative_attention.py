@@ -2,8 +2,8 @@
 
 Dai et al., 2019 (https://arxiv.org/abs/1901.02860), and Yang et al., 2019 (https://arxiv.org/abs/1906.08237).
 
-Letters in shape comments: B batch, T positions of the inputs, P positions of the memory, K = P + T keys, S queries of
-either stream, M queries of the query stream, R = K + T distances, N heads, D width of a head, H = N·D hidden width.
+Letters in shape comments: B sequences, T positions of the inputs, P positions of the memory, K = P + T keys, S queries
+of either stream, M queries of the query stream, R = K + T distances, N heads, D width of a head, H = N·D hidden width.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ class RelativeEncoding(ConfiguredLayer):
     """Sinusoidal encodings of all distances between queries and keys (Dai et al., 2019, section 3.3).
 
     Args:
-        dropout: float, rate on the encodings in training.
+        dropout: float, dropout rate of the encodings in training.
 
-    Call arguments: `inputs` float (B, T, H), H even; `memory` optional float (B, P, H), vectors that precede the
-    inputs. Returns float (R, H): row r is for keys P + T - r positions before the query, from P + T down to 1 - T.
+    Call arguments: `inputs` float (B, T, H), where H is even; `memory` optional float (B, P, H), vectors that precede
+    the inputs. Only the shapes of both matter. Returns float (P + 2T, H), the encodings of the distances from P + T
+    down to 1 - T: row r is for a key that is P + T - r positions before the query.
     """
 
     def __init__(self, dropout: float = 0.0, **kwargs: Any) -> None:
@@ -41,8 +42,8 @@ class RelativeEncoding(ConfiguredLayer):
     def call(self, inputs: Tensor, memory: Tensor | None = None, training: bool = False) -> Tensor:
         """Return the encodings."""
         length, width = ops.shape(inputs)[1], inputs.shape[-1]
-        keys = length if memory is None else length + ops.shape(memory)[1]  # K
-        distances = ops.cast(keys - ops.arange(keys + length), "float32")  # (R,)
+        num_keys = length if memory is None else length + ops.shape(memory)[1]  # K
+        distances = ops.cast(num_keys - ops.arange(num_keys + length), "float32")  # (R,)
         rates = 10_000.0 ** (-ops.arange(0, width, 2, dtype="float32") / width)  # (H / 2,)
         angles = distances[:, None] * rates  # (R, H / 2)
         encodings = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)  # (R, H)
@@ -61,29 +62,30 @@ class RelativeAttention(ConfiguredLayer):
     """Multi-head attention whose scores depend on contents, distances, and whether two tokens share a segment.
 
     For a query q and a key k at distance d, the score is ((q + u)·k + (q + v)·r_d + (q + w)·s) / √D. Here r_d is a
-    projection of the distance's encoding, s is one of two vectors, for the same or another segment, and u, v and w are
-    learned biases of each head (Dai et al., 2019, section 3.3; Yang et al., 2019, section 2.5).
+    projection of the distance's encoding, s is one of two vectors, for the same or another segment, u, v and w are
+    learned biases of each head, and D is the width of a head (Dai et al., 2019, section 3.3; Yang et al., 2019,
+    section 2.5).
 
     With `queries`, there are two streams with the same weights: a content stream, from `inputs`, and a query stream.
-    Queries are at chosen positions and attend to contents, but do not see the token at their own position unless their
-    mask shows it. The result for a query that sees no key is zeros.
+    Queries are at chosen positions and attend to contents, but do not see the token at their own position unless
+    `query_mask` shows it. The result for a query that sees no key is zeros.
 
     Args:
-        num_heads: int, N.
-        hidden_dim: int, H; a multiple of `num_heads`.
+        num_heads: int, number of heads, N.
+        hidden_dim: int, width H of the inputs and outputs; a multiple of `num_heads`.
         dropout: float, rate for the attention probabilities in training.
         initializer_range: float, standard deviation of the truncated normal initializer of all weights.
 
     Call arguments:
-        inputs: float (B, T, H).
-        encodings: float (R, H), encodings of distances; see `RelativeEncoding`.
-        mask: bool (B, T or 1, K), whether each input sees each key.
+        inputs: float (B, T, H), vectors of the content stream.
+        encodings: float (P + 2T, H), encodings of distances; see `RelativeEncoding`.
+        mask: bool (B, T or 1, K), whether each input sees each of the K = P + T keys, first the memory's keys.
         apart: bool (B, T, K), whether each key is in another segment than the input.
         queries: optional float (B, M, H), vectors of the query stream.
-        positions: with `queries`, int (B, M), their positions among the inputs.
+        positions: with `queries`, int (B, M), positions of the queries among the inputs.
         query_mask: with `queries`, bool (B, M, K), whether each query sees each key.
         query_apart: with `queries`, bool (B, M, K), whether each key is in another segment than the query.
-        memory: optional float (B, P, H), vectors that precede the inputs, used only as keys and values.
+        memory: optional float (B, P, H), vectors that precede the inputs, used only for keys and values.
 
     Returns float (B, T, H); with `queries` also float (B, M, H).
 
@@ -153,7 +155,7 @@ class RelativeAttention(ConfiguredLayer):
         """Return the attention output for the inputs and, if there are `queries`, for the queries.
 
         Raises:
-            ValueError: For queries without `query_mask` and `query_apart`.
+            ValueError: If `queries` are passed without `query_mask` or without `query_apart`.
         """
         key_inputs = inputs if memory is None else ops.concatenate([ops.cast(memory, inputs.dtype), inputs], axis=1)
         keys = ops.transpose(self.key(key_inputs), (0, 2, 3, 1))  # (B, N, D, K)
@@ -224,14 +226,14 @@ def gather_at_keys(by_distance: Tensor, keys: int | Tensor, positions: Tensor | 
 
     The queries are at all positions, or at `positions`, int (B, S).
     """
-    batch, heads, queries, count = ops.shape(by_distance)
+    batch, num_heads, num_queries, num_distances = ops.shape(by_distance)
     if positions is not None:
-        length = count - keys  # T
+        length = num_distances - keys  # T
         distance_indices = ops.arange(keys, dtype=positions.dtype) + (length - positions)[..., None]  # (B, S, K)
         return ops.take_along_axis(by_distance, distance_indices[:, None], axis=3)
     # Shift each row by one more than the row before it (Dai et al., 2019, appendix B). On TensorFlow, the gradient of
     # `x[:, :, 1:]` takes eight times as long as the gradient of `ops.slice`.
-    x = ops.reshape(by_distance, (batch, heads, count, queries))
-    x = ops.slice(x, (0, 0, 1, 0), (batch, heads, count - 1, queries))
-    x = ops.reshape(x, (batch, heads, queries, count - 1))
-    return ops.slice(x, (0, 0, 0, 0), (batch, heads, queries, keys))
+    x = ops.reshape(by_distance, (batch, num_heads, num_distances, num_queries))
+    x = ops.slice(x, (0, 0, 1, 0), (batch, num_heads, num_distances - 1, num_queries))
+    x = ops.reshape(x, (batch, num_heads, num_queries, num_distances - 1))
+    return ops.slice(x, (0, 0, 0, 0), (batch, num_heads, num_queries, keys))

@@ -26,17 +26,17 @@ def recompute_in_backward(layer: keras.layers.Layer, function: Callable[..., Ten
     weights = layer.trainable_variables
     seeds = get_seeds(layer)
     # On TensorFlow `v.value` is the variable itself, and seeds change before the second computation.
-    fixed = [(v, ops.copy(v.value)) for v in layer.non_trainable_variables]
+    fixed_values = [(v, ops.copy(v.value)) for v in layer.non_trainable_variables]
 
     new_seeds: list[Tensor] = []
 
     def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-        values = tensors[: len(weights)]
+        weight_values = tensors[: len(weights)]
         arguments = tensors[len(weights) :]
-        with keras.StatelessScope(state_mapping=[*zip(weights, values, strict=True), *fixed]) as scope:
+        with keras.StatelessScope(state_mapping=[*zip(weights, weight_values, strict=True), *fixed_values]) as scope:
             result = function(*arguments)
         new_seeds[:] = [scope.get_current_value(v) for v in seeds]
-        # On JAX only results may leave this function; on TensorFlow results without a gradient break loops.
+        # On JAX, values leave this function only as results; on TensorFlow, results without a gradient break loops.
         return (result,) if keras.backend.backend() == "tensorflow" else (result, *new_seeds)
 
     result, *returned_seeds = keras.remat(run)(*(ops.copy(v.value) for v in weights), *inputs)
@@ -46,6 +46,6 @@ def recompute_in_backward(layer: keras.layers.Layer, function: Callable[..., Ten
 
 
 def get_seeds(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """Return a layer's variables that are not weights, which are the seeds of its dropout."""
+    """Return the seeds of a layer's dropout: its variables that are not weights."""
     weight_ids = {id(v) for v in layer.weights}
     return [v for v in layer.variables if id(v) not in weight_ids]

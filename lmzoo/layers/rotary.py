@@ -26,12 +26,12 @@ def rotate(x: Tensor, positions: Tensor, wavelength: float) -> Tensor:
     """Rotate head vectors by angles that depend on their positions, pairing entry i with entry i + D / 2.
 
     Args:
-        x: float (B, N, T, D), with an even D.
-        positions: int (T,), or (B, T) if the sequences differ.
-        wavelength: base of the geometric series of wavelengths, of which D / 2 are used.
+        x: float (B, N, T, D), queries or keys of an even width D.
+        positions: int (T,), positions of the vectors, or (B, T) if the sequences differ.
+        wavelength: float, base of the geometric series of wavelengths, of which D / 2 are used.
 
     Returns:
-        A tensor like `x`; the rotation is computed in at least float32.
+        The rotated vectors, of the shape and dtype of `x`; the rotation is computed in at least float32.
     """
     width = x.shape[-1]
     wide_dtype = "float64" if x.dtype == "float64" else "float32"
@@ -41,6 +41,8 @@ def rotate(x: Tensor, positions: Tensor, wavelength: float) -> Tensor:
         angles = ops.expand_dims(angles, 1)  # (B, 1, T, D/2)
     cosines = ops.cos(angles)
     sines = ops.sin(angles)
-    first, second = ops.split(ops.cast(x, wide_dtype), 2, axis=-1)  # (B, N, T, D/2)
-    rotated = ops.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+    first_half, second_half = ops.split(ops.cast(x, wide_dtype), 2, axis=-1)  # (B, N, T, D/2)
+    rotated = ops.concatenate(
+        [first_half * cosines - second_half * sines, second_half * cosines + first_half * sines], axis=-1
+    )
     return ops.cast(rotated, x.dtype)

@@ -1,6 +1,6 @@
 """Sampled softmax, for training language models with a large vocabulary.
 
-Letters in shape comments: V words in the vocabulary, S words in the sample, P width of a vector, N vectors.
+Letters in shape comments: V words in the vocabulary, S words in the sample, P width of a hidden state, N hidden states.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _EXCLUDED = -1e9  # a logit whose probability is 0 in float32
 
 
 def log_uniform_probabilities(ranks: Tensor, vocabulary_size: int) -> Tensor:
-    """Return the log-uniform probability of words by frequency rank, float32 (n,).
+    """Return the log-uniform probability of each word, given its frequency rank, float32 (n,).
 
-    It is ln((r + 2) / (r + 1)) / ln(V + 1) for rank r, about a word's relative frequency by Zipf's law. The
-    probabilities of all V ranks add up to 1.
+    The probability is ln((r + 2) / (r + 1)) / ln(V + 1) for rank r, about a word's relative frequency by Zipf's law.
+    The probabilities of all V ranks add up to 1.
 
     Args:
-        ranks: int (n,), 0 for the most frequent word.
-        vocabulary_size: int, V.
+        ranks: int (n,), frequency ranks of n words, 0 for the most frequent word.
+        vocabulary_size: int, number of words in the vocabulary, V.
     """
     return ops.log1p(1 / (ops.cast(ranks, "float32") + 1)) / math.log(vocabulary_size + 1)
 
@@ -42,12 +42,12 @@ def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, 
     "Summarizing data using bottom-k sketches").
 
     Args:
-        vocabulary_size: int, V.
-        count: int, S, below V.
-        seed: seed of `keras.random`.
+        vocabulary_size: int, number of words in the vocabulary, V.
+        count: int, sample size S, less than V.
+        seed: seed for `keras.random`.
 
     Returns:
-        The ranks of the words, int32 (S,), in the order of arrival, and t, float32.
+        The frequency ranks of the sampled words, int32 (S,), in the order of arrival, and the time t, float32 ().
     """
     probabilities = log_uniform_probabilities(ops.arange(vocabulary_size), vocabulary_size)  # (V,)
     uniform = keras.random.uniform((vocabulary_size,), seed=seed)
@@ -56,11 +56,11 @@ def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, 
 
 
 def log_inclusion_probabilities(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Tensor:
-    """Return the log-probability that words are in a sample, float32 (n,).
+    """Return the log-probability that each word is in a sample, float32 (n,).
 
     Args:
-        ranks: int (n,), ranks of the words.
-        vocabulary_size: int, V.
+        ranks: int (n,), frequency ranks of n words.
+        vocabulary_size: int, number of words in the vocabulary, V.
         time: float32 (), time t returned by `draw_words`.
     """
     return ops.log(-ops.expm1(-log_uniform_probabilities(ranks, vocabulary_size) * time))
@@ -75,15 +75,15 @@ class SampledSoftmax(ConfiguredLayer):
     https://arxiv.org/abs/1412.2007). Word ids must be ranks by frequency, 0 for the most frequent word.
 
     Args:
-        vocabulary_size: int, V.
-        num_sampled: int, S; if it is V or more, the softmax is always over all words.
+        vocabulary_size: int, number of words in the vocabulary, V.
+        num_sampled: int, sample size S; if it is V or more, the softmax is always over all words.
         seed: optional int; makes the sequence of samples reproducible.
 
-    Call arguments: `vectors` float (..., P); `targets` int (...), -1 for no target. Returns float32 (...), 0 where
-    there is no target.
+    Call arguments: `vectors` float (..., P), hidden states that predict words; `targets` int (...), ids of the target
+    words, -1 for no target. Returns the log-probabilities, float32 (...), 0 where there is no target.
 
     Raises:
-        ValueError: For a `num_sampled` below 1.
+        ValueError: If `num_sampled` is less than 1.
 
     Example:
 
@@ -107,7 +107,7 @@ class SampledSoftmax(ConfiguredLayer):
             self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, vectors_shape: Shape, targets_shape: Shape | None = None) -> None:
-        """Create the output vectors and biases of all words."""
+        """Create the output embeddings and biases of all words."""
         width = get_width(vectors_shape)
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
         self.kernel = self.add_weight(shape=(self.vocabulary_size, width), initializer=initializer, name="kernel")
@@ -120,36 +120,36 @@ class SampledSoftmax(ConfiguredLayer):
         targets = ops.cast(ops.reshape(targets, (-1,)), "int32")  # (N,)
         ids = ops.maximum(targets, 0)
         if training and self.num_sampled < self.vocabulary_size:
-            sample, time = draw_words(self.vocabulary_size, self.num_sampled, self.seed_generator)
-            results = self.among(x, ids, sample, time)
+            sample, next_arrival = draw_words(self.vocabulary_size, self.num_sampled, self.seed_generator)
+            log_probabilities = self.among(x, ids, sample, next_arrival)
         else:
             logits = self._compute_logits(x, self.kernel, self.bias)  # (N, V)
             target_logits = ops.take_along_axis(logits, ids[:, None], axis=1)[:, 0]
-            results = target_logits - ops.logsumexp(logits, axis=1)
-        return ops.reshape(ops.where(targets >= 0, results, 0.0), shape)
+            log_probabilities = target_logits - ops.logsumexp(logits, axis=1)
+        return ops.reshape(ops.where(targets >= 0, log_probabilities, 0.0), shape)
 
     def among(self, vectors: Tensor, targets: Tensor, sample: Tensor, time: Tensor) -> Tensor:
-        """Return the log-probability of each target among itself and a sample of words, float32 (N,).
+        """Return each target's log-probability in a softmax over the target and a sample of words, float32 (N,).
 
         Args:
-            vectors: float (N, P).
-            targets: int (N,).
-            sample: int (S,), ranks of words returned by `draw_words`.
-            time: float32 (), time returned by `draw_words`.
+            vectors: float (N, P), hidden states that predict the targets.
+            targets: int (N,), ids of the target words.
+            sample: int (S,), word ids returned by `draw_words`.
+            time: float32 (), time t returned by `draw_words`.
         """
         corrections = [
             log_inclusion_probabilities(ranks, self.vocabulary_size, time) for ranks in (targets, sample)
         ]  # (N,), (S,)
-        kernel = ops.cast(ops.take(self.kernel, targets, axis=0), vectors.dtype)  # (N, P)
-        target_logits = ops.cast(ops.sum(vectors * kernel, axis=1), "float32") - corrections[0]
+        target_kernel = ops.cast(ops.take(self.kernel, targets, axis=0), vectors.dtype)  # (N, P)
+        target_logits = ops.cast(ops.sum(vectors * target_kernel, axis=1), "float32") - corrections[0]
         target_logits = target_logits + ops.cast(ops.take(self.bias, targets), "float32")  # (N,)
-        kernel, bias = (ops.take(weight, sample, axis=0) for weight in (self.kernel, self.bias))
-        logits = self._compute_logits(vectors, kernel, bias) - corrections[1]  # (N, S)
-        logits = ops.where(targets[:, None] == sample, _EXCLUDED, logits)
-        return target_logits - ops.logsumexp(ops.concatenate([target_logits[:, None], logits], axis=1), axis=1)
+        sample_kernel, sample_bias = (ops.take(weight, sample, axis=0) for weight in (self.kernel, self.bias))
+        sample_logits = self._compute_logits(vectors, sample_kernel, sample_bias) - corrections[1]  # (N, S)
+        sample_logits = ops.where(targets[:, None] == sample, _EXCLUDED, sample_logits)
+        return target_logits - ops.logsumexp(ops.concatenate([target_logits[:, None], sample_logits], axis=1), axis=1)
 
     def _compute_logits(self, vectors: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-        """Return the logits of the words in the rows of `kernel` for vectors (N, P), in float32."""
+        """Return the logits of the words in the rows of `kernel` for vectors (N, P), float32 (N, rows)."""
         logits = ops.matmul(vectors, ops.transpose(ops.cast(kernel, vectors.dtype)))
         return ops.cast(logits, "float32") + ops.cast(bias, "float32")
 

@@ -22,20 +22,21 @@ class ScalarMix(ConfiguredLayer):
     https://arxiv.org/abs/1802.05365
 
     With `layer_norm`, each layer is first normalized by a single mean and variance, computed over all features and all
-    real positions in the batch, so a sequence's result depends on the rest of its batch. The original implementation
-    leaves the sentence markers out of the mask and adds 1e-12 to the variance; AllenNLP keeps them and adds 1e-13.
-    Padding is mixed like other positions: mask the result.
+    real positions in the batch, so a sequence's result depends on the rest of its batch. The original implementation,
+    bilm-tf, leaves the sentence markers out of the mask and adds 1e-12 to the variance; AllenNLP keeps the markers and
+    adds 1e-13. Padding is mixed like other positions: mask the result.
 
     Args:
-        layer_norm: None for no normalization, `"bilm_tf"` or `"allennlp"`.
-        l2_coefficient: float, weight of the scalars' sum of squares in the loss.
-        parameters: fixed scalars, one float per layer; gamma is then 1, and nothing is trained.
+        layer_norm: str, the epsilon of the normalization: `"bilm_tf"` or `"allennlp"`; None for no normalization.
+        l2_coefficient: float, weight of the sum of squares of the scalars s in the loss.
+        parameters: floats, fixed scalars, one per layer; gamma is then 1, and nothing is trained.
 
     Call arguments: `layers`, a list or tuple of float (B, T, H), and `padding_mask`, bool or int (B, T), needed only
-    with `layer_norm`. Returns float (B, T, H). A single layer is scaled by gamma.
+    with `layer_norm`. Returns float (B, T, H). A single layer is only scaled by gamma.
 
     Raises:
-        ValueError: For an unknown `layer_norm`, a missing mask, or if the numbers of parameters and layers differ.
+        ValueError: If `layer_norm` is unknown, `l2_coefficient` is negative, `padding_mask` is missing with
+            `layer_norm`, or the numbers of `parameters` and layers differ.
 
     Example:
 
@@ -66,13 +67,17 @@ class ScalarMix(ConfiguredLayer):
 
     def build(self, layers_shape: Sequence[Shape], padding_mask_shape: Shape | None = None) -> None:
         """Create one scalar per layer, and gamma."""
-        count = len(layers_shape)
-        fixed = self.parameters
-        if fixed is not None and len(fixed) != count:
-            raise ValueError(f"`parameters` has {len(fixed)} values for {count} layers.")
-        initial = "zeros" if fixed is None else lambda shape, dtype: ops.convert_to_tensor(fixed, dtype)
-        self.scalars = self.add_weight(shape=(count,), initializer=initial, trainable=fixed is None, name="scalars")
-        self.gamma = self.add_weight(shape=(), initializer="ones", trainable=fixed is None, name="gamma")
+        num_layers = len(layers_shape)
+        fixed_scalars = self.parameters
+        if fixed_scalars is not None and len(fixed_scalars) != num_layers:
+            raise ValueError(f"`parameters` has {len(fixed_scalars)} values for {num_layers} layers.")
+        initializer = (
+            "zeros" if fixed_scalars is None else lambda shape, dtype: ops.convert_to_tensor(fixed_scalars, dtype)
+        )
+        self.scalars = self.add_weight(
+            shape=(num_layers,), initializer=initializer, trainable=fixed_scalars is None, name="scalars"
+        )
+        self.gamma = self.add_weight(shape=(), initializer="ones", trainable=fixed_scalars is None, name="gamma")
 
     def call(self, layers: Sequence[Tensor], padding_mask: Tensor | None = None) -> Tensor:
         """Return the weighted average of the layers."""
@@ -94,10 +99,10 @@ class ScalarMix(ConfiguredLayer):
 
     def _normalize(self, layer: Tensor, padding_mask: Tensor) -> Tensor:
         """Normalize a layer by the mean and variance over all features of the real positions in the batch."""
-        real = ops.expand_dims(ops.cast(padding_mask, layer.dtype), 2)  # (B, T, 1)
-        count = ops.maximum(ops.sum(real), 1) * layer.shape[-1]
-        mean = ops.sum(layer * real) / count
-        variance = ops.sum(ops.square((layer - mean) * real)) / count
+        is_real = ops.expand_dims(ops.cast(padding_mask, layer.dtype), 2)  # (B, T, 1)
+        num_values = ops.maximum(ops.sum(is_real), 1) * layer.shape[-1]
+        mean = ops.sum(layer * is_real) / num_values
+        variance = ops.sum(ops.square((layer - mean) * is_real)) / num_values
         return (layer - mean) * ops.rsqrt(variance + EPSILON[self.layer_norm])
 
     def compute_output_shape(self, layers_shape: Sequence[Shape], padding_mask_shape: Shape | None = None) -> Shape:

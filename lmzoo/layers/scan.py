@@ -29,14 +29,14 @@ def scan(
     Args:
         f: the step, a pure function; on JAX, it must not draw random seeds.
         init: structure of tensors, the initial carry. Every later carry must have the same shapes and dtypes.
-        xs: structure of tensors (n, ...), of which each step gets slices (...), or None; steps then get None as `x`.
-        length: int or int32 tensor (), n; required if `xs` is None.
+        xs: structure of tensors (n, ...); each step gets their next slices, (...), as `x`. None to pass None as `x`.
+        length: int or int32 tensor (), number of steps n; required if `xs` is None.
         reverse: bool, whether to start from the last slice; each `y` is still stored at the index of its `x`.
         tensor_lists: bool, whether TensorFlow's graphs may hold lists of tensors, which LiteRT does not support. With
             False, n must be at least 1, and every step copies the `y`s of the steps before it.
 
     Returns:
-        The last carry, and the `y`s stacked: a structure of tensors (n, ...), or None if steps return None.
+        The last carry, and the stacked `y`s: a structure of tensors (n, ...), or None if the steps return None.
 
     Raises:
         ValueError: If neither `xs` nor `length` is given.
@@ -69,8 +69,8 @@ def scan(
 
         # A single step, such as reading one generated token, needs no loop.
         if not tf.executing_eagerly() and not (isinstance(length, int) and length == 1):
-            run = _scan_in_tensorflow if tensor_lists else _scan_in_tensorflow_without_lists
-            return run(f, init, xs, length, reverse)
+            scan_function = _scan_in_tensorflow if tensor_lists else _scan_in_tensorflow_without_lists
+            return scan_function(f, init, xs, length, reverse)
     return _scan_in_python(f, init, xs, int(length), reverse)
 
 
@@ -85,7 +85,7 @@ def _list_leaves(structure: Tensors) -> list[Tensor]:
 
 
 def _scan_in_python(f: Step, carry: Tensors, xs: Tensors, length: int, reverse: bool) -> tuple[Tensors, Tensors]:
-    """Scan by a loop in Python."""
+    """Scan in a Python loop."""
     ys: list[Any] = [None] * length
     for i in reversed(range(length)) if reverse else range(length):
         carry, ys[i] = f(carry, _map(lambda x, i=i: x[i], xs))
@@ -107,7 +107,7 @@ def _make_tensorflow_step(f: Step) -> Step:
 def _scan_in_tensorflow(
     f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse: bool
 ) -> tuple[Tensors, Tensors]:
-    """Scan by a TensorFlow loop that reads from and writes to lists of tensors."""
+    """Scan in a TensorFlow loop that reads from and writes to lists of tensors."""
     import tensorflow as tf
 
     step = _make_tensorflow_step(f)
@@ -136,7 +136,7 @@ def _scan_in_tensorflow(
 def _scan_in_tensorflow_without_lists(
     f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse: bool
 ) -> tuple[Tensors, Tensors]:
-    """Scan by a TensorFlow loop that appends each step's results to tensors; see `tensor_lists` of `scan`."""
+    """Scan in a TensorFlow loop that appends each step's results to tensors; see `tensor_lists` of `scan`."""
     import tensorflow as tf
 
     step = _make_tensorflow_step(f)
@@ -151,7 +151,7 @@ def _scan_in_tensorflow_without_lists(
         carry, y = step(carry, take_slices(i))
         return i + 1, carry, [append(*pair) for pair in zip(results, _list_leaves(y), strict=True)]
 
-    # The first step is outside of the loop, since only its results have the shapes that lists would be made with.
+    # The first step is outside of the loop, since the shapes of the results are known only from its results.
     carry, first_y = step(init, take_slices(0))
     results = [value[None] for value in _list_leaves(first_y)]  # (1, ...)
     carry_shapes = _map(lambda c: c.shape, carry)

@@ -35,10 +35,10 @@ class StreamedBiLM(CarriesState):
     """Bidirectional language model that reads a separate stream of words in each direction, batch after batch.
 
     Args:
-        bilm: language model whose weights the layer shares.
+        bilm: the language model; the layer shares its weights.
         dropout: float, dropout rate of the outputs.
 
-    Call arguments: `ids`, characters int32 (B, T, 2, W) or token ids int32 (B, T, 2); the axis of length 2 holds the
+    Call arguments: `ids`, character ids int32 (B, T, 2, W) or token ids int32 (B, T, 2); the axis of length 2 holds the
     words to read forward and the words to read backward, each in reading order; `goes_on` int32 (B,), see
     `CarriesState`. Returns a pair of float (B, T, P), forward and backward: the last layer's outputs, which predict the
     word after each step.
@@ -56,9 +56,9 @@ class StreamedBiLM(CarriesState):
 
     def call(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
         """Return the last layer's outputs in both directions, and store the state for the next batch."""
-        batch, steps = ops.shape(ids)[:2]
+        batch, num_steps = ops.shape(ids)[:2]
         words = self.bilm.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[3:])))
-        words = ops.transpose(ops.reshape(words, (batch, steps, 2, words.shape[-1])), (2, 1, 0, 3))  # (2, T, B, P)
+        words = ops.transpose(ops.reshape(words, (batch, num_steps, 2, words.shape[-1])), (2, 1, 0, 3))  # (2, T, B, P)
         state = self.make_initial_state(goes_on, training)
         outputs, state = self.bilm.run_stacks(words[0], words[1], None, state, training)
         self.store_state(state, batch, training)

@@ -1,4 +1,4 @@
-"""Iteration over nested layers, and their weights."""
+"""Nested layers of models: iteration, stored weights and quantization."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
 
 
 def get_stored_weights(model: keras.Model) -> list[tuple[str, Tensor]]:
-    """Return paths and values of a model's weights as files store them: with LoRA updates, except in int8 weights."""
-    adapted = [layer for layer in sublayers(model) if getattr(layer, "lora_enabled", False)]
-    merged: dict[int, Tensor | None] = {}
-    for layer in adapted:
+    """Return the paths and values of a model's weights in files: LoRA updates are added, except to int8 weights."""
+    adapted_layers = [layer for layer in sublayers(model) if getattr(layer, "lora_enabled", False)]
+    stored_values: dict[int, Tensor | None] = {}
+    for layer in adapted_layers:
         if not stores_updates(layer):
-            merged |= {id(w): None for w in layer.weights if w.name.startswith("lora_")}
-            merged |= {id(w): getattr(layer, w.name) for w in layer.weights if w.name in ("kernel", "embeddings")}
-    values = [(w.path, merged.get(id(w), w)) for w in model.weights]
+            stored_values |= {id(w): None for w in layer.weights if w.name.startswith("lora_")}
+            stored_values |= {
+                id(w): getattr(layer, w.name) for w in layer.weights if w.name in ("kernel", "embeddings")
+            }
+    values = [(w.path, stored_values.get(id(w), w)) for w in model.weights]
     return [(path, value) for path, value in values if value is not None]
 
 
@@ -45,7 +47,7 @@ def get_quantization(index: int, layer: keras.layers.Layer) -> dict[str, Any]:
     """Return the quantization of a layer, and the rank of its low-rank updates, as JSON types.
 
     Args:
-        index: int, index of the layer among the layers that are nested in its outermost layer.
+        index: int, index of the layer among the `sublayers` of its outermost layer.
         layer: quantized layer.
     """
     rank = layer.lora_rank if getattr(layer, "lora_enabled", False) else None
@@ -53,7 +55,7 @@ def get_quantization(index: int, layer: keras.layers.Layer) -> dict[str, Any]:
 
 
 def restore_quantized(layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
-    """Set a layer that is not built yet to have quantized weights and low-rank updates as in `get_quantization`."""
+    """Prepare an unbuilt layer for the quantized weights and low-rank updates that `get_quantization` describes."""
     layer.dtype_policy = keras.dtype_policies.deserialize(state["dtype"])
     if state["lora_rank"]:
         layer.lora_rank = layer.lora_alpha = state["lora_rank"]  # read when the layer is built

@@ -34,22 +34,22 @@ class TransformerBlock(ConfiguredLayer):
     `norm="pre"`, `a + dropout(source_attention(LN(a)))`, where LN is `source_layer_norm`.
 
     Args:
-        num_heads: int.
-        hidden_dim: int, H.
+        num_heads: int, number of attention heads.
+        hidden_dim: int, width H of the inputs and outputs.
         intermediate_dim: int, width of the feed-forward network's hidden layer.
-        activation: str, see `lmzoo.layers.get_activation`.
+        activation: str, activation of the feed-forward network; see `lmzoo.layers.get_activation`.
         dropout: float, rate for both residual branches and for the attention probabilities.
-        layer_norm_epsilon: float.
+        layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
         mask: `"padding"` or `"causal"`, see `SelfAttention`.
         norm: `"post"` or `"pre"`, the place of LayerNorm.
         attention_dropout: float, rate for the attention probabilities; by default `dropout`.
-        reads_source: whether the block also attends to a source.
+        reads_source: bool, whether the block also attends to a source.
         use_bias: bool, whether dense layers and LayerNorms have biases.
         gated: bool, whether the feed-forward network is W₂·(act(W₁·a) * V·a), a gated linear unit (Shazeer, 2020,
             https://arxiv.org/abs/2002.05202); V is `gate_dense`.
-        attention_norm: bool, whether there is LN₁. It may be left out only with `norm="pre"`, in the first block of a
-            model whose embeddings are normalized.
+        attention_norm: bool, whether there is LN₁. LN₁ may be left out only with `norm="pre"`, in the first block of
+            a model whose embeddings are normalized.
         rotary_wavelength: float, see `SelfAttention`.
         window: int, see `SelfAttention`.
         head_dim: int, see `SelfAttention`.
@@ -58,11 +58,12 @@ class TransformerBlock(ConfiguredLayer):
         hidden_dropout: bool, whether dropout is also applied to the hidden layer of the feed-forward network.
 
     Call arguments and the shapes of results are the same as for `SelfAttention`. With `queries`, the last block of an
-    encoder computes only the vectors for them. A block that `reads_source` also takes `source_mask`, bool (B, U), and
-    `source`: the encoder's vectors, float (B, U, H), or their keys and values from `source_attention.keys_and_values`.
-    With keys and values, the batch of `inputs` may be K times the batch of the source, for K continuations of each.
+    encoder computes only the vectors of the queries. A block that `reads_source` also takes `source_mask`, bool (B, U),
+    True at the real tokens of the source, and `source`: the encoder's vectors, float (B, U, H), or their keys and
+    values from `source_attention.keys_and_values`. With keys and values, the batch of `inputs` may be K times the batch
+    of the source, for K continuations of each source sequence.
 
-    With `block.remat = True`, training stores only a block's inputs and outputs, and recomputes the rest in the
+    With `block.remat = True`, training stores only a block's inputs and outputs, and recomputes its activations in the
     backward pass; see `lmzoo.models.Backbone`.
     """
 
@@ -177,15 +178,15 @@ class TransformerBlock(ConfiguredLayer):
         """Return the hidden states at every position, or for `queries`; with `cache`, also the new cache.
 
         Raises:
-            ValueError: As in `SelfAttention.call`, or if a block that reads a source gets no source or no mask of it.
+            ValueError: As in `SelfAttention.call`, or if a block that reads a source gets no `source` or `source_mask`.
         """
-        # Tensors that need gradients are arguments of `apply`: `recompute_in_backward` gives captured tensors none.
+        # Tensors that need gradients are arguments of `apply`: captured tensors get none in `recompute_in_backward`.
         optional_tensors = {"queries": queries, "source": None if isinstance(source, tuple) else source, "bias": bias}
-        extra_tensors = {name: vectors for name, vectors in optional_tensors.items() if vectors is not None}
+        extra_tensors = {name: tensor for name, tensor in optional_tensors.items() if tensor is not None}
 
-        def apply(inputs: Tensor, *others: Tensor) -> Tensors:
+        def apply(inputs: Tensor, *extra_values: Tensor) -> Tensors:
             arguments: dict[str, Any] = {"queries": None, "source": source, "bias": None}
-            arguments |= zip(extra_tensors, others, strict=True)
+            arguments |= zip(extra_tensors, extra_values, strict=True)
             queries = arguments["queries"]
             residual = inputs if queries is None else queries
             if self.norm == "pre" and self.attention_layer_norm is not None:
@@ -234,7 +235,7 @@ class TransformerBlock(ConfiguredLayer):
         return self.output_layer_norm(x) if self.norm == "post" else x
 
     def _compute_intermediate(self, rows: Tensor) -> Tensor:
-        """Return the hidden layer of the feed-forward network, (B·S, I), for its inputs, (B·S, H)."""
+        """Return the hidden layer of the feed-forward network for inputs (B·S, H), float (B·S, `intermediate_dim`)."""
         x = get_activation(self.activation)(apply_dense(self.intermediate_dense, rows))
         return x if self.gate_dense is None else x * apply_dense(self.gate_dense, rows)
 
@@ -250,15 +251,15 @@ class TransformerBlock(ConfiguredLayer):
     def _attend_to_source(
         self, x: Tensor, source: Tensor | Cache | None, mask: Tensor | None, training: bool
     ) -> Tensor:
-        """Return the output of the attention from `x`, (B, S, H), to the source, which may be keys and values."""
+        """Return the output of source attention for `x`, (B, S, H); `source` may also be its keys and values."""
         assert self.source_attention is not None
         if source is None or mask is None:
             raise ValueError("A block that reads a source needs `source` and `source_mask`.")
         if not isinstance(source, tuple):
             return self.source_attention(source, mask, x, training=training)  # (B, S, H)
         # Sequences that continue the same source are adjacent, so they can be read as the queries of one sequence.
-        grouped = ops.reshape(x, (ops.shape(source[0])[0], -1, self.hidden_dim))  # (B, K·S, H)
-        return ops.reshape(self.source_attention.attend(grouped, source, mask), ops.shape(x))
+        grouped_queries = ops.reshape(x, (ops.shape(source[0])[0], -1, self.hidden_dim))  # (B, K·S, H)
+        return ops.reshape(self.source_attention.attend(grouped_queries, source, mask), ops.shape(x))
 
     def attention_scores(self, inputs: Tensor, padding_mask: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return the attention probabilities of `call` without dropout, (B, heads, T, T)."""

@@ -39,6 +39,6 @@ class SpanAccuracy(keras.metrics.Mean):
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Add a batch of positions (B, 2), logits (B, T, 2) and weights (B,)."""
-        predicted = ops.cast(ops.argmax(y_pred, axis=1), "int32")  # (B, 2)
-        is_correct = ops.all(ops.equal(predicted, ops.cast(y_true, "int32")), axis=-1)  # (B,)
+        predicted_positions = ops.cast(ops.argmax(y_pred, axis=1), "int32")  # (B, 2)
+        is_correct = ops.all(ops.equal(predicted_positions, ops.cast(y_true, "int32")), axis=-1)  # (B,)
         super().update_state(ops.cast(is_correct, self.dtype), sample_weight)

@@ -1,7 +1,7 @@
-"""Losses and metrics for embeddings of texts that belong together, which follow one another in a batch.
+"""Losses and metrics for embeddings of matching texts, which follow one another in a batch.
 
 Letters in shapes: B groups of K texts in a batch of KB texts, H features. A group is a pair, or a pair and hard
-negatives, texts that do not match its first text.
+negatives: texts that do not match the first text of the pair.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ def candidate_cosines(vectors: Tensor, group_size: int | Tensor = 2) -> Tensor:
 
     Args:
         vectors: float (KB, H), embeddings, which need not be normalized.
-        group_size: int, K.
+        group_size: int, number of texts in a group, K.
 
     Returns:
-        Float32 (B, (K - 1)B), with row i for the first text of group i, and column kB + j for text k + 1 of group j.
+        The cosines, float32 (B, (K - 1)B): row i is for the first text of group i, and column kB + j for text k + 1 of
+        group j, all counted from 0.
     """
     groups = ops.reshape(unit_vectors(vectors), (-1, group_size, vectors.shape[-1]))  # (B, K, H)
     candidates = ops.reshape(ops.transpose(groups[:, 1:], (1, 0, 2)), (-1, vectors.shape[-1]))  # ((K - 1)B, H)
     return ops.matmul(groups[:, 0], ops.transpose(candidates))
 
 
-def _group_ids(texts: Tensor) -> Tensor:
-    """Return the ids of the texts of each group, (B, K), from the ids of pairs, (2B,), or of larger groups, (KB, K)."""
+def _get_group_ids(texts: Tensor) -> Tensor:
+    """Return the ids of each group's texts, (B, K), given ids of pairs, (2B,), or of larger groups, (KB, K)."""
     if len(texts.shape) == 1:
         return ops.reshape(texts, (-1, 2))
-    size = ops.shape(texts)[1]
-    return ops.reshape(texts, (-1, size, size))[:, 0]
+    group_size = ops.shape(texts)[1]
+    return ops.reshape(texts, (-1, group_size, group_size))[:, 0]
 
 
 def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,7 +46,7 @@ def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
 
     The candidates for a first text are the second texts and the negatives of all groups; the candidates for a second
     text are the first texts. A candidate is excluded if it equals the text or its partner, or is the partner of an
-    equal text: such a candidate is not the partner, but not wrong either.
+    equal text: such a candidate is not the partner, but matches the text as well.
 
     Args:
         texts: int (2B,) or (KB, K), ids of the texts, the same for equal texts; see `MultipleNegativesRanking`.
@@ -55,36 +56,37 @@ def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
         Cosines, float32 (2B, (K - 1)B), of first and second texts in turn, with column i for the partner in group i and
         -1e9 for excluded candidates; and whether a candidate is the partner, bool (2B, (K - 1)B).
     """
-    ids = _group_ids(texts)  # (B, K)
+    ids = _get_group_ids(texts)  # (B, K)
     group_size = 2 if len(texts.shape) == 1 else ops.shape(ids)[1]
     cosines = candidate_cosines(vectors, group_size)  # (B, (K - 1)B)
-    count, num_candidates = ops.shape(cosines)
+    num_groups, num_candidates = ops.shape(cosines)
     candidate_ids = ops.reshape(ops.transpose(ids[:, 1:]), (-1,))  # ((K - 1)B,)
     first_ids = ids[:, 0]
     second_ids = ids[:, 1]
-    index = ops.arange(count)
-    is_partner = index[:, None] == index  # (B, B)
+    group_indices = ops.arange(num_groups)
+    is_same_group = group_indices[:, None] == group_indices  # (B, B)
     has_equal_partner = second_ids[:, None] == second_ids  # (B, B)
     has_equal_first = first_ids[:, None] == first_ids  # (B, B)
-    # No second text has the negatives as candidates.
-    no_negatives = ops.ones((count, num_candidates - count), "bool")  # (B, (K - 2)B)
-    is_own = ops.concatenate([is_partner, ~no_negatives], axis=1)  # (B, (K - 1)B)
+    # Negatives are not candidates for second texts.
+    all_negatives = ops.ones((num_groups, num_candidates - num_groups), "bool")  # (B, (K - 2)B)
+    is_partner = ops.concatenate([is_same_group, ~all_negatives], axis=1)  # (B, (K - 1)B)
     excluded_for_firsts = (
         (second_ids[:, None] == candidate_ids)
         | (first_ids[:, None] == candidate_ids)
-        | ops.concatenate([has_equal_first, ~no_negatives], axis=1)
+        | ops.concatenate([has_equal_first, ~all_negatives], axis=1)
     )
     excluded_for_seconds = ops.concatenate(
-        [has_equal_first | (second_ids[:, None] == first_ids) | has_equal_partner, no_negatives], axis=1
+        [has_equal_first | (second_ids[:, None] == first_ids) | has_equal_partner, all_negatives], axis=1
     )
     second_cosines = ops.concatenate(
-        [ops.transpose(cosines[:, :count]), ops.zeros((count, num_candidates - count), "float32")], axis=1
+        [ops.transpose(cosines[:, :num_groups]), ops.zeros((num_groups, num_candidates - num_groups), "float32")],
+        axis=1,
     )
     masked_cosines = [
-        ops.where(is_excluded & ~is_own, -1e9, scores)
+        ops.where(is_excluded & ~is_partner, -1e9, scores)
         for is_excluded, scores in ((excluded_for_firsts, cosines), (excluded_for_seconds, second_cosines))
     ]
-    return ops.reshape(ops.stack(masked_cosines, axis=1), (-1, num_candidates)), ops.repeat(is_own, 2, axis=0)
+    return ops.reshape(ops.stack(masked_cosines, axis=1), (-1, num_candidates)), ops.repeat(is_partner, 2, axis=0)
 
 
 def _spread_over_groups(values: Tensor, texts: Tensor) -> Tensor:
@@ -95,7 +97,7 @@ def _spread_over_groups(values: Tensor, texts: Tensor) -> Tensor:
     if len(texts.shape) == 1:
         return values
     means = ops.mean(ops.reshape(values, (-1, 2)), axis=1, keepdims=True)  # (B, 1)
-    return ops.reshape(means * ops.ones_like(_group_ids(texts), "float32"), (-1,))
+    return ops.reshape(means * ops.ones_like(_get_group_ids(texts), "float32"), (-1,))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -111,11 +113,11 @@ class MultipleNegativesRanking(keras.losses.Loss):
     A group may hold hard negatives after its pair: texts that do not match its first text. They are additional
     candidates for the first texts of all groups (Karpukhin et al., 2020, https://arxiv.org/abs/2004.04906).
 
-    The weight of a pair scales its own two terms; its texts remain negatives for other pairs.
+    The weight of a pair scales the two terms of this pair; its texts remain negatives for other pairs.
 
     Args:
         temperature: float above 0; SimCSE uses 0.05, which is `scale=20` in sentence-transformers.
-        symmetric: bool, whether to average both directions; if False, only first texts look for their partners.
+        symmetric: bool, whether to average both directions; if False, only the partners of first texts are picked.
         reduction: str, reduction of `keras.losses.Loss`.
         name: str, name of the loss.
 
@@ -195,17 +197,17 @@ class PairCosineError(keras.losses.Loss):
 
 
 def partner_cosines(vectors: Tensor) -> Tensor:
-    """Return the cosine of each pair, float32 (B,)."""
+    """Return the cosine of each pair, float32 (B,), given embeddings (2B, H)."""
     pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
     return ops.sum(pairs[:, 0] * pairs[:, 1], axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairAccuracy(keras.metrics.Mean):
-    """Fraction of texts whose partner has the highest cosine among the opposite texts in the batch.
+    """Fraction of texts whose partner has the highest cosine of all candidates in the batch.
 
-    Hard negatives are candidates for the first texts. The accuracy depends on the batch size: more texts make the task
-    harder.
+    The candidates for a first text are all second texts and hard negatives; the candidates for a second text are all
+    first texts. The accuracy depends on the batch size: more texts make the task harder.
 
     Example:
 
@@ -226,8 +228,8 @@ class PairAccuracy(keras.metrics.Mean):
         texts = ops.convert_to_tensor(y_true)
         cosines, is_partner = _score_candidates(texts, ops.convert_to_tensor(y_pred))
         is_correct = ops.argmax(cosines, axis=-1) == ops.argmax(is_partner, axis=-1)  # (2B,)
-        values = _spread_over_groups(ops.cast(is_correct, "float32"), texts)  # (KB,)
-        super().update_state(values, sample_weight=sample_weight)
+        accuracies = _spread_over_groups(ops.cast(is_correct, "float32"), texts)  # (KB,)
+        super().update_state(accuracies, sample_weight=sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -30,7 +30,7 @@ from lmzoo.text.segments import clean_single_texts
 from lmzoo.training.divergence import StopOnDivergence
 
 _WARMUP_FRACTION = 0.05  # of the steps
-_TEACHER = "teacher_"  # prefix of the teacher's inputs, if it has its own
+_TEACHER_PREFIX = "teacher_"  # of the names of the teacher's inputs, if the teacher has inputs of its own
 
 MakeBatch: TypeAlias = Callable[[np.ndarray, int, np.random.Generator], tuple[Any, ...]]
 
@@ -39,20 +39,20 @@ MakeBatch: TypeAlias = Callable[[np.ndarray, int, np.random.Generator], tuple[An
 class DistillationLoss(ConfiguredLayer):
     """Layer that adds the distillation losses between a student and a teacher.
 
-    The soft loss is the mean over predictions of T² · KL(softmax(t / T) ‖ softmax(s / T)), for student logits s and
+    The soft loss is the mean over predictions of τ² · KL(softmax(t / τ) ‖ softmax(s / τ)), for student logits s and
     teacher logits t (Hinton et al., 2015). The cosine loss is the mean over real tokens of 1 − cos of the hidden
     states. If padded embeddings give one model more logits than the other, the extra logits are ignored.
 
     Args:
-        temperature: float, T.
+        temperature: float, temperature τ of the soft loss.
         soft: float, weight of the soft loss; 0 disables it.
         cosine: float, weight of the cosine loss; 0 disables it.
         multi_label: bool, whether classes are independent: the soft loss then compares the sigmoid of each class.
 
-    Call arguments: logits float (B, M, V) and hidden states float (B, T, H), of the student and of the teacher;
-    `positions` int (B, M), of the masked tokens, 0 for padding; `padding_mask` (B, T). Any other leading dimensions may
-    take the place of (B, M) and of (B, T). With `multi_label`, `positions` has the shape of the logits. Returns the
-    student's logits.
+    Call arguments: `logits` and `teacher_logits`, float (B, M, V); `vectors` and `teacher_vectors`, the hidden states,
+    float (B, T, H); `positions` int (B, M), positions of the masked tokens, 0 for padding; `padding_mask` (B, T). Any
+    other leading dimensions may take the place of (B, M) and of (B, T). With `multi_label`, `positions` has the shape
+    of the logits. Returns the student's logits.
 
     Example: see `distill`.
     """
@@ -116,7 +116,7 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     Args:
         teacher: `lmzoo.models.MaskedLM` or another task, the model to copy.
         num_layers: int, number of layers of the student; by default half as many as the teacher has. Evenly
-            spaced layers are copied: for half as many, every second layer, starting with the first. Of an
+            spaced layers are copied: for half as many, every second layer, starting with the first. In an
             encoder-decoder, these are layers of the encoder; the decoder keeps all of its layers.
 
     Returns:
@@ -158,7 +158,7 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     teacher_weights = {_strip_model_names(path, teacher): value for path, value in get_stored_weights(teacher)}
     for weight in student.weights:
         path = _strip_model_names(weight.path, student)
-        # Does not match ALBERT's groups, which layers share, nor decoders: the student has all of them.
+        # The pattern matches neither ALBERT's groups, which layers share, nor decoders: the student has all of them.
         path = re.sub(
             r"\b(block|encoder_block|recurrent)_(\d+)",
             lambda match: f"{match[1]}_{int(match[2]) * teacher_layers // student_layers}",
@@ -178,10 +178,10 @@ class ComparedOutputs(NamedTuple):
     """Symbolic outputs of a task that distillation compares between student and teacher.
 
     Attributes:
-        logits: float (B, M, V), or with any other leading dimensions.
-        counted: positive where a prediction counts, (B, M).
-        vectors: float (B, T, H), or with any other leading dimensions.
-        padding_mask: 1 for vectors that count, 0 for padding, (B, T).
+        logits: float (B, M, V), or with any other leading dimensions; the predictions.
+        counted: (B, M), positive for predictions that count.
+        vectors: float (B, T, H), or with any other leading dimensions; the hidden states, or the vectors of texts.
+        padding_mask: (B, T), 1 for vectors that count, 0 for padding.
     """
 
     logits: Tensor
@@ -191,7 +191,7 @@ class ComparedOutputs(NamedTuple):
 
 
 class DistillationSettings(NamedTuple):
-    """Settings of `distill` for the tasks of a class.
+    """Settings of `distill` for a class of tasks.
 
     Attributes:
         weights: default weights of the soft loss, the loss on labels and the cosine loss. None as the last weight
@@ -233,8 +233,8 @@ def distill(
     predictions for masked tokens, a `TokenClassifier` predictions for all tokens. A `TextEmbedder` has the third term
     only, for the vectors of texts. The teacher is left unchanged, and runs without dropout.
 
-    Student and teacher may have different tokenizers, except for a `MaskedLM` and a `TokenClassifier`; hidden states
-    are then not compared.
+    Student and teacher may have different tokenizers, in which case hidden states are not compared. Only a `MaskedLM`
+    and a `TokenClassifier` need the same vocabulary.
 
     Args:
         student: task to train, `lmzoo.models.MaskedLM`, `TextClassifier`, `TokenClassifier` or `TextEmbedder`, for
@@ -247,8 +247,8 @@ def distill(
         batch_size: int, number of texts in a batch.
         temperature: float above 0, divisor of the logits in the divergence.
         weights: three floats, weights of the loss terms. By default 5, 2 and 1 for a `MaskedLM`, and 1 for each term of
-            another task, where the term for hidden states counts only if they can be compared: both models need the
-            same tokens and hidden dimensions.
+            another task, except that the third term is left out if the hidden states cannot be compared: both models
+            need the same tokens and hidden dimensions.
         optimizer: a Keras optimizer; by default the student's, with a warm-up over a twentieth of the steps and a
             linear decay.
         seed: int, seed for the order of the texts and for the masks.
@@ -260,10 +260,11 @@ def distill(
         The training history: the total loss and, with labels, the student's metrics.
 
     Raises:
-        TypeError: if the models are not tasks of the same class, or of a class that cannot be distilled.
-        ValueError: if the labels, or for a `MaskedLM` or a `TokenClassifier` the vocabularies, differ; if vectors with
-            a weight cannot be compared; if a task reads long texts in windows; if a number is out of range; for weights
-            of terms that the task does not have; or for pairs if it takes single texts.
+        TypeError: if the models are not tasks of the same class, or their class cannot be distilled.
+        ValueError: if the tasks have different labels or, for a `MaskedLM` or a `TokenClassifier`, different
+            vocabularies; if `weights` includes a term that the task does not have, or vectors that cannot be compared;
+            if a task reads long texts in windows; if a number is out of range; or if pairs are passed to a task that
+            takes single texts.
 
     Example:
 
@@ -281,23 +282,23 @@ def distill(
     require(is_number(temperature, 0) and temperature > 0, "temperature", "a number above 0", temperature)
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
         require(is_integer(value, 1), name, "an integer of at least 1", value)
-    same_tokens = settings.per_token or _tokenize_alike(student, teacher)
-    texts = _read_texts(student, texts, same_tokens)
+    same_tokens = settings.per_token or _have_same_tokens(student, teacher)
+    texts = _check_texts(student, texts, same_tokens)
     learns_labels = y is not None or settings.makes_labels
     outputs: ComparedOutputs = student.compared_outputs()
     frozen_teacher = _FrozenTeacher(teacher)
     teacher_vectors = frozen_teacher.model.output["vectors"]
-    _check_terms(weights, settings, learns_labels)
+    _check_weights(weights, settings, learns_labels)
     soft, hard, cosine = _choose_weights(weights, settings, outputs.vectors, teacher_vectors, same_tokens)
-    batches = _training_batches(student, texts, y, batch_size, seed)
+    batches = _make_training_batches(student, texts, y, batch_size, seed)
     inputs: Features = dict(student.input)
     if same_tokens:
         # For a student without segment ids, the teacher reads all tokens as the first segment.
         teacher_inputs = {name: inputs.get(name, ops.zeros_like(inputs["token_ids"])) for name in teacher.input}
     else:
         batches.make_batch = _add_teacher_features(batches.make_batch, teacher, texts)
-        teacher_inputs = {name: _copy_input(x, _TEACHER + name) for name, x in teacher.input.items()}
-        inputs.update({_TEACHER + name: x for name, x in teacher_inputs.items()})
+        teacher_inputs = {name: _copy_input(x, _TEACHER_PREFIX + name) for name, x in teacher.input.items()}
+        inputs.update({_TEACHER_PREFIX + name: x for name, x in teacher_inputs.items()})
     teacher_outputs = ComparedOutputs(**frozen_teacher(teacher_inputs))
     multi_label = bool(student.multi_label)
     loss_layer = DistillationLoss(temperature, soft, cosine, multi_label, dtype="float32", name="distillation_loss")
@@ -324,8 +325,8 @@ def distill(
         )
         optimizer.build(model.trainable_variables)
         if hasattr(optimizer, "start_schedule"):
-            steps = epochs * batches.num_batches // (optimizer.gradient_accumulation_steps or 1)
-            optimizer.start_schedule(round(steps * _WARMUP_FRACTION), steps)
+            num_updates = epochs * batches.num_batches // (optimizer.gradient_accumulation_steps or 1)
+            optimizer.start_schedule(round(num_updates * _WARMUP_FRACTION), num_updates)
         epoch_callback = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
         callbacks = [StopOnDivergence(), epoch_callback, *callbacks]
         history = model.fit(keras_input(batches), epochs=epochs, callbacks=callbacks, verbose=verbose, shuffle=False)
@@ -353,7 +354,7 @@ def _copy_input(tensor: keras.KerasTensor, name: str) -> keras.KerasTensor:
     return keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=name)
 
 
-def _training_batches(student: Any, texts: Any, y: Any, batch_size: int, seed: int) -> Any:
+def _make_training_batches(student: Any, texts: Any, y: Any, batch_size: int, seed: int) -> Any:
     """Return shuffled batches of the student's features, with labels if there are any."""
     if y is not None or student.distillation.makes_labels:
         return student.training_batches(texts, y, batch_size=batch_size, seed=seed)
@@ -375,22 +376,22 @@ def _add_teacher_features(make_batch: MakeBatch, teacher: Any, texts: Any) -> Ma
         features, *labels = make_batch(indices, width, rng)
         teacher_width = int(buckets[np.searchsorted(buckets, encoded.lengths[indices].max())])
         teacher_features = teacher.select_inputs(teacher.features(encoded, indices, teacher_width))
-        return {**features, **{_TEACHER + name: values for name, values in teacher_features.items()}}, *labels
+        return {**features, **{_TEACHER_PREFIX + name: values for name, values in teacher_features.items()}}, *labels
 
     return make_joined_batch
 
 
-def _tokenize_alike(student: Any, teacher: Any) -> bool:
-    """Return whether both tasks make the same tokens of every text, after the same default prompt."""
-    settings = []
+def _have_same_tokens(student: Any, teacher: Any) -> bool:
+    """Return whether both tasks make the same tokens of every text, including the default prompt."""
+    text_settings = []
     for task in (student, teacher):
         preprocessor = task.text_preprocessor
         tokenizer = preprocessor.tokenizer
         prompt = task.prompt_text() if hasattr(task, "prompt_text") else ""  # of a `TextEmbedder`
-        settings.append(
+        text_settings.append(
             (type(tokenizer), tokenizer.get_config(), preprocessor.packing, preprocessor.sequence_length, prompt)
         )
-    return settings[0] == settings[1] and not _describe_first_difference(student, teacher)
+    return text_settings[0] == text_settings[1] and not _describe_first_difference(student, teacher)
 
 
 def _check_tasks(student: Any, teacher: Any, y: Any) -> DistillationSettings:
@@ -398,8 +399,8 @@ def _check_tasks(student: Any, teacher: Any, y: Any) -> DistillationSettings:
 
     Raises:
         TypeError: if the student cannot be distilled, or the teacher is a task of another class.
-        ValueError: if their class names or `multi_label` differ, if one of them reads long texts in windows, if tasks
-            that predict tokens have different vocabularies, or for labels of a task that takes none.
+        ValueError: if their class names or `multi_label` differ, if a task reads long texts in windows, if tasks
+            that predict tokens have different vocabularies, or if `y` is passed to tasks that take no labels.
     """
     settings: DistillationSettings | None = getattr(student, "distillation", None)
     if settings is None:
@@ -430,8 +431,8 @@ def _describe_first_difference(student: Any, teacher: Any) -> str:
     return f"at id {first_difference} they have {tokens}"
 
 
-def _read_texts(student: Any, texts: Any, same_tokens: bool) -> Any:
-    """Check the texts, and return them in a form that can be read several times.
+def _check_texts(student: Any, texts: Any, same_tokens: bool) -> Any:
+    """Check the texts, and return them in a form that allows several iterations.
 
     Args:
         student: the task.
@@ -439,9 +440,9 @@ def _read_texts(student: Any, texts: Any, same_tokens: bool) -> Any:
         same_tokens: whether the teacher reads the student's tokens.
 
     Raises:
-        TypeError: for an entry that is not text, if the student takes single texts only.
-        ValueError: for pairs, if the student takes single texts only; for encoded texts, if the teacher has its own
-            tokens.
+        TypeError: if the student takes only single texts, and an entry is not text.
+        ValueError: if the student takes only single texts, and an entry is a pair; or if the teacher has its own
+            tokens, and the texts are encoded.
     """
     if isinstance(texts, Encoded):
         advice = "Student and teacher have different tokens or prompts: pass the texts themselves."
@@ -454,12 +455,12 @@ def _read_texts(student: Any, texts: Any, same_tokens: bool) -> Any:
     return [*texts] if isinstance(texts, Iterator) else texts
 
 
-def _check_terms(weights: Sequence[float] | None, settings: DistillationSettings, learns_labels: bool) -> None:
+def _check_weights(weights: Sequence[float] | None, settings: DistillationSettings, learns_labels: bool) -> None:
     """Check the weights that were passed for the three loss terms.
 
     Raises:
-        ValueError: for weights that are not three numbers of at least 0; for weights of predictions or labels, if the
-            task has neither; if only labels have a weight, and there are none.
+        ValueError: if `weights` are not three numbers of at least 0; if predictions or labels have a weight, and the
+            task has neither; or if only labels have a weight, and there are no labels.
     """
     if weights is None:
         return
@@ -484,17 +485,17 @@ def _choose_weights(
     Raises:
         ValueError: if vectors with a weight cannot be compared.
     """
-    dims = (vectors.shape[-1], teacher_vectors.shape[-1])
-    of_texts = len(vectors.shape) == 2
+    widths = (vectors.shape[-1], teacher_vectors.shape[-1])
+    are_text_vectors = len(vectors.shape) == 2
     soft, hard, cosine = settings.weights if weights is None else map(float, weights)
     if cosine is None:
-        cosine = float(dims[0] == dims[1] and (same_tokens or of_texts))
-    advice = "Add a `projection` to the student" if of_texts else "Pass `weights` whose last one is 0"
-    if cosine and dims[0] != dims[1]:
+        cosine = float(widths[0] == widths[1] and (same_tokens or are_text_vectors))
+    advice = "Add a `projection` to the student" if are_text_vectors else "Pass `weights` whose last one is 0"
+    if cosine and widths[0] != widths[1]:
         raise ValueError(
-            f"The vectors of student and teacher have {dims[0]} and {dims[1]} dimensions: only vectors of the same "
+            f"The vectors of student and teacher have {widths[0]} and {widths[1]} dimensions: only vectors of the same "
             f"width can be compared. {advice}."
         )
-    if cosine and not (same_tokens or of_texts):
+    if cosine and not (same_tokens or are_text_vectors):
         raise ValueError(f"Student and teacher have different tokens, whose vectors cannot be compared. {advice}.")
     return soft, hard, cosine

@@ -15,7 +15,7 @@ class StopOnDivergence(keras.callbacks.Callback):
     The error prevents other callbacks from saving the useless weights. A `keras.callbacks.TerminateOnNaN` among the
     callbacks of `fit` replaces this callback: training then stops without an error.
 
-    The check costs nothing, since Keras turns the loss of every step into a Python number for its callbacks.
+    The check costs nothing, since Keras converts the loss of every step to a Python number for its callbacks.
 
     Example:
 
@@ -49,7 +49,7 @@ class StopOnDivergence(keras.callbacks.Callback):
         """Check that the mean loss of the epoch so far is finite.
 
         Raises:
-            NotFiniteError: if it is not; the message names the step.
+            NotFiniteError: if the mean loss is not finite; the message names the step.
         """
         loss = (logs or {}).get("loss", 0.0)
         if math.isfinite(loss):

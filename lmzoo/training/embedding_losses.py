@@ -17,7 +17,7 @@ from lmzoo.common.tensor_types import Tensor
 from lmzoo.layers import unit_vectors
 from lmzoo.training.contrastive import partner_cosines
 
-_LEAST_SQUARE = 1e-24  # the gradient of a square root is infinite at 0
+_MIN_SQUARED_DISTANCE = 1e-24  # the gradient of a square root is infinite at 0
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -30,7 +30,7 @@ class CosentLoss(keras.losses.Loss):
 
     Args:
         temperature: float above 0; 0.05 is `scale=20` in sentence-transformers.
-        reduction: str, reduction of `keras.losses.Loss`, which has one value per batch to reduce.
+        reduction: str, as for `keras.losses.Loss`; the loss has a single value per batch to reduce.
         name: str, name of the loss.
 
     Call arguments: `y_true` (2B,), the label of each pair twice; `y_pred` float (2B, H), the embeddings.
@@ -81,7 +81,7 @@ class AngleLoss(CosentLoss):
 
     Args:
         temperature: float above 0; 0.05 is `scale=20` in sentence-transformers.
-        reduction: str, reduction of `keras.losses.Loss`, which has one value per batch to reduce.
+        reduction: str, as for `keras.losses.Loss`; the loss has a single value per batch to reduce.
         name: str, name of the loss.
 
     Call arguments: as for `CosentLoss`.
@@ -107,11 +107,13 @@ class AngleLoss(CosentLoss):
         width = vectors.shape[-1]
         padded = ops.pad(unit_vectors(vectors), [[0, 0], [0, width % 2]])
         parts = ops.reshape(padded, (-1, 2, 2, -(-width // 2)))  # (B, 2, 2, H / 2): pairs, real and imaginary parts
-        first = parts[:, 0]
-        second = parts[:, 1]
-        real = ops.sum(first * second, axis=(1, 2))  # (B,)
-        imaginary = ops.sum(first[:, 1] * second[:, 0] - first[:, 0] * second[:, 1], axis=-1)  # (B,)
-        return ops.abs(real + imaginary)
+        first_vectors = parts[:, 0]
+        second_vectors = parts[:, 1]
+        real_part = ops.sum(first_vectors * second_vectors, axis=(1, 2))  # (B,)
+        imaginary_part = ops.sum(
+            first_vectors[:, 1] * second_vectors[:, 0] - first_vectors[:, 0] * second_vectors[:, 1], axis=-1
+        )  # (B,)
+        return ops.abs(real_part + imaginary_part)
 
 
 def _split_triplets(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -128,7 +130,7 @@ class TripletLoss(keras.losses.Loss):
     https://arxiv.org/abs/1503.03832). The default distance and margin are from Reimers and Gurevych (2019, section 3).
 
     Args:
-        margin: float above 0. Vectors of length 1 are at most 2 apart.
+        margin: float above 0. The distance of two vectors of length 1 is at most 2.
         distance: `"euclidean"`, or `"cosine"` for 1 minus the cosine.
         reduction: str, reduction of `keras.losses.Loss`.
         name: str, name of the loss.
@@ -164,7 +166,7 @@ class TripletLoss(keras.losses.Loss):
         """Return the distances between two batches of vectors, (B,)."""
         if self.distance == "cosine":
             return 1 - ops.sum(unit_vectors(x) * unit_vectors(y), axis=-1)
-        return ops.sqrt(ops.maximum(ops.sum(ops.square(x - y), axis=-1), _LEAST_SQUARE))
+        return ops.sqrt(ops.maximum(ops.sum(ops.square(x - y), axis=-1), _MIN_SQUARED_DISTANCE))
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each text, float32 (3B,), equal for the three texts of a triplet."""
@@ -244,10 +246,10 @@ class MatryoshkaLoss(keras.losses.Loss):
         require(isinstance(loss, keras.losses.Loss), "loss", "a `keras.losses.Loss`", loss)
         self.loss = loss
         self.widths = check_widths("widths", widths)
-        values = [1.0] * len(self.widths) if weights is None else [*weights]
-        is_valid = len(values) == len(self.widths) and all(is_number(value, 0) for value in values)
+        loss_weights = [1.0] * len(self.widths) if weights is None else [*weights]
+        is_valid = len(loss_weights) == len(self.widths) and all(is_number(weight, 0) for weight in loss_weights)
         require(is_valid, "weights", "a number of at least 0 for each width", weights)
-        self.weights = values
+        self.weights = loss_weights
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the weighted sum of the losses, of the shape that `loss` returns.
@@ -273,14 +275,19 @@ class MatryoshkaLoss(keras.losses.Loss):
 
 
 def check_widths(name: str, widths: Sequence[int], full_width: int | None = None) -> list[int]:
-    """Check the widths to which vectors are truncated, the value of the argument `name`, and return them as a list.
+    """Check the widths to which vectors are truncated, and return them as a list.
+
+    Args:
+        name: str, name of the argument, for the error message.
+        widths: ints, numbers of leading features to keep.
+        full_width: int, width of the vectors, or None if unknown.
 
     Raises:
-        ValueError: if they are not distinct positive integers, at most `full_width`.
+        ValueError: if the widths are not distinct positive integers of at most `full_width`.
     """
-    values = [*widths] if isinstance(widths, Sequence) and not isinstance(widths, str) else []
-    largest = math.inf if full_width is None else full_width
-    is_valid = all(is_integer(width, 1, largest) for width in values) and len(set(values)) == len(values)
+    width_list = [*widths] if isinstance(widths, Sequence) and not isinstance(widths, str) else []
+    max_width = math.inf if full_width is None else full_width
+    is_valid = all(is_integer(width, 1, max_width) for width in width_list) and len(set(width_list)) == len(width_list)
     limit = "" if full_width is None else f" of at most {full_width}, the width of the vectors"
-    require(is_valid and values, name, f"a list of distinct positive integers{limit}", widths)
-    return values
+    require(is_valid and width_list, name, f"a list of distinct positive integers{limit}", widths)
+    return width_list

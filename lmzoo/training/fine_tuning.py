@@ -16,12 +16,12 @@ class FineTuningRecipe:
 
     Attributes:
         learning_rate: float, the peak learning rate.
-        epochs: int, number of passes over the examples, suitable for a few thousand of them.
+        epochs: int, number of passes over the training data, chosen for a few thousand examples.
         batch_size: int, number of examples in a batch.
         pooling: str, argument `pooling` of the task's constructor; None for its default.
 
     Raises:
-        ValueError: if a field has a wrong type or is out of range; the message names it.
+        ValueError: if a field has a wrong type or is out of range; the message names the field.
 
     Example:
 
@@ -59,7 +59,7 @@ def read_recipes(stored: StoredRecipes | None) -> dict[str, FineTuningRecipe]:
     """Return recipes by kind of head, given recipes or the dicts that `recipes_to_json` returns.
 
     Raises:
-        ValueError: if `stored` is neither, or has a field that recipes do not have.
+        ValueError: if `stored` is not a dict of recipes, or a recipe lacks `learning_rate` or has an unknown field.
     """
     if stored is not None and not isinstance(stored, Mapping):
         raise ValueError(f"`fine_tuning` must be a dict from kinds of heads to recipes, got {stored!r:.60}.")

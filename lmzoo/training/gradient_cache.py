@@ -18,38 +18,40 @@ def compute_in_mini_batches(
     """Return `function(inputs)`, computed in mini-batches whose activations are recomputed in the backward pass.
 
     The results of all mini-batches may enter one loss. Only these results are stored, along with the activations of one
-    mini-batch at a time, and the gradients are those of the whole batch. Both computations of a mini-batch use the same
-    dropout.
+    mini-batch at a time, and the gradients are the same as for the whole batch. Both computations of a mini-batch use
+    the same dropout masks.
 
     Args:
         layer: layer whose weights and seeds `function` uses.
-        function: the layer's computation in training, from inputs to one float tensor (B, ...), row by row; it changes
-            only seeds.
-        inputs: tensors by name, (B, ...).
+        function: the layer's computation in training, from inputs to one float tensor (B, ...). It computes each row
+            independently, and changes only seeds.
+        inputs: tensors (B, ...) by name, for a batch of B rows.
         size: int, maximum number of rows of a mini-batch. All mini-batches have the same number of rows: the last
-            one is filled up with repeated rows, whose results are dropped.
+            mini-batch is filled up with repeated rows, and the results of these rows are dropped.
     """
-    count = ops.shape(next(iter(inputs.values())))[0]
-    if isinstance(count, int) and count <= size:
+    batch_size = ops.shape(next(iter(inputs.values())))[0]
+    if isinstance(batch_size, int) and batch_size <= size:
         return function(inputs)
-    num_parts = (count + size - 1) // size
-    rows = (count + num_parts - 1) // num_parts
-    indices = ops.arange(num_parts * rows) % count
-    parts = {
-        name: ops.reshape(ops.take(values, indices, axis=0), (num_parts, rows, *ops.shape(values)[1:]))
+    num_mini_batches = (batch_size + size - 1) // size
+    num_rows = (batch_size + num_mini_batches - 1) // num_mini_batches
+    row_indices = ops.arange(num_mini_batches * num_rows) % batch_size
+    mini_batches = {
+        name: ops.reshape(ops.take(values, row_indices, axis=0), (num_mini_batches, num_rows, *ops.shape(values)[1:]))
         for name, values in inputs.items()
     }
     seeds = get_seeds(layer)
     seed_ids = {id(v) for v in seeds}
-    fixed = [(v, ops.copy(v.value)) for v in layer.variables if id(v) not in seed_ids]
+    fixed_values = [(v, ops.copy(v.value)) for v in layer.variables if id(v) not in seed_ids]
 
     # A loop needs stateless calls, so the dropout seeds are the carry.
-    def step(values: list[Tensor], part: Features) -> tuple[list[Tensor], Tensor]:
-        with keras.StatelessScope(state_mapping=[*fixed, *zip(seeds, values, strict=True)]) as scope:
-            result = recompute_in_backward(layer, lambda: function(part))
+    def step(seed_values: list[Tensor], mini_batch: Features) -> tuple[list[Tensor], Tensor]:
+        with keras.StatelessScope(state_mapping=[*fixed_values, *zip(seeds, seed_values, strict=True)]) as scope:
+            result = recompute_in_backward(layer, lambda: function(mini_batch))
         return [scope.get_current_value(v) for v in seeds], result
 
-    new_values, results = scan(step, [ops.copy(v.value) for v in seeds], parts)  # (num_parts, rows, ...)
-    for seed, value in zip(seeds, new_values, strict=True):
+    new_seed_values, results = scan(
+        step, [ops.copy(v.value) for v in seeds], mini_batches
+    )  # (num_mini_batches, num_rows, ...)
+    for seed, value in zip(seeds, new_seed_values, strict=True):
         seed.assign(value)
-    return ops.reshape(results, (-1, *results.shape[2:]))[:count]
+    return ops.reshape(results, (-1, *results.shape[2:]))[:batch_size]

@@ -10,9 +10,9 @@ import keras
 def layers_of(model: Any) -> list[list[keras.Variable]]:
     """Return the trained variables of each layer of a task, from the embeddings to the head.
 
-    There is a layer for each hidden state of the backbone: the variables that compute it from the previous state. In an
-    encoder-decoder, the encoder's layers come first. Layers that share all their weights count as one. The last entry
-    holds the head and all parts that no hidden state depends on, such as a pooler.
+    There is a layer for each hidden state of the backbone: the variables that compute this state from the previous
+    state. In an encoder-decoder, the encoder's layers come first. Layers that share all their weights count as one
+    layer. The last entry holds the head and all variables that no hidden state depends on, such as a pooler's.
 
     Args:
         model: a task, or another model with a `backbone`.
@@ -31,8 +31,8 @@ def layers_of(model: Any) -> list[list[keras.Variable]]:
     outputs = model.backbone.output
     layers = []
     for state in (*outputs.get("encoder_hidden_states", ()), *outputs["hidden_states"]):
-        part = keras.Model(model.backbone.input, state)
-        variables = [remaining.pop(id(v)) for v in part.trainable_variables if id(v) in remaining]
+        submodel = keras.Model(model.backbone.input, state)
+        variables = [remaining.pop(id(v)) for v in submodel.trainable_variables if id(v) in remaining]
         if variables:
             layers.append(variables)
     return [*layers, list(remaining.values())] if remaining else layers

@@ -14,8 +14,8 @@ from lmzoo.common.tensor_types import Tensor
 class UnrolledLoss(keras.losses.Loss):
     """Negative log-likelihood of a sequence of words, summed over steps and averaged over both directions.
 
-    This is the mean loss per word, multiplied by the number of steps. Its gradient is the one that bilm-tf trained ELMo
-    with.
+    This is the mean loss per word, multiplied by the number of steps. bilm-tf trained ELMo with the gradient of this
+    loss.
 
     Call arguments: `y_true` (B, T, 2), unused; `y_pred` float (B, T, 2), log-probabilities of the words, 0 at padding.
     """
@@ -33,7 +33,7 @@ class Perplexity(keras.metrics.Metric):
     """Perplexity: the exponential of the mean negative log-likelihood per word.
 
     Args:
-        side: int, index of one direction on the last axis; None for both directions.
+        side: int, index on the last axis of the direction to measure; None for both directions.
         name: str, name of the metric.
         dtype: dtype of the result.
 

@@ -15,7 +15,7 @@ from lmzoo.common.tensor_types import Tensor
 class SmoothedCrossEntropy(keras.losses.Loss):
     """Cross-entropy of logits with label smoothing (Szegedy et al., 2016).
 
-    Labels are int (...), logits float (..., C) for C classes. Unlike Keras' own loss, this one does not create label
+    Labels are int (...), logits float (..., C) for C classes. Unlike Keras' own loss, this loss does not create label
     tensors with the shape of the logits.
 
     Args:
@@ -67,24 +67,25 @@ def make_loss_of_logits(loss: Any) -> Any:
     """Return a loss, or a dict of losses, for a model whose outputs are logits.
 
     Args:
-        loss: a Keras loss, its name, or a dict of these.
+        loss: a Keras loss, the name of a loss, or a dict of losses and names.
 
     Returns:
-        For the name of a cross-entropy, a loss that takes logits; any other loss unchanged; for a dict, a dict.
+        For the name of a cross-entropy, a loss that takes logits; for a dict, a dict of such losses; any other loss
+        unchanged.
 
     Raises:
         ValueError: if the loss is a cross-entropy of probabilities.
     """
     if isinstance(loss, dict):
-        return {name: make_loss_of_logits(part) for name, part in loss.items()}
-    kinds = {
+        return {name: make_loss_of_logits(entry) for name, entry in loss.items()}
+    loss_classes = {
         "sparse_categorical_crossentropy": keras.losses.SparseCategoricalCrossentropy,
         "categorical_crossentropy": keras.losses.CategoricalCrossentropy,
         "binary_crossentropy": keras.losses.BinaryCrossentropy,
     }
-    if isinstance(loss, str) and loss in kinds:
-        return kinds[loss](from_logits=True)
-    if any(isinstance(loss, kind) for kind in kinds.values()) and not loss.get_config().get("from_logits", True):
+    if isinstance(loss, str) and loss in loss_classes:
+        return loss_classes[loss](from_logits=True)
+    if any(isinstance(loss, cls) for cls in loss_classes.values()) and not loss.get_config().get("from_logits", True):
         raise ValueError(
             f"The model's outputs are logits: pass {type(loss).__name__}(from_logits=True), or leave `loss` out."
         )

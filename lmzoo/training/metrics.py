@@ -14,9 +14,9 @@ from lmzoo.common.tensor_types import Tensor
 class PearsonCorrelation(keras.metrics.Metric):
     """Pearson correlation between labels and predictions, over all examples.
 
-    Keras' own metric is the mean of the batches' correlations, which depends on how the examples are batched. This one
-    merges the means and squared deviations of each batch, which is more precise than sums of squares (Chan et al.,
-    1979, "Updating formulae and a pairwise algorithm for computing sample variances").
+    Keras' own metric is the mean of the batches' correlations, which depends on how the examples are batched. This
+    metric merges the means and squared deviations of the batches, which is more precise than adding up squares (Chan et
+    al., 1979, "Updating formulae and a pairwise algorithm for computing sample variances").
 
     The result is NaN while all labels, or all predictions, are equal.
 
@@ -50,8 +50,8 @@ class PearsonCorrelation(keras.metrics.Metric):
         mean_y = ops.sum(weights * y) * scale
         x = x - mean_x
         y = y - mean_y
-        total = self.weight + batch_weight
-        fraction = batch_weight / ops.where(total > 0, total, 1)
+        total_weight = self.weight + batch_weight
+        fraction = batch_weight / ops.where(total_weight > 0, total_weight, 1)
         shift_x = mean_x - self.mean_x
         shift_y = mean_y - self.mean_y
         between_weight = self.weight * fraction
@@ -60,7 +60,7 @@ class PearsonCorrelation(keras.metrics.Metric):
         self.sum_xy.assign_add(ops.sum(weights * x * y) + between_weight * shift_x * shift_y)
         self.mean_x.assign_add(fraction * shift_x)
         self.mean_y.assign_add(fraction * shift_y)
-        self.weight.assign(total)
+        self.weight.assign(total_weight)
 
     def result(self) -> Tensor:
         """Return the correlation over all examples so far, float () from -1 to 1."""
@@ -72,8 +72,8 @@ class PearsonCorrelation(keras.metrics.Metric):
 class MicroF1(keras.metrics.F1Score):
     """Micro-averaged F1 of multi-label classification, from logits.
 
-    Keras' own metric takes probabilities. This one takes logits; a label counts as predicted if its probability is at
-    least one half.
+    Unlike Keras' own metric, this metric takes logits, not probabilities. A label counts as predicted if its
+    probability is at least one half.
 
     `update_state` takes labels (B, C) for C classes, 0 or 1, logits float (B, C) and weights (B,).
 

@@ -59,10 +59,10 @@ class AdamW(keras.optimizers.Optimizer):
         weight_decay: float, coefficient of the weight decay.
         beta_1: float, decay of the first moment.
         beta_2: float, decay of the second moment.
-        epsilon: float, added to the root of the second moment.
+        epsilon: float, added to the square root of the second moment.
         bias_correction: bool, whether to correct the moments for their start at 0; BERT's own code (Devlin et al.,
             2019) does not.
-        exclude_from_decay: list of str, substrings in the paths of variables that get no weight decay.
+        exclude_from_decay: list of str; variables with one of these substrings in their paths get no weight decay.
         name: str, name of the optimizer.
         schedule: str, shape of the decay after the linear warm-up: "linear", "cosine", "inverse_square_root" (Vaswani
             et al., 2017) or "constant"; or "slanted_triangular" (Howard & Ruder, 2018), where both the warm-up and the
@@ -109,7 +109,7 @@ class AdamW(keras.optimizers.Optimizer):
         require_share("beta_1", beta_1)
         require_share("beta_2", beta_2)
         is_list = isinstance(exclude_from_decay, Iterable) and not isinstance(exclude_from_decay, str)
-        if not (is_list and all(isinstance(part, str) for part in exclude_from_decay)):
+        if not (is_list and all(isinstance(substring, str) for substring in exclude_from_decay)):
             raise TypeError(f"`exclude_from_decay` must be a list of strings, got {exclude_from_decay!r:.60}.")
         super().__init__(learning_rate=_check_rate(learning_rate), name=name, **kwargs)
         self.decay = weight_decay
@@ -142,15 +142,15 @@ class AdamW(keras.optimizers.Optimizer):
         super().build(variables)
         self._num_weights = sum(math.prod(variable.shape) for variable in variables)
         self._first, self._second = self.add_optimizer_variables(variables, ["first_moment", "second_moment"])
-        self._decayed = [not any(part in v.path for part in self.exclude_from_decay) for v in variables]
+        self._decayed = [not any(substring in v.path for substring in self.exclude_from_decay) for v in variables]
         # [first step, warm-up steps, total steps]; without warm-up or decay these are 0.
         self._schedule = self.add_variable(shape=(3,), dtype="float32", name="schedule")
 
     def set_layers(self, layers: Sequence[Sequence[keras.Variable]], unfreezing_steps: Sequence[int] = ()) -> None:
         """Set the order of the model's layers for `layer_decay`, and freeze layers for the first steps of a schedule.
 
-        A frozen variable gets no update, while its moments follow the gradients. Functions that were compiled with the
-        optimizer before must be compiled again.
+        A frozen variable gets no update, while its moments follow the gradients. Functions that were compiled
+        with the optimizer earlier must be compiled again.
 
         Args:
             layers: the variables of each layer, from the lowest layer to the head; `lmzoo.training.layers_of` returns
@@ -159,8 +159,8 @@ class AdamW(keras.optimizers.Optimizer):
                 the schedule; by default no layer is frozen.
 
         Raises:
-            ValueError: if there are not as many numbers of steps as layers, one of them is negative or not an integer,
-                or the optimizer is built and updates a variable that is in none of the layers.
+            ValueError: if `unfreezing_steps` does not hold one non-negative integer per layer, or if the optimizer is
+                already built and updates a variable that is in none of the layers.
 
         Example:
 
@@ -190,7 +190,7 @@ class AdamW(keras.optimizers.Optimizer):
         return any(self._unfreezing_steps)
 
     def _check_layers(self) -> None:
-        """Check that the layers of all variables are known, if they matter.
+        """Check that the layers of all variables are known, if learning rates depend on layers.
 
         Raises:
             ValueError: if the layer of a variable is unknown.
@@ -208,7 +208,7 @@ class AdamW(keras.optimizers.Optimizer):
         """Start a new warm-up and decay at the current iteration.
 
         Args:
-            warmup_steps: int, number of steps in which the learning rate rises linearly from 0 to `learning_rate`.
+            warmup_steps: int, number of steps of the linear warm-up from 0 to `learning_rate`.
             total_steps: int, number of steps after which the decay ends; 0 for a constant learning rate after the
                 warm-up.
             elapsed: int, number of steps of this schedule done before training was resumed.
@@ -227,17 +227,17 @@ class AdamW(keras.optimizers.Optimizer):
         """Return the factor by which the schedule multiplies the learning rate at this iteration, float32 ()."""
         schedule = ops.convert_to_tensor(self._schedule)
         start = schedule[0]
-        warmup = schedule[1]
-        total = schedule[2]
+        warmup_steps = schedule[1]
+        total_steps = schedule[2]
         step = ops.cast(self.iterations, "float32") - start
-        rise = ops.where(warmup > 0, ops.minimum(1.0, (step + 1) / ops.maximum(warmup, 1.0)), 1.0)
+        warmup_factor = ops.where(warmup_steps > 0, ops.minimum(1.0, (step + 1) / ops.maximum(warmup_steps, 1.0)), 1.0)
         if self.schedule == "slanted_triangular":
             step = step + 1  # in both parts, the paper's t
-        decayed = ops.clip((total - step) / ops.maximum(total - warmup, 1.0), 0.0, 1.0)
-        remaining = ops.where(step <= warmup, 1.0, decayed)  # also in a run that consists of its warm-up
-        peak_step = ops.maximum(warmup, 1.0)
+        decay_fraction = ops.clip((total_steps - step) / ops.maximum(total_steps - warmup_steps, 1.0), 0.0, 1.0)
+        remaining = ops.where(step <= warmup_steps, 1.0, decay_fraction)  # also in a run that ends with the warm-up
+        peak_step = ops.maximum(warmup_steps, 1.0)
         warmup_ratio = peak_step / ops.maximum(step + 1, peak_step)
-        factor = rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)
+        factor = warmup_factor * ops.where(total_steps > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)
         if self.schedule == "slanted_triangular":
             return (1 + factor * (_SLANTED_RATIO - 1)) / _SLANTED_RATIO
         return factor
@@ -253,7 +253,8 @@ class AdamW(keras.optimizers.Optimizer):
             return factors
         step = ops.cast(self.iterations, "float32") - ops.convert_to_tensor(self._schedule)[0]
         return [
-            ops.where(step >= first, factor, 0.0) for first, factor in zip(self._unfreezing_steps, factors, strict=True)
+            ops.where(step >= first_step, factor, 0.0)
+            for first_step, factor in zip(self._unfreezing_steps, factors, strict=True)
         ]
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
@@ -270,8 +271,8 @@ class AdamW(keras.optimizers.Optimizer):
             self._update(dense_grads, trainable_variables)
             return
         if self._compiled is None:
-            # Updates are bound by memory bandwidth: compiled, they read and write each weight and moment once. Their
-            # shapes depend only on the weights, so this compiles once, whatever the shapes of batches.
+            # Updates are bound by memory bandwidth: a compiled update reads and writes each weight and moment once. Its
+            # shapes depend only on the weights, so it is compiled once, whatever the shapes of batches.
             self._compiled = tf.function(self._update, jit_compile=True, autograph=False)
         self._compiled(dense_grads)
 
@@ -300,8 +301,8 @@ class AdamW(keras.optimizers.Optimizer):
 
         if tf.distribute.has_strategy():
             return None
-        # The kernel computes 1 - beta in float32, where 1 - 0.999 is 0.00099998713. The moments are smaller by this
-        # factor; the learning rate and epsilon compensate for it.
+        # The kernel computes 1 - beta in float32, where 1 - 0.999 is 0.00099998713. The moments are smaller by the same
+        # ratio, for which the learning rate and epsilon compensate.
         first_moment_factor = float(1 - np.float32(self.beta_1)) / (1 - self.beta_1)
         second_moment_factor = math.sqrt(float(1 - np.float32(self.beta_2)) / (1 - self.beta_2))
         constants = {
@@ -319,8 +320,8 @@ class AdamW(keras.optimizers.Optimizer):
     def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         """Update one variable and its moments."""
         index = self._get_variable_index(variable)  # private, but part of Keras' documentation of `Optimizer`
-        first = self._first[index]
-        second = self._second[index]
+        first_moment = self._first[index]
+        second_moment = self._second[index]
         scale, decay = (ops.cast(size, variable.dtype) for size in self._step_sizes)
         factor = None
         if self._layer_factors:
@@ -330,14 +331,19 @@ class AdamW(keras.optimizers.Optimizer):
         if self._kernel and variable.dtype == "float32":
             if has_decay:
                 self.assign_sub(variable, (decay if factor is None else decay * factor) * variable)
-            arguments = {"var": variable.handle, "m": first.value.handle, "v": second.value.handle, "grad": gradient}
+            arguments = {
+                "var": variable.handle,
+                "m": first_moment.value.handle,
+                "v": second_moment.value.handle,
+                "grad": gradient,
+            }
             if factor is not None:
                 arguments["lr"] = self._kernel.keywords["lr"] * factor
             self._kernel(**arguments)
             return
-        self.assign_add(first, (gradient - first) * (1 - self.beta_1))
-        self.assign_add(second, (ops.square(gradient) - second) * (1 - self.beta_2))
-        change = scale * first / (ops.sqrt(second) + self.epsilon)
+        self.assign_add(first_moment, (gradient - first_moment) * (1 - self.beta_1))
+        self.assign_add(second_moment, (ops.square(gradient) - second_moment) * (1 - self.beta_2))
+        change = scale * first_moment / (ops.sqrt(second_moment) + self.epsilon)
         if has_decay:
             change = change + decay * variable
         change = self.scaled(change, variable, index)
@@ -347,7 +353,7 @@ class AdamW(keras.optimizers.Optimizer):
         """Return the value to subtract from a variable; subclasses may scale it.
 
         Args:
-            change: float, shape of `variable`, the update multiplied by the learning rate.
+            change: float, of the shape of `variable`, the update multiplied by the learning rate.
             variable: the variable to update.
             index: int, position of the variable in the list passed to `build`.
         """

@@ -44,7 +44,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     The logs of a resumed epoch cover its remaining batches only. The state of other callbacks is not saved.
 
-    If several processes train one model, pass the callback in all of them, with a folder that all can read. Process 0
+    If several processes train one model, pass the callback in each process, with a folder that all can read. Process 0
     writes the states. The number of processes may change between runs. A signal to one process stops all of them after
     the same step.
 
@@ -53,7 +53,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         every: int, number of steps between two saved states; by default a state is saved after each epoch. The end of
             training is always saved.
         keep: int, number of states to keep.
-        minutes: float, time after which another state is saved at the end of a step; None for no such limit.
+        minutes: float, number of minutes after which another state is saved at the end of a step; None for no limit.
 
     Raises:
         KeyboardInterrupt: from `fit`, after Ctrl-C.
@@ -131,9 +131,11 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         check_same(state=None if state is None else state.name)
         if state is not None:
             position = state.position
-            if changed := [name for name, value in identity.items() if position["run"].get(name, value) != value]:
+            if changed_settings := [
+                name for name, value in identity.items() if position["run"].get(name, value) != value
+            ]:
                 raise ValueError(
-                    f"{self._states.folder} holds a run that differs in {', '.join(changed)}. Choose another "
+                    f"{self._states.folder} holds a run that differs in {', '.join(changed_settings)}. Choose another "
                     "folder, or remove this one to start from scratch."
                 )
             _load_state(state, model)
@@ -250,8 +252,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     def _share_signals(self) -> None:
         """Share stop signals and the save timer, so that all processes act in the same step."""
-        overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
-        signals, overdue_flags = all_gather([self._received_signal or 0, overdue]).T  # (P,) each
+        is_overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
+        signals, overdue_flags = all_gather([self._received_signal or 0, is_overdue]).T  # (P,) each
         self._signal = int(signals.max()) or None
         self._is_overdue = bool(overdue_flags[0])
 
@@ -262,17 +264,17 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         if process_index() == 0:
             self._states.write(self._done, arrays, position)
         else:
-            collections.deque(arrays, maxlen=0)  # all processes must read split weights together
+            collections.deque(arrays, maxlen=0)  # all processes must read sharded weights together
         self._saved_at = time.monotonic()
         self._is_overdue = False
 
 
-def _list_named_variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
-    """Yield all variables of the model and its optimizer, named by order: Keras' names differ between processes."""
+def _number_variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
+    """Yield all variables of the model and its optimizer, numbered, since Keras' names differ between processes."""
     model_variables = [variable for variable in model.variables if variable.name != OUTSIDE_TRAINING]
-    for part, variables in (("model", model_variables), ("optimizer", model.optimizer.variables)):
+    for owner, variables in (("model", model_variables), ("optimizer", model.optimizer.variables)):
         for index, variable in enumerate(variables):
-            yield f"{part}.{index}", variable
+            yield f"{owner}.{index}", variable
 
 
 def _read_arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
@@ -281,7 +283,7 @@ def _read_arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
     Raises:
         NotFiniteError: if a value is NaN or infinite, since a run could not recover from such a state.
     """
-    for name, variable in _list_named_variables(model):
+    for name, variable in _number_variables(model):
         array = np.asarray(keras.ops.convert_to_numpy(copy_to_every_process(keras.ops.convert_to_tensor(variable))))
         if problem := describe_not_finite(variable.path, array):
             raise NotFiniteError(
@@ -293,7 +295,7 @@ def _read_arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
 
 def _load_state(state: RunState, model: keras.Model) -> None:
     """Assign the arrays of a saved state to the variables of the model and its optimizer."""
-    variables = dict(_list_named_variables(model))
+    variables = dict(_number_variables(model))
     tensors = state.tensors
     specs = {name: (tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for name, v in variables.items()}
     if specs != {name: (tensors.shape(name), tensors.dtype(name)) for name in tensors.names()}:

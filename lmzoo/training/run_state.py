@@ -47,8 +47,8 @@ class RunState:
 class RunStates:
     """Directory of saved states, each a subdirectory `step-<number>` with arrays, position and checksums.
 
-    If a process is killed while it writes, the earlier states remain. It may leave a hidden directory, which the next
-    `write` removes. Only one process at a time may write.
+    If a process is killed while it writes, the earlier states remain. The process may leave a hidden directory, which
+    the next `write` removes. Only one process at a time may write.
 
     At an fsspec URL, such as s3:// or gs://, a state is uploaded file by file, with its manifest last. A state with
     an incomplete upload counts as damaged.
@@ -65,10 +65,10 @@ class RunStates:
         """Return the names of all states in the order of their steps, including damaged states."""
         if is_url(self.folder):
             files = find_files(self.folder, lambda name: True) if exists(self.folder) else []
-            entries = {name.partition("/")[0] for name in list_relative_names(self.folder, files)}
+            entry_names = {name.partition("/")[0] for name in list_relative_names(self.folder, files)}
         else:
-            entries = {path.name for path in Path(self.folder).glob("step-*")}
-        return sorted(name for name in entries if name.startswith("step-") and name[5:].isdigit())
+            entry_names = {path.name for path in Path(self.folder).glob("step-*")}
+        return sorted(name for name in entry_names if name.startswith("step-") and name[5:].isdigit())
 
     def write(self, step: int, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
         """Write the state after `step` steps, and remove outdated states and states of later steps.
@@ -83,16 +83,16 @@ class RunStates:
         """
         name = f"step-{step:012d}"
         if is_url(self.folder):
-            with tempfile.TemporaryDirectory(prefix="lmzoo-") as temporary:
-                _write_files(Path(temporary), arrays, position)
-                copy_folder(temporary, join_path(self.folder, name), last=MANIFEST_FILE)
+            with tempfile.TemporaryDirectory(prefix="lmzoo-") as temporary_directory:
+                _write_files(Path(temporary_directory), arrays, position)
+                copy_folder(temporary_directory, join_path(self.folder, name), last=MANIFEST_FILE)
         else:
             with atomic_directory(Path(self.folder, name), marker=MANIFEST_FILE, owns=_FILES) as directory:
                 _write_files(directory, arrays, position)
         names = self.names()
         num_current = names.index(name) + 1  # later states are damaged, or from before the run was resumed
-        for unneeded in [*names[: max(0, num_current - self.keep)], *names[num_current:]]:
-            self._remove(unneeded)
+        for outdated_name in [*names[: max(0, num_current - self.keep)], *names[num_current:]]:
+            self._remove(outdated_name)
         if not is_url(self.folder):
             for leftover in Path(self.folder).glob(".step-*"):
                 shutil.rmtree(leftover, ignore_errors=True)

@@ -17,7 +17,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up from 0 to the initial learning rate of another schedule, followed by that schedule.
 
     By default, the other schedule counts its steps from step 0, as in the code of BERT and ALBERT, so the learning rate
-    drops slightly at the end of the warm-up. With `shift=True`, it counts them from the end of the warm-up, as for
+    drops slightly at the end of the warm-up. With `shift=True`, that schedule starts at the end of the warm-up, as for
     RoBERTa in fairseq. The learning rate of step 0 is 0. With `gradient_accumulation_steps`, Keras passes the number of
     batches, not of updates.
 
@@ -81,7 +81,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """Constant learning rate, followed by a decay with the inverse square root of the step (Vaswani et al., 2017).
+    """Constant learning rate, then a decay by the inverse square root of the step (Vaswani et al., 2017).
 
     After `steps` steps, the learning rate at step t is `peak * sqrt(steps / t)`. Inside a `WarmUp` of the same number
     of steps, this is the schedule of the paper (section 5.3), where the peak is `(d * steps) ** -0.5`.
@@ -123,8 +123,8 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 class LateDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Constant learning rate with a decay to 0 at the end of training.
 
-    The decay is `peak * (1 - sqrt(x))`, where x rises linearly from 0 at `begin` to 1 at `end`. Inside a `WarmUp` this
-    is the schedule of Hu et al. (2024, https://arxiv.org/abs/2404.06395) with the decay of Hägele et al. (2024,
+    The decay is `peak * (1 - sqrt(x))`, where x increases linearly from 0 at `begin` to 1 at `end`. Inside a `WarmUp`
+    this is the schedule of Hu et al. (2024, https://arxiv.org/abs/2404.06395) with the decay of Hägele et al. (2024,
     https://arxiv.org/abs/2405.18392). Before the decay the learning rate does not depend on `end`, so a run can be
     extended from there.
 

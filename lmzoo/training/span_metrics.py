@@ -1,4 +1,4 @@
-"""Metrics of token labels and of the spans that they mark; positions with the label -100 are ignored.
+"""Metrics of token labels and of the spans that labels mark; positions with the label -100 are ignored.
 
 Letters in shapes: B texts, T positions, C labels.
 """
@@ -35,14 +35,14 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Add a batch of labels int (B, T), logits or transition scores, and weights (B,) or (B, T)."""
         y_true = ops.cast(y_true, "int32")  # (B, T)
-        counts = ops.cast(y_true != IGNORED, self.dtype)  # (B, T)
+        position_weights = ops.cast(y_true != IGNORED, self.dtype)  # (B, T)
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, self.dtype)
-            counts *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
+            position_weights *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
         if len(y_pred.shape) == 4:
             y_pred = ops.one_hot(find_best_labels(y_pred, y_true != IGNORED), y_pred.shape[-1])  # (B, T, C + 1)
         logits = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))  # (B * T, C)
-        super().update_state(ops.reshape(ops.maximum(y_true, 0), (-1,)), logits, ops.reshape(counts, (-1,)))
+        super().update_state(ops.reshape(ops.maximum(y_true, 0), (-1,)), logits, ops.reshape(position_weights, (-1,)))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -53,7 +53,7 @@ class SpanScore(keras.metrics.Metric):
     and, by default, seqeval; see `lmzoo.text.span_labels.find_marked_spans`.
 
     Args:
-        labels: list of str, names of the classes, in a scheme that `lmzoo.common.span_marks.SpanScheme` reads.
+        labels: list of str, names of the labels, in a scheme that `lmzoo.common.span_marks.SpanScheme` reads.
         score: str, `"f1"`, `"precision"` or `"recall"`.
         name: str, name of the metric; by default `span_` followed by the score.
         **kwargs: arguments of `keras.metrics.Metric`.
@@ -113,14 +113,14 @@ class SpanScore(keras.metrics.Metric):
             variable.assign_add(ops.sum(ops.cast(flags, variable.dtype)))
 
     def _find_spans(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return where the spans that labels mark start and end, and the start and type of each position's span.
+        """Find the spans that labels mark.
 
         Args:
             ids: int32 (B, T), indices of labels.
 
         Returns:
-            For each position, (B, T): whether a span starts there, and whether one ends there, bool; the start of the
-            latest span, -1 before the first span, and the type of the position's label, int32.
+            Four tensors (B, T). For each position: whether a span starts there, bool; whether a span ends there, bool;
+            the start of the latest span, int32, -1 before the first span; and the type of the label, int32.
         """
         table = self._table
         previous_ids = ops.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=len(table.outside) - 1)  # (B, T)
@@ -128,8 +128,10 @@ class SpanScore(keras.metrics.Metric):
         is_inside = ~ops.take(table.outside, ids)
         starts = is_inside & ~is_continued
         ends = is_inside & ~ops.pad(is_continued[:, 1:], ((0, 0), (0, 1)))
-        indices = ops.arange(ops.shape(ids)[1], dtype="int32")  # (T,)
-        origins = ops.max(ops.where(starts[:, None] & (indices[:, None] >= indices), indices, -1), axis=2)  # (B, T)
+        positions = ops.arange(ops.shape(ids)[1], dtype="int32")  # (T,)
+        origins = ops.max(
+            ops.where(starts[:, None] & (positions[:, None] >= positions), positions, -1), axis=2
+        )  # (B, T)
         return starts, ends, origins, ops.take(table.type_of, ids)
 
     def result(self) -> Tensor:

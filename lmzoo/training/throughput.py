@@ -11,15 +11,15 @@ from rich.console import Console
 
 from lmzoo.common.progress import progress_bar
 
-_UPDATE_SECONDS = 0.5  # between updates of the bar: on JAX, each waits for the step and costs milliseconds
+_UPDATE_SECONDS = 0.5  # between updates of the bar: on JAX, an update waits for the step and costs milliseconds
 
 
 class Throughput(keras.callbacks.Callback):
     """Callback that shows steps, loss, tokens per second and the remaining time.
 
-    Terminals get a progress bar, other outputs one line per epoch. If the model has the metric `perplexity`, it is
-    shown instead of the loss, which for language models is a sum over a sequence. `tokens_per_second` is added to the
-    logs of each epoch, for later callbacks.
+    Terminals get a progress bar, other outputs one line per epoch. If the model has the metric `perplexity`, the
+    perplexity is shown instead of the loss, which for language models is a sum over a sequence. `tokens_per_second` is
+    added to the logs of each epoch, for later callbacks.
 
     Args:
         tokens: float, mean number of tokens per step.

@@ -1,6 +1,6 @@
 """Training of several tasks on one backbone (Liu et al., 2019, https://arxiv.org/abs/1901.11504).
 
-Every step is a step of one task: a batch of its examples, its head and its loss.
+Every step trains one task on a batch of its examples, with its head and its loss.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def fit_together(
     """Train several tasks that share a backbone (MT-DNN; Liu et al., 2019).
 
     Each step trains one task on a batch of its own examples, with its own loss; the steps of each task are evenly
-    spaced. All tasks share the optimizer, whose moments take the gradient of a head as 0 in the steps of other tasks.
-    Afterwards, each task can predict, and can be saved and exported, independently of the other tasks.
+    spaced. All tasks share the optimizer: in the steps of other tasks, the gradient of a head is 0 and enters the
+    moments. Afterwards, each task can predict, and can be saved and exported, independently of the other tasks.
     `backbone.save_to_preset(folder, tasks={...})` writes all tasks into one preset.
 
     Args:
@@ -50,10 +50,11 @@ def fit_together(
             the same backbone. `x` and `y` are texts in memory and their labels, as for the task's `fit`.
         epochs: int, number of epochs. An epoch has as many steps as there are batches in all tasks.
         batch_size: int, number of examples in a batch.
-        temperature: float of at least 1, T. A task of n batches gets steps in proportion to n^(1/T): 1 mixes by size,
-            higher temperatures favor small tasks, and `math.inf` gives all tasks equally many steps (Raffel et al.,
-            2020, section 3.5.2). Each task goes through its examples in a new order as often as its steps allow.
-        steps_per_epoch: int, number of steps in an epoch, instead of one for each batch.
+        temperature: float of at least 1, temperature T of the mixture. A task of n batches gets steps in proportion to
+            n^(1/T): 1 mixes by size, higher temperatures favor small tasks, and `math.inf` gives all tasks equally many
+            steps (Raffel et al., 2020, section 3.5.2). Each task goes through its examples as often as its steps allow,
+            in a new order each time.
+        steps_per_epoch: int, number of steps in an epoch; by default one step for each batch.
         validation_data: dict from names of tasks to `(x, y)`, or `(x,)` without labels. After each epoch, the results
             of the task's `evaluate` are logged, such as `val_trec_accuracy` for a task "trec".
         optimizer: a Keras optimizer for all weights. By default `AdamW` as in `fit`, with the lowest learning rate that
@@ -69,9 +70,9 @@ def fit_together(
 
     Raises:
         TypeError: if an entry is not a task with its examples, or the examples are not texts in memory.
-        ValueError: before the first step, if the tasks have different backbones, for examples that a task's `fit`
-            refuses (the message names the task), also in `validation_data`, for `validation_data` of an unknown task,
-            for a number out of range, and for several processes.
+        ValueError: before the first step, if the tasks have different backbones, if a task's `fit` refuses its examples
+            or its validation data (the message names the task), if `validation_data` has an unknown task, if a number
+            is out of range, or if there are several processes.
         NotFiniteError: if training diverges.
 
     Example:
@@ -99,19 +100,21 @@ def fit_together(
     require(is_valid, "steps_per_epoch", "an integer of at least 1, or None", steps_per_epoch)
     models = _check_tasks(tasks)
     validation = _check_validation(validation_data, models, batch_size)
-    parts = [_read_part(name, entry, batch_size, seed) for name, entry in tasks.items()]
-    counts = np.array([part.num_batches for part in parts], "float64")
-    batches = Interleaved(parts, (counts ** (1 / temperature)).tolist())
+    task_batches = [_make_task_batches(name, entry, batch_size, seed) for name, entry in tasks.items()]
+    batch_counts = np.array([batches_of_task.num_batches for batches_of_task in task_batches], "float64")
+    batches = Interleaved(task_batches, (batch_counts ** (1 / temperature)).tolist())
     model = _JointModel(models)
     model.compile_together(optimizer)
-    model.build_losses(parts)
+    model.build_losses(task_batches)
     history = keras.callbacks.History()
-    steps = steps_per_epoch or int(counts.sum())
-    run = TrainingRun.begin(model, batches, epochs, steps, 0, [*callbacks, history])
+    epoch_steps = steps_per_epoch or int(batch_counts.sum())
+    run = TrainingRun.begin(model, batches, epochs, epoch_steps, 0, [*callbacks, history])
     # TensorFlow's warnings are suppressed, since tracing is expected for each task and padded length.
     no_retracing_warnings = suppress_log_lines("triggered tf.function retracing")
     with run.in_progress(), restore_weights_on_error(model), no_retracing_warnings:
-        _run_epochs(model, batches, run, epochs, steps, verbose, lambda: _evaluate(models, validation, batch_size))
+        _run_epochs(
+            model, batches, run, epochs, epoch_steps, verbose, lambda: _evaluate(models, validation, batch_size)
+        )
     return history
 
 
@@ -119,8 +122,8 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Check the entries of `tasks`, and return the tasks by name.
 
     Raises:
-        TypeError: if an entry is not a task with its examples.
-        ValueError: if there are no tasks or several processes, or the tasks do not share a backbone.
+        TypeError: if `tasks` is not a dict or is empty, or if an entry is not a task with its examples.
+        ValueError: if there are several processes, the tasks do not share a backbone, or a task has several names.
     """
     if not isinstance(tasks, Mapping) or not tasks:
         raise TypeError(f"`tasks` must be a dict from names to (task, x, y), got {tasks!r:.60}.")
@@ -131,9 +134,9 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     if has_several_processes():
         raise ValueError("`fit_together` trains in one process. Start it without other processes.")
     models = {name: entry[0] for name, entry in tasks.items()}
-    first_name, first = next(iter(models.items()))
+    first_name, first_task = next(iter(models.items()))
     for name, task in models.items():
-        if task.backbone is not first.backbone:
+        if task.backbone is not first_task.backbone:
             raise ValueError(
                 f"The tasks {first_name!r} and {name!r} have different backbones. Build each task on the same one: "
                 f"`{type(task).__name__}(backbone, preprocessor, ...)`."
@@ -144,11 +147,11 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
 
 
 def _check_validation(data: Any, models: Mapping[str, Any], batch_size: int) -> dict[str, tuple[Any, ...]]:
-    """Check the validation data, and return it by the name of its task.
+    """Check the validation data, and return each task's data by the name of the task.
 
     Raises:
-        TypeError: if the data is not a dict of tuples, or the examples are not texts in memory.
-        ValueError: if there is no task of a name, or for examples that the task refuses.
+        TypeError: if `data` is not a dict of tuples, or the examples are not texts in memory.
+        ValueError: if a name is not the name of a task, or a task refuses its examples.
     """
     if data is None:
         return {}
@@ -158,24 +161,24 @@ def _check_validation(data: Any, models: Mapping[str, Any], batch_size: int) -> 
         require(name in models, "validation_data", f"a dict with some of the keys {', '.join(models)}", name)
         if not isinstance(entry, tuple) or len(entry) not in (1, 2):
             raise TypeError(f"`validation_data[{name!r}]` must be a tuple (x, y), got {entry!r:.60}.")
-        _read_part(name, (models[name], *entry), batch_size, seed=0)  # refuses wrong examples
+        _make_task_batches(name, (models[name], *entry), batch_size, seed=0)  # refuses wrong examples
     return dict(data)
 
 
-def _read_part(name: str, entry: tuple[Any, ...], batch_size: int, seed: int) -> LengthBatches:
-    """Return the batches of a task, whose features, labels and weights are dicts with its name as the only key."""
+def _make_task_batches(name: str, entry: tuple[Any, ...], batch_size: int, seed: int) -> LengthBatches:
+    """Return a task's batches, with features, labels and weights as dicts that have its name as the only key."""
     task, *examples = entry
     try:
-        part: LengthBatches = task.training_batches(*examples, batch_size=batch_size, seed=seed)
+        batches: LengthBatches = task.training_batches(*examples, batch_size=batch_size, seed=seed)
     except (TypeError, ValueError) as error:
         error_class = TypeError if isinstance(error, TypeError) else ValueError
         raise error_class(f"In the task {name!r}: {error}") from error
-    part.make_batch = _add_name(name, part.make_batch)
-    return part
+    batches.make_batch = _add_task_name(name, batches.make_batch)
+    return batches
 
 
-def _add_name(name: str, make_batch: MakeBatch) -> MakeBatch:
-    """Return a function that makes the same batches as dicts with the task's name as key."""
+def _add_task_name(name: str, make_batch: MakeBatch) -> MakeBatch:
+    """Return a function that makes the batches of `make_batch` as dicts with the task's name as key."""
 
     def make_named_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         return tuple({name: values} for values in make_batch(indices, width, rng))
@@ -192,9 +195,9 @@ class _JointModel(keras.Model):
     def __init__(self, tasks: Mapping[str, Any]) -> None:
         super().__init__(name="tasks")
         self.tasks = dict(tasks)
-        first = next(iter(tasks.values()))
-        self.backbone = first.backbone
-        self.dtype_policy = first.dtype_policy  # for float16, so that Keras scales the loss
+        first_task = next(iter(tasks.values()))
+        self.backbone = first_task.backbone
+        self.dtype_policy = first_task.dtype_policy  # for float16, so that Keras scales the loss
         self.built = True
 
     @property
@@ -208,8 +211,8 @@ class _JointModel(keras.Model):
     @property
     def non_trainable_variables(self) -> list[keras.Variable]:
         """The variables that no task trains."""
-        trained = {id(variable) for variable in self.trainable_variables}
-        return [variable for variable in self.variables if id(variable) not in trained]
+        trained_ids = {id(variable) for variable in self.trainable_variables}
+        return [variable for variable in self.variables if id(variable) not in trained_ids]
 
     def compile_together(self, optimizer: Any) -> None:
         """Compile the model with the settings of its tasks, by default with `AdamW` and the lowest learning rate."""
@@ -236,10 +239,10 @@ class _JointModel(keras.Model):
         for task in self.tasks.values():
             task.merge_weights()
 
-    def build_losses(self, parts: Sequence[LengthBatches]) -> None:
+    def build_losses(self, task_batches: Sequence[LengthBatches]) -> None:
         """Compute the loss of an example of each task, which creates the state of losses with several outputs."""
-        for part in parts:
-            batch = part.make_batch(np.arange(1), int(part.lengths[0]), np.random.default_rng(0))
+        for batches in task_batches:
+            batch = batches.make_batch(np.arange(1), int(batches.lengths[0]), np.random.default_rng(0))
             x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
             self.compute_loss(x, y, self(x), weights, training=False)
 
@@ -256,14 +259,14 @@ class _JointModel(keras.Model):
         y, sample_weight = (None if values is None else values[name] for values in (y, sample_weight))
         loss = task.compute_loss(x[name], y, y_pred[name], sample_weight, training=training)
         # On JAX, losses that layers add are losses of the outer model only.
-        own_losses = [*map(id, task.losses)]
+        task_loss_ids = [*map(id, task.losses)]
         for layer_loss in self.losses:
-            loss = loss if id(layer_loss) in own_losses else loss + layer_loss
+            loss = loss if id(layer_loss) in task_loss_ids else loss + layer_loss
         # The heads of the other tasks take part, so that their gradients are zero on every backend. TensorFlow would
-        # otherwise have none for them, and skip their moments.
-        trained = {id(variable) for variable in task.trainable_variables}
+        # otherwise have no gradients for these heads, and skip their moments.
+        trained_ids = {id(variable) for variable in task.trainable_variables}
         for variable in self.trainable_variables:
-            if id(variable) not in trained:
+            if id(variable) not in trained_ids:
                 loss = loss + 0.0 * ops.cast(ops.sum(variable), loss.dtype)
         return loss
 
@@ -273,7 +276,7 @@ def _run_epochs(
     batches: Interleaved,
     run: TrainingRun,
     epochs: int,
-    steps: int,
+    epoch_steps: int,
     verbose: int | str,
     evaluate: Callable[[], dict[str, float]],
 ) -> None:
@@ -282,7 +285,7 @@ def _run_epochs(
     `fit` itself needs batches that all have the same structure, as in TensorFlow's datasets.
     """
     callbacks = keras.callbacks.CallbackList(
-        run.callbacks, add_progbar=verbose != 0, model=model, verbose=verbose, epochs=epochs, steps=steps
+        run.callbacks, add_progbar=verbose != 0, model=model, verbose=verbose, epochs=epochs, steps=epoch_steps
     )
     stream = batches.batches_from(run.first_step or 0)
     model.stop_training = False
@@ -291,7 +294,7 @@ def _run_epochs(
     for epoch in range(run.initial_epoch, epochs):
         callbacks.on_epoch_begin(epoch)
         losses: dict[str, list[float]] = {}
-        for step in range(steps):
+        for step in range(epoch_steps):
             x, y, weights = keras.utils.unpack_x_y_sample_weight(next(stream))
             callbacks.on_train_batch_begin(step)
             loss = model.train_on_batch(x, y, weights, return_dict=True)["loss"]
@@ -313,8 +316,8 @@ def _evaluate(
     models: Mapping[str, Any], validation: Mapping[str, tuple[Any, ...]], batch_size: int
 ) -> dict[str, float]:
     """Return the results of each task on its validation data."""
-    results = {}
-    for name, data in validation.items():
-        scores = models[name].evaluate(*data, batch_size=batch_size, verbose=0, return_dict=True)
-        results.update({f"val_{name}_{key}": value for key, value in scores.items()})
-    return results
+    metric_values = {}
+    for name, examples in validation.items():
+        scores = models[name].evaluate(*examples, batch_size=batch_size, verbose=0, return_dict=True)
+        metric_values.update({f"val_{name}_{key}": value for key, value in scores.items()})
+    return metric_values

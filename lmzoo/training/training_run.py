@@ -56,7 +56,7 @@ class TrainingRun:
         """Prepare a training run: build the optimizer, restore a saved state and start the schedule.
 
         Args:
-            model: a compiled task, or a model of several.
+            model: a compiled task, or a model of several tasks.
             data: `lmzoo.text.batching.Batches`, or other data that Keras draws batches from.
             epochs: int, index of the epoch to stop before.
             steps_per_epoch: int, number of batches of an epoch; None to count the batches of `data`.
@@ -69,29 +69,29 @@ class TrainingRun:
         """
         if keras.backend.backend() == "tensorflow":
             warn_if_onednn_is_off()
-        steps = steps_per_epoch or count_batches(data)
+        epoch_steps = steps_per_epoch or count_batches(data)
         if has_several_processes():
-            check_same(steps=steps, epochs=epochs, **(data.identity() if isinstance(data, Batches) else {}))
+            check_same(steps=epoch_steps, epochs=epochs, **(data.identity() if isinstance(data, Batches) else {}))
         model.build_optimizer()
         _unfreeze_layers(model)
         checkpoint = find_checkpoint(callbacks)
         first_step = None
-        steps_done = (steps or 0) * initial_epoch
+        steps_done = (epoch_steps or 0) * initial_epoch
         schedule_restored = False
         if checkpoint is not None:
-            if steps is None:
+            if epoch_steps is None:
                 raise ValueError(
                     "A run that can be resumed needs `steps_per_epoch`, since its data has no known length."
                 )
-            steps_done, schedule_restored = checkpoint.restore(model, data, epochs, steps, steps_done)
+            steps_done, schedule_restored = checkpoint.restore(model, data, epochs, epoch_steps, steps_done)
             first_step = steps_done
-            initial_epoch = steps_done // steps
-            steps_per_epoch = steps
+            initial_epoch = steps_done // epoch_steps
+            steps_per_epoch = epoch_steps
         elif isinstance(data, BufferedBatches):
             first_step = steps_done
-            steps_per_epoch = steps
+            steps_per_epoch = epoch_steps
         if not schedule_restored:
-            _start_schedule(model.optimizer, steps, epochs, steps_done, callbacks)
+            _start_schedule(model.optimizer, epoch_steps, epochs, steps_done, callbacks)
         ordered = _order_callbacks(callbacks, checkpoint, data if first_step is None else None)
         return cls(model, first_step, initial_epoch, steps_per_epoch, ordered, checkpoint)
 
@@ -121,7 +121,7 @@ def count_batches(data: Any) -> int | None:
 
 
 def inner_optimizer(optimizer: Any) -> Any:
-    """Return the optimizer that updates the weights: Keras wraps it to scale the loss in float16."""
+    """Return the optimizer that updates the weights, without Keras' wrapper that scales the loss in float16."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
@@ -134,7 +134,7 @@ def _unfreeze_layers(model: Any) -> None:
 
 
 def _start_schedule(
-    optimizer: Any, steps: int | None, epochs: int, steps_done: int, callbacks: Sequence[keras.callbacks.Callback]
+    optimizer: Any, epoch_steps: int | None, epochs: int, steps_done: int, callbacks: Sequence[keras.callbacks.Callback]
 ) -> None:
     """Start the optimizer's built-in schedule for a training run that has done `steps_done` steps."""
     optimizer = inner_optimizer(optimizer)
@@ -146,10 +146,10 @@ def _start_schedule(
         # The callback or a Keras schedule sets the learning rate.
         optimizer.start_schedule(elapsed=steps_done // batches_per_update)
         return
-    if steps is None:
+    if epoch_steps is None:
         optimizer.start_schedule(warmup_steps=_DEFAULT_WARMUP_STEPS)
         return
-    num_updates = steps * epochs // batches_per_update
+    num_updates = epoch_steps * epochs // batches_per_update
     has_decay = not any(isinstance(callback, keras.callbacks.ReduceLROnPlateau) for callback in callbacks)
     optimizer.start_schedule(
         math.ceil(num_updates / 10), num_updates if has_decay else 0, steps_done // batches_per_update
@@ -157,20 +157,20 @@ def _start_schedule(
 
 
 def _order_callbacks(
-    callbacks: Sequence[keras.callbacks.Callback], checkpoint: ResumableCheckpoint | None, passes: Any
+    callbacks: Sequence[keras.callbacks.Callback], checkpoint: ResumableCheckpoint | None, epoch_data: Any
 ) -> list[keras.callbacks.Callback]:
     """Return all callbacks of a run in the order of their calls.
 
     Args:
         callbacks: the user's callbacks.
         checkpoint: the callback that saves the state of the run, or None.
-        passes: the data, if each epoch is a pass over it; else None.
+        epoch_data: the data, if each epoch is a pass over the data; else None.
     """
     ordered = [callback for callback in callbacks if callback is not checkpoint]
     if checkpoint is not None:  # last, so that it saves the effects of all other callbacks
         ordered = [keras.callbacks.LambdaCallback(on_epoch_end=checkpoint.reopen), *ordered, checkpoint]
-    elif isinstance(passes, Batches):
-        ordered = [*ordered, keras.callbacks.LambdaCallback(on_epoch_begin=passes.begin_epoch)]
+    elif isinstance(epoch_data, Batches):
+        ordered = [*ordered, keras.callbacks.LambdaCallback(on_epoch_begin=epoch_data.begin_epoch)]
     if not any(isinstance(callback, keras.callbacks.TerminateOnNaN) for callback in ordered):
         ordered = [StopOnDivergence(), *ordered]  # before callbacks that save weights
     return ordered

@@ -16,7 +16,7 @@ class GradualUnfreezing(keras.callbacks.Callback):
     """Callback that trains the head first, and then one more layer after each epoch (Howard & Ruder, 2018).
 
     Layers are unfrozen from the top; `layers_of` returns their order. If there are fewer epochs than layers, the lowest
-    layers stay frozen. Gradients of frozen layers are computed and not applied, so a step takes as long as without the
+    layers stay frozen. Gradients of frozen layers are computed but not applied, so a step takes as long as without the
     callback. The callback works with `ResumableCheckpoint`. When `fit` ends, all layers are unfrozen.
 
     Args:
@@ -53,11 +53,11 @@ class GradualUnfreezing(keras.callbacks.Callback):
                 f"GradualUnfreezing needs `lmzoo.training.AdamW` or `LAMB`, got {type(optimizer).__name__}. Pass one "
                 "to `compile`."
             )
-        if (steps := self.params.get("steps")) is None:
+        if (epoch_steps := self.params.get("steps")) is None:
             raise ValueError("GradualUnfreezing cannot count the steps of an epoch. Pass `steps_per_epoch`.")
         layers = layers_of(model)
         steps_per_update = optimizer.gradient_accumulation_steps or 1
-        first_steps = [index * self.epochs_per_layer * steps for index in reversed(range(len(layers)))]
+        first_steps = [index * self.epochs_per_layer * epoch_steps for index in reversed(range(len(layers)))]
         optimizer.set_layers(layers, [-(-step // steps_per_update) for step in first_steps])  # rounded up
         model.make_train_function(force=True)
 

@@ -58,14 +58,14 @@ FAULTS = (
     Fault(
         "a position of a decoder sees the one after it",
         "layers/attention.py",
-        "is_hidden = keys > queries if",
-        "is_hidden = keys > queries + 1 if",
+        "key_positions > query_positions if",
+        "key_positions > query_positions + 1 if",
     ),
     Fault(
         "with a cache, positions are counted from each call's first",
         "layers/attention.py",
-        "else first + index",
-        "else first + 0 * index",
+        "else offsets + index",
+        "else offsets + 0 * index",
     ),
     Fault(
         "a block of local attention sees one position too few",
@@ -142,8 +142,8 @@ FAULTS = (
     Fault(
         "the sampled softmax does not correct the scores of sampled words for how likely they were drawn",
         "layers/sampled_softmax.py",
-        "logits = self._compute_logits(vectors, kernel, bias) - corrections[1]  # (N, S)",
-        "logits = self._compute_logits(vectors, kernel, bias)  # (N, S)",
+        "sample_logits = self._compute_logits(vectors, sample_kernel, sample_bias) - corrections[1]  # (N, S)",
+        "sample_logits = self._compute_logits(vectors, sample_kernel, sample_bias)  # (N, S)",
     ),
     Fault(
         "choices that are not there are rivals of those that are",
@@ -160,20 +160,20 @@ FAULTS = (
     Fault(
         "the question attends to all tokens of a context, also to padding",
         "layers/bidaf.py",
-        "to_context = ops.expand_dims(masked_softmax(greatest, of_context), 1)",
-        "to_context = ops.expand_dims(ops.softmax(greatest), 1)",
+        "context_probabilities = ops.expand_dims(masked_softmax(max_scores, context_mask), 1)",
+        "context_probabilities = ops.expand_dims(ops.softmax(max_scores), 1)",
     ),
     Fault(
         "LSTMs that read backwards go on from the text after",
         "layers/bilstm.py",
-        "is_first = ops.pad(differs, ((0, 0), (0, 1) if reverse else (1, 0)))",
-        "is_first = ops.pad(differs, ((0, 0), (1, 0)))",
+        "is_first = ops.pad(is_new_segment, ((0, 0), (0, 1) if reverse else (1, 0)))",
+        "is_first = ops.pad(is_new_segment, ((0, 0), (1, 0)))",
     ),
     Fault(
         "recurrent kernels lose elements outside of training, too",
         "layers/recurrent.py",
-        "recurrent = self.weight_dropout(recurrent, training=training)",
-        "recurrent = self.weight_dropout(recurrent, training=True)",
+        "recurrent_kernel = self.weight_dropout(recurrent_kernel, training=training)",
+        "recurrent_kernel = self.weight_dropout(recurrent_kernel, training=True)",
     ),
     # === Models ===
     Fault(
@@ -297,8 +297,8 @@ FAULTS = (
     Fault(
         "accuracy over tokens counts positions without a label, padding included",
         "training/span_metrics.py",
-        "counts = ops.cast(y_true != IGNORED, self.dtype)  # (B, T)",
-        "counts = ops.ones_like(y_true, self.dtype)  # (B, T)",
+        "position_weights = ops.cast(y_true != IGNORED, self.dtype)  # (B, T)",
+        "position_weights = ops.ones_like(y_true, self.dtype)  # (B, T)",
     ),
     Fault(
         "a resumed run begins with an optimizer that remembers nothing",
@@ -323,8 +323,8 @@ FAULTS = (
     Fault(
         "a high temperature favors large tasks",
         "training/together.py",
-        "(counts ** (1 / temperature)).tolist()",
-        "(counts**temperature).tolist()",
+        "(batch_counts ** (1 / temperature)).tolist()",
+        "(batch_counts**temperature).tolist()",
     ),
     Fault(
         "gradual unfreezing begins with the embeddings",
@@ -342,7 +342,7 @@ FAULTS = (
         "every mini-batch of a large batch has the same dropout",
         "training/gradient_cache.py",
         "return [scope.get_current_value(v) for v in seeds], result",
-        "return values, result",
+        "return seed_values, result",
     ),
     # === Checkpoints ===
     Fault(
@@ -560,8 +560,8 @@ FAULTS = (
     Fault(
         "the weights of a weighted mean begin at 0",
         "layers/pooling.py",
-        "weights = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)",
-        "weights = ops.expand_dims((ops.cumsum(real, axis=1) - 1) * real, -1)",
+        "weights = ops.expand_dims(ops.cumsum(is_real, axis=1) * is_real, -1)",
+        "weights = ops.expand_dims((ops.cumsum(is_real, axis=1) - 1) * is_real, -1)",
     ),
     Fault(
         "the default prompt is not put before texts that are exported",
@@ -584,8 +584,8 @@ FAULTS = (
     Fault(
         "hard negatives are no candidates for first texts",
         "training/contrastive.py",
-        "ops.where(is_excluded & ~is_own, -1e9, scores)",
-        "ops.where((is_excluded & ~is_own) | (ops.arange(num_candidates) >= count), -1e9, scores)",
+        "ops.where(is_excluded & ~is_partner, -1e9, scores)",
+        "ops.where((is_excluded & ~is_partner) | (ops.arange(num_candidates) >= num_groups), -1e9, scores)",
     ),
     Fault(
         "CoSENT compares pairs with equal labels",
@@ -780,14 +780,14 @@ FAULTS = (
     Fault(
         "the learning rate does not fall after the warm-up",
         "training/optimizers.py",
-        "factor = rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
-        "factor = rise * ops.where(total > 0, ops.ones_like(remaining), 1.0)",
+        "ops.where(total_steps > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
+        "ops.where(total_steps > 0, ops.ones_like(remaining), 1.0)",
     ),
     Fault(
         "weight decay reaches biases and LayerNorms, too",
         "training/optimizers.py",
-        "not any(part in v.path for part in self.exclude_from_decay)",
-        "not any(part == v.path for part in self.exclude_from_decay)",
+        "not any(substring in v.path for substring in self.exclude_from_decay)",
+        "not any(substring == v.path for substring in self.exclude_from_decay)",
     ),
     Fault(
         "an added token of single words is found inside of others in graphs",
