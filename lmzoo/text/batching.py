@@ -23,8 +23,11 @@ _SAMPLE_SIZE = 1024  # number of examples whose content identifies a dataset
 _SORTED_BATCHES = 50  # number of batches whose examples are sorted by length together, after shuffling
 
 
-def compiles_shapes() -> bool:
-    """Return whether each batch shape is compiled for an accelerator, which costs more time than padding."""
+def prefers_few_shapes() -> bool:
+    """Return whether batches should have few shapes, at the cost of more padding.
+
+    True for JAX on an accelerator, where compiling a shape takes longer than the padding that it saves.
+    """
     if keras.backend.backend() != "jax":
         return False
     import jax
@@ -88,7 +91,7 @@ def fit_buckets(
     if most is None and one_graph:
         most = _MAX_ONE_GRAPH_WIDTHS
     elif most is None:
-        most = _MAX_COMPILED_WIDTHS if compiles_shapes() else _MAX_WIDTHS
+        most = _MAX_COMPILED_WIDTHS if prefers_few_shapes() else _MAX_WIDTHS
     required_saving = _BATCHES_TO_COMPILE * batch_size * float(np.mean(lengths)) if compiled else 0
     lengths_in_units = np.maximum(1, -(-np.asarray(lengths) // multiple))
     counts = np.bincount(lengths_in_units)
