@@ -12,13 +12,15 @@ import numpy as np
 
 from lmzoo.common.tensor_types import Tensors
 
-_WIDTH_MULTIPLE = 8  # padded widths are multiples of it, except for the largest
+_WIDTH_MULTIPLE = 8  # padded widths are multiples of this number, except for the largest
 _MAX_WIDTHS = 7
-_MAX_COMPILED_WIDTHS = 4  # these need about an eighth more padding than 7 widths
-# Limits where one graph computes all widths:
+_MAX_COMPILED_WIDTHS = 4  # 4 widths need about an eighth more padding than 7
+# Settings if one graph computes all widths:
 _MAX_ONE_GRAPH_WIDTHS = 32
 _ONE_GRAPH_WIDTH_MULTIPLE = 4
-_BATCHES_TO_COMPILE = 3  # compiling takes as long as 10 to 20 steps on a CPU, and `fit` reads the data a few times
+# A compiled width must save as much padding as this number of average batches has tokens: compiling takes as long as 10
+# to 20 steps on a CPU, and `fit` reads the data a few times.
+_BATCHES_TO_COMPILE = 3
 _SAMPLE_SIZE = 1024  # number of examples whose content identifies a dataset
 _SORTED_BATCHES = 50  # number of batches whose examples are sorted by length together, after shuffling
 
@@ -49,21 +51,21 @@ def fit_buckets(
     `multiple`.
 
     Args:
-        lengths: int array (n,), tokens of each sequence.
+        lengths: int array (n,), number of tokens of each sequence.
         limit: int, the largest width, such as a model's number of positions; a longer sequence raises it.
-        most: int, maximum number of widths; by default 7, or 4 where each shape is compiled for an accelerator, or 32
-            if one graph computes all widths.
-        multiple: int, divisor of all widths, except for a largest width that is cut to the limit; by default 8, or 4
-            if one graph computes all widths on a CPU.
-        batch_size: int, sequences per batch. If widths are compiled, each further width must save the padding of a few
-            such batches, since compiling it takes longer than computing a little padding.
+        most: int, maximum number of widths; by default 4 for JAX on an accelerator, 32 for TensorFlow without XLA, and
+            7 otherwise.
+        multiple: int, divisor of all widths, except for the largest width if it is cut to `limit`; by default 4 for
+            TensorFlow without XLA on a CPU, and 8 otherwise.
+        batch_size: int, sequences per batch. If XLA compiles the model, each further width must save as much padding as
+            a few batches have tokens, since compiling it also takes time.
         compiled: bool, whether XLA compiles the model. TensorFlow without XLA computes all widths with one graph.
 
     Returns:
-        Widths in rising order; the last one holds the longest sequence.
+        Widths in ascending order; the last width holds the longest sequence.
 
     Raises:
-        ValueError: If there are no sequences.
+        ValueError: If `lengths` is empty.
 
     Example:
 
@@ -77,13 +79,16 @@ def fit_buckets(
     if not len(lengths):
         raise ValueError("There are no examples: got an empty list of texts.")
     lengths = np.asarray(lengths)
+    # The width of a text in several windows is a number of whole windows.
     in_windows = lengths >= 2 * limit
     if in_windows.any():
-        counts = lengths[in_windows] // limit
-        window_counts = fit_buckets(counts, int(counts.max()), most, 1, batch_size, compiled)
-        one_window = lengths[~in_windows]
-        widths = fit_buckets(one_window, limit, most, multiple, batch_size, compiled) if len(one_window) else []
-        return [*widths, *(count * limit for count in window_counts)]
+        num_windows = lengths[in_windows] // limit
+        window_buckets = fit_buckets(num_windows, int(num_windows.max()), most, 1, batch_size, compiled)
+        short_lengths = lengths[~in_windows]
+        short_buckets = (
+            fit_buckets(short_lengths, limit, most, multiple, batch_size, compiled) if len(short_lengths) else []
+        )
+        return [*short_buckets, *(bucket * limit for bucket in window_buckets)]
     one_graph = keras.backend.backend() == "tensorflow" and not compiled
     if multiple is None:
         on_cpu = one_graph and not keras.distribution.list_devices("gpu")
@@ -94,12 +99,16 @@ def fit_buckets(
         most = _MAX_COMPILED_WIDTHS if prefers_few_shapes() else _MAX_WIDTHS
     required_saving = _BATCHES_TO_COMPILE * batch_size * float(np.mean(lengths)) if compiled else 0
     lengths_in_units = np.maximum(1, -(-np.asarray(lengths) // multiple))
-    counts = np.bincount(lengths_in_units)
+    counts = np.bincount(lengths_in_units)  # (U,), sequences of u units
     cumulative_counts = np.cumsum(counts)  # (U,), sequences of at most u units
     max_units = len(counts) - 1
-    width = np.arange(len(counts))[:, None]  # (U, 1)
+    candidate_widths = np.arange(len(counts))[:, None]  # (U, 1), in units
     # added_costs[u, v]: padded size of the sequences of v + 1 to u units at width u.
-    added_costs = np.where(width > width.T, width * (cumulative_counts[:, None] - cumulative_counts), np.inf)  # (U, U)
+    added_costs = np.where(
+        candidate_widths > candidate_widths.T,
+        candidate_widths * (cumulative_counts[:, None] - cumulative_counts),
+        np.inf,
+    )  # (U, U)
     # costs[-1][u]: least padded size of all sequences of at most u units if u itself is a width.
     costs = [np.arange(len(counts)) * cumulative_counts.astype("float64")]
     previous_widths = []
@@ -107,12 +116,12 @@ def fit_buckets(
         candidate_costs = costs[-1] + added_costs  # (U, U)
         previous_widths.append(candidate_costs.argmin(axis=1))
         costs.append(candidate_costs.min(axis=1))
-    best_count = int(np.argmin([c[max_units] + k * required_saving / multiple for k, c in enumerate(costs)]))
-    widths = [max_units]
-    for k in range(best_count - 1, -1, -1):
-        widths.append(int(previous_widths[k][widths[-1]]))
+    num_smaller_widths = int(np.argmin([c[max_units] + k * required_saving / multiple for k, c in enumerate(costs)]))
+    widths_in_units = [max_units]
+    for k in range(num_smaller_widths - 1, -1, -1):
+        widths_in_units.append(int(previous_widths[k][widths_in_units[-1]]))
     limit = max(limit, int(np.max(lengths)))
-    return [min(limit, u * multiple) for u in reversed(widths) if u > 0]
+    return [min(limit, u * multiple) for u in reversed(widths_in_units) if u > 0]
 
 
 def ladder_buckets(limit: int) -> list[int]:
@@ -123,9 +132,9 @@ def ladder_buckets(limit: int) -> list[int]:
 
 
 def smallest_bucket(buckets: Sequence[int] | np.ndarray, longest: int) -> int:
-    """Return the smallest of rising `buckets` that holds `longest` tokens; `longest` itself if it exceeds them all.
+    """Return the smallest bucket of at least `longest` tokens, or `longest` itself if all buckets are smaller.
 
-    Only texts in windows can exceed the buckets of other texts.
+    `buckets` are in ascending order. Only texts in several windows can exceed the buckets of other texts.
     """
     index = int(np.searchsorted(buckets, longest))
     return int(buckets[index]) if index < len(buckets) else int(longest)
@@ -134,7 +143,7 @@ def smallest_bucket(buckets: Sequence[int] | np.ndarray, longest: int) -> int:
 def stream_steps(count: int, rows: int) -> int:
     """Return the number of sequences in each stream if `count` consecutive sequences are divided into `rows` streams.
 
-    The last streams may hold fewer.
+    The last streams may hold fewer sequences.
     """
     return -(-count // rows)
 
@@ -199,11 +208,11 @@ class LengthBatches(Batches):
     A pass begins with the batch at index 0 and belongs to the epoch of the last `begin_epoch`.
 
     Args:
-        lengths: int array (n,), tokens of each sequence.
-        make_batch: callable `(indices, width, rng) -> batch`; `indices` is an int array (b,), `rng` a numpy generator
-            that depends only on the seed, the epoch and the batch.
+        lengths: int array (n,), number of tokens of each sequence.
+        make_batch: callable `(indices, width, rng) -> batch` that pads the sequences at `indices`, int (b,), to
+            `width`; `rng` is a numpy generator that depends only on the seed, the epoch and the index of the batch.
         batch_size: int, sequences per batch.
-        buckets: list of ints, allowed widths, rising.
+        buckets: list of ints, padded widths in ascending order.
         order: `"shuffle"` (a new order each epoch; sequences of similar length share a batch), `"sorted"` (by length),
             `"given"`, or `"streams"` (row k of a batch continues in row k of the next batch, see `stream_steps`).
         seed: tuple of ints, seed of the order and of `rng`.
@@ -245,11 +254,9 @@ class LengthBatches(Batches):
         else:
             rng = np.random.default_rng((*self.seed, epoch))
             order = rng.permutation(count)
-            window_size = _SORTED_BATCHES * size
-            sorted_windows = [order[i : i + window_size] for i in range(0, count, window_size)]
-            order = np.concatenate(
-                [window[np.argsort(self.lengths[window], kind="stable")] for window in sorted_windows]
-            )
+            group_size = _SORTED_BATCHES * size
+            groups = [order[i : i + group_size] for i in range(0, count, group_size)]
+            order = np.concatenate([group[np.argsort(self.lengths[group], kind="stable")] for group in groups])
         batches = [order[i : i + size] for i in range(0, count, size)]
         if self.order == "shuffle":
             batches = [batches[i] for i in rng.permutation(len(batches))]
@@ -295,8 +302,8 @@ class LengthBatches(Batches):
         The order must be "sorted" or "given", in which only the last batch is smaller, and `make_batch` must not use
         `rng`.
         """
-        for width, run in itertools.groupby(self._plan(self.epoch), self._get_padded_width):
-            yield self.make_batch(np.concatenate([*run]), width, np.random.default_rng(0))
+        for width, equal_batches in itertools.groupby(self._plan(self.epoch), self._get_padded_width):
+            yield self.make_batch(np.concatenate([*equal_batches]), width, np.random.default_rng(0))
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
         epoch, first = divmod(step, len(self))
@@ -322,8 +329,8 @@ class LengthBatches(Batches):
         """Return a digest of the ids, labels and weights of evenly spaced examples, independent of seed and order."""
         digest = hashlib.sha256()
         count = len(self.lengths)
-        indices = np.unique(np.linspace(0, count - 1, min(count, _SAMPLE_SIZE)).astype("int64"))
-        for batch_indices in np.array_split(indices, max(1, len(indices) // 32)):
+        example_indices = np.unique(np.linspace(0, count - 1, min(count, _SAMPLE_SIZE)).astype("int64"))
+        for batch_indices in np.array_split(example_indices, max(1, len(example_indices) // 32)):
             width = self._width(self.lengths[batch_indices].max())
             _update_digest(digest, self.make_batch(batch_indices, width, np.random.default_rng(0)))
         return digest.hexdigest()
@@ -345,7 +352,8 @@ class ArrayBatches(LengthBatches):
         seed: tuple of ints, seed of the order.
 
     Raises:
-        ValueError: If there are no rows, the numbers of rows differ, or the weights do not match the outputs in `y`.
+        ValueError: If there are no rows, the arrays differ in their number of rows, or the weights do not match the
+            outputs in `y`.
     """
 
     fixed_shapes = True
@@ -361,13 +369,15 @@ class ArrayBatches(LengthBatches):
                 f"`sample_weight` must be {_describe_outputs(y)}, as `y` is, got {_describe_outputs(weights)}."
             )
         self.arrays = (x,) if y is None else (x, y) if weights is None else (x, y, weights)
-        counts = {len(array) if array.ndim else None for array in keras.tree.flatten(self.arrays)}
-        if len(counts) != 1:
+        row_counts = {len(array) if array.ndim else None for array in keras.tree.flatten(self.arrays)}
+        if len(row_counts) != 1:
             shapes = keras.tree.map_structure(np.shape, self.arrays)
             raise ValueError(f"Token features, labels and weights must have a row for each sequence, got {shapes}.")
-        if not (count := counts.pop()):
+        if not (num_rows := row_counts.pop()):
             raise ValueError("There are no examples: the token features have no rows.")
-        super().__init__(np.ones(count, "int32"), lambda indices, *_: self.rows(indices), batch_size, [1], order, seed)
+        super().__init__(
+            np.ones(num_rows, "int32"), lambda indices, *_: self.rows(indices), batch_size, [1], order, seed
+        )
 
     def rows(self, indices: Any) -> Any:
         """Return the rows of every array at `indices`."""

@@ -37,15 +37,15 @@ class EncodedChoices(Encoded):
         return EncodedChoices(self.texts, self.starts[indices], self.counts[indices])
 
     def rows(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the indices of the choices' sequences, one row for each of `examples`, by default all.
+        """Return the indices of the choices' sequences, one row for each of `examples`, by default for all.
 
         Returns:
-            int64 (b, C), where C is the largest number of choices in all examples; missing choices point at the empty
-            sequence.
+            int64 (b, C) for b examples, where C is the largest number of choices of any example in this object; missing
+            choices point at the empty sequence.
         """
-        choice = np.arange(self.counts.max(initial=0))  # (C,)
-        exists = choice < self.counts[examples][:, None]  # (b, C)
-        return np.where(exists, self.starts[examples][:, None] + choice, len(self.texts) - 1)
+        choice_indices = np.arange(self.counts.max(initial=0))  # (C,)
+        exists = choice_indices < self.counts[examples][:, None]  # (b, C)
+        return np.where(exists, self.starts[examples][:, None] + choice_indices, len(self.texts) - 1)
 
 
 def encode_choices(
@@ -56,7 +56,7 @@ def encode_choices(
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
         prompts: n texts.
-        choices: n lists of texts.
+        choices: n lists of texts, the choices of each prompt.
 
     Raises:
         TypeError: If an entry is not text; the message names its position.
@@ -129,8 +129,8 @@ def _list_choices(choices: object, position: int) -> list[Text]:
     """Return the choices of one example as a list.
 
     Raises:
-        TypeError: If they are not a list.
-        ValueError: If there are no choices.
+        TypeError: If `choices` is not a list, tuple or array.
+        ValueError: If `choices` is empty.
     """
     if isinstance(choices, np.ndarray):
         choices = choices.tolist()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
-_INCOMPLETE = "\ufffd"  # decoded from an incomplete character
+_INCOMPLETE = "\ufffd"  # the text of an incomplete character
 
 
 class TextPieces:
@@ -17,7 +17,7 @@ class TextPieces:
 
     Args:
         tokenizer: `lmzoo.text.Tokenizer` of the tokens.
-        before: list of ids, the tokens before the first new one; their last word may continue.
+        before: list of ids, the tokens before the first new token, which may continue their last word.
         stop: list of strings that end the text.
 
     Example:
@@ -38,7 +38,7 @@ class TextPieces:
         self.tokens = list(before)
         self.stop = tuple(stop)
         self.ended = False
-        self._num_returned = len(tokenizer.detokenize(self.tokens))  # characters
+        self._num_returned = len(tokenizer.detokenize(self.tokens))  # in characters
         self._first = self._num_returned
 
     @property

@@ -668,8 +668,8 @@ FAULTS = (
     Fault(
         "answers are ranked from the worst one on",
         "text/answer_ranking.py",
-        "order = np.lexsort((-score, example))",
-        "order = np.lexsort((score, example))",
+        "order = np.lexsort((-answer_scores, answer_examples))",
+        "order = np.lexsort((answer_scores, answer_examples))",
     ),
     # === Serving ===
     Fault(
@@ -900,8 +900,8 @@ FAULTS = (
     Fault(
         "only the first window of a text begins with the prompt",
         "text/long_texts.py",
-        "firsts.append(first[i][: lead[i]] + first[i][begin : begin + count])",
-        "firsts.append(first[i][begin - (begin == lead[i]) * lead[i] : begin + count])",
+        "firsts.append(first[i][: prompt_lengths[i]] + first[i][begin : begin + count])",
+        "firsts.append(first[i][begin - (begin == prompt_lengths[i]) * prompt_lengths[i] : begin + count])",
     ),
     Fault(
         "exported windows have no prompt of their own",
