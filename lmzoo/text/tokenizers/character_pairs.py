@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 END_OF_WORD = "</w>"
-_FILLER = "\u00a4"  # a character that toy vocabularies do not need
+_FILLER = "\u00a4"  # a character that words of toy vocabularies do not contain
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

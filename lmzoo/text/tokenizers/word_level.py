@@ -87,7 +87,7 @@ class WordLevelTokenizer(Tokenizer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WordTokenizer(WordLevelTokenizer):
-    """A tokenizer with a vocabulary of words, for ELMo with cached token vectors or trained on words.
+    """A tokenizer with a vocabulary of words, for ELMo models with cached token vectors or trained on words.
 
     The id of a word is its index in the vocabulary plus one: 0 is padding.
 
