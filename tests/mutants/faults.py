@@ -906,8 +906,8 @@ FAULTS = (
     Fault(
         "exported windows have no prompt of their own",
         "text/graphs/long_texts.py",
-        "lead = tf.where(splits_first, self._count_prompt_tokens(first, prompt), 0)",
-        "lead = tf.zeros_like(length)",
+        "prompt_lengths = tf.where(splits_first, self._count_prompt_tokens(first, prompt), 0)",
+        "prompt_lengths = tf.zeros_like(first_lengths)",
     ),
     Fault(
         "a word's label comes from the first window that holds it",

@@ -22,8 +22,8 @@ class AnswerGraph:
     Args:
         n_best: int, number of starts and ends per window, and of answers, to consider.
         max_answer_length: int, maximum number of tokens of an answer.
-        null_score_threshold: float; if the null score exceeds the best score by more than this, there is no answer.
-            None if every question has an answer.
+        null_score_threshold: float, threshold for no answer: there is no answer if the null score exceeds the best
+            score by more than this. None if every question has an answer.
     """
 
     def __init__(self, n_best: int, max_answer_length: int, null_score_threshold: float | None) -> None:
@@ -38,7 +38,7 @@ class AnswerGraph:
         """Return the best answer to each question.
 
         Args:
-            contexts: `tf.string` (n,).
+            contexts: `tf.string` (n,), the context of each question.
             logits: float32 (w, t, 2), start and end logits of the windows.
             windows: `Windows` of the contexts.
 
@@ -66,7 +66,7 @@ class AnswerGraph:
         ranked = tf.RaggedTensor.from_value_rowids(score, example, count, validate=False)
         null = tf.math.segment_min(tf.reduce_sum(tf.cast(logits[:, 0], tf.float64), axis=-1), windows.example)  # (n,)
         is_answered, probability = self._choose(ranked[:, : self._n_best], null)
-        # Without an answer, the index after the last one, where the values for no answer are.
+        # Without an answer: the index after the last answer, where the values for no answer are.
         best = tf.where(is_answered, ranked.row_starts(), tf.size(score, tf.int64))  # (n,)
         columns_and_defaults = {"answer": (text, ""), "start": (start, 0), "end": (end, 0)}
         answers = {
@@ -78,7 +78,8 @@ class AnswerGraph:
     def _find_valid_and_best_pairs(self, logits: tf.Tensor, windows: Windows) -> tuple[tf.Tensor, tf.Tensor]:
         """Return masks of the valid pairs, and of the valid pairs with the best starts and ends: two bool (w, t, m).
 
-        The last two indices are the position of the first token in the sequence, and the number of tokens after it.
+        A pair is indexed by its window, the position of its first token in the sequence, and the number of tokens after
+        the first.
         """
         length = tf.shape(logits, tf.int64)[1]  # t
         positions = tf.range(length)  # (t,)
@@ -103,16 +104,17 @@ class AnswerGraph:
 
     def _read(self, pairs: tf.Tensor, texts: _Contexts, logits: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
         """Return the example, score, text, start and end, each (a,), of the given pairs with non-empty text."""
-        window, first, num_further = tf.unstack(tf.where(pairs), num=3, axis=1)  # (a,)
+        window_indices, first_positions, num_further = tf.unstack(tf.where(pairs), num=3, axis=1)  # (a,)
         logits = tf.cast(logits, tf.float64)
-        score = tf.gather_nd(logits[:, :, 0], tf.stack([window, first], axis=1))
-        score += tf.gather_nd(logits[:, :, 1], tf.stack([window, first + num_further], axis=1))
-        example = tf.gather(windows.example, window)
-        token = tf.gather(windows.begin - windows.second, window) + first  # index among the tokens of all contexts
-        start = tf.gather(windows.spans[:, 0], token)
-        end = tf.gather(windows.spans[:, 1], token + num_further)
-        text, start, end = texts.cut(example, start, end)
-        return [tf.boolean_mask(x, start < end) for x in (example, score, text, start, end)]
+        scores = tf.gather_nd(logits[:, :, 0], tf.stack([window_indices, first_positions], axis=1))
+        scores += tf.gather_nd(logits[:, :, 1], tf.stack([window_indices, first_positions + num_further], axis=1))
+        example_indices = tf.gather(windows.example, window_indices)
+        # Indices among the tokens of all contexts.
+        token_indices = tf.gather(windows.begin - windows.second, window_indices) + first_positions
+        starts = tf.gather(windows.spans[:, 0], token_indices)
+        ends = tf.gather(windows.spans[:, 1], token_indices + num_further)
+        answer_texts, starts, ends = texts.cut(example_indices, starts, ends)
+        return [tf.boolean_mask(x, starts < ends) for x in (example_indices, scores, answer_texts, starts, ends)]
 
     def _choose(self, ranked: tf.RaggedTensor, null: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return whether each question has an answer, bool (n,), and the probability of the outcome, float64 (n,)."""

@@ -25,13 +25,14 @@ class CompositionTables(NamedTuple):
     """Decompositions of characters, ranks of combining marks, and composed pairs.
 
     Attributes:
-        characters: int32 (d,), rising, the code points that are decomposed.
+        characters: int32 (d,), code points that are decomposed, in ascending order.
         parts: int32 (d, W), the decomposition of each character, padded with -1.
-        marks: int32 (m,), rising, the combining marks.
+        marks: int32 (m,), the combining marks, in ascending order.
         ranks: int32 (m,), rank of each mark, from 1; adjacent marks are sorted by rank.
-        pairs: int64 (p,), rising, keys of pairs that are composed: the first code point times 2^21, plus the second.
+        pairs: int64 (p,), keys of pairs that are composed, in ascending order: the first code point times 2^21, plus
+            the second.
         composed: int32 (p,), the composition of each pair.
-        seconds: int32 (s,), rising, the second characters of pairs, without marks.
+        seconds: int32 (s,), second characters of pairs other than marks, in ascending order.
     """
 
     characters: np.ndarray
@@ -66,14 +67,14 @@ def composition_tables() -> CompositionTables:
     decomposed = to_codes(decompose(to_text(np.stack([codes, np.full_like(codes, _SEPARATOR)], axis=1).reshape(-1))))
     ends = np.flatnonzero(decomposed == _SEPARATOR)
     lengths = np.diff(ends, prepend=-1) - 1
-    changed = np.flatnonzero((lengths != 1) | (decomposed[ends - lengths] != codes))
-    decompositions = [(codes[i], decomposed[ends[i] - lengths[i] : ends[i]]) for i in changed]
+    decomposed_indices = np.flatnonzero((lengths != 1) | (decomposed[ends - lengths] != codes))
+    decompositions = [(codes[i], decomposed[ends[i] - lengths[i] : ends[i]]) for i in decomposed_indices]
     width = max(len(parts) for _, parts in decompositions)
     padded_parts = np.full((len(decompositions), width), _NO_CHARACTER, "int32")
     for row, (_, parts) in enumerate(decompositions):
         padded_parts[row, : len(parts)] = parts
     marks, ranks = ranked_marks(np.setdiff1d(codes, [code for code, _ in decompositions]))
-    pairs = _pairs([parts for _, parts in decompositions if len(parts) > 1], compose)
+    pairs = _find_compositions([parts for _, parts in decompositions if len(parts) > 1], compose)
     seconds = np.setdiff1d(np.array(list(pairs)) % _UNIT, marks)
     keys = np.array(sorted(pairs), "int64")
     return CompositionTables(
@@ -87,19 +88,19 @@ def composition_tables() -> CompositionTables:
     )
 
 
-def _split(text: str) -> list[np.ndarray]:
+def _split_at_separators(text: str) -> list[np.ndarray]:
     """Split a text at the separators, and return the code points of each part."""
     codes = to_codes(text)
     ends = np.flatnonzero(codes == _SEPARATOR)
     return [part[part != _SEPARATOR] for part in np.split(codes, ends)[:-1]]
 
 
-def _pairs(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
+def _find_compositions(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
     """Return the compositions of pairs of code points, by the keys of `CompositionTables.pairs`."""
     text = "0".join(to_text(parts[:-1]) for parts in decomposed) + "0"
     pairs = {}
-    firsts = _split(compose(text))
-    composed_parts = _split(compose("0".join(map(to_text, decomposed)) + "0"))
+    firsts = _split_at_separators(compose(text))
+    composed_parts = _split_at_separators(compose("0".join(map(to_text, decomposed)) + "0"))
     for parts, first, composed in zip(decomposed, firsts, composed_parts, strict=True):
         if len(first) == len(composed) == 1:
             pairs[int(first[0]) * _UNIT + int(parts[-1])] = int(composed[0])
@@ -120,8 +121,8 @@ class Composition(tf.Module):
             codes: int32 (n, None), the code points of the texts.
 
         Returns:
-            Code points, int32 (n, None), and for each of their flat values the index of its origin, int32. As in
-            `tokenizers`, the origin of a composed character is the origin of its first part.
+            Code points, int32 (n, None), and the flat index of each one's origin, int32. As in `tokenizers`, the origin
+            of a composed character is the origin of its first part.
         """
         # Characters below U+0300 neither change nor combine with the character before them.
         return tf.cond(
@@ -140,12 +141,12 @@ class Composition(tf.Module):
         values, ranks, consumed = (tf.gather(x, order) for x in (values, ranks, consumed))
         values, consumed, is_kept = self._compose(values, ranks, row, consumed)
         values, consumed, row = (tf.boolean_mask(x, is_kept) for x in (values, consumed, row))
-        before = tf.cumsum(consumed, exclusive=True)  # original characters before this one's, over all texts
+        before = tf.cumsum(consumed, exclusive=True)  # number of original characters before each, in all texts
         source = tf.where(consumed == 0, tf.maximum(before - 1, 0), before)
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), source
 
     def _decompose(self, values: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the parts of characters, int32 (d,), their rows, and whether each is the first part, as 1 or 0."""
+        """Return the d parts of characters, int32, their rows, and 1 for each character's first part, else 0."""
         tables = self._tables
         index = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
         is_decomposed = tf.gather(tables.characters, index) == values
@@ -157,7 +158,7 @@ class Composition(tf.Module):
         return tf.boolean_mask(parts, is_part), *(tf.boolean_mask(x, is_part) for x in broadcast)
 
     def _ranks(self, values: tf.Tensor) -> tf.Tensor:
-        """Return the ranks of marks, int32 (d,), 0 for other characters."""
+        """Return the rank of each character, 0 if it is not a mark: int32 (d,)."""
         marks, ranks = self._tables.marks, self._tables.ranks
         index = tf.minimum(tf.searchsorted(marks, values), len(marks) - 1)  # (d,)
         return tf.where(tf.gather(marks, index) == values, tf.gather(ranks, index), 0)
@@ -171,8 +172,8 @@ class Composition(tf.Module):
         step k composes the k-th characters of all chains.
 
         Returns:
-            Code points, int32 (d,); the number of original characters in each, int32 (d,); and whether each is kept,
-            bool (d,).
+            Code points, int32 (d,); the number of original characters in each, int32 (d,); and whether each is kept
+            rather than merged into another, bool (d,).
         """
         seconds = self._tables.seconds
         index = tf.minimum(tf.searchsorted(seconds, values), len(seconds) - 1)  # (d,)
@@ -183,7 +184,7 @@ class Composition(tf.Module):
         is_longer = ends - starts > 1
         starts, ends = tf.boolean_mask(starts, is_longer), tf.boolean_mask(ends, is_longer)
 
-        # State of each chain: index and code of its last character other than marks, and the rank of its last mark.
+        # State of each chain: index and code point of its last character that is not a mark, and rank of its last mark.
         last = tf.where(tf.gather(ranks, starts) == 0, tf.gather(values, starts), EDGE)
         state = (
             tf.constant(1, tf.int64),

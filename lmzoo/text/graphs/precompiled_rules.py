@@ -50,28 +50,36 @@ class PrecompiledRulesGraph(tf.Module):
         Args:
             codes: int32 (c,), characters of all texts.
             place: int32 (c, 2), offsets of their origins.
-            part: int (c,), index of the text of each character, rising.
+            part: int (c,), index of the text of each character, non-decreasing.
 
         Returns:
             The characters after replacement, with their offsets and the indices of their texts, in the same form.
         """
-        begins = self._begins(codes, part)  # (c,)
-        cluster = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # (c,)
-        is_short = tf.gather(tf.math.segment_sum(size_in_bytes(codes), cluster) <= MOST_BYTES, cluster)
-        begins_short_cluster = begins & ~shift(begins, -1, True) & is_short  # (c,)
-        pair = tf.cast(codes, tf.int64) * EDGE + tf.cast(shift(codes, -1, 0), tf.int64)  # (c,)
+        begins_cluster = self._begins(codes, part)  # (c,)
+        cluster_indices = tf.cumsum(tf.cast(begins_cluster, tf.int32)) - 1  # (c,)
+        is_short = tf.gather(tf.math.segment_sum(size_in_bytes(codes), cluster_indices) <= MOST_BYTES, cluster_indices)
+        begins_short_cluster = begins_cluster & ~shift(begins_cluster, -1, True) & is_short  # (c,)
+        pair_keys = tf.cast(codes, tf.int64) * EDGE + tf.cast(shift(codes, -1, 0), tf.int64)  # (c,)
         is_single, _ = find(self._sources, codes)
-        is_pair, index = find(self._pair_keys, pair)
-        codes = tf.where(begins_short_cluster & is_pair & ~is_single, tf.gather(self._pair_numbers, index), codes)
+        is_pair, pair_indices = find(self._pair_keys, pair_keys)
+        codes = tf.where(
+            begins_short_cluster & is_pair & ~is_single, tf.gather(self._pair_numbers, pair_indices), codes
+        )
         is_replaced_cluster = begins_short_cluster & (is_single | is_pair)  # (c,)
-        is_dropped = tf.gather(tf.boolean_mask(is_replaced_cluster, begins), cluster) & ~begins  # (c,)
-        last = tf.math.segment_max(tf.range(tf.size(codes)), cluster)  # (clusters,)
+        is_dropped = (
+            tf.gather(tf.boolean_mask(is_replaced_cluster, begins_cluster), cluster_indices) & ~begins_cluster
+        )  # (c,)
+        last_indices = tf.math.segment_max(tf.range(tf.size(codes)), cluster_indices)  # (clusters,)
         kept_indices = tf.where(~is_dropped)[:, 0]
-        codes, source, number = self._characters.replace(tf.boolean_mask(codes, ~is_dropped))
-        # The characters of a result come from the cluster's one by one; the rest come from its last one.
-        origin = tf.cast(tf.gather(kept_indices, source), tf.int32)  # (d,)
-        limit = tf.where(tf.gather(is_replaced_cluster, origin), tf.gather(last, tf.gather(cluster, origin)), origin)
-        return codes, tf.gather(place, tf.minimum(origin + number, limit)), tf.gather(part, origin)
+        codes, kept_origins, result_indices = self._characters.replace(tf.boolean_mask(codes, ~is_dropped))
+        # The characters of a result come from the cluster's characters one by one; the rest come from the last of them.
+        origins = tf.cast(tf.gather(kept_indices, kept_origins), tf.int32)  # (d,)
+        last_origins = tf.where(
+            tf.gather(is_replaced_cluster, origins),
+            tf.gather(last_indices, tf.gather(cluster_indices, origins)),
+            origins,
+        )
+        return codes, tf.gather(place, tf.minimum(origins + result_indices, last_origins)), tf.gather(part, origins)
 
     def _begins(self, codes: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
         """Return whether a grapheme cluster begins at each character, exact up to `MOST_BYTES`: bool (c,)."""
@@ -84,10 +92,10 @@ class PrecompiledRulesGraph(tf.Module):
 
 
 class Expansion(tf.Module):
-    """Lookup table from integers to lists of rows, each of k integers.
+    """Lookup table from integers to lists of rows of k integers.
 
     Args:
-        changes: dict from integers to lists of tuples of k integers.
+        changes: dict from integers to lists of rows, each a tuple of k integers.
     """
 
     def __init__(self, changes: Mapping[int, Sequence[tuple[int, ...]]]) -> None:
@@ -103,8 +111,8 @@ class Expansion(tf.Module):
         """Look up integers, int32 (c,).
 
         Returns:
-            For each of the d results: the index of its origin, int32 (d,), and its row of `values`, int32 (d,), or -1
-            for an integer that does not change.
+            For each of the d results, the index of the integer that it comes from, int32 (d,), and the index of its row
+            in `values`, int32 (d,), or -1 for an integer without an entry.
         """
         has_entry, key_index = find(self._keys, integers)  # (c,)
         length = tf.where(has_entry, tf.gather(self._lengths, key_index), 1)  # (c,)
@@ -113,7 +121,7 @@ class Expansion(tf.Module):
         return source, tf.ragged.range(begin, begin + length).values
 
     def replace(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Replace code points, int32 (c,), by the integers of their rows; keep code points without an entry.
+        """Replace code points, int32 (c,), by the first integers of their rows; keep code points without an entry.
 
         Returns:
             The results, int32 (d,); the index of each result's origin, int32 (d,); and the index of each result among
@@ -128,6 +136,6 @@ class Expansion(tf.Module):
 
 
 def find(keys: np.ndarray, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return whether each value is among the sorted keys, bool (c,), and if so its index there, int32 (c,)."""
+    """Return whether each value is among the sorted `keys`, bool (c,), and if so the key's index, int32 (c,)."""
     index = tf.minimum(tf.searchsorted(keys, values), len(keys) - 1)
     return tf.gather(keys, index) == values, index
