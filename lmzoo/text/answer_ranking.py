@@ -48,10 +48,12 @@ def rank_answers(
     """
     lengths = encoded.lengths
     is_token = np.arange(logits.shape[1]) < lengths[:, None]  # (w, T)
-    best = np.argsort(np.where(is_token[:, :, None], -logits, np.inf), axis=1, kind="stable")[:, :n_best]  # (w, k, 2)
-    scores = np.take_along_axis(logits, best, axis=1).astype("float64")
-    first_tokens = best[:, :, 0, None]  # (w, k, 1)
-    last_tokens = best[:, None, :, 1]  # (w, 1, k)
+    best_positions = np.argsort(np.where(is_token[:, :, None], -logits, np.inf), axis=1, kind="stable")[
+        :, :n_best
+    ]  # (w, k, 2)
+    scores = np.take_along_axis(logits, best_positions, axis=1).astype("float64")
+    first_tokens = best_positions[:, :, 0, None]  # (w, k, 1)
+    last_tokens = best_positions[:, None, :, 1]  # (w, 1, k)
     begins, counts = (array[:, None, None] for array in encoded.windows)
     second = encoded.second[:, None, None]
     is_valid = (
@@ -104,7 +106,7 @@ def _select_distinct(context: str, ranked: list[tuple[float, int, int]], n_best:
 
 
 def is_mark(character: str) -> bool:
-    """Return whether a character combines with the previous one."""
+    """Return whether a character combines with the previous character."""
     return character > "\u02ff" and unicodedata.category(character)[0] == "M"
 
 

@@ -99,10 +99,10 @@ def fit_buckets(
         most = _MAX_COMPILED_WIDTHS if prefers_few_shapes() else _MAX_WIDTHS
     required_saving = _BATCHES_TO_COMPILE * batch_size * float(np.mean(lengths)) if compiled else 0
     lengths_in_units = np.maximum(1, -(-np.asarray(lengths) // multiple))
-    counts = np.bincount(lengths_in_units)  # (U,), sequences of u units
-    cumulative_counts = np.cumsum(counts)  # (U,), sequences of at most u units
-    max_units = len(counts) - 1
-    candidate_widths = np.arange(len(counts))[:, None]  # (U, 1), in units
+    sequence_counts = np.bincount(lengths_in_units)  # (U,), sequences of u units
+    cumulative_counts = np.cumsum(sequence_counts)  # (U,), sequences of at most u units
+    max_units = len(sequence_counts) - 1
+    candidate_widths = np.arange(len(sequence_counts))[:, None]  # (U, 1), in units
     # added_costs[u, v]: padded size of the sequences of v + 1 to u units at width u.
     added_costs = np.where(
         candidate_widths > candidate_widths.T,
@@ -110,7 +110,7 @@ def fit_buckets(
         np.inf,
     )  # (U, U)
     # costs[-1][u]: least padded size of all sequences of at most u units if u itself is a width.
-    costs = [np.arange(len(counts)) * cumulative_counts.astype("float64")]
+    costs = [np.arange(len(sequence_counts)) * cumulative_counts.astype("float64")]
     previous_widths = []
     for _ in range(most - 1):
         candidate_costs = costs[-1] + added_costs  # (U, U)
@@ -136,8 +136,8 @@ def smallest_bucket(buckets: Sequence[int] | np.ndarray, longest: int) -> int:
 
     `buckets` are in ascending order. Only texts in several windows can exceed the buckets of other texts.
     """
-    index = int(np.searchsorted(buckets, longest))
-    return int(buckets[index]) if index < len(buckets) else int(longest)
+    bucket_index = int(np.searchsorted(buckets, longest))
+    return int(buckets[bucket_index]) if bucket_index < len(buckets) else int(longest)
 
 
 def stream_steps(count: int, rows: int) -> int:
@@ -193,7 +193,7 @@ class OrderedBatches(Batches):
     _pass: tuple[int, Iterator[Tensors]] = (0, iter(()))
 
     def __getitem__(self, index: int) -> Tensors:
-        """Return the batch at `index`, which must be the next one, or 0 to begin a pass."""
+        """Return the batch at `index`, which must be the next index, or 0 to begin a pass."""
         if index == 0:
             self._pass = (0, self.batches())
         if index != self._pass[0]:
@@ -242,28 +242,28 @@ class LengthBatches(Batches):
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
         """Return the indices of the sequences in each batch of an epoch."""
-        count = len(self.lengths)
-        size = self.batch_size
+        num_sequences = len(self.lengths)
+        batch_size = self.batch_size
         if self.order == "streams":
-            steps = stream_steps(count, size)
-            return [np.arange(i, count, steps) for i in range(steps)]
+            steps = stream_steps(num_sequences, batch_size)
+            return [np.arange(i, num_sequences, steps) for i in range(steps)]
         if self.order == "given":
-            order = np.arange(count)
+            order = np.arange(num_sequences)
         elif self.order == "sorted":
             order = np.argsort(self.lengths, kind="stable")
         else:
             rng = np.random.default_rng((*self.seed, epoch))
-            order = rng.permutation(count)
-            group_size = _SORTED_BATCHES * size
-            groups = [order[i : i + group_size] for i in range(0, count, group_size)]
+            order = rng.permutation(num_sequences)
+            group_size = _SORTED_BATCHES * batch_size
+            groups = [order[i : i + group_size] for i in range(0, num_sequences, group_size)]
             order = np.concatenate([group[np.argsort(self.lengths[group], kind="stable")] for group in groups])
-        batches = [order[i : i + size] for i in range(0, count, size)]
+        batches = [order[i : i + batch_size] for i in range(0, num_sequences, batch_size)]
         if self.order == "shuffle":
             batches = [batches[i] for i in rng.permutation(len(batches))]
         if self.round_up:
-            last = batches[-1]
-            target_size = min(size, 1 << (len(last) - 1).bit_length()) if len(batches) == 1 else size
-            batches[-1] = np.concatenate([last, np.repeat(last[:1], target_size - len(last))])
+            last_batch = batches[-1]
+            target_size = min(batch_size, 1 << (len(last_batch) - 1).bit_length()) if len(batches) == 1 else batch_size
+            batches[-1] = np.concatenate([last_batch, np.repeat(last_batch[:1], target_size - len(last_batch))])
         return batches
 
     def _batch(self, indices: np.ndarray, epoch: int, number: int) -> Tensors:
@@ -297,7 +297,7 @@ class LengthBatches(Batches):
         return itertools.islice(self.batches_from(self.epoch * len(self)), len(self))
 
     def join_batches(self) -> Iterator[Tensors]:
-        """Yield the batches of a pass, joining consecutive batches of equal width into one.
+        """Yield the batches of a pass, joining consecutive batches of equal width into one batch.
 
         The order must be "sorted" or "given", in which only the last batch is smaller, and `make_batch` must not use
         `rng`.
@@ -306,12 +306,12 @@ class LengthBatches(Batches):
             yield self.make_batch(np.concatenate([*equal_batches]), width, np.random.default_rng(0))
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        epoch, first = divmod(step, len(self))
+        epoch, first_batch = divmod(step, len(self))
         while True:
-            for number, indices in enumerate(self._plan(epoch)[first:], first):
-                yield self._batch(indices, epoch, number)
+            for batch_number, indices in enumerate(self._plan(epoch)[first_batch:], first_batch):
+                yield self._batch(indices, epoch, batch_number)
             epoch += 1
-            first = 0
+            first_batch = 0
 
     def identity(self) -> dict[str, Any]:
         """Return digests of the lengths and of a sample of the content, and the settings that determine the batches."""
@@ -328,8 +328,8 @@ class LengthBatches(Batches):
     def _sample(self) -> str:
         """Return a digest of the ids, labels and weights of evenly spaced examples, independent of seed and order."""
         digest = hashlib.sha256()
-        count = len(self.lengths)
-        example_indices = np.unique(np.linspace(0, count - 1, min(count, _SAMPLE_SIZE)).astype("int64"))
+        num_examples = len(self.lengths)
+        example_indices = np.unique(np.linspace(0, num_examples - 1, min(num_examples, _SAMPLE_SIZE)).astype("int64"))
         for batch_indices in np.array_split(example_indices, max(1, len(example_indices) // 32)):
             width = self._width(self.lengths[batch_indices].max())
             _update_digest(digest, self.make_batch(batch_indices, width, np.random.default_rng(0)))

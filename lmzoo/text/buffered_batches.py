@@ -73,7 +73,7 @@ class BufferedBatches(OrderedBatches):
     def batches(self) -> Iterator[Tensors]:
         for _, buffer_batches in self._buffers(self.epoch):
             yield from buffer_batches.batches()
-            del buffer_batches  # free its memory before the next one is made
+            del buffer_batches  # free its memory before the next buffer is encoded
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
         """Iterate endlessly over the batches of all epochs, beginning at `step`, counted from the first epoch.
@@ -94,7 +94,7 @@ class BufferedBatches(OrderedBatches):
                     steps_done += 1
                     if steps_done > step:
                         yield batch
-                del buffer_batches  # free its memory before the next one is made
+                del buffer_batches  # free its memory before the next buffer is encoded
             epoch += 1
             example = 0
             buffer_index = 0
@@ -146,7 +146,7 @@ class BufferedBatches(OrderedBatches):
         return buffer_batches
 
     def _encode_buffer(self, examples: Sequence[Any], epoch: int, number: int) -> Encoded:
-        """Return the encoded buffer, reusing the last one encoded if it is the same."""
+        """Return the encoded buffer, reusing the last encoded buffer if it is the same."""
         if self._latest is None or self._latest[0] != (epoch, number):
             self._latest = None  # free its memory before the next buffer is made
             self._latest = ((epoch, number), self.encode(examples))

@@ -78,8 +78,12 @@ def encode_choices(
     prompts, *choices = clean_columns(columns, preprocessor.tokenizer.takes_words)
     prompt_tokens = preprocessor.tokenizer.tokenize(prompts)
     choice_tokens = preprocessor.tokenizer.tokenize([*itertools.chain.from_iterable(choices)])
-    counts = np.array([*map(len, choices)], "int64")
-    repeated_prompts = [ids for ids, count in zip(prompt_tokens, counts.tolist(), strict=True) for _ in range(count)]
+    choice_counts = np.array([*map(len, choices)], "int64")
+    repeated_prompts = [
+        ids
+        for ids, choice_count in zip(prompt_tokens, choice_counts.tolist(), strict=True)
+        for _ in range(choice_count)
+    ]
     packed = preprocessor.pack(repeated_prompts, choice_tokens)
     texts = EncodedTexts(
         packed.token_ids,
@@ -87,7 +91,7 @@ def encode_choices(
         np.append(packed.second, np.int32(0)),
         packed.truncated,
     )
-    return EncodedChoices(texts, np.cumsum(counts) - counts, counts)
+    return EncodedChoices(texts, np.cumsum(choice_counts) - choice_counts, choice_counts)
 
 
 def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:

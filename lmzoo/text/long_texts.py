@@ -197,19 +197,19 @@ def _place_windows(
         windows: maximum number of windows of a text, or "auto".
         sequence_length: int, maximum number of tokens of a sequence, for the warning.
     """
-    counts = 1 + np.maximum(0, -((room - totals) // stride))  # (n,), rounded up
+    window_counts = 1 + np.maximum(0, -((room - totals) // stride))  # (n,), rounded up
     if windows != "auto":
-        if num_truncated := int((counts > windows).sum()):
+        if num_truncated := int((window_counts > windows).sum()):
             warn(
-                f"{num_truncated} of {len(counts)} texts were truncated to {windows} windows of {sequence_length} "
-                "tokens (`windows`)."
+                f"{num_truncated} of {len(window_counts)} texts were truncated to {windows} windows of "
+                f"{sequence_length} tokens (`windows`)."
             )
-        counts = np.minimum(counts, windows)
-    text_indices = np.repeat(np.arange(len(counts)), counts)  # (w,)
-    window_indices = ranges(np.zeros_like(counts), counts)  # (w,)
+        window_counts = np.minimum(window_counts, windows)
+    text_indices = np.repeat(np.arange(len(window_counts)), window_counts)  # (w,)
+    window_indices = ranges(np.zeros_like(window_counts), window_counts)  # (w,)
     begins = window_indices * stride[text_indices]
     lengths = np.minimum(room[text_indices], totals[text_indices] - begins)
-    return _Placement(text_indices, window_indices, begins, lengths, np.concatenate([[0], np.cumsum(counts)]))
+    return _Placement(text_indices, window_indices, begins, lengths, np.concatenate([[0], np.cumsum(window_counts)]))
 
 
 def encode_in_windows(

@@ -107,9 +107,9 @@ class Masking:
             if self.rounding == "random"
             else np.rint(exact_counts)
         )
-        counts = np.maximum(1, rounded_counts.astype("int64"))  # (B,)
+        chosen_counts = np.maximum(1, rounded_counts.astype("int64"))  # (B,)
         if self.whole_word:
-            rows = zip(candidates, word_starts, counts, strict=True)
+            rows = zip(candidates, word_starts, chosen_counts, strict=True)
             weights = self._compute_length_weights()
             picked = np.stack([_pick_words(*row, weights, rng) for row in rows])
         else:
@@ -117,7 +117,7 @@ class Masking:
             # No number is drawn for padding, so that the padded width does not affect the choice.
             noise[candidates] = rng.random(np.count_nonzero(candidates))
             ranks = noise.argsort(axis=1).argsort(axis=1)  # (B, T)
-            picked = (ranks < counts[:, None]) & candidates
+            picked = (ranks < chosen_counts[:, None]) & candidates
         # Stable sort of "not picked": the picked positions first, in ascending order.
         positions = np.argsort(~picked, axis=1, kind="stable")[:, :max_chosen]  # (B, M)
         is_chosen = np.take_along_axis(picked, positions, axis=1)

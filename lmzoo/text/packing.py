@@ -22,7 +22,7 @@ class Packing:
         start: str, token before the first segment; "" for none.
         end: str, token after the last segment; "" for none.
         between: tuple of strings, tokens between two segments.
-        segments: bool, whether `segment_ids` distinguish the segments; `between` belongs to the first one.
+        segments: bool, whether `segment_ids` distinguish the segments; `between` belongs to the first segment.
         last: str, token at the very end, with the segment id 2; "" for none.
         zero_segments: bool, whether the model takes `segment_ids` that are all 0, since its texts have no segments. If
             `segments` is true as well, the task distinguishes the segments, and passes zeros to the model.
@@ -50,8 +50,8 @@ class Packing:
 def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the lengths of both segments after truncating each pair to `budget` tokens: two int arrays (n,).
 
-    Tokens are removed from the end of the longer segment, or of the second one on ties. This is the closed form of the
-    one-token-at-a-time loop in BERT's fine-tuning code.
+    Tokens are removed from the end of the longer segment, or of the second segment on ties. This is the closed form of
+    the one-token-at-a-time loop in BERT's fine-tuning code.
 
     Example:
 

@@ -152,7 +152,11 @@ class Preprocessor(AdvisesOnNames):
         lengths, second_lengths = (np.array([len(ids) for ids in segments], "int64") for segments in (first, second))
         kept_lengths, kept_second_lengths = truncate_pair(lengths, second_lengths, budget)
         truncated_pairs = zip(first, second, kept_lengths.tolist(), kept_second_lengths.tolist(), strict=True)
-        parts = (part for a, b, n, m in truncated_pairs for part in (start, a[:n], between, b[:m], end))
+        parts = (
+            part
+            for first_ids, second_ids, first_length, second_length in truncated_pairs
+            for part in (start, first_ids[:first_length], between, second_ids[:second_length], end)
+        )
         num_truncated = int(np.sum(kept_lengths + kept_second_lengths < lengths + second_lengths))
         if num_truncated:
             warn(

@@ -63,11 +63,13 @@ class TextPieces:
 
     def _count_final_characters(self, text: str) -> int:
         """Return the number of characters that no later token can change."""
-        count = len(text.rstrip(_INCOMPLETE))
+        num_final = len(text.rstrip(_INCOMPLETE))
         for stop in self.stop:
-            overlap = next((n for n in range(min(len(stop) - 1, count), 0, -1) if text[:count].endswith(stop[:n])), 0)
-            count = min(count, count - overlap)
-        return count
+            overlap = next(
+                (n for n in range(min(len(stop) - 1, num_final), 0, -1) if text[:num_final].endswith(stop[:n])), 0
+            )
+            num_final = min(num_final, num_final - overlap)
+        return num_final
 
     def _return_new(self, text: str) -> str:
         """Return the part of `text` that was not returned before."""

@@ -95,7 +95,7 @@ def _columns(texts: Sequence[Any]) -> tuple[list[tf.Tensor], bool]:
     """Return texts as `tf.string` columns (n,), and whether the columns were single texts."""
     import tensorflow as tf
 
-    tensors = [tf.convert_to_tensor(part) for part in texts]
+    tensors = [tf.convert_to_tensor(text) for text in texts]
     ranks = {tensor.shape.rank for tensor in tensors}
     if len(tensors) > 2 or ranks not in ({0}, {1}):
         shapes = ", ".join(str(tensor.shape) for tensor in tensors)

@@ -70,15 +70,15 @@ def collect_warnings() -> Iterator[list[str]]:
     ```
     """
     messages: list[str] = []
-    token = _COLLECTED.set(messages)
+    context_token = _COLLECTED.set(messages)
     try:
         yield messages
     finally:
-        _COLLECTED.reset(token)
+        _COLLECTED.reset(context_token)
 
 
 class FirstWarning:
-    """A filter that issues the first text warning and drops all later ones."""
+    """A filter that issues the first text warning and drops all later warnings."""
 
     def __init__(self) -> None:
         self.issued = False

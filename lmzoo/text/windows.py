@@ -212,7 +212,7 @@ def has_most_context(examples: np.ndarray, begins: np.ndarray, lengths: np.ndarr
     """Return, for each token of each window, whether this window gives it the most context.
 
     Of the windows that contain a token, the best window has the highest `min(tokens to the left, tokens to the right) +
-    0.01 * length`, and is the first one on ties (Google's BERT code).
+    0.01 * length`, and is the first window on ties (Google's BERT code).
 
     Args:
         examples: int64 (w,), index of the example that each window belongs to, non-decreasing.
@@ -222,20 +222,20 @@ def has_most_context(examples: np.ndarray, begins: np.ndarray, lengths: np.ndarr
     Returns:
         bool (C,), for the C tokens of all windows, window after window. Every token is true in exactly one window.
     """
-    window = np.repeat(np.arange(len(examples)), lengths)  # (C,)
+    window_indices = np.repeat(np.arange(len(examples)), lengths)  # (C,)
     is_only_window = np.bincount(examples)[examples] == 1 if len(examples) else np.ones(0, bool)  # (w,)
-    most_context = is_only_window[window]
-    token = ranges(begins, lengths)  # (C,)
+    most_context = is_only_window[window_indices]
+    token_indices = ranges(begins, lengths)  # (C,)
     ambiguous = np.flatnonzero(~most_context)
-    window = window[ambiguous]
-    token = token[ambiguous]
-    left_context = token - begins[window]
-    score = np.minimum(left_context, lengths[window] - 1 - left_context) + 0.01 * lengths[window]
-    order = np.lexsort((window, -score, token, examples[window]))
-    best = np.ones(len(order), bool)
+    window_indices = window_indices[ambiguous]
+    token_indices = token_indices[ambiguous]
+    left_context = token_indices - begins[window_indices]
+    scores = np.minimum(left_context, lengths[window_indices] - 1 - left_context) + 0.01 * lengths[window_indices]
+    order = np.lexsort((window_indices, -scores, token_indices, examples[window_indices]))
+    is_best = np.ones(len(order), bool)
     # This also holds where one example ends: its last token differs from the first token of the next example.
-    best[1:] = np.diff(token[order]) != 0
-    most_context[ambiguous[order[best]]] = True
+    is_best[1:] = np.diff(token_indices[order]) != 0
+    most_context[ambiguous[order[is_best]]] = True
     return most_context
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-# Kinds of characters. ATTACHED ones, such as marks and joiners, always stay with the character before them.
+# Kinds of characters. An ATTACHED character, such as a mark or a joiner, always stays with the character before it.
 SPACE, LETTER, DIGIT, ATTACHED, PUNCTUATION, OTHER = range(6)
 
 APOSTROPHES = "'\u2019"

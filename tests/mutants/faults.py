@@ -204,8 +204,8 @@ FAULTS = (
     Fault(
         "places of words in exported models count the space that is put in front of each text",
         "text/graphs/word_splitting.py",
-        "start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without",
-        "start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows)  # (m,), without",
+        "starts = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without",
+        "starts = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows)  # (m,), without",
     ),
     Fault(
         "an inside label may follow any other, and only its own type may follow it",
@@ -792,7 +792,7 @@ FAULTS = (
     Fault(
         "an added token of single words is found inside of others in graphs",
         "text/graphs/added_tokens.py",
-        "is_valid = ~(touches_word & tf.gather(self._single, index))",
+        "is_valid = ~(touches_word & tf.gather(self._single, token_indices))",
         "is_valid = tf.ones_like(touches_word)",
     ),
     Fault(
@@ -912,7 +912,7 @@ FAULTS = (
     Fault(
         "a word's label comes from the first window that holds it",
         "text/windows.py",
-        "order = np.lexsort((window, -score, token, examples[window]))",
-        "order = np.lexsort((window, token, examples[window]))",
+        "order = np.lexsort((window_indices, -scores, token_indices, examples[window_indices]))",
+        "order = np.lexsort((window_indices, token_indices, examples[window_indices]))",
     ),
 )

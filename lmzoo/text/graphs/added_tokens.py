@@ -203,15 +203,15 @@ class CutTextsGraph(tf.Module):
 
         starts = tf.concat([codes.row_starts()[:, None], by_text(matches.end)], axis=1)  # (n, None)
         ends = tf.concat([by_text(matches.begin), codes.row_limits()[:, None]], axis=1)  # (n, None)
-        indices = tf.ragged.range(starts.values, tf.maximum(starts.values, ends.values))  # (p, None)
-        ids = tf.concat([by_text(matches.id), tf.fill([codes.nrows(), 1], -1)], axis=1)
-        span = tf.stack([tf.gather(origins, matches.begin), tf.gather(origins, matches.end - 1) + 1], axis=1)
+        code_indices = tf.ragged.range(starts.values, tf.maximum(starts.values, ends.values))  # (p, None)
+        next_ids = tf.concat([by_text(matches.id), tf.fill([codes.nrows(), 1], -1)], axis=1)
+        spans = tf.stack([tf.gather(origins, matches.begin), tf.gather(origins, matches.end - 1) + 1], axis=1)
         return _Parts(
-            row=compute_row_indices(ids),
-            codes=indices.with_values(tf.gather(codes.values, indices.values)),
-            origins=tf.gather(origins, indices.values),
-            id=ids.values,
-            span=after_parts(span),
+            row=compute_row_indices(next_ids),
+            codes=code_indices.with_values(tf.gather(codes.values, code_indices.values)),
+            origins=tf.gather(origins, code_indices.values),
+            id=next_ids.values,
+            span=after_parts(spans),
             spaces=after_parts(self._count_outer_spaces(codes, matches)),
         )
 
@@ -249,29 +249,35 @@ class _FindTokens(tf.Module):
         texts = tf.strings.unicode_encode(codes, "UTF-8")
         marked_texts = tf.strings.regex_replace(texts, self._pattern, _CUT + b"\\1" + _CUT)
         parts = tf.strings.split(marked_texts, _CUT)  # (n, None)
-        end = tf.cumsum(tf.strings.length(parts.values, "UTF8_CHAR"))  # (q,)
-        begin = end - tf.strings.length(parts.values, "UTF8_CHAR")
-        index = self._numbers.lookup(parts.values)  # (q,)
-        is_token = index >= 0
-        index, begin, end, row = (tf.boolean_mask(x, is_token) for x in (index, begin, end, compute_row_indices(parts)))
-        begin = tf.cast(begin, tf.int64)  # (k,)
-        end = tf.cast(end, tf.int64)  # (k,)
+        ends = tf.cumsum(tf.strings.length(parts.values, "UTF8_CHAR"))  # (q,)
+        begins = ends - tf.strings.length(parts.values, "UTF8_CHAR")
+        token_indices = self._numbers.lookup(parts.values)  # (q,)
+        is_token = token_indices >= 0
+        token_indices, begins, ends, rows = (
+            tf.boolean_mask(x, is_token) for x in (token_indices, begins, ends, compute_row_indices(parts))
+        )
+        begins = tf.cast(begins, tf.int64)  # (k,)
+        ends = tf.cast(ends, tf.int64)  # (k,)
         if self._single.any():
-            text_start = tf.gather(codes.row_starts(), row)  # (k,)
-            text_end = tf.gather(codes.row_limits(), row)  # (k,)
-            touches_word = self._is_word(codes, begin - 1, begin > text_start) | self._is_word(
-                codes, end, end < text_end
+            text_start = tf.gather(codes.row_starts(), rows)  # (k,)
+            text_end = tf.gather(codes.row_limits(), rows)  # (k,)
+            touches_word = self._is_word(codes, begins - 1, begins > text_start) | self._is_word(
+                codes, ends, ends < text_end
             )
-            is_valid = ~(touches_word & tf.gather(self._single, index))
-            index, begin, end, row = (tf.boolean_mask(x, is_valid) for x in (index, begin, end, row))
+            is_valid = ~(touches_word & tf.gather(self._single, token_indices))
+            token_indices, begins, ends, rows = (
+                tf.boolean_mask(x, is_valid) for x in (token_indices, begins, ends, rows)
+            )
         if self._left.any() or self._right.any():
-            text_start = tf.gather(codes.row_starts(), row)  # (k,)
-            text_end = tf.gather(codes.row_limits(), row)  # (k,)
-            begin, end = self._strip(codes, index, begin, end, text_start, text_end)
+            text_start = tf.gather(codes.row_starts(), rows)  # (k,)
+            text_end = tf.gather(codes.row_limits(), rows)  # (k,)
+            begins, ends = self._strip(codes, token_indices, begins, ends, text_start, text_end)
             # Drop a whitespace token if the token before it already covers it.
-            is_kept = begin < end
-            index, row, begin, end = (tf.boolean_mask(x, is_kept) for x in (index, row, begin, end))
-        return _Matches(tf.gather(self._ids, index), row, begin, end)
+            is_kept = begins < ends
+            token_indices, rows, begins, ends = (
+                tf.boolean_mask(x, is_kept) for x in (token_indices, rows, begins, ends)
+            )
+        return _Matches(tf.gather(self._ids, token_indices), rows, begins, ends)
 
     def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
         """Return whether each place lies inside its text and holds a word character: bool (k,).
@@ -282,8 +288,8 @@ class _FindTokens(tf.Module):
             inside: bool (k,), whether each place lies inside its text.
         """
         starts, kinds = word_characters()
-        code = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
-        return inside & tf.gather(kinds, tf.searchsorted(starts, code, side="right") - 1)
+        place_codes = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
+        return inside & tf.gather(kinds, tf.searchsorted(starts, place_codes, side="right") - 1)
 
     def _strip(
         self, codes: tf.RaggedTensor, index: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, first: tf.Tensor,
@@ -327,8 +333,8 @@ def word_characters() -> tuple[np.ndarray, np.ndarray]:
 
 def _join(parts: _Parts, plain: tf.RaggedTensor, token_values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
     """Concatenate, by text, the values of its parts, (p, None, ...), and of the token after each part, (p, ...)."""
-    values = tf.concat([plain, as_singletons(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
-    return tf.RaggedTensor.from_value_rowids(values, parts.row, rows, validate=False).merge_dims(1, 2)
+    part_values = tf.concat([plain, as_singletons(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
+    return tf.RaggedTensor.from_value_rowids(part_values, parts.row, rows, validate=False).merge_dims(1, 2)
 
 
 def as_singletons(values: tf.Tensor, is_present: tf.Tensor) -> tf.RaggedTensor:

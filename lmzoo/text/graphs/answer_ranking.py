@@ -46,31 +46,35 @@ class AnswerGraph:
             `answer`, `tf.string` (n,), `start` and `end`, int32 (n,), in characters of the context, and `score`,
             float32 (n,); "", 0 and 0 for no answer. See `lmzoo.models.QuestionAnswerer.answer`.
         """
-        count = tf.size(contexts, tf.int64)
-        texts = _Contexts(contexts, self._mark_edges)
+        num_questions = tf.size(contexts, tf.int64)
+        context_texts = _Contexts(contexts, self._mark_edges)
         valid_pairs, best_pairs = self._find_valid_and_best_pairs(logits, windows)
-        columns = self._read(best_pairs, texts, logits, windows)
+        columns = self._read(best_pairs, context_texts, logits, windows)
         if self._threshold is None:  # there must be an answer
-            has_answer = tf.math.unsorted_segment_sum(tf.ones_like(columns[0]), columns[0], count) > 0  # (n,)
+            has_answer = tf.math.unsorted_segment_sum(tf.ones_like(columns[0]), columns[0], num_questions) > 0  # (n,)
             other_pairs = valid_pairs & ~tf.gather(has_answer, windows.example)[:, None, None]
-            other_columns = self._read(other_pairs, texts, logits, windows)
+            other_columns = self._read(other_pairs, context_texts, logits, windows)
             columns = [tf.concat(parts, axis=0) for parts in zip(columns, other_columns, strict=True)]
-        example, score, text, start, end = columns
-        order = tf.argsort(score, direction="DESCENDING", stable=True)
-        order = tf.gather(order, tf.argsort(tf.gather(example, order), stable=True))
-        score, example, text, start, end = (tf.gather(x, order) for x in (score, example, text, start, end))
+        examples, scores, answer_texts, starts, ends = columns
+        order = tf.argsort(scores, direction="DESCENDING", stable=True)
+        order = tf.gather(order, tf.argsort(tf.gather(examples, order), stable=True))
+        scores, examples, answer_texts, starts, ends = (
+            tf.gather(x, order) for x in (scores, examples, answer_texts, starts, ends)
+        )
         # Keep the first of several answers with the same text.
-        distinct, index = tf.unique(tf.strings.join([tf.strings.as_string(example), text], ":"))
-        first = tf.math.unsorted_segment_min(tf.range(tf.size(index)), index, tf.size(distinct))
-        score, example, text, start, end = (tf.gather(x, first) for x in (score, example, text, start, end))
-        ranked = tf.RaggedTensor.from_value_rowids(score, example, count, validate=False)
+        distinct, text_indices = tf.unique(tf.strings.join([tf.strings.as_string(examples), answer_texts], ":"))
+        first_indices = tf.math.unsorted_segment_min(tf.range(tf.size(text_indices)), text_indices, tf.size(distinct))
+        scores, examples, answer_texts, starts, ends = (
+            tf.gather(x, first_indices) for x in (scores, examples, answer_texts, starts, ends)
+        )
+        ranked = tf.RaggedTensor.from_value_rowids(scores, examples, num_questions, validate=False)
         null = tf.math.segment_min(tf.reduce_sum(tf.cast(logits[:, 0], tf.float64), axis=-1), windows.example)  # (n,)
         is_answered, probability = self._choose(ranked[:, : self._n_best], null)
         # Without an answer: the index after the last answer, where the values for no answer are.
-        best = tf.where(is_answered, ranked.row_starts(), tf.size(score, tf.int64))  # (n,)
-        columns_and_defaults = {"answer": (text, ""), "start": (start, 0), "end": (end, 0)}
+        best_indices = tf.where(is_answered, ranked.row_starts(), tf.size(scores, tf.int64))  # (n,)
+        columns_and_defaults = {"answer": (answer_texts, ""), "start": (starts, 0), "end": (ends, 0)}
         answers = {
-            name: tf.gather(tf.concat([x, [default]], axis=0), best)
+            name: tf.gather(tf.concat([x, [default]], axis=0), best_indices)
             for name, (x, default) in columns_and_defaults.items()
         }
         return {**answers, "score": tf.cast(probability, tf.float32)}
@@ -93,9 +97,11 @@ class AnswerGraph:
             (window_positions[:, :, None] + further_tokens) < num_tokens[:, :, None]
         )  # (w, t, m)
         scores = tf.where((positions < windows.lengths[:, None])[:, :, None], logits, -np.inf)  # (w, t, 2)
-        _, best = tf.math.top_k(tf.transpose(scores, [0, 2, 1]), tf.minimum(tf.cast(length, tf.int32), self._n_best))
+        _, best_positions = tf.math.top_k(
+            tf.transpose(scores, [0, 2, 1]), tf.minimum(tf.cast(length, tf.int32), self._n_best)
+        )
         is_best = tf.reduce_any(
-            tf.one_hot(best, tf.cast(length, tf.int32), True, False, dtype=tf.bool), axis=2
+            tf.one_hot(best_positions, tf.cast(length, tf.int32), True, False, dtype=tf.bool), axis=2
         )  # (w, 2, t)
         is_best_end = tf.gather(
             tf.pad(is_best[:, 1], [[0, 0], [0, self._longest]]), positions[:, None] + further_tokens, axis=1

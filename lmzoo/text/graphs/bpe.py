@@ -87,8 +87,10 @@ class BytePairGraph(CutTextsGraph):
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
         tokens = tokenizer.vocabulary
         self._sizes = np.array([len(tokenizer.bytes_of(token)) for token in tokens], "int64")  # (V,), in bytes
-        counts = [(len(token) - len(token.lstrip(_SPACE)), len(token) - len(token.rstrip(_SPACE))) for token in tokens]
-        self._token_spaces = np.array(counts, "int32")  # (V, 2)
+        space_counts = [
+            (len(token) - len(token.lstrip(_SPACE)), len(token) - len(token.rstrip(_SPACE))) for token in tokens
+        ]
+        self._token_spaces = np.array(space_counts, "int32")  # (V, 2)
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return self._tokens(self.words(texts))
@@ -108,14 +110,14 @@ class BytePairGraph(CutTextsGraph):
 
     def trim(self, spans: tf.RaggedTensor, spaces: tf.RaggedTensor) -> tf.RaggedTensor:
         """Exclude the spaces at the ends of tokens from their spans, with the results of `tokenizers`."""
-        begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,)
+        begins, ends = tf.unstack(spans.values, num=2, axis=1)  # (p,)
         leading, trailing = tf.unstack(spaces.values, num=2, axis=1)  # (p,)
         if self._adds_space:
-            is_first = (indices_in_rows(spans) == 0) | (begin == 0)
+            is_first = (indices_in_rows(spans) == 0) | (begins == 0)
             leading = tf.where(is_first & (leading == 1), 0, leading)  # the library treats it as the added space
-        begin = tf.minimum(begin + leading, end)
-        end = tf.where(end >= trailing, tf.maximum(end - trailing, begin), end)
-        return spans.with_values(tf.stack([begin, end], axis=1))
+        begins = tf.minimum(begins + leading, ends)
+        ends = tf.where(ends >= trailing, tf.maximum(ends - trailing, begins), ends)
+        return spans.with_values(tf.stack([begins, ends], axis=1))
 
     # === Words ===
 
@@ -130,34 +132,38 @@ class BytePairGraph(CutTextsGraph):
             Words, `tf.string` (n, None); their characters, int32 (l,); and the index of each character in its text,
             int32 (l,).
         """
-        rows = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
-        rows = tf.concat([tf.fill([rows.nrows(), 1], EDGE), rows], axis=1)  # (n, None), an edge in front of each text
-        index = indices_in_rows(rows) - 1  # (c,)
-        codes = rows.values  # (c,)
+        ragged_codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
+        ragged_codes = tf.concat(
+            [tf.fill([ragged_codes.nrows(), 1], EDGE), ragged_codes], axis=1
+        )  # (n, None), an edge in front of each text
+        character_indices = indices_in_rows(ragged_codes) - 1  # (c,)
+        codes = ragged_codes.values  # (c,)
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         kinds = tf.where(codes == EDGE, OUTSIDE, kinds)
-        row = compute_row_indices(rows)  # (c,)
+        text_indices = compute_row_indices(ragged_codes)  # (c,)
         if self._adds_space:
-            codes, kinds, index, row = _prepend_spaces(codes, kinds, index, row)
+            codes, kinds, character_indices, text_indices = _prepend_spaces(
+                codes, kinds, character_indices, text_indices
+            )
         begins = _find_word_begins(codes, kinds)
         in_word = kinds != OUTSIDE
-        words, letters = join_letters(codes, row, begins, in_word, rows.nrows())
-        return words, letters.values, tf.boolean_mask(index, in_word)
+        words, letters = join_letters(codes, text_indices, begins, in_word, ragged_codes.nrows())
+        return words, letters.values, tf.boolean_mask(character_indices, in_word)
 
     # === Tokens ===
 
     def _tokens(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the token ids of words, `tf.string` (n, None), by text: int32 (n, None)."""
-        unique, index = tf.unique(words.values)  # (u,), (w,)
-        return words.with_values(tf.gather(self._tokens_of_words(unique), index)).merge_dims(1, 2)
+        unique_words, unique_indices = tf.unique(words.values)  # (u,), (w,)
+        return words.with_values(tf.gather(self._tokens_of_words(unique_words), unique_indices)).merge_dims(1, 2)
 
     def _tokens_of_words(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Return the token ids of words, `tf.string` (u,), by word: int32 (u, None)."""
         byte_values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # (s,)
-        word = repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
+        word_indices = repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
         ids = tf.gather(self._byte_ids, tf.cast(byte_values, tf.int32))
-        ids, word = self._merges(ids, word)
-        return tf.RaggedTensor.from_value_rowids(ids, word, nrows=tf.size(words, tf.int64), validate=False)
+        ids, word_indices = self._merges(ids, word_indices)
+        return tf.RaggedTensor.from_value_rowids(ids, word_indices, nrows=tf.size(words, tf.int64), validate=False)
 
 
 def _prepend_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
@@ -167,11 +173,11 @@ def _prepend_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> l
     values of the next character.
     """
     lacks_space = (kinds != OUTSIDE) & (shift(kinds, 1, OUTSIDE) == OUTSIDE) & (codes != ord(" "))  # (c,)
-    source = repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks_space, tf.int32))  # (d,)
-    is_added = shift(source, -1, -1) == source  # (d,)
-    codes = tf.where(is_added, ord(" "), tf.gather(codes, source))
-    kinds = tf.where(is_added, WHITESPACE, tf.gather(kinds, source))
-    return [codes, kinds, *(tf.gather(values, source) for values in others)]
+    sources = repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks_space, tf.int32))  # (d,)
+    is_added = shift(sources, -1, -1) == sources  # (d,)
+    codes = tf.where(is_added, ord(" "), tf.gather(codes, sources))
+    kinds = tf.where(is_added, WHITESPACE, tf.gather(kinds, sources))
+    return [codes, kinds, *(tf.gather(values, sources) for values in others)]
 
 
 def _find_word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
@@ -209,20 +215,20 @@ class NormalizedBytePairGraph(BytePairGraph):
         return super().plain_ids(self._compute_normal_form(texts)[0])
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        texts, codes, source = self._compute_normal_form(texts)
+        texts, codes, origins = self._compute_normal_form(texts)
         ids, spans = super().plain_spans(texts)
-        begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,), in the normalized text of the part
-        start = tf.gather(codes.row_starts(), compute_row_indices(spans))  # (p,)
+        begins, ends = tf.unstack(spans.values, num=2, axis=1)  # (p,), in the normalized text of the part
+        starts = tf.gather(codes.row_starts(), compute_row_indices(spans))  # (p,)
         # A token of a part has at least one character.
-        begin, last = (tf.gather(source, start + tf.cast(x, tf.int64)) for x in (begin, end - 1))
-        return ids, spans.with_values(tf.stack([begin, last + 1], axis=1))
+        begins, last_origins = (tf.gather(origins, starts + tf.cast(x, tf.int64)) for x in (begins, ends - 1))
+        return ids, spans.with_values(tf.stack([begins, last_origins + 1], axis=1))
 
     def _compute_normal_form(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor, tf.Tensor]:
         """Return normalized texts, their code points, and the index in its text of each code point's origin, int32."""
         original_codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
-        codes, source = self.normalize(original_codes)
+        codes, origins = self.normalize(original_codes)
         starts = tf.gather(original_codes.row_starts(), compute_row_indices(codes))
-        return tf.strings.unicode_encode(codes, "UTF-8"), codes, source - tf.cast(starts, tf.int32)
+        return tf.strings.unicode_encode(codes, "UTF-8"), codes, origins - tf.cast(starts, tf.int32)
 
 
 graph_tokenizer.register(BytePairTokenizer, BytePairGraph)

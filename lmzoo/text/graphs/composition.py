@@ -99,11 +99,11 @@ def _find_compositions(decomposed: list[np.ndarray], compose: Callable[[str], st
     """Return the compositions of pairs of code points, by the keys of `CompositionTables.pairs`."""
     text = "0".join(to_text(parts[:-1]) for parts in decomposed) + "0"
     pairs = {}
-    firsts = _split_at_separators(compose(text))
+    first_parts = _split_at_separators(compose(text))
     composed_parts = _split_at_separators(compose("0".join(map(to_text, decomposed)) + "0"))
-    for parts, first, composed in zip(decomposed, firsts, composed_parts, strict=True):
-        if len(first) == len(composed) == 1:
-            pairs[int(first[0]) * _UNIT + int(parts[-1])] = int(composed[0])
+    for parts, first_codes, composed_codes in zip(decomposed, first_parts, composed_parts, strict=True):
+        if len(first_codes) == len(composed_codes) == 1:
+            pairs[int(first_codes[0]) * _UNIT + int(parts[-1])] = int(composed_codes[0])
     return pairs
 
 
@@ -132,36 +132,36 @@ class Composition(tf.Module):
         )
 
     def _normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        row = compute_row_indices(codes)  # (c,)
-        values, row, consumed = self._decompose(codes.values, row)  # (d,)
+        rows = compute_row_indices(codes)  # (c,)
+        values, rows, consumed = self._decompose(codes.values, rows)  # (d,)
         ranks = self._ranks(values)
         # A group is a character and the marks after it, within one text.
-        begins = (ranks == 0) | (row != tf.concat([[-1], row[:-1]], axis=0))
+        begins = (ranks == 0) | (rows != tf.concat([[-1], rows[:-1]], axis=0))
         order = tf.argsort(tf.cumsum(tf.cast(begins, tf.int64)) * _UNIT + tf.cast(ranks, tf.int64), stable=True)
         values, ranks, consumed = (tf.gather(x, order) for x in (values, ranks, consumed))
-        values, consumed, is_kept = self._compose(values, ranks, row, consumed)
-        values, consumed, row = (tf.boolean_mask(x, is_kept) for x in (values, consumed, row))
+        values, consumed, is_kept = self._compose(values, ranks, rows, consumed)
+        values, consumed, rows = (tf.boolean_mask(x, is_kept) for x in (values, consumed, rows))
         before = tf.cumsum(consumed, exclusive=True)  # number of original characters before each, in all texts
-        source = tf.where(consumed == 0, tf.maximum(before - 1, 0), before)
-        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), source
+        origins = tf.where(consumed == 0, tf.maximum(before - 1, 0), before)
+        return tf.RaggedTensor.from_value_rowids(values, rows, codes.nrows(), validate=False), origins
 
     def _decompose(self, values: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return the d parts of characters, int32, their rows, and 1 for each character's first part, else 0."""
         tables = self._tables
-        index = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
-        is_decomposed = tf.gather(tables.characters, index) == values
+        indices = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
+        is_decomposed = tf.gather(tables.characters, indices) == values
         unchanged = tf.pad(values[:, None], [[0, 0], [0, tables.parts.shape[1] - 1]], constant_values=_NO_CHARACTER)
-        parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, index), unchanged)  # (c, W)
+        parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, indices), unchanged)  # (c, W)
         is_part = parts != _NO_CHARACTER
-        first = tf.cast(tf.range(tables.parts.shape[1]) == 0, tf.int32)  # (W,)
-        broadcast = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], first[None]))
+        is_first = tf.cast(tf.range(tables.parts.shape[1]) == 0, tf.int32)  # (W,)
+        broadcast = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], is_first[None]))
         return tf.boolean_mask(parts, is_part), *(tf.boolean_mask(x, is_part) for x in broadcast)
 
     def _ranks(self, values: tf.Tensor) -> tf.Tensor:
         """Return the rank of each character, 0 if it is not a mark: int32 (d,)."""
         marks, ranks = self._tables.marks, self._tables.ranks
-        index = tf.minimum(tf.searchsorted(marks, values), len(marks) - 1)  # (d,)
-        return tf.where(tf.gather(marks, index) == values, tf.gather(ranks, index), 0)
+        indices = tf.minimum(tf.searchsorted(marks, values), len(marks) - 1)  # (d,)
+        return tf.where(tf.gather(marks, indices) == values, tf.gather(ranks, indices), 0)
 
     def _compose(
         self, values: tf.Tensor, ranks: tf.Tensor, row: tf.Tensor, consumed: tf.Tensor
@@ -232,5 +232,5 @@ class Composition(tf.Module):
         """Return whether each pair of characters is composed, bool (k,), and its composition, int32 (k,)."""
         keys = tf.cast(first, tf.int64) * _UNIT + tf.cast(second, tf.int64)  # (k,)
         pairs = self._tables.pairs
-        index = tf.minimum(tf.searchsorted(pairs, keys), len(pairs) - 1)
-        return tf.gather(pairs, index) == keys, tf.gather(self._tables.composed, index)
+        indices = tf.minimum(tf.searchsorted(pairs, keys), len(pairs) - 1)
+        return tf.gather(pairs, indices) == keys, tf.gather(self._tables.composed, indices)

@@ -143,7 +143,7 @@ class LongWordsGraph(WordPackerGraph):
 
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the features of the windows of texts, `tf.string` (n,), and their words; see `WordPackerGraph`."""
-        tokens, words, first, span = self._words_of(texts)
+        tokens, words, first_tokens, spans = self._words_of(texts)
         totals = tokens.row_lengths()  # (n,)
         room = tf.zeros_like(totals) + (self._sequence_length - self._packing.overhead(False))
         placement = _place_windows(totals, room, tf.minimum(room, self._stride), self._windows)
@@ -159,16 +159,16 @@ class LongWordsGraph(WordPackerGraph):
         window_indices = tf.math.unsorted_segment_max(
             compute_row_indices(token_indices), kept_token_indices, num_tokens + 1
         )  # (N + 1,)
-        window_indices = tf.gather(window_indices, first)  # (m,), below 0 for truncated words
+        window_indices = tf.gather(window_indices, first_tokens)  # (m,), below 0 for truncated words
         is_kept = window_indices >= 0
         window_indices = tf.boolean_mask(window_indices, is_kept)
         window_begins = tf.gather(text_starts + placement.begin, window_indices)  # first token of each word's window
-        positions = tf.boolean_mask(first, is_kept) - window_begins + bool(self._packing.start)
-        span = tf.ragged.boolean_mask(span, words.with_values(is_kept))
+        positions = tf.boolean_mask(first_tokens, is_kept) - window_begins + bool(self._packing.start)
+        spans = tf.ragged.boolean_mask(spans, words.with_values(is_kept))
         return {
             **features,
             "place": tf.stack([window_indices, positions], axis=1),
-            "span": span,
+            "span": spans,
             "truncated": placement.truncated,
         }
 

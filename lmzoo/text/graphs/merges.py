@@ -63,8 +63,8 @@ class MergesGraph(tf.Module):
         starts = tf.where((ranks == best_rank) & (ranks < _NO_MERGE))[:, 0]  # (h,)
         # Adjacent pairs overlap, as in "aaaa": only every second pair of such a run merges.
         begins_run = tf.concat([[True], starts[1:] != starts[:-1] + 1], axis=0)[: tf.size(starts)]  # (h,)
-        run = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1
-        is_merged = (starts - tf.gather(tf.boolean_mask(starts, begins_run), run)) % 2 == 0
+        run_indices = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1
+        is_merged = (starts - tf.gather(tf.boolean_mask(starts, begins_run), run_indices)) % 2 == 0
         if self._merges_first_only.any():
             pair_words = tf.gather(word, starts)
             is_first_in_word = tf.concat([[True], pair_words[1:] != pair_words[:-1]], axis=0)[: tf.size(starts)]

@@ -33,7 +33,8 @@ class PrecompiledRulesGraph(tf.Module):
         super().__init__()
         self._sources = np.array(sorted(map(ord, rules.sources)) or [EDGE], "int32")  # (s,)
         numbers_by_key = [
-            (ord(pair[0]) * EDGE + ord(pair[1]), number) for number, pair in enumerate(rules.pair_replacements)
+            (ord(pair[0]) * EDGE + ord(pair[1]), pair_number)
+            for pair_number, pair in enumerate(rules.pair_replacements)
         ]
         keys, values = zip(*sorted(numbers_by_key or [(-1, 0)]), strict=True)
         self._pair_keys = np.array(keys, "int64")  # (p,)
@@ -115,10 +116,10 @@ class Expansion(tf.Module):
             in `values`, int32 (d,), or -1 for an integer without an entry.
         """
         has_entry, key_index = find(self._keys, integers)  # (c,)
-        length = tf.where(has_entry, tf.gather(self._lengths, key_index), 1)  # (c,)
-        begin = tf.where(has_entry, tf.cast(tf.gather(self._begins, key_index), tf.int32), -1)  # (c,)
-        source = repeat(tf.range(tf.size(integers)), length)  # (d,)
-        return source, tf.ragged.range(begin, begin + length).values
+        lengths = tf.where(has_entry, tf.gather(self._lengths, key_index), 1)  # (c,)
+        begins = tf.where(has_entry, tf.cast(tf.gather(self._begins, key_index), tf.int32), -1)  # (c,)
+        origins = repeat(tf.range(tf.size(integers)), lengths)  # (d,)
+        return origins, tf.ragged.range(begins, begins + lengths).values
 
     def replace(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Replace code points, int32 (c,), by the first integers of their rows; keep code points without an entry.
@@ -127,15 +128,17 @@ class Expansion(tf.Module):
             The results, int32 (d,); the index of each result's origin, int32 (d,); and the index of each result among
             the results with the same origin, int32 (d,).
         """
-        source, entry = self(codes)
-        results = tf.where(entry >= 0, tf.gather(self.values[:, 0], tf.maximum(entry, 0)), tf.gather(codes, source))
-        follows = shift(source, 1, -1) == source  # (d,)
-        index = tf.range(tf.size(source))
-        first = tf.boolean_mask(index, ~follows)  # (firsts,)
-        return results, source, index - tf.gather(first, tf.cumsum(tf.cast(~follows, tf.int32)) - 1)
+        origins, entries = self(codes)
+        results = tf.where(
+            entries >= 0, tf.gather(self.values[:, 0], tf.maximum(entries, 0)), tf.gather(codes, origins)
+        )
+        follows = shift(origins, 1, -1) == origins  # (d,)
+        result_indices = tf.range(tf.size(origins))
+        first_indices = tf.boolean_mask(result_indices, ~follows)  # (firsts,)
+        return results, origins, result_indices - tf.gather(first_indices, tf.cumsum(tf.cast(~follows, tf.int32)) - 1)
 
 
 def find(keys: np.ndarray, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return whether each value is among the sorted `keys`, bool (c,), and if so the key's index, int32 (c,)."""
-    index = tf.minimum(tf.searchsorted(keys, values), len(keys) - 1)
-    return tf.gather(keys, index) == values, index
+    indices = tf.minimum(tf.searchsorted(keys, values), len(keys) - 1)
+    return tf.gather(keys, indices) == values, indices

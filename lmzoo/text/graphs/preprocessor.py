@@ -166,12 +166,14 @@ class WordPackerGraph(PackingGraph):
             first token of each of m words, without truncated words; and `span`, int32 (n, None, 2), ragged, the
             offsets of these words.
         """
-        tokens, words, first, span = self._words_of(texts)
-        token_index = first - tf.gather(tokens.row_starts(), compute_row_indices(words))  # (m,), within the text
-        is_kept = token_index < self._sequence_length - self._packing.overhead(False)  # (m,)
-        place = tf.stack([compute_row_indices(words), token_index + bool(self._packing.start)], axis=1)  # (m, 2)
-        span = tf.ragged.boolean_mask(span, words.with_values(is_kept))
-        return {**self.pack(tokens), "place": tf.boolean_mask(place, is_kept), "span": span}
+        tokens, words, first_tokens, spans = self._words_of(texts)
+        token_indices = first_tokens - tf.gather(
+            tokens.row_starts(), compute_row_indices(words)
+        )  # (m,), within the text
+        is_kept = token_indices < self._sequence_length - self._packing.overhead(False)  # (m,)
+        places = tf.stack([compute_row_indices(words), token_indices + bool(self._packing.start)], axis=1)  # (m, 2)
+        spans = tf.ragged.boolean_mask(spans, words.with_values(is_kept))
+        return {**self.pack(tokens), "place": tf.boolean_mask(places, is_kept), "span": spans}
 
     def _words_of(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor, tf.RaggedTensor]:
         """Split texts, `tf.string` (n,), into words and tokenize the words.
@@ -181,12 +183,12 @@ class WordPackerGraph(PackingGraph):
             each word's first token among the tokens of all texts, int64 (m,); and the offsets of the words, int32 (n,
             None, 2).
         """
-        words, span = split_words(texts)
+        words, spans = split_words(texts)
         tokens = self._tokenize_word_strings(words.values)  # (m, None), or (m, None, W)
         tokens_by_text = tf.RaggedTensor.from_row_splits(
             tokens.values, tf.gather(tokens.row_splits, words.row_splits), validate=False
         )
-        return tokens_by_text, words, tokens.row_starts(), span
+        return tokens_by_text, words, tokens.row_starts(), spans
 
     def _tokenize_word_strings(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Return the token ids of words, `tf.string` (m,), like `Tokenizer.tokenize_words`: ragged (m, None)."""

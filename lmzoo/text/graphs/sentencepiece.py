@@ -64,16 +64,16 @@ class SentencePieceGraph(CutTextsGraph):
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         origins = tf.range(tf.size(codes.values))
-        values, place, row = codes.values, tf.stack([origins, origins], axis=1), compute_row_indices(codes)
+        values, places, rows = codes.values, tf.stack([origins, origins], axis=1), compute_row_indices(codes)
         if self._replaces_quotes:
-            values, place, row = _join_quotes(values, place, row)
-        values, source, _ = self._exact_characters.replace(values)
-        place = tf.gather(place, source)
-        row = tf.gather(row, source)
+            values, places, rows = _join_quotes(values, places, rows)
+        values, sources, _ = self._exact_characters.replace(values)
+        places = tf.gather(places, sources)
+        rows = tf.gather(rows, sources)
         if self._rules is not None:
-            values, place, row = self._rules(values, place, row)
+            values, places, rows = self._rules(values, places, rows)
         # As in the library, a double quote comes from the last of the quotes that it replaces.
-        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place[:, 1]
+        return tf.RaggedTensor.from_value_rowids(values, rows, codes.nrows(), validate=False), places[:, 1]
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
         """Clean texts, `tf.string` (n,), by the rules of `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
@@ -114,13 +114,13 @@ class SentencePieceGraph(CutTextsGraph):
         offsets = indices_in_rows(codes)
         offsets = tf.stack([offsets, offsets + 1], axis=1)
         values = codes.values
-        row = compute_row_indices(codes)
+        rows = compute_row_indices(codes)
         if self.is_normalized:
             values = tf.where(tf.reduce_any(values[:, None] == self.whitespace(), axis=1), _SPACE_CODE, values)
         else:
-            values, offsets, row = self._replace(values, offsets, row)
-        values, offsets, row = self._squeeze(values, offsets, row)
-        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), offsets
+            values, offsets, rows = self._replace(values, offsets, rows)
+        values, offsets, rows = self._squeeze(values, offsets, rows)
+        return tf.RaggedTensor.from_value_rowids(values, rows, codes.nrows(), validate=False), offsets
 
     def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Replace quotes and characters by the rules of `lmzoo.text.tokenizers.sentencepiece_text.clean`.

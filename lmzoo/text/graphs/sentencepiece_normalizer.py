@@ -81,14 +81,14 @@ class SentencePieceNormalizer(tf.Module):
 
     def __init__(self, model: bytes) -> None:
         super().__init__()
-        source = read_model(model)
+        source_proto = read_model(model)
         types = {SPACE: _NORMAL}
-        types |= {piece.piece: piece.type for piece in source.pieces if piece.type in (_UNKNOWN, _USER_DEFINED)}
+        types |= {piece.piece: piece.type for piece in source_proto.pieces if piece.type in (_UNKNOWN, _USER_DEFINED)}
         proto = model_proto()()
-        proto.normalizer_spec.CopyFrom(source.normalizer_spec)
+        proto.normalizer_spec.CopyFrom(source_proto.normalizer_spec)
         proto.trainer_spec.model_type = _CHARACTER_MODEL
         proto.trainer_spec.byte_fallback = True
-        proto.trainer_spec.treat_whitespace_as_suffix = source.trainer_spec.treat_whitespace_as_suffix
+        proto.trainer_spec.treat_whitespace_as_suffix = source_proto.trainer_spec.treat_whitespace_as_suffix
         for byte in range(256):
             proto.pieces.add(piece=f"<0x{byte:02X}>", type=_BYTE)
         for piece, piece_type in types.items():
@@ -104,18 +104,18 @@ class SentencePieceNormalizer(tf.Module):
         Args:
             letters: int32 (n, None), code points of the texts.
         """
-        units, begin, end = self._model.tokenize_with_offsets(tf.strings.unicode_encode(letters, "UTF-8"))
+        units, begins, ends = self._model.tokenize_with_offsets(tf.strings.unicode_encode(letters, "UTF-8"))
         unit_texts = units.with_values(tf.gather(self._units, units.values))  # (n, None)
         unit_sizes = units.with_values(tf.cast(tf.strings.length(unit_texts.values), tf.int64))  # (n, None)
-        text_end = tf.maximum(tf.reduce_max(end, axis=1), 0)[:, None]  # (n, 1)
-        begin = tf.concat([begin, text_end], axis=1)  # (n, None)
+        text_end = tf.maximum(tf.reduce_max(ends, axis=1), 0)[:, None]  # (n, 1)
+        begins = tf.concat([begins, text_end], axis=1)  # (n, None)
         is_visible = units.with_values(tf.gather(self._is_visible, units.values))  # (n, None)
         letter_sizes = letters.with_values(size_in_bytes(letters.values))  # (n, None)
         return NormalizedTexts(
             tf.strings.reduce_join(unit_texts, axis=1),
             tf.concat([unit_sizes, tf.ones_like(text_end, tf.int64)], axis=1),
             tf.concat([is_visible, tf.ones_like(text_end, tf.bool)], axis=1).values,
-            find_bytes(letter_sizes, compute_row_indices(begin), begin.values),
+            find_bytes(letter_sizes, compute_row_indices(begins), begins.values),
         )
 
 

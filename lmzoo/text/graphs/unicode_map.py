@@ -70,17 +70,17 @@ def character_map(
 
     is_padded = np.isin(normalized, punctuation) & split_punctuation
     widths = 1 + 2 * is_padded
-    values = np.full(widths.sum(), _SPACE)
-    values[np.cumsum(widths) - widths + is_padded] = normalized
+    padded_codes = np.full(widths.sum(), _SPACE)
+    padded_codes[np.cumsum(widths) - widths + is_padded] = normalized
 
-    ends = np.flatnonzero(values == _SEPARATOR)
+    ends = np.flatnonzero(padded_codes == _SEPARATOR)
     ends = np.delete(ends, _SEPARATOR)  # the separator as one of the code points
     lengths = np.diff(ends, prepend=-1) - 1
     first_indices = ends - lengths
     table = np.full((len(codes), lengths.max()), NOTHING)
     for column in range(table.shape[1]):
         has_value = column < lengths
-        table[has_value, column] = values[first_indices[has_value] + column]
+        table[has_value, column] = padded_codes[first_indices[has_value] + column]
 
     if normalize("é") != "é":  # accents are stripped: the normalizer decomposes characters and sorts marks
         marks, ranks = ranked_marks(result_codes)
@@ -146,6 +146,6 @@ def _runs(codes: np.ndarray, table: np.ndarray) -> CharacterMap:
     continues_run[1:] &= ~is_steady[:-1] | (increases[1:] == increases[:-1]).all(axis=1)
     run_starts = np.flatnonzero(np.concatenate([[True], ~continues_run]))
     is_longer = np.diff(run_starts, append=len(table))[:, None] > 1
-    step = increases[np.minimum(run_starts, len(increases) - 1)] & is_longer
-    base = table[run_starts] - step * codes[run_starts][:, None]
-    return CharacterMap(codes[run_starts].astype("int32"), base.astype("int32"), step.astype("int32"))
+    steps = increases[np.minimum(run_starts, len(increases) - 1)] & is_longer
+    bases = table[run_starts] - steps * codes[run_starts][:, None]
+    return CharacterMap(codes[run_starts].astype("int32"), bases.astype("int32"), steps.astype("int32"))

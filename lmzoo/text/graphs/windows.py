@@ -77,28 +77,30 @@ class WindowGraph(PackingGraph):
         room = self._room - kept_lengths
         stride = tf.minimum(room, self._stride)
         num_windows = 1 + tf.maximum(-((room - context_lengths) // stride), 0)  # (n,), windows of each example
-        example = tf.repeat(tf.range(tf.size(num_windows, tf.int64)), num_windows)  # (w,)
-        window_indices = tf.range(tf.size(example, tf.int64)) - tf.gather(
-            tf.cumsum(num_windows, exclusive=True), example
+        example_indices = tf.repeat(tf.range(tf.size(num_windows, tf.int64)), num_windows)  # (w,)
+        window_indices = tf.range(tf.size(example_indices, tf.int64)) - tf.gather(
+            tf.cumsum(num_windows, exclusive=True), example_indices
         )
-        begin = window_indices * tf.gather(stride, example)
-        count = tf.minimum(tf.gather(room, example), tf.gather(context_lengths, example) - begin)
-        begin += tf.gather(context_tokens.row_starts(), example)
-        token_indices = tf.ragged.range(begin, begin + count)  # (w, None)
-        start, between, end = self._special(example)
-        questions_by_window = tf.gather(head(question_tokens, kept_lengths), example)
+        begins = window_indices * tf.gather(stride, example_indices)
+        window_lengths = tf.minimum(
+            tf.gather(room, example_indices), tf.gather(context_lengths, example_indices) - begins
+        )
+        begins += tf.gather(context_tokens.row_starts(), example_indices)
+        token_indices = tf.ragged.range(begins, begins + window_lengths)  # (w, None)
+        start, between, end = self._special(example_indices)
+        questions_by_window = tf.gather(head(question_tokens, kept_lengths), example_indices)
         rows = tf.concat(
             [start, questions_by_window, between, tf.gather(context_tokens.values, token_indices), end], axis=1
         )
-        second = tf.gather(kept_lengths, example) + start.shape[1] + between.shape[1]
+        second = tf.gather(kept_lengths, example_indices) + start.shape[1] + between.shape[1]
         has_most_context = max_context(token_indices, tf.shape(context_tokens.values, tf.int64)[0])
         features = self._features(rows, second)
         return Windows(
             features,
             rows.row_lengths(),
-            example,
+            example_indices,
             second,
-            begin,
+            begins,
             has_most_context,
             spans.values,
             kept_lengths < question_lengths,
@@ -125,8 +127,8 @@ def max_context(token: tf.RaggedTensor, size: tf.Tensor) -> tf.RaggedTensor:
 
 def compute_in_chunks(model: keras.Model, features: dict[str, tf.Tensor]) -> tf.Tensor:
     """Return a model's outputs for the features of w windows, computed for 32 windows at a time: (w, ...)."""
-    count = tf.shape(next(iter(features.values())))[0]
-    num_chunks = tf.maximum((count + _CHUNK_SIZE - 1) // _CHUNK_SIZE, 1)
+    num_windows = tf.shape(next(iter(features.values())))[0]
+    num_chunks = tf.maximum((num_windows + _CHUNK_SIZE - 1) // _CHUNK_SIZE, 1)
 
     def add_chunk(index: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
         begin = index * _CHUNK_SIZE

@@ -23,7 +23,7 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Split texts into words by the rules of `lmzoo.text.word_splitting.split_words`.
 
     Args:
-        texts: `tf.string` (n,).
+        texts: `tf.string` (n,), the texts to split.
 
     Returns:
         The words, `tf.string` (n, None), and their offsets, int32 (n, None, 2).
@@ -38,9 +38,9 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     begins = in_word & ~_continues(flat_codes, kinds)  # (c,)
     words, letters = join_letters(flat_codes, compute_row_indices(codes), begins, in_word, codes.nrows())
     rows = compute_row_indices(words)  # (m,)
-    start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without the space in front
-    span = tf.stack([start, start + letters.row_lengths()], axis=1)  # (m, 2): there is no space within a word
-    return words, words.with_values(tf.cast(span, tf.int32))
+    starts = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without the space in front
+    spans = tf.stack([starts, starts + letters.row_lengths()], axis=1)  # (m, 2): there is no space within a word
+    return words, words.with_values(tf.cast(spans, tf.int32))
 
 
 def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:

@@ -55,14 +55,14 @@ class CleanWordsGraph(CutTextsGraph):
         """
         # Spaces separate neighboring texts.
         codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8", errors="replace")
-        start = indices_in_rows(codes) - 1  # (c,)
-        codes, source = _normalize(self._map, codes)
+        starts = indices_in_rows(codes) - 1  # (c,)
+        codes, origins = _normalize(self._map, codes)
         in_word = codes.values != _SPACE  # (d,)
         begins = in_word & ~shift(in_word, 1, False)  # (d,)
         words, letters = join_letters(codes.values, compute_row_indices(codes), begins, in_word, codes.nrows())
         words = words.with_values(tf.where(letters.row_lengths() > self._longest, UNKNOWN_WORD, words.values))
-        start = tf.gather(start, tf.boolean_mask(source, in_word))  # (l,)
-        return words, letters, tf.stack([start, start + 1], axis=1)
+        starts = tf.gather(starts, tf.boolean_mask(origins, in_word))  # (l,)
+        return words, letters, tf.stack([starts, starts + 1], axis=1)
 
 
 class WordPieceGraph(CleanWordsGraph):
@@ -93,7 +93,9 @@ class WordPieceGraph(CleanWordsGraph):
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         words, letters, offsets = self._words(texts)
-        pieces, start, end = self._pieces.tokenize_with_offsets(words.values)  # (m, None), bytes within the word
+        pieces, piece_starts, piece_ends = self._pieces.tokenize_with_offsets(
+            words.values
+        )  # (m, None), bytes within the word
         # A word that is too long has become one character, whose token covers the whole word.
         is_too_long = repeat(letters.row_lengths() > self._longest, pieces.row_lengths())
         letter_ends = ends_in_bytes(letters.values)  # (l,)
@@ -101,7 +103,7 @@ class WordPieceGraph(CleanWordsGraph):
         first_letters = repeat(letters.row_starts(), pieces.row_lengths())  # (p,), first letter of each token's word
         last_letters = repeat(letters.row_limits() - 1, pieces.row_lengths())  # (p,), last letter of each token's word
         first_bytes, end_bytes = (
-            tf.gather(letter_starts, first_letters) + tf.cast(x.values, tf.int64) for x in (start, end)
+            tf.gather(letter_starts, first_letters) + tf.cast(x.values, tf.int64) for x in (piece_starts, piece_ends)
         )
         first_letters = tf.where(
             is_too_long, first_letters, tf.searchsorted(letter_ends, first_bytes, side="right", out_type=tf.int64)
@@ -109,11 +111,11 @@ class WordPieceGraph(CleanWordsGraph):
         last_letters = tf.where(
             is_too_long, last_letters, tf.searchsorted(letter_ends, end_bytes - 1, side="right", out_type=tf.int64)
         )
-        span = tf.stack(
+        spans = tf.stack(
             [tf.gather(offsets[:, 0], first_letters), tf.gather(offsets[:, 1], last_letters)], axis=1
         )  # (p, 2)
         ids = words.with_values(pieces).merge_dims(1, 2)
-        return ids, ids.with_values(span)
+        return ids, ids.with_values(spans)
 
 
 def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
@@ -127,14 +129,14 @@ def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.Rag
     mapped_codes = tf.gather(characters.base, runs) + tf.gather(characters.step, runs) * original[:, None]  # (c, w)
     width = characters.base.shape[1]
     codes = tf.RaggedTensor.from_row_splits(tf.reshape(mapped_codes, [-1]), texts.row_splits * width, validate=False)
-    source = tf.repeat(tf.range(tf.size(original)), width)  # (c * w,)
+    origins = tf.repeat(tf.range(tf.size(original)), width)  # (c * w,)
     has_value = codes.values != NOTHING
     codes = _select(codes, has_value)
-    source = tf.boolean_mask(source, has_value)
+    origins = tf.boolean_mask(origins, has_value)
     has_marks = tf.reduce_any(codes.values >= RANK_UNIT)
     codes = tf.cond(has_marks, lambda: _sort_marks(codes), lambda: codes)
     is_kept = codes.values > BLOCKER
-    return _select(codes, is_kept), tf.boolean_mask(source, is_kept)
+    return _select(codes, is_kept), tf.boolean_mask(origins, is_kept)
 
 
 def _select(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:

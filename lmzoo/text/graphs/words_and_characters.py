@@ -29,8 +29,8 @@ class _WordLevelGraph(tf.Module):
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Return the ids or symbols of the words of texts, and the offsets of the words, int32 (n, None, 2)."""
-        words, span = split_words(texts)
-        return words.with_values(self.of_words(words.values)), span
+        words, spans = split_words(texts)
+        return words.with_values(self.of_words(words.values)), spans
 
     @abstractmethod
     def of_words(self, words: tf.Tensor) -> tf.Tensor:

@@ -73,7 +73,7 @@ def read_added_tokens(
 ) -> list[AddedToken]:
     """Convert tokens, strings and dicts to added tokens without duplicates.
 
-    If several entries have the same content, the last one takes the place of the first.
+    If several entries have the same content, the last entry takes the place of the first.
 
     Args:
         tokens: list of `AddedToken`, strings, or dicts of an `AddedToken`'s fields, as in a configuration.

@@ -294,7 +294,7 @@ def write_merges(directory: Path, ids: Mapping[str, int], merges: Iterable[str])
 
 
 def split_merges(file: Path) -> tuple[list[str], int]:
-    """Return the lines of a `merges.txt` after the `#version` line, and the line number of the first one."""
+    """Return the lines of a `merges.txt` after the `#version` line, and the number of the first of these lines."""
     lines = read_lines(file)
     has_header = len(lines) > 0 and lines[0].startswith("#version:")
     return lines[has_header:], 1 + has_header

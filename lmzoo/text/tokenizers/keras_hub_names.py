@@ -47,7 +47,7 @@ class KerasHubTokenizerNames(AdvisesOnNames):
             texts: one string, or n strings. In `tf.data` functions, a `tf.string` tensor of shape () or (n,).
 
         Returns:
-            A list of ids, or a list of n such lists. In `tf.data` an int32 tensor (t,), or a ragged one (n, None).
+            A list of ids, or a list of n such lists. In `tf.data` an int32 tensor, (t,) or ragged (n, None).
         """
         if is_symbolic(texts):
             return ids_in_graph(self.tokenize, self.as_array, texts)

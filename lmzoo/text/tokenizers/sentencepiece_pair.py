@@ -185,8 +185,8 @@ class MarianTokenizer(Tokenizer):
                     ids = [self._ids.get(piece, unknown_id) for piece in pieces]
                     offsets = self._offsets(part, pieces)
                     spans += [
-                        TokenSpan(i, self._tokens[i], begin + a, begin + b)
-                        for i, (a, b) in zip(ids, offsets, strict=True)
+                        TokenSpan(id, self._tokens[id], begin + start, begin + end)
+                        for id, (start, end) in zip(ids, offsets, strict=True)
                     ]
                 begin += len(part)
             spans_by_text.append(spans)
@@ -245,7 +245,7 @@ def _make_backend(model: bytes, name: str) -> SentencePieceProcessor:
     """Create the processor of a SentencePiece model, which error messages call `name`.
 
     Raises:
-        ValueError: If the bytes are not a SentencePiece model.
+        ValueError: If `model` is not a SentencePiece model.
     """
     from sentencepiece import SentencePieceProcessor
 
