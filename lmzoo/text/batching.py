@@ -57,8 +57,8 @@ def fit_buckets(
             7 otherwise.
         multiple: int, divisor of all widths, except for the largest width if it is cut to `limit`; by default 4 for
             TensorFlow without XLA on a CPU, and 8 otherwise.
-        batch_size: int, sequences per batch. If XLA compiles the model, each further width must save as much padding as
-            a few batches have tokens, since compiling it also takes time.
+        batch_size: int, number of sequences per batch. If XLA compiles the model, each further width must save as much
+            padding as a few batches have tokens, since compiling it also takes time.
         compiled: bool, whether XLA compiles the model. TensorFlow without XLA computes all widths with one graph.
 
     Returns:
@@ -211,7 +211,7 @@ class LengthBatches(Batches):
         lengths: int array (n,), number of tokens of each sequence.
         make_batch: callable `(indices, width, rng) -> batch` that pads the sequences at `indices`, int (b,), to
             `width`; `rng` is a numpy generator that depends only on the seed, the epoch and the index of the batch.
-        batch_size: int, sequences per batch.
+        batch_size: int, number of sequences per batch.
         buckets: list of ints, padded widths in ascending order.
         order: `"shuffle"` (a new order each epoch; sequences of similar length share a batch), `"sorted"` (by length),
             `"given"`, or `"streams"` (row k of a batch continues in row k of the next batch, see `stream_steps`).
@@ -347,7 +347,7 @@ class ArrayBatches(LengthBatches):
     Args:
         arrays: tuple `(x, y, sample_weight)`, each a dict of arrays, an array or None. If `y` is a dict, weights (n,)
             or (n, 1) apply to each of its outputs.
-        batch_size: int, rows per batch.
+        batch_size: int, number of rows per batch.
         order: `"shuffle"`, or any other string for the order of the rows.
         seed: tuple of ints, seed of the order.
 

@@ -24,7 +24,7 @@ class BufferedBatches(OrderedBatches):
             example at index `first` of an epoch. Each list except the last of an epoch should fill whole batches.
         encode: callable that encodes the examples of a buffer, and returns the arguments `lengths` and `make_batch` of
             `LengthBatches`.
-        batch_size: int, sequences per batch.
+        batch_size: int, number of sequences per batch.
         limit: int, largest padded width.
         order: str, order within a buffer: `"shuffle"`, `"sorted"`, `"given"` or `"streams"`, see `LengthBatches`.
         seed: tuple of ints, seed of the order.

@@ -26,7 +26,7 @@ def keras_input(x: Any, start: int | None = None) -> Any:
     """Convert `Batches` to the type that Keras' trainers process fastest on the current backend.
 
     On TensorFlow this is a `tf.data.Dataset` (see `stream`), since Keras would infer shapes from the first two batches
-    of a `PyDataset`. On other backends it is `x`, a `PyDataset`, or with `start` an iterator.
+    of a `PyDataset`. On other backends it is `x`, a `PyDataset`, or, with `start`, an iterator.
 
     Args:
         x: `Batches`; anything else is returned unchanged.

@@ -42,7 +42,7 @@ def check_windows(windows: Windows, stride: int | None) -> None:
 
 @dataclass(frozen=True)
 class WindowedTexts(Encoded):
-    """Texts in one or more windows, each a packed sequence; all windows of a text except its last one are full.
+    """Texts in one or more windows, each a packed sequence; all windows of a text except the last are full.
 
     Attributes:
         windows: `EncodedTexts`, the w windows of all texts, followed by an empty sequence for missing windows.

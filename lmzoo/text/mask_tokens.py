@@ -18,7 +18,7 @@ def maskable(tokenizer: Tokenizer, ids: np.ndarray) -> np.ndarray:
 
 
 def find_masks(tokenizer: Tokenizer, encoded: EncodedTexts) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sequence index and the position of every mask token: two int64 (total,)."""
+    """Return the sequence index and the position of every mask token: two int64 arrays (total,)."""
     flat_positions = np.flatnonzero(encoded.token_ids == tokenizer.mask_id)
     sequence_indices = np.searchsorted(encoded.sequence_splits, flat_positions, side="right") - 1
     return sequence_indices, flat_positions - encoded.sequence_splits[sequence_indices]

@@ -251,7 +251,7 @@ class Preprocessor(AdvisesOnNames):
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None, **unknown: Any) -> Any:
         """Tokenize, pack and pad texts, alone or with labels and weights.
 
-        Sequences are padded to the length of the longest. See also `encode` and `features`.
+        Sequences are padded to the length of the longest sequence. See also `encode` and `features`.
 
         Args:
             x: n texts; n pairs, as a tuple `(firsts, seconds)` or a list of tuples `(first, second)`; one text, a

@@ -54,7 +54,7 @@ class EncodedWindows(Encoded):
 
     @property
     def windows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Start of each window in `tokens`, and its number of tokens: two int64 (w,)."""
+        """Start of each window in `tokens`, and its number of tokens: two int64 arrays (w,)."""
         return self.begins[:, _CONTEXT], self.counts[:, _CONTEXT]
 
     def select(self, indices: Indices) -> EncodedWindows:
@@ -134,9 +134,9 @@ def encode_windows(
     """Tokenize questions and contexts, and split the contexts into windows that fit next to their questions.
 
     The stride of the windows is `doc_stride` tokens, but at most the length of a window. The last window ends with the
-    context, as in Google's BERT code. An empty context has one window. Equal texts are tokenized once. A text
-    may be a list of words if the tokenizer `takes_words`. Questions longer than `max_question_length` tokens are
-    truncated, with one warning per call.
+    context, as in Google's BERT code. An empty context has one window. Equal texts are tokenized once. A text may be a
+    list of words if the tokenizer `takes_words`. Questions longer than `max_question_length` tokens are truncated, with
+    one warning per call.
 
     Raises:
         TypeError: If an entry is not text; the message names its position.

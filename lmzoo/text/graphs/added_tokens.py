@@ -31,10 +31,10 @@ class _Matches(NamedTuple):
     """Matches of k added tokens in the c characters of all texts.
 
     Attributes:
-        id: int32 (k,), id of the token.
-        row: int64 (k,), index of the text.
-        begin: int64 (k,), first character of the match, including whitespace that belongs to the token.
-        end: int64 (k,), end of the match, including whitespace that belongs to the token.
+        id: int32 (k,), id of each token.
+        row: int64 (k,), index of each match's text.
+        begin: int64 (k,), index of each match's first character, including whitespace that belongs to the token.
+        end: int64 (k,), index after each match's last character, including whitespace that belongs to the token.
     """
 
     id: tf.Tensor
@@ -47,7 +47,7 @@ class _Parts(NamedTuple):
     """The p parts of n texts; a part ends where an added token begins, or at the end of the text.
 
     Attributes:
-        row: int64 (p,), index of the text.
+        row: int64 (p,), index of each part's text.
         codes: int32 (p, None), code points of each part, which are normalized if tokens are matched in normalized
             texts.
         origins: int32 (c,), index in the original text of the character that each code point comes from.
@@ -187,7 +187,7 @@ class CutTextsGraph(tf.Module):
         """Split texts at matches.
 
         Args:
-            codes: int32 (n, None), code points of the texts.
+            codes: int32 (n, None), the c code points of the texts.
             origins: int32 (c,), index in the original text of the character that each code point comes from.
             matches: matches in the texts.
         """
@@ -245,7 +245,7 @@ class _FindTokens(tf.Module):
         )  # (k,), bool
 
     def __call__(self, codes: tf.RaggedTensor) -> _Matches:
-        """Match the tokens in texts with the code points `codes`, int32 (n, None)."""
+        """Find the tokens in texts, which are given as code points, int32 (n, None)."""
         texts = tf.strings.unicode_encode(codes, "UTF-8")
         marked_texts = tf.strings.regex_replace(texts, self._pattern, _CUT + b"\\1" + _CUT)
         parts = tf.strings.split(marked_texts, _CUT)  # (n, None)

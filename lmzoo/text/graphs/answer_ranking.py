@@ -80,7 +80,7 @@ class AnswerGraph:
         return {**answers, "score": tf.cast(probability, tf.float32)}
 
     def _find_valid_and_best_pairs(self, logits: tf.Tensor, windows: Windows) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return masks of the valid pairs, and of the valid pairs with the best starts and ends: two bool (w, t, m).
+        """Return masks of the valid pairs, and of the valid pairs with the best starts and ends: bool (w, t, m).
 
         A pair is indexed by its window, the position of its first token in the sequence, and the number of tokens after
         the first.
@@ -157,9 +157,9 @@ class _Contexts:
         """Extract parts of texts, without whitespace around them and with all combining marks of their letters.
 
         Args:
-            example: int64 (a,), indices of texts.
+            example: int64 (a,), index of the text of each part.
             start: int32 (a,), offset of the first character of each part.
-            end: int32 (a,), offset after its last character.
+            end: int32 (a,), offset after the last character of each part.
 
         Returns:
             The parts, `tf.string` (a,), and their adjusted starts and ends, int32 (a,).

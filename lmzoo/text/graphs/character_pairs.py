@@ -40,7 +40,7 @@ class CharacterPairGraph(CleanWordsGraph):
         return ids, ids.with_values(token_spans)
 
     def _tokens(self, words: tf.RaggedTensor, letters: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the ids, int32 (n, None), of words, `tf.string` (n, None), from their letters, int32 (m, None)."""
+        """Return the ids of words, `tf.string` (n, None), from their letters, int32 (m, None): int32 (n, None)."""
         is_last = tf.scatter_nd(
             (letters.row_limits() - 1)[:, None], tf.ones_like(letters.row_limits()), tf.shape(letters.values, tf.int64)
         )  # (l,), 1 at the last letter of each word, else 0

@@ -62,7 +62,7 @@ class LongTextGraph(PackingGraph):
         self._stride = stride
 
     def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None, prompt: str = "") -> dict[str, tf.Tensor]:
-        """Return the features of windows of texts, or of texts and pairs, each `tf.string` (n,).
+        """Return the features of the windows of single texts or pairs of texts.
 
         Args:
             texts: `tf.string` (n,), single texts or first texts.

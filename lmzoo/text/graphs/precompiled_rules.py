@@ -50,7 +50,7 @@ class PrecompiledRulesGraph(tf.Module):
 
         Args:
             codes: int32 (c,), characters of all texts.
-            place: int32 (c, 2), offsets of their origins.
+            place: int32 (c, 2), offsets of each character's origin.
             part: int (c,), index of the text of each character, non-decreasing.
 
         Returns:

@@ -127,7 +127,7 @@ class SentencePieceGraph(CutTextsGraph):
 
         Args:
             codes: int32 (c,), characters of all texts.
-            place: int32 (c, 2), offsets of their origins.
+            place: int32 (c, 2), offsets of each character's origin.
             part: int (c,), index of the text of each character, non-decreasing.
         """
         if self._replaces_quotes:

@@ -93,8 +93,8 @@ def join_letters(
     Args:
         codes: int32 (c,), code points of n texts.
         row: int64 (c,), index of the text of each code point.
-        begins: bool (c,), whether a word begins at the code point.
-        inside: bool (c,), whether the code point is in a word.
+        begins: bool (c,), whether a word begins at each code point.
+        inside: bool (c,), whether each code point is in a word.
         rows: int64 (), number n of texts.
 
     Returns:

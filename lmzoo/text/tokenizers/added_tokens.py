@@ -177,7 +177,7 @@ class TextCutter:
         ]
 
     def _parts(self, text: str, encoding: tokenizers.Encoding) -> list[TextPart]:
-        """Return the parts of one text from its encoding by the library."""
+        """Return the parts of one text from its encoding by `tokenizers`."""
         parts: list[TextPart] = []
         end = 0
         for library_id, span in zip(encoding.ids, encoding.offsets, strict=True):

@@ -238,7 +238,7 @@ class BytePairTokenizer(MergesTokenizer):
         return token.encode() if token in self._literal_tokens else as_bytes(token)
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,).
+        """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,).
 
         A token begins a word if it begins with a space or is special, as in fairseq's whole-word masking. The first
         word of a text is therefore not recognized, and a punctuation mark after a letter counts as part of its word.

@@ -103,7 +103,7 @@ class CharacterPairTokenizer(MergesTokenizer):
         return "".join(spaced(self._tokens[i]) for i in ids).strip(" ")
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word: always true, since tokens mark only the ends of words; bool (V,)."""
+        """Return True for each of the V tokens, since tokens mark only the ends of words: bool (V,)."""
         return np.ones(self.vocabulary_size, bool)
 
     def save_assets(self, directory: str | Path) -> None:

@@ -73,7 +73,7 @@ class PrecompiledRules:
 
     @functools.cached_property
     def exact_replacements(self) -> dict[str, str]:
-        """Replacement of each character that has a rule, as the rule says."""
+        """Replacement of each character that has a rule, with unchanged whitespace."""
         return {source: result for source, result in self._rules.items() if len(source) == 1}
 
     @functools.cached_property

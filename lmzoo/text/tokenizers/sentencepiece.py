@@ -332,7 +332,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return token.replace(SPACE, " ")
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,).
+        """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,).
 
         As in ALBERT's masking, only tokens that consist of the letters a to z and A to Z continue a word.
         """
@@ -374,7 +374,7 @@ class ModelRulesTokenizer(SentencePieceTokenizer):
         super().__init__(model, lowercase=False, keep_accents=True, **special)
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,).
+        """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,).
 
         Tokens with a leading space, and special tokens, begin a word.
         """

@@ -209,7 +209,7 @@ class MarianTokenizer(Tokenizer):
         return token.replace(SPACE, " ")
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,).
+        """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,).
 
         Tokens with a leading space, and special tokens, begin a word.
         """

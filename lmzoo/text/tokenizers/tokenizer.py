@@ -387,7 +387,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @abstractmethod
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,)."""
+        """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,)."""
 
     # === Features of packed sequences ===
 

@@ -166,7 +166,7 @@ class WordTokenizer(WordLevelTokenizer):
         return lambda word: ids.get(word, unknown_id)
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, which is always true: bool (V,)."""
+        """Return True for each of the V tokens, since every token is a word: bool (V,)."""
         return np.ones(self.vocabulary_size, bool)
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
