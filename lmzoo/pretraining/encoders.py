@@ -36,7 +36,7 @@ from lmzoo.tasks.base.examples import BatchOptions
 from lmzoo.tasks.inputs import read_inputs
 from lmzoo.tasks.token_losses import measure_batches
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokenizer, Tokenizer
-from lmzoo.text.batching import compiles_shapes
+from lmzoo.text.batching import prefers_few_shapes
 from lmzoo.text.interleaved import Interleaved
 from lmzoo.training import LateDecay, WarmUp
 
@@ -220,7 +220,7 @@ def _evaluate(
         text_name: str, name of the text for messages; may be empty.
     """
     batch_size = part.size
-    if compiles_shapes():  # use only full batches, and smaller ones for few sequences
+    if prefers_few_shapes():  # use only full batches, and smaller ones for few sequences
         batch_size = min(batch_size, 64, 1 << (min(num_sequences, len(sequences)).bit_length() - 1))
         num_sequences = min(num_sequences, len(sequences)) // batch_size * batch_size
     sample = sample_sequences(sequences, num_sequences)
@@ -262,7 +262,7 @@ def _make_batches(
     max_lengths = np.array([sequences.lengths.max() for sequences in text_sequences])
     options = BatchOptions(batch_size, "shuffle", buckets=_choose_buckets(model, max_lengths))
     mean_lengths = [float(sequences.lengths.mean()) for sequences in text_sequences]
-    if len(text_sequences) == 1 and not compiles_shapes():  # an epoch may end with a smaller batch
+    if len(text_sequences) == 1 and not prefers_few_shapes():  # an epoch may end with a smaller batch
         return model.batches(read_inputs(text_sequences[0]), options)[0], batch_size * mean_lengths[0]
     rates = [text.share / mean_length for text, mean_length in zip(texts, mean_lengths, strict=True)]
     batches = model.batches(read_inputs(join_sequences(text_sequences, run.work)), options)[0]
@@ -271,7 +271,7 @@ def _make_batches(
 
 def _choose_buckets(model: Task, lengths: np.ndarray) -> list[int] | None:
     """Return a single padded length if every length would be compiled or most sequences are full, else None."""
-    return [int(lengths.max())] if isinstance(model, CausalLM | Seq2SeqLM) or compiles_shapes() else None
+    return [int(lengths.max())] if isinstance(model, CausalLM | Seq2SeqLM) or prefers_few_shapes() else None
 
 
 def find_decay_begin(recipe: Recipe, total: int) -> int | None:

@@ -35,7 +35,7 @@ def rank_answers(
 
     In each window the `n_best` highest starts and ends, among all tokens of the sequence, are paired. A pair is valid
     if it lies in the context, has at most `max_answer_length` tokens, and starts at a token that has the most context
-    in this window (`EncodedWindows.max_context`). Of several answers with the same text, only the highest is listed.
+    in this window (`EncodedWindows.max_context`). Of several answers with the same text, only the best is listed.
 
     Args:
         logits: float (w, T, 2), start and end logits.
@@ -48,36 +48,47 @@ def rank_answers(
     """
     lengths = encoded.lengths
     is_token = np.arange(logits.shape[1]) < lengths[:, None]  # (w, T)
-    best = np.argsort(np.where(is_token[:, :, None], -logits, np.inf), axis=1, kind="stable")[:, :n_best]  # (w, k, 2)
-    scores = np.take_along_axis(logits, best, axis=1).astype("float64")
-    first = best[:, :, 0, None]  # (w, k, 1)
-    last = best[:, None, :, 1]  # (w, 1, k)
-    begins, counts = (a[:, None, None] for a in encoded.windows)
+    best_positions = np.argsort(np.where(is_token[:, :, None], -logits, np.inf), axis=1, kind="stable")[
+        :, :n_best
+    ]  # (w, k, 2)
+    scores = np.take_along_axis(logits, best_positions, axis=1).astype("float64")
+    first_tokens = best_positions[:, :, 0, None]  # (w, k, 1)
+    last_tokens = best_positions[:, None, :, 1]  # (w, 1, k)
+    begins, counts = (array[:, None, None] for array in encoded.windows)
     second = encoded.second[:, None, None]
-    is_valid = (first >= second) & (last < second + counts) & (first <= last) & (last < first + max_answer_length)
-    window, i, j = np.nonzero(is_valid)
-    start_in_window = first[window, i, 0] - second[window, 0, 0]  # index of the start within its window
+    is_valid = (
+        (first_tokens >= second)
+        & (last_tokens < second + counts)
+        & (first_tokens <= last_tokens)
+        & (last_tokens < first_tokens + max_answer_length)
+    )
+    window_indices, start_ranks, end_ranks = np.nonzero(is_valid)
+    start_positions = first_tokens[window_indices, start_ranks, 0] - second[window_indices, 0, 0]  # within the windows
     window_lengths = encoded.windows[1]
-    has_most_context = encoded.max_context()[(np.cumsum(window_lengths) - window_lengths)[window] + start_in_window]
-    window = window[has_most_context]
-    i = i[has_most_context]
-    j = j[has_most_context]
-    score = scores[window, i, 0] + scores[window, j, 1]
-    to_stored_token = (begins - second)[window, 0, 0]
-    start = encoded.spans[to_stored_token + first[window, i, 0], 0]
-    end = encoded.spans[to_stored_token + last[window, 0, j], 1]
-    example = encoded.examples[window]
-    order = np.lexsort((-score, example))  # stable: ties keep the order of windows, starts, ends
-    splits = np.searchsorted(example[order], np.arange(len(encoded.contexts) + 1))
-    columns = [a[order].tolist() for a in (score, start, end)]
+    has_most_context = encoded.max_context()[
+        (np.cumsum(window_lengths) - window_lengths)[window_indices] + start_positions
+    ]
+    window_indices = window_indices[has_most_context]
+    start_ranks = start_ranks[has_most_context]
+    end_ranks = end_ranks[has_most_context]
+    answer_scores = scores[window_indices, start_ranks, 0] + scores[window_indices, end_ranks, 1]
+    token_offsets = (begins - second)[window_indices, 0, 0]
+    starts = encoded.spans[token_offsets + first_tokens[window_indices, start_ranks, 0], 0]
+    ends = encoded.spans[token_offsets + last_tokens[window_indices, 0, end_ranks], 1]
+    answer_examples = encoded.examples[window_indices]
+    order = np.lexsort((-answer_scores, answer_examples))  # stable: ties keep the order of windows, starts, ends
+    example_splits = np.searchsorted(answer_examples[order], np.arange(len(encoded.contexts) + 1))
+    columns = [array[order].tolist() for array in (answer_scores, starts, ends)]
     return [
-        _select_distinct(context, list(zip(*(c[a:b] for c in columns), strict=True)), n_best)
-        for context, a, b in zip(encoded.contexts, splits[:-1].tolist(), splits[1:].tolist(), strict=True)
+        _select_distinct(context, list(zip(*(column[begin:end] for column in columns), strict=True)), n_best)
+        for context, begin, end in zip(
+            encoded.contexts, example_splits[:-1].tolist(), example_splits[1:].tolist(), strict=True
+        )
     ]
 
 
 def _select_distinct(context: str, ranked: list[tuple[float, int, int]], n_best: int) -> list[Answer]:
-    """Return the best answer for each distinct answer text, stripped of whitespace but with all combining marks."""
+    """Return the best answer of each distinct text, stripped of whitespace but with all combining marks."""
     answers: dict[str, Answer] = {}
     for score, start, end in ranked:
         if len(answers) == n_best:
@@ -95,7 +106,7 @@ def _select_distinct(context: str, ranked: list[tuple[float, int, int]], n_best:
 
 
 def is_mark(character: str) -> bool:
-    """Return whether a character combines with the previous one."""
+    """Return whether a character combines with the previous character."""
     return character > "\u02ff" and unicodedata.category(character)[0] == "M"
 
 
@@ -116,7 +127,7 @@ def insert_null(answers: list[Answer], null: float, threshold: float, n_best: in
     over the scores, do not depend on the threshold.
     """
     num_above_null = sum(answer.score >= null for answer in answers)
-    if num_above_null < n_best:  # the null answer takes a place in the list
+    if num_above_null < n_best:  # the null answer is in the list
         answers = answers[: max(1, n_best - 1)]
     probabilities = softmax(np.array([*(answer.score for answer in answers), null])).tolist()
     null_index = sum(null - answer.score <= threshold for answer in answers)

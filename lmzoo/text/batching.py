@@ -12,19 +12,24 @@ import numpy as np
 
 from lmzoo.common.tensor_types import Tensors
 
-_WIDTH_MULTIPLE = 8  # padded widths are multiples of it, except for the largest
+_WIDTH_MULTIPLE = 8  # padded widths are multiples of this number, except for the largest
 _MAX_WIDTHS = 7
-_MAX_COMPILED_WIDTHS = 4  # these need about an eighth more padding than 7 widths
-# Limits where one graph computes all widths:
+_MAX_COMPILED_WIDTHS = 4  # 4 widths need about an eighth more padding than 7
+# Settings if one graph computes all widths:
 _MAX_ONE_GRAPH_WIDTHS = 32
 _ONE_GRAPH_WIDTH_MULTIPLE = 4
-_BATCHES_TO_COMPILE = 3  # compiling takes as long as 10 to 20 steps on a CPU, and `fit` reads the data a few times
+# A compiled width must save as much padding as this number of average batches has tokens: compiling takes as long as 10
+# to 20 steps on a CPU, and `fit` reads the data a few times.
+_BATCHES_TO_COMPILE = 3
 _SAMPLE_SIZE = 1024  # number of examples whose content identifies a dataset
 _SORTED_BATCHES = 50  # number of batches whose examples are sorted by length together, after shuffling
 
 
-def compiles_shapes() -> bool:
-    """Return whether each batch shape is compiled for an accelerator, which costs more time than padding."""
+def prefers_few_shapes() -> bool:
+    """Return whether batches should have few shapes, at the cost of more padding.
+
+    True for JAX on an accelerator, where compiling a shape takes longer than the padding that it saves.
+    """
     if keras.backend.backend() != "jax":
         return False
     import jax
@@ -46,21 +51,21 @@ def fit_buckets(
     `multiple`.
 
     Args:
-        lengths: int array (n,), tokens of each sequence.
+        lengths: int array (n,), number of tokens of each sequence.
         limit: int, the largest width, such as a model's number of positions; a longer sequence raises it.
-        most: int, maximum number of widths; by default 7, or 4 where each shape is compiled for an accelerator, or 32
-            if one graph computes all widths.
-        multiple: int, divisor of all widths, except for a largest width that is cut to the limit; by default 8, or 4
-            if one graph computes all widths on a CPU.
-        batch_size: int, sequences per batch. If widths are compiled, each further width must save the padding of a few
-            such batches, since compiling it takes longer than computing a little padding.
+        most: int, maximum number of widths; by default 4 for JAX on an accelerator, 32 for TensorFlow without XLA, and
+            7 otherwise.
+        multiple: int, divisor of all widths, except for the largest width if it is cut to `limit`; by default 4 for
+            TensorFlow without XLA on a CPU, and 8 otherwise.
+        batch_size: int, number of sequences per batch. If XLA compiles the model, each further width must save as much
+            padding as a few batches have tokens, since compiling it also takes time.
         compiled: bool, whether XLA compiles the model. TensorFlow without XLA computes all widths with one graph.
 
     Returns:
-        Widths in rising order; the last one holds the longest sequence.
+        Widths in ascending order; the last width holds the longest sequence.
 
     Raises:
-        ValueError: If there are no sequences.
+        ValueError: If `lengths` is empty.
 
     Example:
 
@@ -74,13 +79,16 @@ def fit_buckets(
     if not len(lengths):
         raise ValueError("There are no examples: got an empty list of texts.")
     lengths = np.asarray(lengths)
+    # The width of a text in several windows is a number of whole windows.
     in_windows = lengths >= 2 * limit
     if in_windows.any():
-        counts = lengths[in_windows] // limit
-        window_counts = fit_buckets(counts, int(counts.max()), most, 1, batch_size, compiled)
-        one_window = lengths[~in_windows]
-        widths = fit_buckets(one_window, limit, most, multiple, batch_size, compiled) if len(one_window) else []
-        return [*widths, *(count * limit for count in window_counts)]
+        num_windows = lengths[in_windows] // limit
+        window_buckets = fit_buckets(num_windows, int(num_windows.max()), most, 1, batch_size, compiled)
+        short_lengths = lengths[~in_windows]
+        short_buckets = (
+            fit_buckets(short_lengths, limit, most, multiple, batch_size, compiled) if len(short_lengths) else []
+        )
+        return [*short_buckets, *(bucket * limit for bucket in window_buckets)]
     one_graph = keras.backend.backend() == "tensorflow" and not compiled
     if multiple is None:
         on_cpu = one_graph and not keras.distribution.list_devices("gpu")
@@ -88,28 +96,32 @@ def fit_buckets(
     if most is None and one_graph:
         most = _MAX_ONE_GRAPH_WIDTHS
     elif most is None:
-        most = _MAX_COMPILED_WIDTHS if compiles_shapes() else _MAX_WIDTHS
+        most = _MAX_COMPILED_WIDTHS if prefers_few_shapes() else _MAX_WIDTHS
     required_saving = _BATCHES_TO_COMPILE * batch_size * float(np.mean(lengths)) if compiled else 0
     lengths_in_units = np.maximum(1, -(-np.asarray(lengths) // multiple))
-    counts = np.bincount(lengths_in_units)
-    cumulative_counts = np.cumsum(counts)  # (U,), sequences of at most u units
-    max_units = len(counts) - 1
-    width = np.arange(len(counts))[:, None]  # (U, 1)
+    sequence_counts = np.bincount(lengths_in_units)  # (U,), sequences of u units
+    cumulative_counts = np.cumsum(sequence_counts)  # (U,), sequences of at most u units
+    max_units = len(sequence_counts) - 1
+    candidate_widths = np.arange(len(sequence_counts))[:, None]  # (U, 1), in units
     # added_costs[u, v]: padded size of the sequences of v + 1 to u units at width u.
-    added_costs = np.where(width > width.T, width * (cumulative_counts[:, None] - cumulative_counts), np.inf)  # (U, U)
+    added_costs = np.where(
+        candidate_widths > candidate_widths.T,
+        candidate_widths * (cumulative_counts[:, None] - cumulative_counts),
+        np.inf,
+    )  # (U, U)
     # costs[-1][u]: least padded size of all sequences of at most u units if u itself is a width.
-    costs = [np.arange(len(counts)) * cumulative_counts.astype("float64")]
+    costs = [np.arange(len(sequence_counts)) * cumulative_counts.astype("float64")]
     previous_widths = []
     for _ in range(most - 1):
         candidate_costs = costs[-1] + added_costs  # (U, U)
         previous_widths.append(candidate_costs.argmin(axis=1))
         costs.append(candidate_costs.min(axis=1))
-    best_count = int(np.argmin([c[max_units] + k * required_saving / multiple for k, c in enumerate(costs)]))
-    widths = [max_units]
-    for k in range(best_count - 1, -1, -1):
-        widths.append(int(previous_widths[k][widths[-1]]))
+    num_smaller_widths = int(np.argmin([c[max_units] + k * required_saving / multiple for k, c in enumerate(costs)]))
+    widths_in_units = [max_units]
+    for k in range(num_smaller_widths - 1, -1, -1):
+        widths_in_units.append(int(previous_widths[k][widths_in_units[-1]]))
     limit = max(limit, int(np.max(lengths)))
-    return [min(limit, u * multiple) for u in reversed(widths) if u > 0]
+    return [min(limit, u * multiple) for u in reversed(widths_in_units) if u > 0]
 
 
 def ladder_buckets(limit: int) -> list[int]:
@@ -120,18 +132,18 @@ def ladder_buckets(limit: int) -> list[int]:
 
 
 def smallest_bucket(buckets: Sequence[int] | np.ndarray, longest: int) -> int:
-    """Return the smallest of rising `buckets` that holds `longest` tokens; `longest` itself if it exceeds them all.
+    """Return the smallest bucket of at least `longest` tokens, or `longest` itself if all buckets are smaller.
 
-    Only texts in windows can exceed the buckets of other texts.
+    `buckets` are in ascending order. Only texts in several windows can exceed the buckets of other texts.
     """
-    index = int(np.searchsorted(buckets, longest))
-    return int(buckets[index]) if index < len(buckets) else int(longest)
+    bucket_index = int(np.searchsorted(buckets, longest))
+    return int(buckets[bucket_index]) if bucket_index < len(buckets) else int(longest)
 
 
 def stream_steps(count: int, rows: int) -> int:
     """Return the number of sequences in each stream if `count` consecutive sequences are divided into `rows` streams.
 
-    The last streams may hold fewer.
+    The last streams may hold fewer sequences.
     """
     return -(-count // rows)
 
@@ -181,7 +193,7 @@ class OrderedBatches(Batches):
     _pass: tuple[int, Iterator[Tensors]] = (0, iter(()))
 
     def __getitem__(self, index: int) -> Tensors:
-        """Return the batch at `index`, which must be the next one, or 0 to begin a pass."""
+        """Return the batch at `index`, which must be the next index, or 0 to begin a pass."""
         if index == 0:
             self._pass = (0, self.batches())
         if index != self._pass[0]:
@@ -196,11 +208,11 @@ class LengthBatches(Batches):
     A pass begins with the batch at index 0 and belongs to the epoch of the last `begin_epoch`.
 
     Args:
-        lengths: int array (n,), tokens of each sequence.
-        make_batch: callable `(indices, width, rng) -> batch`; `indices` is an int array (b,), `rng` a numpy generator
-            that depends only on the seed, the epoch and the batch.
-        batch_size: int, sequences per batch.
-        buckets: list of ints, allowed widths, rising.
+        lengths: int array (n,), number of tokens of each sequence.
+        make_batch: callable `(indices, width, rng) -> batch` that pads the sequences at `indices`, int (b,), to
+            `width`; `rng` is a numpy generator that depends only on the seed, the epoch and the index of the batch.
+        batch_size: int, number of sequences per batch.
+        buckets: list of ints, padded widths in ascending order.
         order: `"shuffle"` (a new order each epoch; sequences of similar length share a batch), `"sorted"` (by length),
             `"given"`, or `"streams"` (row k of a batch continues in row k of the next batch, see `stream_steps`).
         seed: tuple of ints, seed of the order and of `rng`.
@@ -230,30 +242,28 @@ class LengthBatches(Batches):
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
         """Return the indices of the sequences in each batch of an epoch."""
-        count = len(self.lengths)
-        size = self.batch_size
+        num_sequences = len(self.lengths)
+        batch_size = self.batch_size
         if self.order == "streams":
-            steps = stream_steps(count, size)
-            return [np.arange(i, count, steps) for i in range(steps)]
+            steps = stream_steps(num_sequences, batch_size)
+            return [np.arange(i, num_sequences, steps) for i in range(steps)]
         if self.order == "given":
-            order = np.arange(count)
+            order = np.arange(num_sequences)
         elif self.order == "sorted":
             order = np.argsort(self.lengths, kind="stable")
         else:
             rng = np.random.default_rng((*self.seed, epoch))
-            order = rng.permutation(count)
-            window_size = _SORTED_BATCHES * size
-            sorted_windows = [order[i : i + window_size] for i in range(0, count, window_size)]
-            order = np.concatenate(
-                [window[np.argsort(self.lengths[window], kind="stable")] for window in sorted_windows]
-            )
-        batches = [order[i : i + size] for i in range(0, count, size)]
+            order = rng.permutation(num_sequences)
+            group_size = _SORTED_BATCHES * batch_size
+            groups = [order[i : i + group_size] for i in range(0, num_sequences, group_size)]
+            order = np.concatenate([group[np.argsort(self.lengths[group], kind="stable")] for group in groups])
+        batches = [order[i : i + batch_size] for i in range(0, num_sequences, batch_size)]
         if self.order == "shuffle":
             batches = [batches[i] for i in rng.permutation(len(batches))]
         if self.round_up:
-            last = batches[-1]
-            target_size = min(size, 1 << (len(last) - 1).bit_length()) if len(batches) == 1 else size
-            batches[-1] = np.concatenate([last, np.repeat(last[:1], target_size - len(last))])
+            last_batch = batches[-1]
+            target_size = min(batch_size, 1 << (len(last_batch) - 1).bit_length()) if len(batches) == 1 else batch_size
+            batches[-1] = np.concatenate([last_batch, np.repeat(last_batch[:1], target_size - len(last_batch))])
         return batches
 
     def _batch(self, indices: np.ndarray, epoch: int, number: int) -> Tensors:
@@ -287,21 +297,21 @@ class LengthBatches(Batches):
         return itertools.islice(self.batches_from(self.epoch * len(self)), len(self))
 
     def join_batches(self) -> Iterator[Tensors]:
-        """Yield the batches of a pass, joining consecutive batches of equal width into one.
+        """Yield the batches of a pass, joining consecutive batches of equal width into one batch.
 
         The order must be "sorted" or "given", in which only the last batch is smaller, and `make_batch` must not use
         `rng`.
         """
-        for width, run in itertools.groupby(self._plan(self.epoch), self._get_padded_width):
-            yield self.make_batch(np.concatenate([*run]), width, np.random.default_rng(0))
+        for width, equal_batches in itertools.groupby(self._plan(self.epoch), self._get_padded_width):
+            yield self.make_batch(np.concatenate([*equal_batches]), width, np.random.default_rng(0))
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        epoch, first = divmod(step, len(self))
+        epoch, first_batch = divmod(step, len(self))
         while True:
-            for number, indices in enumerate(self._plan(epoch)[first:], first):
-                yield self._batch(indices, epoch, number)
+            for batch_number, indices in enumerate(self._plan(epoch)[first_batch:], first_batch):
+                yield self._batch(indices, epoch, batch_number)
             epoch += 1
-            first = 0
+            first_batch = 0
 
     def identity(self) -> dict[str, Any]:
         """Return digests of the lengths and of a sample of the content, and the settings that determine the batches."""
@@ -318,9 +328,9 @@ class LengthBatches(Batches):
     def _sample(self) -> str:
         """Return a digest of the ids, labels and weights of evenly spaced examples, independent of seed and order."""
         digest = hashlib.sha256()
-        count = len(self.lengths)
-        indices = np.unique(np.linspace(0, count - 1, min(count, _SAMPLE_SIZE)).astype("int64"))
-        for batch_indices in np.array_split(indices, max(1, len(indices) // 32)):
+        num_examples = len(self.lengths)
+        example_indices = np.unique(np.linspace(0, num_examples - 1, min(num_examples, _SAMPLE_SIZE)).astype("int64"))
+        for batch_indices in np.array_split(example_indices, max(1, len(example_indices) // 32)):
             width = self._width(self.lengths[batch_indices].max())
             _update_digest(digest, self.make_batch(batch_indices, width, np.random.default_rng(0)))
         return digest.hexdigest()
@@ -337,12 +347,13 @@ class ArrayBatches(LengthBatches):
     Args:
         arrays: tuple `(x, y, sample_weight)`, each a dict of arrays, an array or None. If `y` is a dict, weights (n,)
             or (n, 1) apply to each of its outputs.
-        batch_size: int, rows per batch.
+        batch_size: int, number of rows per batch.
         order: `"shuffle"`, or any other string for the order of the rows.
         seed: tuple of ints, seed of the order.
 
     Raises:
-        ValueError: If there are no rows, the numbers of rows differ, or the weights do not match the outputs in `y`.
+        ValueError: If there are no rows, the arrays differ in their number of rows, or the weights do not match the
+            outputs in `y`.
     """
 
     fixed_shapes = True
@@ -358,13 +369,15 @@ class ArrayBatches(LengthBatches):
                 f"`sample_weight` must be {_describe_outputs(y)}, as `y` is, got {_describe_outputs(weights)}."
             )
         self.arrays = (x,) if y is None else (x, y) if weights is None else (x, y, weights)
-        counts = {len(array) if array.ndim else None for array in keras.tree.flatten(self.arrays)}
-        if len(counts) != 1:
+        row_counts = {len(array) if array.ndim else None for array in keras.tree.flatten(self.arrays)}
+        if len(row_counts) != 1:
             shapes = keras.tree.map_structure(np.shape, self.arrays)
             raise ValueError(f"Token features, labels and weights must have a row for each sequence, got {shapes}.")
-        if not (count := counts.pop()):
+        if not (num_rows := row_counts.pop()):
             raise ValueError("There are no examples: the token features have no rows.")
-        super().__init__(np.ones(count, "int32"), lambda indices, *_: self.rows(indices), batch_size, [1], order, seed)
+        super().__init__(
+            np.ones(num_rows, "int32"), lambda indices, *_: self.rows(indices), batch_size, [1], order, seed
+        )
 
     def rows(self, indices: Any) -> Any:
         """Return the rows of every array at `indices`."""

@@ -22,13 +22,14 @@ class BufferedBatches(OrderedBatches):
     Args:
         read: callable `(epoch, first) -> buffers` that returns an iterator over lists of examples, starting with the
             example at index `first` of an epoch. Each list except the last of an epoch should fill whole batches.
-        encode: callable that encodes the examples of a buffer as sequences.
-        batch_size: int, sequences per batch.
+        encode: callable that encodes the examples of a buffer, and returns the arguments `lengths` and `make_batch` of
+            `LengthBatches`.
+        batch_size: int, number of sequences per batch.
         limit: int, largest padded width.
         order: str, order within a buffer: `"shuffle"`, `"sorted"`, `"given"` or `"streams"`, see `LengthBatches`.
         seed: tuple of ints, seed of the order.
-        count: callable that returns the number of batches of an epoch; None to encode all examples to count them.
-        described: callable that returns a dict of further numbers and strings for `identity`.
+        count: callable that returns the number of batches of an epoch; None to count them by encoding all examples.
+        described: callable that returns a dict of further numbers and strings to include in `identity`.
         compiled: bool, whether XLA compiles the model, see `fit_buckets`.
     """
 
@@ -72,7 +73,7 @@ class BufferedBatches(OrderedBatches):
     def batches(self) -> Iterator[Tensors]:
         for _, buffer_batches in self._buffers(self.epoch):
             yield from buffer_batches.batches()
-            del buffer_batches  # free its memory before the next one is made
+            del buffer_batches  # free its memory before the next buffer is encoded
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
         """Iterate endlessly over the batches of all epochs, beginning at `step`, counted from the first epoch.
@@ -93,18 +94,18 @@ class BufferedBatches(OrderedBatches):
                     steps_done += 1
                     if steps_done > step:
                         yield batch
-                del buffer_batches  # free its memory before the next one is made
+                del buffer_batches  # free its memory before the next buffer is encoded
             epoch += 1
             example = 0
             buffer_index = 0
 
     def place(self, step: int) -> dict[str, int]:
-        """Return the first step, epoch, first example and index of the buffer that holds a step."""
+        """Return the place of the buffer that holds `step`: its first step, epoch, first example and index."""
         # A copy of the keys, since another thread may add places.
-        starts = sorted(first for first in [*self._places] if first <= step)
-        for first in starts[:-1]:
-            del self._places[first]
-        return self._places[starts[-1]] if starts else {}
+        first_steps = sorted(first_step for first_step in [*self._places] if first_step <= step)
+        for first_step in first_steps[:-1]:
+            del self._places[first_step]
+        return self._places[first_steps[-1]] if first_steps else {}
 
     def begin_at(self, place: dict[str, int]) -> None:
         self._resume_at = place or self._resume_at
@@ -145,7 +146,7 @@ class BufferedBatches(OrderedBatches):
         return buffer_batches
 
     def _encode_buffer(self, examples: Sequence[Any], epoch: int, number: int) -> Encoded:
-        """Return the encoded buffer, reusing the last one encoded if it is the same."""
+        """Return the encoded buffer, reusing the last encoded buffer if it is the same."""
         if self._latest is None or self._latest[0] != (epoch, number):
             self._latest = None  # free its memory before the next buffer is made
             self._latest = ((epoch, number), self.encode(examples))

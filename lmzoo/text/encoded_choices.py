@@ -37,15 +37,15 @@ class EncodedChoices(Encoded):
         return EncodedChoices(self.texts, self.starts[indices], self.counts[indices])
 
     def rows(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the indices of the choices' sequences, one row for each of `examples`, by default all.
+        """Return the indices of the choices' sequences, one row for each of `examples`, by default for all.
 
         Returns:
-            int64 (b, C), where C is the largest number of choices in all examples; missing choices point at the empty
-            sequence.
+            int64 (b, C) for b examples, where C is the largest number of choices of any example in this object; missing
+            choices point at the empty sequence.
         """
-        choice = np.arange(self.counts.max(initial=0))  # (C,)
-        exists = choice < self.counts[examples][:, None]  # (b, C)
-        return np.where(exists, self.starts[examples][:, None] + choice, len(self.texts) - 1)
+        choice_indices = np.arange(self.counts.max(initial=0))  # (C,)
+        exists = choice_indices < self.counts[examples][:, None]  # (b, C)
+        return np.where(exists, self.starts[examples][:, None] + choice_indices, len(self.texts) - 1)
 
 
 def encode_choices(
@@ -56,7 +56,7 @@ def encode_choices(
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
         prompts: n texts.
-        choices: n lists of texts.
+        choices: n lists of texts, the choices of each prompt.
 
     Raises:
         TypeError: If an entry is not text; the message names its position.
@@ -78,8 +78,12 @@ def encode_choices(
     prompts, *choices = clean_columns(columns, preprocessor.tokenizer.takes_words)
     prompt_tokens = preprocessor.tokenizer.tokenize(prompts)
     choice_tokens = preprocessor.tokenizer.tokenize([*itertools.chain.from_iterable(choices)])
-    counts = np.array([*map(len, choices)], "int64")
-    repeated_prompts = [ids for ids, count in zip(prompt_tokens, counts.tolist(), strict=True) for _ in range(count)]
+    choice_counts = np.array([*map(len, choices)], "int64")
+    repeated_prompts = [
+        ids
+        for ids, choice_count in zip(prompt_tokens, choice_counts.tolist(), strict=True)
+        for _ in range(choice_count)
+    ]
     packed = preprocessor.pack(repeated_prompts, choice_tokens)
     texts = EncodedTexts(
         packed.token_ids,
@@ -87,7 +91,7 @@ def encode_choices(
         np.append(packed.second, np.int32(0)),
         packed.truncated,
     )
-    return EncodedChoices(texts, np.cumsum(counts) - counts, counts)
+    return EncodedChoices(texts, np.cumsum(choice_counts) - choice_counts, choice_counts)
 
 
 def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
@@ -129,8 +133,8 @@ def _list_choices(choices: object, position: int) -> list[Text]:
     """Return the choices of one example as a list.
 
     Raises:
-        TypeError: If they are not a list.
-        ValueError: If there are no choices.
+        TypeError: If `choices` is not a list, tuple or array.
+        ValueError: If `choices` is empty.
     """
     if isinstance(choices, np.ndarray):
         choices = choices.tolist()

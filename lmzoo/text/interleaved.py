@@ -23,12 +23,12 @@ def choose_next_part(rates: np.ndarray, done: np.ndarray) -> int:
 
 
 def count_turns(rates: np.ndarray, total: int) -> np.ndarray:
-    """Count the turns of each part among the first `total` turns, int64 (K,), for rates float (K,)."""
-    time = max(0, total - len(rates)) / rates.sum()  # lower bound of the time of the last turn
-    done = np.floor(rates * time + 0.5).astype("int64")
-    while done.sum() < total:
-        done[choose_next_part(rates, done)] += 1
-    return done
+    """Return the number of turns of each part among the first `total` turns: int64 (K,) for K `rates`."""
+    last_turn_time = max(0, total - len(rates)) / rates.sum()  # a lower bound
+    num_done = np.floor(rates * last_turn_time + 0.5).astype("int64")
+    while num_done.sum() < total:
+        num_done[choose_next_part(rates, num_done)] += 1
+    return num_done
 
 
 class Interleaved(Batches):
@@ -37,7 +37,7 @@ class Interleaved(Batches):
     The numbers of batches are proportional to `rates`. Each part has its own epochs.
 
     Args:
-        parts: batches of each part.
+        parts: list of `LengthBatches`, the batches of each part.
         rates: relative number of batches of each part.
     """
 
@@ -65,12 +65,14 @@ class Interleaved(Batches):
         return self.batches_from(0)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        done = count_turns(self.rates, step)
-        streams = [part.batches_from(int(count)) for part, count in zip(self.parts, done, strict=True)]
+        num_done = count_turns(self.rates, step)
+        iterators = [
+            part.batches_from(int(first_batch)) for part, first_batch in zip(self.parts, num_done, strict=True)
+        ]
         while True:
-            part_index = choose_next_part(self.rates, done)
-            done[part_index] += 1
-            yield next(streams[part_index])
+            part_index = choose_next_part(self.rates, num_done)
+            num_done[part_index] += 1
+            yield next(iterators[part_index])
 
     def identity(self) -> dict[str, object]:
         """Return the values that identify the batches in a saved run: the identities and the rates of all parts."""

@@ -25,12 +25,12 @@ _PREFETCHED_BATCHES = 2
 def keras_input(x: Any, start: int | None = None) -> Any:
     """Convert `Batches` to the type that Keras' trainers process fastest on the current backend.
 
-    On TensorFlow that is a `tf.data.Dataset` (see `stream`), since Keras would infer shapes from the first two batches
-    of a `PyDataset`; elsewhere it is the `PyDataset`.
+    On TensorFlow this is a `tf.data.Dataset` (see `stream`), since Keras would infer shapes from the first two batches
+    of a `PyDataset`. On other backends it is `x`, a `PyDataset`, or, with `start`, an iterator.
 
     Args:
         x: `Batches`; anything else is returned unchanged.
-        start: int, the step to begin at; the epochs then follow one another without end. None for single passes.
+        start: int, the step to begin at, for an endless stream of all epochs; None for single passes.
     """
     if not isinstance(x, Batches):
         return x
@@ -63,15 +63,15 @@ def stream(
     Args:
         passes: callable that returns an iterator over the batches of a pass, all of one structure and the same dtypes.
         cardinality: int, number of batches of a pass, or one of `tf.data`'s negative constants.
-        like: callable that returns an iterator over similar batches, of which the first is ready sooner than with
-            `passes`; None to use `passes`.
+        like: callable that returns an iterator over batches of the same structure and dtypes, whose first batch is
+            ready sooner than the first batch of `passes`; None to use `passes`. That batch determines the signature.
         fixed: bool, whether batches differ only in their number of sequences. If not, no axis has a fixed size.
     """
     import tensorflow as tf
 
     signature = batch_signature(next((like or passes)()), fixed)
     # TensorFlow never releases a generator function. It gets a weak proxy, so that the examples and the model are
-    # released with the dataset. The partial can be referred to weakly, unlike a bound method.
+    # released with the dataset. Unlike a bound method, a partial can have a weak proxy.
     generator = partial(passes)
     dataset = tf.data.Dataset.from_generator(weakref.proxy(generator), output_signature=signature)
     if cardinality != tf.data.UNKNOWN_CARDINALITY:
@@ -82,11 +82,11 @@ def stream(
 
 
 def batch_signature(batch: Tensors, fixed: bool) -> Any:
-    """Return the `tf.TensorSpec` of each array in a batch, for batches of any shape or, if `fixed`, of any size."""
+    """Return the `tf.TensorSpec` of each array in a batch, with all axes of any size or, if `fixed`, only the first."""
     import tensorflow as tf
 
     return keras.tree.map_structure(
-        lambda a: tf.TensorSpec([None, *a.shape[1:]] if fixed else [None] * a.ndim, a.dtype), batch
+        lambda array: tf.TensorSpec([None, *array.shape[1:]] if fixed else [None] * array.ndim, array.dtype), batch
     )
 
 
@@ -98,15 +98,15 @@ def in_memory(batches: LengthBatches) -> tf.data.Dataset:
     """
     import tensorflow as tf
 
-    def dataset_of(run: Tensors) -> tf.data.Dataset:
-        rows = tf.data.Dataset.from_tensor_slices(run)
+    def make_dataset(joined_batch: Tensors) -> tf.data.Dataset:
+        rows = tf.data.Dataset.from_tensor_slices(joined_batch)
         if batches.fixed_shapes:
             return rows.batch(batches.batch_size)
         return rows.padded_batch(
-            batches.batch_size, keras.tree.map_structure(lambda array: [None] * (array.ndim - 1), run)
+            batches.batch_size, keras.tree.map_structure(lambda array: [None] * (array.ndim - 1), joined_batch)
         )
 
-    return _prefetch(functools.reduce(tf.data.Dataset.concatenate, map(dataset_of, batches.join_batches())))
+    return _prefetch(functools.reduce(tf.data.Dataset.concatenate, map(make_dataset, batches.join_batches())))
 
 
 def _prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -1,7 +1,7 @@
 """Encoding of texts of any length in windows, each a packed sequence, and joining of the windows' results by text.
 
-Letters in shape comments: n texts, w windows of all texts, b texts in a batch, W windows of each text in a batch, T
-positions of a window.
+Letters in shapes: n texts, w windows of all texts, b texts in a batch, W windows of each text in a batch, T positions
+of a window, C outputs of a window or tokens of all windows.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def check_windows(windows: Windows, stride: int | None) -> None:
 
 @dataclass(frozen=True)
 class WindowedTexts(Encoded):
-    """Texts in one or more windows, each a packed sequence; all windows of a text except its last one are full.
+    """Texts in one or more windows, each a packed sequence; all windows of a text except the last are full.
 
     Attributes:
         windows: `EncodedTexts`, the w windows of all texts, followed by an empty sequence for missing windows.
-        splits: int64 (n + 1,), text i has the windows from `splits[i]` up to `splits[i + 1]`.
+        splits: int64 (n + 1,), text i has the windows `splits[i]` to `splits[i + 1] - 1`.
         window_length: int, number of tokens of a full window.
     """
 
@@ -87,7 +87,7 @@ class WindowedTexts(Encoded):
         return self.windows[:-1]
 
     def by_sequence(self, values: np.ndarray) -> np.ndarray:
-        """Split values of the tokens of all windows, (total,), into an object array with one array per text."""
+        """Split an array of values of the tokens of all windows into an object array with one array per text."""
         return split_at(values, self.sequence_splits)
 
     def shape(self, width: int) -> tuple[int, int]:
@@ -95,44 +95,44 @@ class WindowedTexts(Encoded):
         return max(1, width // self.window_length), min(width, self.window_length)
 
     def features(self, preprocessor: Preprocessor, indices: np.ndarray, width: int) -> dict[str, np.ndarray]:
-        """Return the features of `Preprocessor.features`, (b, W, T, ...), for the texts at `indices`, int (b,).
+        """Return the features of `Preprocessor.features` for the windows of the texts at `indices`: (b, W, T, ...).
 
         Missing windows are padding.
         """
-        count, length = self.shape(width)
-        window = np.arange(count)  # (W,)
-        exists = window < self.counts[indices][:, None]  # (b, W)
-        rows = np.where(exists, self.splits[indices][:, None] + window, len(self.windows) - 1)  # (b, W)
-        merged = preprocessor.features(self.windows, rows.ravel(), length)  # (b·W, T, ...)
-        return {name: values.reshape(*rows.shape, *values.shape[1:]) for name, values in merged.items()}
+        num_windows, length = self.shape(width)
+        window_indices = np.arange(num_windows)  # (W,)
+        exists = window_indices < self.counts[indices][:, None]  # (b, W)
+        rows = np.where(exists, self.splits[indices][:, None] + window_indices, len(self.windows) - 1)  # (b, W)
+        flat_features = preprocessor.features(self.windows, rows.ravel(), length)  # (b·W, T, ...)
+        return {name: values.reshape(*rows.shape, *values.shape[1:]) for name, values in flat_features.items()}
 
     def pool(self, outputs: np.ndarray, pooling: str) -> np.ndarray:
-        """Return the mean or maximum over the windows of each text, (n, ...), of `outputs`, float (w, C).
+        """Return the mean or maximum of outputs over the windows of each text: float (n, C).
 
         The mean is weighted by the windows' numbers of tokens.
 
         Args:
-            outputs: C outputs of each window.
+            outputs: float (w, C), outputs of the windows.
             pooling: "mean" or "max".
         """
         starts = self.splits[:-1]
         if pooling == "max":
             return np.maximum.reduceat(outputs, starts, axis=0)  # (n, C)
         weights = np.maximum(self.flat().lengths, 1).astype("float32")  # (w,)
-        shares = weights / np.repeat(np.add.reduceat(weights, starts), self.counts)  # (w,)
-        return np.add.reduceat(outputs * shares[:, None], starts, axis=0)  # (n, C)
+        fractions = weights / np.repeat(np.add.reduceat(weights, starts), self.counts)  # (w,)
+        return np.add.reduceat(outputs * fractions[:, None], starts, axis=0)  # (n, C)
 
     def lay_out(self, outputs: np.ndarray) -> np.ndarray:
-        """Return outputs per token, (w, T, ...), with the windows of each text side by side: (n, W·T, ...)."""
+        """Put the outputs per token, (w, T, ...), of the windows of each text side by side: (n, W·T, ...)."""
         max_count = int(self.counts.max(initial=1))
         if max_count == 1:
             return outputs
-        text = np.repeat(np.arange(len(self)), self.counts)  # (w,)
-        window = ranges(np.zeros(len(self), "int64"), self.counts)  # (w,)
+        text_indices = np.repeat(np.arange(len(self)), self.counts)  # (w,)
+        window_indices = ranges(np.zeros(len(self), "int64"), self.counts)  # (w,)
         shape = (len(self), max_count, self.window_length, *outputs.shape[2:])
-        result = np.zeros(shape, outputs.dtype)  # (n, W, T, ...)
-        result[text, window, : outputs.shape[1]] = outputs
-        return result.reshape(len(self), -1, *outputs.shape[2:])
+        joined_outputs = np.zeros(shape, outputs.dtype)  # (n, W, T, ...)
+        joined_outputs[text_indices, window_indices, : outputs.shape[1]] = outputs
+        return joined_outputs.reshape(len(self), -1, *outputs.shape[2:])
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,8 @@ class WindowedWords(WindowedTexts):
         words: for each text, a tuple of `(word, start, end)`; offsets count characters.
         first: int64 (total words,), position of each word's first token in the windows of its text side by side; -1
             for words that were truncated.
-        positions: int64 (total tokens,), the same position of each token, text after text.
+        positions: int64 (total tokens,), position of each token in the same sense, text after text; -1 for truncated
+            tokens.
         token_splits: int64 (n + 1,), boundaries of texts in `positions`.
     """
 
@@ -160,7 +161,7 @@ class WindowedWords(WindowedTexts):
         return np.cumsum([0, *map(len, self.words)])
 
     def token_positions(self, i: int) -> np.ndarray:
-        """Return the position of each token of text `i`, without truncated ones: int64 (t,)."""
+        """Return the positions of the tokens of text `i`, without truncated tokens: int64 (t,)."""
         positions = self.positions[self.token_splits[i] : self.token_splits[i + 1]]
         return positions[positions >= 0]
 
@@ -170,11 +171,11 @@ class _Placement:
     """Windows over the tokens of texts.
 
     Attributes:
-        text: int64 (w,), index of the text of each window, rising.
+        text: int64 (w,), index of the text of each window, non-decreasing.
         index: int64 (w,), index of the window in its text.
         begin: int64 (w,), index of the window's first token in its text.
         count: int64 (w,), number of tokens of the window.
-        splits: int64 (n + 1,), text i has the windows from `splits[i]` up to `splits[i + 1]`.
+        splits: int64 (n + 1,), text i has the windows `splits[i]` to `splits[i + 1] - 1`.
     """
 
     text: np.ndarray
@@ -193,22 +194,22 @@ def _place_windows(
         totals: int64 (n,), number of tokens of each text.
         room: int64 (n,), number of tokens of a full window of each text.
         stride: int64 (n,), number of tokens from one window to the next.
-        windows: maximum number of windows, or "auto".
-        sequence_length: int, for the warning.
+        windows: maximum number of windows of a text, or "auto".
+        sequence_length: int, maximum number of tokens of a sequence, for the warning.
     """
-    counts = 1 + np.maximum(0, -((room - totals) // stride))  # (n,), rounded up
+    window_counts = 1 + np.maximum(0, -((room - totals) // stride))  # (n,), rounded up
     if windows != "auto":
-        if truncated := int((counts > windows).sum()):
+        if num_truncated := int((window_counts > windows).sum()):
             warn(
-                f"{truncated} of {len(counts)} texts were truncated to {windows} windows of {sequence_length} tokens "
-                "(`windows`)."
+                f"{num_truncated} of {len(window_counts)} texts were truncated to {windows} windows of "
+                f"{sequence_length} tokens (`windows`)."
             )
-        counts = np.minimum(counts, windows)
-    text = np.repeat(np.arange(len(counts)), counts)  # (w,)
-    index = ranges(np.zeros_like(counts), counts)  # (w,)
-    begin = index * stride[text]
-    count = np.minimum(room[text], totals[text] - begin)
-    return _Placement(text, index, begin, count, np.concatenate([[0], np.cumsum(counts)]))
+        window_counts = np.minimum(window_counts, windows)
+    text_indices = np.repeat(np.arange(len(window_counts)), window_counts)  # (w,)
+    window_indices = ranges(np.zeros_like(window_counts), window_counts)  # (w,)
+    begins = window_indices * stride[text_indices]
+    lengths = np.minimum(room[text_indices], totals[text_indices] - begins)
+    return _Placement(text_indices, window_indices, begins, lengths, np.concatenate([[0], np.cumsum(window_counts)]))
 
 
 def encode_in_windows(
@@ -223,7 +224,7 @@ def encode_in_windows(
 
     A window begins `stride` tokens after the beginning of the previous window, or at its end if that is earlier; the
     last window ends with the text. A text that fits into a sequence has one window, the sequence of
-    `Preprocessor.encode`. Of a pair, the longer text is split, the second one on ties, and each window holds the whole
+    `Preprocessor.encode`. Of a pair, the longer text is split, the second text on ties, and each window holds the whole
     shorter text. If the shorter text takes more than half of the room, it is truncated to half, with one warning per
     call.
 
@@ -263,31 +264,35 @@ def encode_in_windows(
     lengths, second_lengths = (np.array([*map(len, column)], "int64") for column in (first, second))
     budget = preprocessor.room(pair=pairs is not None)
     splits_first = lengths > second_lengths  # (n,)
-    shorter = np.minimum(lengths, second_lengths)
-    shorter_length = np.minimum(shorter, budget // 2)  # (n,), tokens of the shorter text
-    if truncated := int((shorter_length < shorter).sum()):
+    shorter_lengths = np.minimum(lengths, second_lengths)
+    kept_shorter_lengths = np.minimum(shorter_lengths, budget // 2)  # (n,), at most half a window
+    if num_truncated := int((kept_shorter_lengths < shorter_lengths).sum()):
         warn(
-            f"{truncated} of {len(first)} pairs hold two long texts; the shorter one was truncated to {budget // 2} "
-            "tokens, half of a window."
+            f"{num_truncated} of {len(first)} pairs hold two long texts; the shorter one was truncated to "
+            f"{budget // 2} tokens, half of a window."
         )
-    lead = np.where(splits_first, _prompt_lengths(tokenizer.tokenize([prompt])[0] if prompt else [], first), 0)
-    lead = np.minimum(lead, budget - shorter_length - 1)  # (n,), tokens of the prompt
-    room = budget - shorter_length - lead  # (n,)
-    steps = room if stride is None else np.minimum(room, stride)
-    totals = np.maximum(lengths, second_lengths) - lead
-    placed = _place_windows(totals, room, steps, windows, preprocessor.sequence_length)
+    prompt_lengths = np.where(
+        splits_first, _count_prompt_tokens(tokenizer.tokenize([prompt])[0] if prompt else [], first), 0
+    )
+    prompt_lengths = np.minimum(prompt_lengths, budget - kept_shorter_lengths - 1)  # (n,)
+    room = budget - kept_shorter_lengths - prompt_lengths  # (n,)
+    strides = room if stride is None else np.minimum(room, stride)
+    totals = np.maximum(lengths, second_lengths) - prompt_lengths
+    placement = _place_windows(totals, room, strides, windows, preprocessor.sequence_length)
     firsts = []
     seconds = []
-    for i, begin, count in zip(placed.text.tolist(), placed.begin.tolist(), placed.count.tolist(), strict=True):
-        begin += lead[i]
+    for i, begin, count in zip(
+        placement.text.tolist(), placement.begin.tolist(), placement.count.tolist(), strict=True
+    ):
+        begin += prompt_lengths[i]
         if splits_first[i]:
-            firsts.append(first[i][: lead[i]] + first[i][begin : begin + count])
-            seconds.append(second[i][: shorter_length[i]])
+            firsts.append(first[i][: prompt_lengths[i]] + first[i][begin : begin + count])
+            seconds.append(second[i][: kept_shorter_lengths[i]])
         else:
-            firsts.append(first[i][: shorter_length[i]])
+            firsts.append(first[i][: kept_shorter_lengths[i]])
             seconds.append(second[i][begin : begin + count])
     packed = preprocessor.pack(firsts, None if pairs is None else seconds)
-    return WindowedTexts(_append_empty(packed), placed.splits, preprocessor.sequence_length)
+    return WindowedTexts(_append_empty(packed), placement.splits, preprocessor.sequence_length)
 
 
 def encode_words_in_windows(
@@ -317,40 +322,40 @@ def encode_words_in_windows(
     tokens = [[*itertools.chain.from_iterable(word_ids)] for word_ids in ids]
     totals = np.array([*map(len, tokens)], "int64")  # (n,)
     room = np.full_like(totals, preprocessor.room())
-    steps = np.minimum(room, halve_window(preprocessor) if stride is None else stride)
-    placed = _place_windows(totals, room, steps, windows, preprocessor.sequence_length)
-    slices = zip(placed.text.tolist(), placed.begin.tolist(), placed.count.tolist(), strict=True)
+    strides = np.minimum(room, halve_window(preprocessor) if stride is None else stride)
+    placement = _place_windows(totals, room, strides, windows, preprocessor.sequence_length)
+    slices = zip(placement.text.tolist(), placement.begin.tolist(), placement.count.tolist(), strict=True)
     packed = preprocessor.pack([tokens[i][begin : begin + count] for i, begin, count in slices])
     token_splits = np.concatenate([[0], np.cumsum(totals)])
-    begin = token_splits[placed.text] + placed.begin  # (w,), among the tokens of all texts
-    most_context = has_most_context(placed.text, begin, placed.count)
-    token = ranges(begin, placed.count)  # (C,)
+    window_begins = token_splits[placement.text] + placement.begin  # (w,), among the tokens of all texts
+    most_context = has_most_context(placement.text, window_begins, placement.count)
+    token_indices = ranges(window_begins, placement.count)  # (C,)
     # Position of the window's first token in the windows of its text side by side.
-    base = placed.index * preprocessor.sequence_length + bool(preprocessor.packing.start)  # (w,)
-    window_positions = np.repeat(base - begin, placed.count) + token  # (C,)
+    window_offsets = placement.index * preprocessor.sequence_length + bool(preprocessor.packing.start)  # (w,)
+    window_positions = np.repeat(window_offsets - window_begins, placement.count) + token_indices  # (C,)
     positions = np.full(token_splits[-1], -1, "int64")
-    positions[token[most_context]] = window_positions[most_context]
+    positions[token_indices[most_context]] = window_positions[most_context]
     word_lengths = np.array([len(word) for word_ids in ids for word in word_ids], "int64")
-    first = positions[np.cumsum(word_lengths) - word_lengths]
+    first_positions = positions[np.cumsum(word_lengths) - word_lengths]
     return WindowedWords(
         _append_empty(packed),
-        placed.splits,
+        placement.splits,
         preprocessor.sequence_length,
         joined_texts,
         words,
-        first,
+        first_positions,
         positions,
         token_splits,
     )
 
 
 def halve_window(preprocessor: Preprocessor) -> int:
-    """Return half of the tokens of a window of single texts, rounded up: the default `stride` for words."""
+    """Return half the number of tokens in a window of a single text, rounded up: the default `stride` for words."""
     return (preprocessor.room() + 1) // 2
 
 
-def _prompt_lengths(prompt: Sequence[Token], texts: Sequence[Sequence[Token]]) -> np.ndarray:
-    """Return how many of the prompt's tokens each text begins with, int64 (n,).
+def _count_prompt_tokens(prompt: Sequence[Token], texts: Sequence[Sequence[Token]]) -> np.ndarray:
+    """Return the number of the prompt's tokens that each text begins with: int64 (n,).
 
     The last tokens of a prompt may be joined with the beginning of a text.
     """
@@ -362,6 +367,6 @@ def _prompt_lengths(prompt: Sequence[Token], texts: Sequence[Sequence[Token]]) -
 
 
 def _append_empty(packed: EncodedTexts) -> EncodedTexts:
-    """Return packed sequences, followed by an empty one."""
+    """Return packed sequences, followed by an empty sequence."""
     splits = np.append(packed.sequence_splits, packed.sequence_splits[-1])
     return EncodedTexts(packed.token_ids, splits, np.append(packed.second, np.int32(0)))

@@ -18,16 +18,16 @@ def maskable(tokenizer: Tokenizer, ids: np.ndarray) -> np.ndarray:
 
 
 def find_masks(tokenizer: Tokenizer, encoded: EncodedTexts) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sequence index and the position of every mask token: two int64 (total,)."""
+    """Return the sequence index and the position of every mask token: two int64 arrays (total,)."""
     flat_positions = np.flatnonzero(encoded.token_ids == tokenizer.mask_id)
-    sequence = np.searchsorted(encoded.sequence_splits, flat_positions, side="right") - 1
-    return sequence, flat_positions - encoded.sequence_splits[sequence]
+    sequence_indices = np.searchsorted(encoded.sequence_splits, flat_positions, side="right") - 1
+    return sequence_indices, flat_positions - encoded.sequence_splits[sequence_indices]
 
 
 def mask_positions(tokenizer: Tokenizer, encoded: EncodedTexts) -> np.ndarray:
-    """Return the positions of the mask tokens of each sequence, at most M: int32 (n, M), padded with 0."""
-    sequence, position = find_masks(tokenizer, encoded)
-    counts = np.bincount(sequence, minlength=len(encoded))
-    positions = np.zeros((len(encoded), max(1, counts.max(initial=0))), "int32")
-    positions[sequence, ranges(np.zeros_like(counts), counts)] = position
-    return positions
+    """Return the positions of the mask tokens of each sequence, padded with 0 to the largest number M: int32 (n, M)."""
+    sequence_indices, token_positions = find_masks(tokenizer, encoded)
+    counts = np.bincount(sequence_indices, minlength=len(encoded))
+    padded_positions = np.zeros((len(encoded), max(1, counts.max(initial=0))), "int32")
+    padded_positions[sequence_indices, ranges(np.zeros_like(counts), counts)] = token_positions
+    return padded_positions

@@ -21,24 +21,26 @@ class Masking:
 
     Attributes:
         probability: float, fraction of positions to predict; special tokens count in n but are never chosen.
-        whole_word: bool, whether to choose all tokens of a word together; a word with too many tokens for the number
-            that remains is skipped.
+        whole_word: bool, whether to choose all tokens of a word together; a word with more tokens than remain to be
+            chosen is skipped.
         ngram: int, maximum number of neighboring words that are chosen together, 3 for ALBERT (Lan et al., 2020): k
-            words with a probability proportional to 1/k, fewer if they would exceed the number, none if one of them has
-            been chosen already. Needs `whole_word`.
-        rounding: "nearest", with halves to even, or "random", up or down such that the average is exact, as in
-            RoBERTa's code.
+            words with a probability proportional to 1/k, fewer if they have more tokens than remain to be chosen, and
+            none if one of these words has been chosen already. Needs `whole_word`.
+        rounding: rounding of n · `probability`: "nearest", with halves to even, or "random", up or down such that the
+            average is exact, as in RoBERTa's code.
         dynamic: bool, whether a sequence is masked anew in every epoch. If not, it always has the same mask, as in
             BERT's code, which masked every document ten times: see `passes` of `lmzoo.data.corpora.segment_pairs`.
         masked: float, fraction of the chosen tokens to replace by the mask token, 0.8 in BERT.
-        random: float, fraction of the chosen tokens to replace by a random token, 0.1 in BERT. The rest stay.
-        geometric: float, makes the k words a span of SpanBERT (Joshi et al., 2020, section 3.1): k has a probability
-            proportional to geometric · (1 - geometric)^(k - 1) instead of 1/k, and all tokens of a span are replaced by
-            mask tokens or by random tokens, or none of them. 0.2 for SpanBERT, with an `ngram` of 10; None for tokens
-            that are replaced independently. Neighboring spans count as one.
+        random: float, fraction of the chosen tokens to replace by a random token, 0.1 in BERT. The remaining chosen
+            tokens are unchanged.
+        geometric: float, parameter of SpanBERT's geometric distribution (Joshi et al., 2020, section 3.1): k has a
+            probability proportional to geometric · (1 - geometric)^(k - 1) instead of 1/k, and the tokens of a span of
+            k words are all replaced by mask tokens, all replaced by random tokens, or all unchanged. 0.2 for SpanBERT,
+            with an `ngram` of 10; None to replace tokens independently. Neighboring spans count as one span.
 
     Raises:
-        ValueError: If `ngram` is below 1 or lacks `whole_word`, `rounding` is unknown, or the fractions exceed 1.
+        ValueError: If a number is out of range, `ngram` is above 1 without `whole_word`, `rounding` is unknown, or the
+            sum of `masked` and `random` exceeds 1.
 
     Example:
 
@@ -89,36 +91,40 @@ class Masking:
         """Choose the positions to predict; the amount of padding does not affect the choice.
 
         Args:
-            candidates: bool (B, T), tokens that may be chosen.
-            lengths: int (B,), tokens of each sequence, including special tokens.
+            candidates: bool (B, T), tokens that may be chosen, for B sequences padded to width T.
+            lengths: int (B,), number of tokens of each sequence, including special tokens.
             word_starts: bool (B, T), tokens that begin a word.
             rng: numpy generator, source of randomness.
 
         Returns:
-            `positions` int32 (B, M), rising and padded with 0, and `is_chosen` bool (B, M), false at padding; M is
-            `slots(T)`.
+            `positions`, int32 (B, M), the chosen positions in ascending order, padded with 0; and `is_chosen`, bool
+            (B, M), false at padding. M is `slots(T)`.
         """
-        slots = self.slots(candidates.shape[1])
-        exact = lengths * self.probability  # (B,)
-        rounded = np.floor(exact + rng.random(len(exact))) if self.rounding == "random" else np.rint(exact)
-        counts = np.maximum(1, rounded.astype("int64"))  # (B,)
+        max_chosen = self.slots(candidates.shape[1])
+        exact_counts = lengths * self.probability  # (B,)
+        rounded_counts = (
+            np.floor(exact_counts + rng.random(len(exact_counts)))
+            if self.rounding == "random"
+            else np.rint(exact_counts)
+        )
+        chosen_counts = np.maximum(1, rounded_counts.astype("int64"))  # (B,)
         if self.whole_word:
-            rows = zip(candidates, word_starts, counts, strict=True)
+            rows = zip(candidates, word_starts, chosen_counts, strict=True)
             weights = self._compute_length_weights()
             picked = np.stack([_pick_words(*row, weights, rng) for row in rows])
         else:
             noise = np.full(candidates.shape, 2.0)
             # No number is drawn for padding, so that the padded width does not affect the choice.
             noise[candidates] = rng.random(np.count_nonzero(candidates))
-            rank = noise.argsort(axis=1).argsort(axis=1)  # (B, T)
-            picked = (rank < counts[:, None]) & candidates
-        # Stable sort of "not picked": the picked positions first, in rising order.
-        positions = np.argsort(~picked, axis=1, kind="stable")[:, :slots]  # (B, M)
+            ranks = noise.argsort(axis=1).argsort(axis=1)  # (B, T)
+            picked = (ranks < chosen_counts[:, None]) & candidates
+        # Stable sort of "not picked": the picked positions first, in ascending order.
+        positions = np.argsort(~picked, axis=1, kind="stable")[:, :max_chosen]  # (B, M)
         is_chosen = np.take_along_axis(picked, positions, axis=1)
         return np.where(is_chosen, positions, 0).astype("int32"), is_chosen
 
     def _compute_length_weights(self) -> np.ndarray:
-        """Return weights in proportion to the probabilities of choosing 1, 2, ... words together, float (ngram,)."""
+        """Return weights proportional to the probabilities of choosing 1 to `ngram` words together: float (ngram,)."""
         lengths = np.arange(1, self.ngram + 1)
         return 1 / lengths if self.geometric is None else (1 - self.geometric) ** (lengths - 1)
 
@@ -135,24 +141,24 @@ class Masking:
 
         Args:
             targets: int (B, M), ids of the tokens to replace.
-            chosen: bool (B, M), false at padding.
+            chosen: bool (B, M), whether each token is chosen; false at padding.
             mask_id: id of the mask token.
             vocabulary_size: int, number of token ids.
             rng: numpy generator, source of randomness.
             positions: int (B, M), the positions from `choose`; required with `geometric`, to find the spans.
 
         Raises:
-            ValueError: if `geometric` is set and `positions` is None.
+            ValueError: If `geometric` is set and `positions` is None.
         """
-        count = np.count_nonzero(chosen)
+        num_chosen = np.count_nonzero(chosen)
         if self.geometric is None:
-            draw = rng.random(count)
+            draw = rng.random(num_chosen)
         elif positions is None:
             raise ValueError("With `geometric`, pass `positions`, as returned by `choose`: spans are found by them.")
         else:
-            is_first = (span_offsets(positions, chosen) == 0)[chosen]  # (count,)
+            is_first = (span_offsets(positions, chosen) == 0)[chosen]  # (num_chosen,)
             draw = rng.random(np.count_nonzero(is_first))[np.cumsum(is_first) - 1]
-        random_ids = rng.integers(vocabulary_size, size=count)
+        random_ids = rng.integers(vocabulary_size, size=num_chosen)
         corrupted = targets.copy()
         corrupted[chosen] = np.where(
             draw < self.masked, mask_id, np.where(draw < self.masked + self.random, random_ids, targets[chosen])
@@ -164,71 +170,70 @@ def span_offsets(positions: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Return the offset of each chosen token in its span of neighboring chosen tokens: int (B, M), from 0.
 
     Args:
-        positions: int (B, M), rising and padded.
-        chosen: bool (B, M), false at padding; the offsets there are 0.
+        positions: int (B, M), positions of the chosen tokens of each sequence, in ascending order, then padding.
+        chosen: bool (B, M), false at padding, where the offsets are 0.
     """
-    index = np.arange(positions.shape[1])
+    slot_indices = np.arange(positions.shape[1])
     continues = np.zeros(positions.shape, bool)
     continues[:, 1:] = (np.diff(positions, axis=1) == 1) & chosen[:, 1:]
-    first_index = np.maximum.accumulate(np.where(continues, 0, index), axis=1)  # (B, M)
-    return index - first_index
+    span_starts = np.maximum.accumulate(np.where(continues, 0, slot_indices), axis=1)  # (B, M)
+    return slot_indices - span_starts
 
 
 def _pick_words(
     candidates: np.ndarray, starts: np.ndarray, count: int, weights: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the tokens of randomly chosen words, at most `count` of them: bool (T,).
+    """Choose random words with at most `count` tokens, and return whether each token is chosen: bool (T,).
 
     Args:
         candidates: bool (T,), tokens that may be chosen.
         starts: bool (T,), tokens that begin a word.
         count: int, maximum number of tokens.
-        weights: float (longest,), in proportion to the probabilities of choosing 1, 2, ... words together.
+        weights: float (K,), proportional to the probabilities of choosing 1 to K words together.
         rng: numpy generator, source of randomness.
     """
     positions = np.flatnonzero(candidates)
     picked = np.zeros(len(candidates), bool)
     if not len(positions):
         return picked
-    # A continuation begins a group of its own if no candidate precedes it.
+    # A continuation without a candidate directly before it also begins a word.
     is_apart = np.diff(positions, prepend=-2) != 1
-    first = np.flatnonzero(starts[positions] | is_apart)  # (words,)
-    order = rng.permutation(len(first))
+    first_indices = np.flatnonzero(starts[positions] | is_apart)  # (words,)
+    order = rng.permutation(len(first_indices))
     # Word i is `positions[bounds[i]:bounds[i + 1]]`. Lists, since the loop would read arrays much more slowly.
-    bounds = [*first.tolist(), len(positions)]
-    is_picked = [False] * len(first)
+    bounds = [*first_indices.tolist(), len(positions)]
+    is_picked = [False] * len(first_indices)
     remaining = count
-    num_words = _draw_lengths(is_apart[first], weights, rng).tolist() if len(weights) > 1 else None
-    for index in order.tolist():
-        end = index + (num_words[index] if num_words else 1)
-        while bounds[end] - bounds[index] > remaining:
-            end -= 1
-        if end == index or any(is_picked[index:end]):
+    span_lengths = _draw_lengths(is_apart[first_indices], weights, rng).tolist() if len(weights) > 1 else None
+    for word_index in order.tolist():
+        end_index = word_index + (span_lengths[word_index] if span_lengths else 1)
+        while bounds[end_index] - bounds[word_index] > remaining:
+            end_index -= 1
+        if end_index == word_index or any(is_picked[word_index:end_index]):
             continue
-        is_picked[index:end] = [True] * (end - index)
-        picked[positions[bounds[index] : bounds[end]]] = True
-        remaining -= bounds[end] - bounds[index]
+        is_picked[word_index:end_index] = [True] * (end_index - word_index)
+        picked[positions[bounds[word_index] : bounds[end_index]]] = True
+        remaining -= bounds[end_index] - bounds[word_index]
         if not remaining:
             break
     return picked
 
 
 def _draw_lengths(is_apart: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw the number of words to choose together, for each word that may be the first of them.
+    """Draw the number of words to choose together, beginning with each word: int64 (words,).
 
     Args:
-        is_apart: bool (words,), whether a word does not directly follow the previous one, so that they are not chosen
-            together.
-        weights: float (longest,), in proportion to the probabilities of 1, 2, ... words.
+        is_apart: bool (words,), whether other tokens lie between a word and the previous word, so that these words are
+            not chosen together.
+        weights: float (K,), proportional to the probabilities of 1 to K words.
         rng: numpy generator, source of randomness.
-
-    Returns:
-        int64 (words,), at most the number of words before the next one that is apart.
     """
-    run = np.cumsum(is_apart)  # (words,)
-    limits = np.minimum(len(weights), np.searchsorted(run, run, side="right") - np.arange(len(run)))  # (words,)
-    cumulative_weights = np.cumsum(weights)  # (longest,)
+    run_indices = np.cumsum(is_apart)  # (words,)
+    max_lengths = np.minimum(
+        len(weights), np.searchsorted(run_indices, run_indices, side="right") - np.arange(len(run_indices))
+    )  # (words,)
+    cumulative_weights = np.cumsum(weights)  # (K,)
     lengths = 1 + np.searchsorted(
-        cumulative_weights, rng.random(len(run)) * cumulative_weights[limits - 1], side="right"
+        cumulative_weights, rng.random(len(run_indices)) * cumulative_weights[max_lengths - 1], side="right"
     )
-    return np.minimum(lengths, limits)
+    return np.minimum(lengths, max_lengths)

@@ -16,16 +16,16 @@ LAST_SEGMENT = 2  # segment id of `Packing.last`
 
 @dataclass(frozen=True)
 class Packing:
-    """A family's rule for joining segments: `start A end last`, or `start A between B end last`.
+    """A family's rule for joining segments A and B: `start A end last`, or `start A between B end last`.
 
     Attributes:
         start: str, token before the first segment; "" for none.
         end: str, token after the last segment; "" for none.
         between: tuple of strings, tokens between two segments.
-        segments: bool, whether `segment_ids` distinguish the segments; `between` belongs to the first one.
+        segments: bool, whether `segment_ids` distinguish the segments; `between` belongs to the first segment.
         last: str, token at the very end, with the segment id 2; "" for none.
         zero_segments: bool, whether the model takes `segment_ids` that are all 0, since its texts have no segments. If
-            `segments` is true as well, the task distinguishes them, and passes zeros to the model.
+            `segments` is true as well, the task distinguishes the segments, and passes zeros to the model.
 
     Example: see `Preprocessor`.
     """
@@ -50,8 +50,8 @@ class Packing:
 def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the lengths of both segments after truncating each pair to `budget` tokens: two int arrays (n,).
 
-    Tokens are removed from the end of the longer segment, or of the second one on ties. This is the closed form of the
-    one-token-at-a-time loop in BERT's fine-tuning code.
+    Tokens are removed from the end of the longer segment, or of the second segment on ties. This is the closed form of
+    the one-token-at-a-time loop in BERT's fine-tuning code.
 
     Example:
 
@@ -75,10 +75,10 @@ def ranges(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def split_at(values: np.ndarray, splits: np.ndarray) -> np.ndarray:
-    """Split values, (total,), at `splits`, int (n + 1,), into an object array of n arrays."""
-    result = np.empty(len(splits) - 1, object)
-    result[:] = np.split(values, splits[1:-1])
-    return result
+    """Split an array at the n + 1 boundaries `splits` into an object array of n arrays."""
+    pieces = np.empty(len(splits) - 1, object)
+    pieces[:] = np.split(values, splits[1:-1])
+    return pieces
 
 
 class Encoded(ABC):
@@ -91,7 +91,7 @@ class Encoded(ABC):
 
     @abstractmethod
     def select(self, indices: Indices) -> Self:
-        """Return the examples at `indices`, int (m,), in that order."""
+        """Return the examples at `indices` in that order."""
 
     def cut_before(self, index: int) -> int:
         """Return the last index up to `index` at which the entries can be split without splitting an example."""
@@ -111,8 +111,8 @@ class EncodedTexts(Encoded):
     """Packed sequences of different lengths, stored without padding.
 
     Attributes:
-        token_ids: int32 (total,), all sequences one after another; (total, W) if tokens are words of W characters. If
-            they are in a file (`lmzoo.data.corpora.TokenCorpus`), read-only and possibly of a smaller unsigned type.
+        token_ids: int32 (total,), all sequences one after another; (total, W) if tokens are words of W characters. Ids
+            in a file (`lmzoo.data.corpora.TokenCorpus`) are read-only, and may have a smaller unsigned type.
         sequence_splits: int64 (n + 1,), sequence i is `token_ids[sequence_splits[i]:sequence_splits[i + 1]]`.
         second: int32 (n,), index within the sequence of the second segment's first token; the length of the sequence if
             there is no second segment.
@@ -126,7 +126,7 @@ class EncodedTexts(Encoded):
 
     @classmethod
     def of_ids(cls, sequences: Sequence[Sequence[int]]) -> EncodedTexts:
-        """Return n sequences of token ids, without second segments, as they are."""
+        """Return sequences of token ids as `EncodedTexts` without second segments."""
         splits = np.cumsum([0, *map(len, sequences)], dtype="int64")
         token_ids = np.fromiter(itertools.chain.from_iterable(sequences), "int32", int(splits[-1]))
         return EncodedTexts(token_ids, splits, np.diff(splits).astype("int32"))
@@ -142,7 +142,7 @@ class EncodedTexts(Encoded):
         return self.lengths
 
     def lengths_of(self, indices: np.ndarray) -> np.ndarray:
-        """Return the number of tokens of the sequences at `indices`, int64 (m,), reading only their splits."""
+        """Return the number of tokens of each sequence at m `indices`, reading only their splits: int64 (m,)."""
         return self.sequence_splits[indices + 1] - self.sequence_splits[indices]
 
     def select(self, indices: Indices) -> EncodedTexts:
@@ -153,11 +153,11 @@ class EncodedTexts(Encoded):
         return EncodedTexts(tokens, splits, self.second[indices])
 
     def by_sequence(self, values: np.ndarray) -> np.ndarray:
-        """Split values of all tokens, (total,), into an object array with one array per sequence."""
+        """Split an array of values of all tokens into an object array with one array per sequence."""
         return split_at(values, self.sequence_splits)
 
     def padded(self, indices: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sequences at `indices`, int (b,), padded to one length with `pad_id`.
+        """Return the sequences at b `indices`, padded to `length` tokens with `pad_id`.
 
         Returns:
             `token_ids` (b, length) or (b, length, W) and `padding_mask` (b, length), both int32.
@@ -181,7 +181,7 @@ class EncodedWords(EncodedTexts):
     Attributes:
         texts: tuple of n strings; a text that was a list of words is joined by spaces.
         words: for each text, a tuple of `(word, start, end)`; offsets count characters.
-        first: int32 (total words,), index within its sequence of each word's first token; -1 for words that were
+        first: int32 (total words,), index of each word's first token within its sequence; -1 for words that were
             truncated.
     """
 
@@ -200,8 +200,8 @@ class EncodedPairs(Encoded):
     """Pairs of texts: sources with the targets that a model learns to write.
 
     Attributes:
-        sources: `EncodedTexts`, n sequences.
-        targets: `EncodedTexts`, n sequences.
+        sources: `EncodedTexts`, the n sources.
+        targets: `EncodedTexts`, the n targets.
     """
 
     sources: EncodedTexts
@@ -218,12 +218,12 @@ class EncodedPairs(Encoded):
 
 @dataclass(frozen=True)
 class EncodedGroups(Encoded):
-    """Groups of texts that belong together, such as queries with their answers and with texts that are no answers.
+    """Groups of texts that belong together, such as a query, its answer and texts that do not answer it.
 
     Attributes:
         columns: tuple of K `EncodedTexts`, n sequences each; the texts at one index are a group.
-        ids: int64 (n, K), ids of the texts of each group, the same for equal texts; None if texts with the same tokens
-            are equal.
+        ids: int64 (n, K), ids of the texts of each group, the same for equal texts; None to compare texts by their
+            tokens.
     """
 
     columns: tuple[EncodedTexts, ...]

@@ -9,19 +9,19 @@ def factorization_order(known: np.ndarray, lengths: np.ndarray, rng: np.random.G
     """Draw a random prediction order for each sequence, for permutation language modeling (Yang et al., 2019).
 
     As in XLNet's code and section 2.2 of the paper, a token is predicted from the tokens of lower order. A sequence is
-    split into parts of equal length, and each part has a lower order than the next. A part never sees the next one, and
-    could therefore serve as its memory. Within a part all known tokens come first and share an order. The rest follow
-    in a random permutation, each with its own order: the tokens to predict, and the special tokens, which would
-    otherwise show where a text ends.
+    split into parts of equal length, and each part has a lower order than the next. A part never sees the next part,
+    and could therefore serve as its memory. Within a part all known tokens come first and share an order. The remaining
+    tokens follow in a random permutation, each with its own order: the tokens to predict, and the special tokens, which
+    would otherwise show where a text ends.
 
     Args:
-        known: bool (B, T), tokens that all other tokens of their part may see.
-        lengths: int (B,), tokens of each sequence.
+        known: bool (B, T), tokens of B sequences that all other tokens of their part may see; T is the padded width.
+        lengths: int (B,), number of tokens of each sequence.
         rng: numpy generator, source of randomness.
         parts: int, number of parts.
 
     Returns:
-        int32 (B, T). The orders of real tokens do not depend on the width T; padding has the highest.
+        The order of each token, int32 (B, T). It does not depend on T; padding has the highest orders.
 
     Example:
 
@@ -34,10 +34,10 @@ def factorization_order(known: np.ndarray, lengths: np.ndarray, rng: np.random.G
     ```
     """
     lengths = np.asarray(lengths)[:, None]  # (B, 1)
-    index = np.arange(known.shape[1])  # (T,)
-    is_token = index < lengths  # (B, T)
-    part = np.minimum(index * parts // np.maximum(lengths, 1), parts - 1)  # (B, T)
+    positions = np.arange(known.shape[1])  # (T,)
+    is_token = positions < lengths  # (B, T)
+    part_indices = np.minimum(positions * parts // np.maximum(lengths, 1), parts - 1)  # (B, T)
     noise = np.full(known.shape, 2.0)
     noise[is_token] = rng.random(np.count_nonzero(is_token))
-    rank = noise.argsort(axis=1, kind="stable").argsort(axis=1)  # (B, T), padding last
-    return (part * (lengths + 1) + np.where(known, 0, 1 + rank)).astype("int32")
+    ranks = noise.argsort(axis=1, kind="stable").argsort(axis=1)  # (B, T), padding last
+    return (part_indices * (lengths + 1) + np.where(known, 0, 1 + ranks)).astype("int32")

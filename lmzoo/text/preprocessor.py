@@ -24,7 +24,7 @@ from lmzoo.text.validate_text import as_single_text, clean_columns, holds_text, 
 from lmzoo.text.word_splitting import place_words
 
 _MASKING = "`masking` of a task holds the rates: pass `masking=lmzoo.text.Masking(...)` to `MaskedLM`"
-# Settings of KerasHub's preprocessors -> advice, the end of a message.
+# Settings of KerasHub's preprocessors -> advice that ends an error message.
 _SETTINGS = {
     "add_end_token": "the packing of the family says which tokens end a text: see `packing`",
     "add_start_token": "`CausalLM` takes it: `CausalLM.from_preset(preset, add_start_token=True)`",
@@ -61,7 +61,7 @@ class Preprocessor(AdvisesOnNames):
         **unknown: arguments of other libraries, which raise an error with advice.
 
     Raises:
-        TypeError: If `tokenizer` or `packing` has the wrong type; if there is an unknown argument.
+        TypeError: If `tokenizer` or `packing` has the wrong type, or an argument is unknown.
         ValueError: If `sequence_length` is not a positive integer.
 
     Example:
@@ -151,20 +151,24 @@ class Preprocessor(AdvisesOnNames):
             between = []
         lengths, second_lengths = (np.array([len(ids) for ids in segments], "int64") for segments in (first, second))
         kept_lengths, kept_second_lengths = truncate_pair(lengths, second_lengths, budget)
-        pairs = zip(first, second, kept_lengths.tolist(), kept_second_lengths.tolist(), strict=True)
-        parts = (part for a, b, n, m in pairs for part in (start, a[:n], between, b[:m], end))
-        truncated = int(np.sum(kept_lengths + kept_second_lengths < lengths + second_lengths))
-        if truncated:
+        truncated_pairs = zip(first, second, kept_lengths.tolist(), kept_second_lengths.tolist(), strict=True)
+        parts = (
+            part
+            for first_ids, second_ids, first_length, second_length in truncated_pairs
+            for part in (start, first_ids[:first_length], between, second_ids[:second_length], end)
+        )
+        num_truncated = int(np.sum(kept_lengths + kept_second_lengths < lengths + second_lengths))
+        if num_truncated:
             warn(
-                f"{truncated} of {len(first)} texts were truncated to {self.sequence_length} tokens "
+                f"{num_truncated} of {len(first)} texts were truncated to {self.sequence_length} tokens "
                 "(`sequence_length`)."
             )
         splits = np.concatenate([[0], np.cumsum(kept_lengths + kept_second_lengths + overhead)])
         token_ids = self.tokenizer.as_array(itertools.chain.from_iterable(parts), int(splits[-1]))
-        return EncodedTexts(token_ids, splits, (kept_lengths + before_second).astype("int32"), truncated)
+        return EncodedTexts(token_ids, splits, (kept_lengths + before_second).astype("int32"), num_truncated)
 
     def room(self, pair: bool = False) -> int:
-        """Return the maximum number of tokens of a text or, if `pair`, of both texts, without special tokens.
+        """Return the maximum number of tokens of a text or, if `pair`, of both texts together, without special tokens.
 
         Raises:
             ValueError: If `sequence_length` leaves no room for text.
@@ -182,7 +186,7 @@ class Preprocessor(AdvisesOnNames):
         """Return the ids of the special tokens at the start of a sequence, between two segments and at the end."""
         packing = self.packing
         parts = ((packing.start,), packing.between, packing.closing)
-        start, between, end = ([self.tokenizer.token_to_id(token) for token in part if token] for part in parts)
+        start, between, end = ([self.tokenizer.token_to_id(token) for token in tokens if token] for tokens in parts)
         return start, between, end
 
     def encode_words(self, texts: Sequence[str | Sequence[str]]) -> EncodedWords:
@@ -191,7 +195,7 @@ class Preprocessor(AdvisesOnNames):
         A text is a list of words, or a string, which `lmzoo.text.word_splitting.split_words` splits.
 
         Returns:
-            n packed sequences with their words, truncated at the end if they are too long.
+            One packed sequence per text with its words; sequences that are too long are truncated at the end.
 
         Raises:
             TypeError: If a text or a word is not a string; the message names its position.
@@ -199,10 +203,10 @@ class Preprocessor(AdvisesOnNames):
         """
         joined_texts, words, ids = self.tokenize_words(texts)
         encoded = self.pack([list(itertools.chain.from_iterable(word_ids)) for word_ids in ids])
-        limits = (encoded.lengths - self.packing.overhead(False)).tolist()
+        kept_lengths = (encoded.lengths - self.packing.overhead(False)).tolist()
         first_tokens = [
-            start + bool(self.packing.start) if start < limit else -1
-            for word_ids, limit in zip(ids, limits, strict=True)
+            start + bool(self.packing.start) if start < kept_length else -1
+            for word_ids, kept_length in zip(ids, kept_lengths, strict=True)
             for start in itertools.accumulate(map(len, word_ids[:-1]), initial=0)
             if word_ids
         ]
@@ -214,8 +218,8 @@ class Preprocessor(AdvisesOnNames):
         """Tokenize texts word by word, for `encode_words`.
 
         Returns:
-            The texts as n strings; for each text its words, `(word, start, end)`; and for each text the tokens of each
-            of its words.
+            The texts as strings; the words of each text, as tuples `(word, start, end)`; and the lists of tokens of
+            each text's words.
 
         Raises:
             TypeError: If a text or a word is not a string; the message names its position.
@@ -227,11 +231,11 @@ class Preprocessor(AdvisesOnNames):
         return tuple(text if isinstance(text, str) else " ".join(text) for text in cleaned), words, ids
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Return the backbone's inputs for the packed sequences at `indices`, int (b,), padded to `length`.
+        """Return the backbone's inputs for the packed sequences at b `indices`, padded to `length`.
 
         Returns:
             Dict of int32 arrays (b, length): `token_ids`, `padding_mask` and, if the family has them, `segment_ids`.
-            For ELMo `character_ids` (b, length, 50).
+            ELMo has only `character_ids` (b, length, 50).
         """
         ids, mask = encoded.padded(indices, length, self.tokenizer.pad_id)
         features = self.tokenizer.features(ids, mask)
@@ -247,7 +251,7 @@ class Preprocessor(AdvisesOnNames):
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None, **unknown: Any) -> Any:
         """Tokenize, pack and pad texts, alone or with labels and weights.
 
-        Sequences are padded to the length of the longest. See also `encode` and `features`.
+        Sequences are padded to the length of the longest sequence. See also `encode` and `features`.
 
         Args:
             x: n texts; n pairs, as a tuple `(firsts, seconds)` or a list of tuples `(first, second)`; one text, a
@@ -263,10 +267,9 @@ class Preprocessor(AdvisesOnNames):
             pair is padded to `sequence_length`.
 
         Raises:
-            TypeError: If an entry is not text, in which case the message names its position; if `y` is text; for an
-                unknown argument.
-            ValueError: If there are weights without labels, a tuple is not a pair, the texts of pairs differ in number,
-                or `sequence_length` leaves no room for text.
+            TypeError: If an entry is not text (the message names its position), `y` is text, or an argument is unknown.
+            ValueError: If `sample_weight` is passed without `y`, a tuple is not a pair, the texts of pairs differ in
+                number, or `sequence_length` leaves no room for text.
         """
         refuse_settings("preprocessor", unknown)
         if y is None and sample_weight is not None:
@@ -284,7 +287,7 @@ class Preprocessor(AdvisesOnNames):
         return keras.utils.pack_x_y_sample_weight(features, _convert_to_column(y), _convert_to_column(sample_weight))
 
     def _make_input_features(self, x: Any, single: list[str | bytes | None]) -> dict[str, np.ndarray]:
-        """Return the features of `x`; `single` holds the text for each part of `x` that is a single text, else None."""
+        """Return the features of `x`; `single` holds the text of each part of `x` that is a single text, else None."""
         if isinstance(x, tuple) and any(single) and (None in single or len(single) != 2):
             raise ValueError(
                 f"A tuple means pairs, (firsts, seconds), both texts or both lists of texts; got {x!r:.60}."
@@ -310,13 +313,14 @@ class Preprocessor(AdvisesOnNames):
 
         Args:
             preset: str, a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
-            sequence_length: int, maximum number of tokens of a sequence, instead of the preset's.
+            sequence_length: int, maximum number of tokens of a sequence; None for the preset's maximum.
             family: str, name of the model family, such as "bert"; needed if a checkpoint does not state its family.
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
-            TypeError: If there is an unknown argument.
-            ValueError: If the preset is unknown, a file is altered or missing, or the preprocessor has another class.
+            TypeError: If an argument is unknown.
+            ValueError: If the preset is unknown, a file is altered or missing, or the preprocessor is not an instance
+                of the class.
 
         Example:
 
@@ -338,8 +342,10 @@ class Preprocessor(AdvisesOnNames):
             overwrite: bool, whether an existing directory may be changed.
 
         Raises:
-            FileExistsError: If the directory holds something other than a preset, or `overwrite` is false.
-            ValueError: If a class is not registered with Keras.
+            FileExistsError: If `directory` is not empty and `overwrite` is False, or it holds something other than a
+                preset.
+            ValueError: If the class of the preprocessor or tokenizer is not registered with Keras, or `directory`
+                holds several tasks.
         """
         PRESET_STORAGE["save"](self, directory, overwrite)
 
@@ -372,7 +378,7 @@ class Preprocessor(AdvisesOnNames):
 
 
 def refuse_settings(call: str, names: Iterable[str]) -> None:
-    """Raise a TypeError for arguments that KerasHub's preprocessors take, with advice, and for other unknown ones."""
+    """Raise a TypeError if there are unknown arguments, with advice for the arguments of KerasHub's preprocessors."""
     advice = {name: f"{text[0].upper()}{text[1:]}." for name, text in _SETTINGS.items()}
     refuse_arguments(call, names, {**advice, "sequence_length": "Set `preprocessor.sequence_length`, a limit."})
 

@@ -9,7 +9,7 @@ from lmzoo.text.validate_text import clean_columns, is_column, is_text
 
 
 def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence[Any] | None]:
-    """Split `x` into first and second texts, or single texts and None.
+    """Split `x` into the first and second texts of pairs, or into single texts and None.
 
     A tuple holds segments, a list holds examples: `(firsts, seconds)` and `[(first, second), ...]` are pairs, and
     everything else is single texts. With `words` a list inside a list is one text, split into words, rather than a
@@ -55,11 +55,11 @@ def clean_segments(x: Any, words: bool = False) -> list[list[Any]]:
 
 
 def clean_single_texts(name: str, x: Any, words: bool = False) -> list[Any]:
-    """Clean single texts, the argument called `name`.
+    """Clean single texts from the argument `name`.
 
     Raises:
         TypeError: If `x` is not a list of texts, or an entry is not text.
-        ValueError: If `x` is pairs.
+        ValueError: If `x` holds pairs.
     """
     firsts, seconds = split_segments(x, words)
     if seconds is not None:
@@ -75,7 +75,7 @@ def clean_groups(x: Any, words: bool = False) -> list[list[Any]]:
 
     Raises:
         TypeError: If `x` is not a list of texts, or an entry is not text.
-        ValueError: If the columns or the groups do not have equally many texts.
+        ValueError: If columns or groups differ in their number of texts.
     """
     columns = _split_groups(x, tuple if words else (tuple, list))
     if columns is None:

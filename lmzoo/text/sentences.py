@@ -44,7 +44,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _ends_a_sentence(text: str, match: re.Match[str]) -> bool:
-    """Return whether a candidate is the end of a sentence."""
+    """Return whether a match of `_END_CANDIDATE` is the end of a sentence."""
     next_start = match.end()
     while text[next_start : next_start + 1] and text[next_start] in _OPENING:
         next_start += 1

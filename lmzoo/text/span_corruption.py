@@ -17,9 +17,9 @@ class SpanCorruption:
     """T5's span corruption (Raffel et al., 2020, section 3.1.4, https://arxiv.org/abs/1910.10683).
 
     In a sequence of n tokens, `round(n · probability)` are dropped, at least one and at most n - 1. They form
-    `round(dropped / mean_length)` spans, at least one, which are separated by tokens that stay. The lengths of the
+    `round(dropped / mean_length)` spans, at least one, which are separated by remaining tokens. The lengths of the
     spans, and of the parts between them, are drawn uniformly from all divisions into positive lengths. As in T5's code
-    (`random_spans_noise_mask`), a sequence begins with tokens that stay and ends with a span.
+    (`random_spans_noise_mask`), a sequence begins with remaining tokens and ends with a span.
 
     In the source, each span is replaced by one sentinel token: the first span by the first sentinel, and so on. The
     target lists the spans, each after its sentinel, and ends with one more sentinel, as in the paper. An end token
@@ -53,24 +53,24 @@ class SpanCorruption:
         require(is_valid, "mean_length", "a finite number of at least 1", self.mean_length)
 
     def counts(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of dropped tokens and of spans in texts, two int64 arrays (b,).
+        """Return the numbers of dropped tokens and of spans in each of b texts: two int64 arrays (b,).
 
         Args:
             lengths: int (b,), number of tokens of each text, at least 2.
         """
-        dropped = np.clip(np.rint(lengths * self.probability).astype("int64"), 1, lengths - 1)  # (b,)
-        spans = np.clip(np.rint(dropped / self.mean_length).astype("int64"), 1, lengths - dropped)  # (b,)
-        return dropped, spans
+        num_dropped = np.clip(np.rint(lengths * self.probability).astype("int64"), 1, lengths - 1)  # (b,)
+        num_spans = np.clip(np.rint(num_dropped / self.mean_length).astype("int64"), 1, lengths - num_dropped)  # (b,)
+        return num_dropped, num_spans
 
     def source_length(self, length: int) -> int:
         """Return the number of tokens in the source of a text of `length` tokens, with sentinels and end token."""
-        dropped, spans = self.counts(np.array([length]))
-        return int(length - dropped[0] + spans[0] + 1)
+        num_dropped, num_spans = self.counts(np.array([length]))
+        return int(length - num_dropped[0] + num_spans[0] + 1)
 
     def target_length(self, length: int) -> int:
         """Return the number of tokens in the target of a text of `length` tokens, with sentinels and end token."""
-        dropped, spans = self.counts(np.array([length]))
-        return int(dropped[0] + spans[0] + 2)
+        num_dropped, num_spans = self.counts(np.array([length]))
+        return int(num_dropped[0] + num_spans[0] + 2)
 
     def text_length(self, max_length: int) -> int:
         """Return the length of the longest texts whose sources and targets have at most `max_length` tokens.
@@ -86,18 +86,18 @@ class SpanCorruption:
         return length
 
     def draw(self, lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw the lengths of all parts of texts, which alternate between tokens that stay and spans: int64 (parts,).
+        """Draw the lengths of all parts of b texts, alternately remaining tokens and spans: int64 (parts,).
 
-        Each text begins with tokens that stay and ends with a span.
+        Each text begins with remaining tokens and ends with a span.
 
         Args:
             lengths: int (b,), number of tokens of each text, at least 2.
             rng: numpy generator, source of randomness.
         """
-        dropped, spans = self.counts(lengths)
-        part_lengths = np.empty(2 * spans.sum(), "int64")
-        part_lengths[1::2] = _divide(dropped, spans, rng)
-        part_lengths[::2] = _divide(lengths - dropped, spans, rng)
+        num_dropped, num_spans = self.counts(lengths)
+        part_lengths = np.empty(2 * num_spans.sum(), "int64")
+        part_lengths[1::2] = _divide(num_dropped, num_spans, rng)
+        part_lengths[::2] = _divide(lengths - num_dropped, num_spans, rng)
         return part_lengths
 
     def corrupt(
@@ -107,45 +107,50 @@ class SpanCorruption:
 
         Args:
             texts: texts of at least two tokens, without special tokens.
-            sentinel_ids: ids of the sentinels in their order in texts; one more than the spans of the longest text.
+            sentinel_ids: ids of the sentinels in their order in texts, at least one more than the longest text has
+                spans.
             end_id: id of the end token.
             rng: numpy generator, source of randomness.
         """
-        dropped, spans = self.counts(texts.lengths)  # (b,)
+        num_dropped, num_spans = self.counts(texts.lengths)  # (b,)
         part_lengths = self.draw(texts.lengths, rng)  # (parts,)
-        part = np.repeat(np.arange(len(part_lengths)), part_lengths)  # (tokens,)
-        begins_part = np.diff(part, prepend=-1) > 0  # (tokens,)
-        in_span = part % 2 == 1  # (tokens,)
-        sentinels = np.asarray(sentinel_ids, "int32")
-        sentinel_of_span = sentinels[ranges(np.zeros_like(spans), spans)]  # (parts / 2,)
+        part_indices = np.repeat(np.arange(len(part_lengths)), part_lengths)  # (tokens,)
+        begins_part = np.diff(part_indices, prepend=-1) > 0  # (tokens,)
+        in_span = part_indices % 2 == 1  # (tokens,)
+        all_sentinels = np.asarray(sentinel_ids, "int32")
+        span_sentinels = all_sentinels[ranges(np.zeros_like(num_spans), num_spans)]  # (parts / 2,)
         ids = texts.token_ids  # (tokens,)
-        with_sentinels = np.where(begins_part, sentinel_of_span[part // 2], ids)  # (tokens,)
-        # In the source, the sentinel is in the place of a span's first token. In the target, it is before the span, in
-        # the place of the first of the tokens that stay.
+        with_sentinels = np.where(begins_part, span_sentinels[part_indices // 2], ids)  # (tokens,)
+        # In the source, the sentinel takes the place of a span's first token. In the target, it comes before the span,
+        # in the place of the first of the remaining tokens.
         source = np.where(in_span, with_sentinels, ids)[~in_span | begins_part]
         target = np.where(in_span, ids, with_sentinels)[in_span | begins_part]
         return EncodedPairs(
-            _append(source, texts.lengths - dropped + spans, np.full((len(spans), 1), end_id)),
-            _append(target, dropped + spans, np.stack([sentinels[spans], np.full(len(spans), end_id)], axis=1)),
+            _append(source, texts.lengths - num_dropped + num_spans, np.full((len(num_spans), 1), end_id)),
+            _append(
+                target,
+                num_dropped + num_spans,
+                np.stack([all_sentinels[num_spans], np.full(len(num_spans), end_id)], axis=1),
+            ),
         )
 
 
 def _divide(totals: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Divide numbers into random positive numbers, all divisions being equally likely: int64 (sum of `counts`,).
+    """Divide each total into random positive integers, all divisions equally likely: int64 (sum of `counts`,).
 
     Args:
-        totals: int (b,), the numbers to divide.
-        counts: int (b,), the number of parts of each; at least 1 and at most its total.
+        totals: int (b,), the integers to divide.
+        counts: int (b,), number of integers that replace each total, from 1 to the total.
         rng: numpy generator, source of randomness.
     """
-    position = np.arange(totals.max())
-    is_inside = (position > 0) & (position < totals[:, None])  # (b, longest)
+    positions = np.arange(totals.max())
+    is_inside = (positions > 0) & (positions < totals[:, None])  # (b, longest)
     noise = np.full(is_inside.shape, 2.0)
     noise[is_inside] = rng.random(np.count_nonzero(is_inside))
     noise[:, 0] = -1  # every first part begins at 0
-    begins_part = noise.argsort(axis=1).argsort(axis=1) < counts[:, None]  # (b, longest)
-    begins = np.flatnonzero(begins_part[position < totals[:, None]])
-    return np.diff(begins, append=totals.sum())
+    is_part_start = noise.argsort(axis=1).argsort(axis=1) < counts[:, None]  # (b, longest)
+    part_starts = np.flatnonzero(is_part_start[positions < totals[:, None]])
+    return np.diff(part_starts, append=totals.sum())
 
 
 def _append(token_ids: np.ndarray, lengths: np.ndarray, endings: np.ndarray) -> EncodedTexts:
@@ -153,10 +158,10 @@ def _append(token_ids: np.ndarray, lengths: np.ndarray, endings: np.ndarray) -> 
 
     Args:
         token_ids: int (total,), the tokens of all sequences.
-        lengths: int64 (b,), lengths of the sequences.
-        endings: int (b, k), tokens to append to each.
+        lengths: int64 (b,), number of tokens of each of b sequences.
+        endings: int (b, k), the k tokens to append to each sequence.
     """
-    count = endings.shape[1]
-    ids = np.insert(token_ids, np.repeat(np.cumsum(lengths), count), endings.reshape(-1)).astype("int32")
-    new_lengths = lengths + count
+    num_appended = endings.shape[1]
+    ids = np.insert(token_ids, np.repeat(np.cumsum(lengths), num_appended), endings.reshape(-1)).astype("int32")
+    new_lengths = lengths + num_appended
     return EncodedTexts(ids, np.concatenate([[0], np.cumsum(new_lengths)]), new_lengths.astype("int32"))

@@ -16,7 +16,7 @@ def _continues(before: tuple[str, str], word: tuple[str, str]) -> bool:
     """Return whether a word belongs to the span of the previous word; both are pairs of mark and type.
 
     The rule is conlleval's, and seqeval's default: a span continues until the type changes, "B" or "S" begins another
-    one, or "E" or "S" has ended it.
+    span, or "E" or "S" has ended the span.
     """
     mark_before, type_before = before
     mark, type_ = word
@@ -58,14 +58,14 @@ def find_marked_spans(labels: Sequence[str], scheme: SpanScheme | None = None) -
 class SpanTable(NamedTuple):
     """The rules of `find_marked_spans` as lookup arrays, for ops of any backend.
 
-    The arrays have an extra entry at index C for "no word", such as before the first word of a text.
+    For C labels, the arrays have an extra entry at index C for "no word", such as before the first word of a text.
 
     Attributes:
         types: list of strings, names of the span types; "" is the type outside spans.
         type_of: int32 (C + 1,), index of each label's type.
         outside: bool (C + 1,), whether a word with this label is outside spans.
-        continues: bool (C + 1, C + 1), whether a word with the column's label belongs to the span of the word before
-            it, which has the row's label.
+        continues: bool (C + 1, C + 1), whether a word with the label of the column continues the span of a previous
+            word with the label of the row.
     """
 
     types: list[str]
@@ -77,11 +77,11 @@ class SpanTable(NamedTuple):
     def of(cls, labels: Sequence[str]) -> SpanTable:
         """Build the table for C labels; if they do not mark spans, every word is a span whose type is its label."""
         scheme = SpanScheme.of(labels)
-        count = len(labels)
+        num_labels = len(labels)
         marks_and_types = [scheme.split(label) if scheme else ("", label) for label in labels]
         label_types = [*(type_ for _, type_ in marks_and_types), ""]
         types = sorted(set(label_types))
-        continues = np.zeros((count + 1, count + 1), bool)
+        continues = np.zeros((num_labels + 1, num_labels + 1), bool)
         continues[:-1, :-1] = [[_continues(before, word) for word in marks_and_types] for before in marks_and_types]
         outside = np.array([*(scheme is not None and not type_ for _, type_ in marks_and_types), True])
         return cls(types, np.array([types.index(name) for name in label_types], "int32"), outside, continues)
@@ -94,7 +94,7 @@ def label_span(type_: str, length: int, scheme: SpanScheme) -> list[str]:
     """Return the labels of a span of `length` words in a scheme, such as "B-PER", "I-PER" or "B-PER", "E-PER".
 
     Raises:
-        ValueError: If the scheme has no label for the words inside a longer span.
+        ValueError: If `length` is above 2 and the scheme has no label for the words inside the span.
     """
     if length > 2 and not scheme.has(type_, "I") and scheme.has(type_, "B") and scheme.has(type_, "E"):
         raise ValueError(
@@ -109,12 +109,13 @@ def label_span(type_: str, length: int, scheme: SpanScheme) -> list[str]:
 def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the label transitions that the span scheme of C labels allows.
 
-    "I" and "E" continue a span of their type that "B" has begun; for a type without "B" and "S", they may also begin
-    one. If there are labels with "E", a span must end with one, or be an "S". Marks are defined in `SpanScheme.marks`.
+    "I" and "E" continue a span of their type that "B" has begun; for a type without "B" and "S", they may also begin a
+    span. If there are labels with "E", a span must end with "E" or consist of an "S". Marks are defined in
+    `SpanScheme.marks`.
 
     Returns:
-        Bool arrays: (C, C), whether the column's label may follow the row's; (C,), whether a text may begin with a
-        label; (C,), whether it may end with a label.
+        Three bool arrays: whether the label of the column may follow the label of the row, (C, C); whether a text may
+        begin with each label, (C,); and whether a text may end with each label, (C,).
     """
     scheme = SpanScheme.of(labels)
     continues = SpanTable.of(labels).continues[:-1, :-1]  # (C, C)
@@ -132,32 +133,33 @@ def transition_table(labels: Sequence[str]) -> np.ndarray:
     """Return `allowed_transitions` as a single array.
 
     Returns:
-        bool (C + 1, C + 1), whether the column's label may follow the row's. The last row stands for the beginning of a
-        text, the last column for its end.
+        bool (C + 1, C + 1), whether the label of the column may follow the label of the row. The last row stands for
+        the beginning of a text, the last column for its end.
     """
     transitions, at_start, at_end = allowed_transitions(labels)
     return np.block([[transitions, at_end[:, None]], [at_start[None], np.ones((1, 1), bool)]])
 
 
 def best_path(scores: np.ndarray, transitions: np.ndarray, at_start: np.ndarray, at_end: np.ndarray) -> np.ndarray:
-    """Return the label sequence of W words, int (W,), with the highest sum of log probabilities (Viterbi, 1967).
+    """Return the allowed label sequence with the highest sum of log probabilities (Viterbi, 1967): int (W,).
 
     Args:
-        scores: float (W, C), log probabilities of the labels of each word.
-        transitions: bool (C, C), whether the column's label may follow the row's; see `allowed_transitions`.
-        at_start: bool (C,), labels that a text may begin with.
-        at_end: bool (C,), labels that a text may end with.
+        scores: float (W, C), log probabilities of C labels for each of W words.
+        transitions: bool (C, C), whether the label of the column may follow the label of the row; see
+            `allowed_transitions`.
+        at_start: bool (C,), whether a text may begin with each label.
+        at_end: bool (C,), whether a text may end with each label.
     """
     if not len(scores):
         return np.zeros(0, "int64")
     transition_scores = np.where(transitions, 0.0, -np.inf)  # (C, C)
-    best = np.where(at_start, scores[0], -np.inf)  # (C,)
+    best_scores = np.where(at_start, scores[0], -np.inf)  # (C,)
     back_pointers = []
     for word_scores in scores[1:]:
-        step_scores = best[:, None] + transition_scores  # (C, C)
+        step_scores = best_scores[:, None] + transition_scores  # (C, C)
         back_pointers.append(step_scores.argmax(axis=0))
-        best = step_scores.max(axis=0) + word_scores
-    path = [int(np.argmax(np.where(at_end, best, -np.inf)))]
+        best_scores = step_scores.max(axis=0) + word_scores
+    path = [int(np.argmax(np.where(at_end, best_scores, -np.inf)))]
     for pointers in reversed(back_pointers):
         path.append(int(pointers[path[-1]]))
     return np.array(path[::-1])

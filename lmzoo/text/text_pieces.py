@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
-_INCOMPLETE = "\ufffd"  # decoded from an incomplete character
+_INCOMPLETE = "\ufffd"  # the text of an incomplete character
 
 
 class TextPieces:
@@ -17,7 +17,7 @@ class TextPieces:
 
     Args:
         tokenizer: `lmzoo.text.Tokenizer` of the tokens.
-        before: list of ids, the tokens before the first new one; their last word may continue.
+        before: list of ids, the tokens before the first new token, which may continue their last word.
         stop: list of strings that end the text.
 
     Example:
@@ -38,7 +38,7 @@ class TextPieces:
         self.tokens = list(before)
         self.stop = tuple(stop)
         self.ended = False
-        self._num_returned = len(tokenizer.detokenize(self.tokens))  # characters
+        self._num_returned = len(tokenizer.detokenize(self.tokens))  # in characters
         self._first = self._num_returned
 
     @property
@@ -63,11 +63,13 @@ class TextPieces:
 
     def _count_final_characters(self, text: str) -> int:
         """Return the number of characters that no later token can change."""
-        count = len(text.rstrip(_INCOMPLETE))
+        num_final = len(text.rstrip(_INCOMPLETE))
         for stop in self.stop:
-            overlap = next((n for n in range(min(len(stop) - 1, count), 0, -1) if text[:count].endswith(stop[:n])), 0)
-            count = min(count, count - overlap)
-        return count
+            overlap = next(
+                (n for n in range(min(len(stop) - 1, num_final), 0, -1) if text[:num_final].endswith(stop[:n])), 0
+            )
+            num_final = min(num_final, num_final - overlap)
+        return num_final
 
     def _return_new(self, text: str) -> str:
         """Return the part of `text` that was not returned before."""

@@ -1,7 +1,7 @@
 """Use of tokenizers and preprocessors in `tf.data` functions, where texts are symbolic tensors, without values.
 
-They run in Python there, with the same results. A function that calls them cannot be saved in a SavedModel:
-`task.export` writes tokenizers as TensorFlow ops.
+Tokenizers and preprocessors run in Python there, with the same results. A function that calls them cannot be saved in a
+SavedModel: `task.export` writes tokenizers as TensorFlow ops.
 """
 
 from __future__ import annotations
@@ -33,29 +33,31 @@ def features_in_graph(
     """Compute features of texts inside a `tf.data` function.
 
     Args:
-        pad: callable that takes columns of n texts and the `length` to pad them to, or None for the longest sequence,
-            and returns arrays (n, t, ...).
-        texts: one or two columns, `tf.string` (n,), or single texts, ().
-        sequence_length: int, length of a single text's sequence, since only tensors of equal shapes can be batched.
+        pad: callable that takes one or two columns of n texts and the padded `length`, None for the length of the
+            longest sequence, and returns a dict of arrays (n, t, ...).
+        texts: one or two `tf.string` tensors, each a column of n texts (n,) or a single text ().
+        sequence_length: int, padded length of a single text or pair, since only tensors of equal shapes can be batched.
 
     Returns:
-        Tensors (n, t, ...), or (sequence_length, ...) for single texts.
+        Dict of tensors (n, t, ...), or (sequence_length, ...) for a single text or pair.
 
     Raises:
-        ValueError: If the texts have other shapes.
+        ValueError: If there are more than two tensors, or their shapes differ from those above.
     """
     import tensorflow as tf
 
     columns, is_single = _columns(texts)
     length = sequence_length if is_single else None
     sample = tf.autograph.experimental.do_not_convert(pad)(*([""] for _ in columns))
-    values = _run(
-        lambda *texts: list(pad(*texts, length=length).values()), columns, [array.dtype for array in sample.values()]
+    tensors = _run(
+        lambda *texts: list(pad(*texts, length=length).values()),
+        columns,
+        [sample_array.dtype for sample_array in sample.values()],
     )
     features = {}
-    for (name, array), value in zip(sample.items(), values, strict=True):
-        value = tf.ensure_shape(value, [None, length, *array.shape[2:]])
-        features[name] = value[0] if is_single else value
+    for (name, sample_array), tensor in zip(sample.items(), tensors, strict=True):
+        tensor = tf.ensure_shape(tensor, [None, length, *sample_array.shape[2:]])
+        features[name] = tensor[0] if is_single else tensor
     return features
 
 
@@ -67,13 +69,13 @@ def ids_in_graph(
     Args:
         tokenize: callable, `Tokenizer.tokenize`.
         as_array: callable, `Tokenizer.as_array`.
-        texts: `tf.string` (n,), or a single text, ().
+        texts: `tf.string` tensor, n texts (n,) or a single text ().
 
     Returns:
-        int32 (n, None), ragged, or (t,) for a single text; with one more axis if a token is several numbers.
+        Ids, int32: ragged (n, None), or (t,) for a single text; with one more axis if each token is an array.
 
     Raises:
-        ValueError: If the texts have another shape.
+        ValueError: If `texts` has another shape.
     """
     import tensorflow as tf
 
@@ -90,10 +92,10 @@ def ids_in_graph(
 
 
 def _columns(texts: Sequence[Any]) -> tuple[list[tf.Tensor], bool]:
-    """Return texts as `tf.string` columns (n,), and whether each is a single text."""
+    """Return texts as `tf.string` columns (n,), and whether the columns were single texts."""
     import tensorflow as tf
 
-    tensors = [tf.convert_to_tensor(part) for part in texts]
+    tensors = [tf.convert_to_tensor(text) for text in texts]
     ranks = {tensor.shape.rank for tensor in tensors}
     if len(tensors) > 2 or ranks not in ({0}, {1}):
         shapes = ", ".join(str(tensor.shape) for tensor in tensors)
@@ -107,13 +109,13 @@ def _columns(texts: Sequence[Any]) -> tuple[list[tf.Tensor], bool]:
 def _run(
     function: Callable[..., list[np.ndarray]], columns: Sequence[tf.Tensor], dtypes: Sequence[np.dtype[Any]]
 ) -> list[tf.Tensor]:
-    """Run a function of arrays on symbolic tensors, with at most one text warning over all calls."""
+    """Run a function of arrays on symbolic tensors, with at most one text warning in all calls."""
     import tensorflow as tf
 
-    warnings = FirstWarning()
+    first_warning = FirstWarning()
 
     def compute(*arrays: np.ndarray) -> list[np.ndarray]:
-        with warnings.only():
+        with first_warning.only():
             return function(*arrays)
 
     return tf.numpy_function(compute, columns, list(dtypes))

@@ -8,7 +8,7 @@ from typing import TypedDict
 class TokenScore(TypedDict):
     """A token `text[start:end]` and its log-probability, a natural logarithm.
 
-    A `CausalLM` predicts it from the preceding tokens, a `MaskedLM` from all other tokens.
+    A `CausalLM` predicts a token from the preceding tokens, a `MaskedLM` from all other tokens.
 
     Example: see `lmzoo.analysis.surprisal`.
     """

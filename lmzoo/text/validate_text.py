@@ -38,7 +38,7 @@ class TextWarning(UserWarning):
 def warn(message: str) -> None:
     """Issue a `TextWarning` that points at the first caller outside the library.
 
-    Unlike `warnings.warn`, it repeats a warning that the same line has already raised. Inside `collect_warnings` the
+    Unlike `warnings.warn`, it repeats a warning that the same line has already caused. Inside `collect_warnings` the
     message is collected instead.
     """
     if (collected := _COLLECTED.get()) is not None:
@@ -70,22 +70,22 @@ def collect_warnings() -> Iterator[list[str]]:
     ```
     """
     messages: list[str] = []
-    token = _COLLECTED.set(messages)
+    context_token = _COLLECTED.set(messages)
     try:
         yield messages
     finally:
-        _COLLECTED.reset(token)
+        _COLLECTED.reset(context_token)
 
 
 class FirstWarning:
-    """A filter that issues the first text warning and drops all later ones."""
+    """A filter that issues the first text warning and drops all later warnings."""
 
     def __init__(self) -> None:
         self.issued = False
 
     @contextmanager
     def only(self) -> Iterator[None]:
-        """Drop the text warnings of a block, except for the first one over all blocks."""
+        """Drop the text warnings of a block, except for the first warning of all blocks."""
         with collect_warnings() as messages:
             yield
         if messages and not self.issued:
@@ -99,7 +99,7 @@ def is_text(value: object) -> bool:
 
 
 def holds_text(values: Any) -> bool:
-    """Return whether `values` is one text or a batch of texts, which may be a tensor without values."""
+    """Return whether `values` is one text or a batch of texts, which may be a symbolic tensor."""
     dtype = getattr(values, "dtype", None)
     if getattr(dtype, "name", dtype) == "string" or getattr(dtype, "kind", None) in ("U", "S", "T"):
         return True
@@ -134,7 +134,8 @@ def clean_texts(texts: Iterable[object], name: str = "texts") -> list[str]:
         A list of strings.
 
     Raises:
-        TypeError: If `texts` is a single string, or an entry is not text; the message names the first such position.
+        TypeError: If `texts` is a single string, or an entry is not text; the message names the first such entry's
+            position.
 
     Example:
 
@@ -158,17 +159,18 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
         One list per batch: a string for each text, or a list of strings if it is split into words.
 
     Raises:
-        TypeError: If a batch is a single string, or an entry is not text; the message names the first such position.
+        TypeError: If a batch is a single string, or an entry is not text; the message names the first such entry's
+            position.
     """
     clean = _clean_words if words else _clean
     cleaned = {
         name: [clean(text, name, i) for i, text in enumerate(_check_column(texts, name))]
         for name, texts in columns.items()
     }
-    num_replaced = sum(changed for column in cleaned.values() for _, changed in column)
+    num_replaced = sum(was_changed for column in cleaned.values() for _, was_changed in column)
     if num_replaced:
-        count = sum(map(len, cleaned.values()))
-        warn(f"{num_replaced} of {count} texts held invalid UTF-8; it was read as U+FFFD.")
+        num_texts = sum(map(len, cleaned.values()))
+        warn(f"{num_replaced} of {num_texts} texts held invalid UTF-8; it was read as U+FFFD.")
     return [[text for text, _ in column] for column in cleaned.values()]
 
 
@@ -206,4 +208,4 @@ def _clean_words(text: object, name: str, position: int) -> tuple[str | list[str
     if not isinstance(text, (list, tuple)):
         return _clean(text, name, position)
     cleaned = [_clean(word, f"{name}[{position}]", i) for i, word in enumerate(text)]
-    return [word for word, _ in cleaned], any(changed for _, changed in cleaned)
+    return [word for word, _ in cleaned], any(was_changed for _, was_changed in cleaned)

@@ -25,11 +25,12 @@ class EncodedWindows(Encoded):
 
     Attributes:
         tokens: int32 (N,), or (N, W) if tokens are words of W characters: special tokens, questions and contexts.
-        spans: int64 (N, 2), the characters of the context that each token came from; zeros for other tokens.
-        begins: int64 (w, 5), where in `tokens` the parts of a sequence begin: start, question, between, context, end.
+        spans: int64 (N, 2), start and end of each context token in its context; zeros for other tokens.
+        begins: int64 (w, 5), index in `tokens` at which each of the five parts of a sequence begins: start, question,
+            between, context and end.
         counts: int64 (w, 5), number of tokens in each part.
-        examples: int64 (w,), the example that each window belongs to.
-        context_bounds: int64 (n, 2), where in `tokens` the context of each example begins and ends.
+        examples: int64 (w,), index of the example that each window belongs to.
+        context_bounds: int64 (n, 2), indices in `tokens` at which the context of each example begins and ends.
         contexts: n strings; a context that was a list of words is joined by spaces.
     """
 
@@ -53,16 +54,16 @@ class EncodedWindows(Encoded):
 
     @property
     def windows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Start of each window in `tokens`, and its number of tokens: two int64 (w,)."""
+        """Start of each window in `tokens`, and its number of tokens: two int64 arrays (w,)."""
         return self.begins[:, _CONTEXT], self.counts[:, _CONTEXT]
 
     def select(self, indices: Indices) -> EncodedWindows:
-        """Return the windows at `indices`, int (m,), in that order, with all examples and contexts."""
+        """Return the windows at `indices` in that order, with all examples and contexts."""
         indices = np.asarray(indices, "int64")
         return replace(self, begins=self.begins[indices], counts=self.counts[indices], examples=self.examples[indices])
 
     def of_example(self, example: int) -> tuple[np.ndarray, EncodedWindows]:
-        """Return the windows of one example: their indices, int64 (m,), and the windows alone."""
+        """Return the indices of one example's windows, int64 (m,), and an `EncodedWindows` of this example alone."""
         indices = np.flatnonzero(self.examples == example)
         windows = replace(
             self.select(indices),
@@ -77,7 +78,7 @@ class EncodedWindows(Encoded):
         return int(np.argmax(self.examples == self.examples[index]))
 
     def packed(self, indices: Indices) -> EncodedTexts:
-        """Return the windows at `indices`, int (b,), as packed sequences for `Preprocessor.features`."""
+        """Return the windows at `indices` as packed sequences for `Preprocessor.features`."""
         selection = self.select(indices)
         token_indices = ranges(selection.begins.ravel(), selection.counts.ravel())
         splits = np.concatenate([[0], np.cumsum(selection.lengths)])
@@ -91,34 +92,35 @@ class EncodedWindows(Encoded):
         return has_most_context(self.examples, *self.windows)
 
     def positions(self, answers: np.ndarray) -> np.ndarray:
-        """Return the training targets: the first and last token of the answer within each window.
+        """Return the training targets: the positions of the answer's first and last token in each sequence.
 
         Args:
-            answers: int64 (n, 2), start and end of each example's answer in its context; start == end for no answer.
+            answers: int64 (n, 2), offsets of the start and end of each example's answer in its context; equal offsets
+                for no answer.
 
         Returns:
-            int32 (w, 2). If a window lacks a part of the answer, both are the first token of the sequence.
+            int32 (w, 2); both positions are 0, the first token of the sequence, if a window lacks a part of the answer.
 
         Raises:
-            ValueError: If the tokenizer drops all of an answer; the message names the first such example.
+            ValueError: If the tokenizer drops all characters of an answer; the message names the first such example.
         """
-        answer_tokens = np.zeros((len(self.contexts), 2), "int64")  # indices of `tokens`, first and last
+        answer_tokens = np.zeros((len(self.contexts), 2), "int64")  # indices in `tokens` of the first and last token
         answer_tokens[:, 1] = -1
         for i in np.flatnonzero(answers[:, 0] < answers[:, 1]).tolist():
             begin, end = answers[i]
-            first, after = self.context_bounds[i]
-            starts, ends = self.spans[first:after].T
+            context_begin, context_end = self.context_bounds[i]
+            starts, ends = self.spans[context_begin:context_end].T
             overlapping = np.flatnonzero((starts < end) & (ends > begin))
             if not len(overlapping):
                 raise ValueError(
                     f"The answer of example {i}, {self.contexts[i][begin:end]!r:.60}, contains nothing that the "
                     "tokenizer keeps."
                 )
-            answer_tokens[i] = first + overlapping[[0, -1]]
-        first, last = answer_tokens[self.examples].T  # (w,), (w,)
+            answer_tokens[i] = context_begin + overlapping[[0, -1]]
+        first_tokens, last_tokens = answer_tokens[self.examples].T  # (w,), (w,)
         begins, lengths = self.windows
-        has_answer = (begins <= first) & (first <= last) & (last < begins + lengths)
-        target_positions = np.stack([first, last], axis=1) - (begins - self.second)[:, None]  # (w, 2)
+        has_answer = (begins <= first_tokens) & (first_tokens <= last_tokens) & (last_tokens < begins + lengths)
+        target_positions = np.stack([first_tokens, last_tokens], axis=1) - (begins - self.second)[:, None]  # (w, 2)
         return np.where(has_answer[:, None], target_positions, 0).astype("int32")
 
 
@@ -131,14 +133,14 @@ def encode_windows(
 ) -> EncodedWindows:
     """Tokenize questions and contexts, and split the contexts into windows that fit next to their questions.
 
-    A window begins `doc_stride` tokens after the previous one, or a whole window after it if that is less. The last one
-    ends with the context (Google's BERT code). An empty context has one window. Equal texts are tokenized once. A text
-    may be a list of words if the tokenizer `takes_words`. Questions longer than `max_question_length` tokens are
-    truncated, with one warning per call.
+    The stride of the windows is `doc_stride` tokens, but at most the length of a window. The last window ends with the
+    context, as in Google's BERT code. An empty context has one window. Equal texts are tokenized once. A text may be a
+    list of words if the tokenizer `takes_words`. Questions longer than `max_question_length` tokens are truncated, with
+    one warning per call.
 
     Raises:
         TypeError: If an entry is not text; the message names its position.
-        ValueError: If the numbers of questions and contexts differ, or a question leaves no room for its context; the
+        ValueError: If `questions` and `contexts` differ in number, or a question leaves no room for its context; the
             message names the example.
 
     Example:
@@ -158,20 +160,20 @@ def encode_windows(
     columns = clean_columns({"questions": questions, "contexts": contexts}, tokenizer.takes_words)
     if len(columns[0]) != len(columns[1]):
         raise ValueError(f"Expected a context for each question, got {len(columns[0])} and {len(columns[1])}.")
-    (questions, question_of), (contexts, context_of) = map(_unique, columns)
+    (questions, question_indices), (contexts, context_indices) = map(_unique, columns)
     context_tokens, spans = tokenizer.tokenize_with_spans(contexts)
     segments = [*preprocessor.special_ids(), *tokenizer.tokenize(questions), *context_tokens]
-    sizes = np.array([len(segment) for segment in segments], "int64")
-    starts = np.cumsum(sizes) - sizes
-    tokens = tokenizer.as_array(itertools.chain.from_iterable(segments), int(sizes.sum()))
-    # From here on, these are indices of `segments`.
-    question_of = question_of + 3
-    context_of = context_of + 3 + len(questions)
+    segment_lengths = np.array([len(segment) for segment in segments], "int64")
+    segment_starts = np.cumsum(segment_lengths) - segment_lengths
+    tokens = tokenizer.as_array(itertools.chain.from_iterable(segments), int(segment_lengths.sum()))
+    # From here on, these are indices in `segments`.
+    question_indices = question_indices + 3
+    context_indices = context_indices + 3 + len(questions)
 
-    question_lengths = np.minimum(sizes[question_of], max_question_length)  # (n,)
-    if truncated := int(np.sum(question_lengths < sizes[question_of])):
+    question_lengths = np.minimum(segment_lengths[question_indices], max_question_length)  # (n,)
+    if num_truncated := int(np.sum(question_lengths < segment_lengths[question_indices])):
         warn(
-            f"{truncated} of {len(question_lengths)} questions were truncated to {max_question_length} tokens "
+            f"{num_truncated} of {len(question_lengths)} questions were truncated to {max_question_length} tokens "
             "(`max_question_length`)."
         )
     overhead = preprocessor.packing.overhead(pair=True)
@@ -182,61 +184,63 @@ def encode_windows(
             f"{overhead} special tokens it leaves no room for the context in {preprocessor.sequence_length} "
             "(`sequence_length`). Raise that, or lower `max_question_length`."
         )
-    context_lengths = sizes[context_of]  # (n,)
+    context_lengths = segment_lengths[context_indices]  # (n,)
     stride = np.minimum(room, doc_stride)  # (n,)
-    window_counts = 1 + np.maximum(0, -(-(context_lengths - room) // stride))  # (n,), windows of each example
-    examples = np.repeat(np.arange(len(window_counts)), window_counts)  # (w,)
-    begin = ranges(np.zeros_like(window_counts), window_counts) * stride[examples]
-    count = np.minimum(room[examples], context_lengths[examples] - begin)
+    num_windows = 1 + np.maximum(0, -(-(context_lengths - room) // stride))  # (n,), windows of each example
+    examples = np.repeat(np.arange(len(num_windows)), num_windows)  # (w,)
+    window_begins = ranges(np.zeros_like(num_windows), num_windows) * stride[examples]
+    window_lengths = np.minimum(room[examples], context_lengths[examples] - window_begins)
     parts = [
-        (0, sizes[0]),
-        (starts[question_of][examples], question_lengths[examples]),
-        (starts[1], sizes[1]),
-        (starts[context_of][examples] + begin, count),
-        (starts[2], sizes[2]),
+        (0, segment_lengths[0]),
+        (segment_starts[question_indices][examples], question_lengths[examples]),
+        (segment_starts[1], segment_lengths[1]),
+        (segment_starts[context_indices][examples] + window_begins, window_lengths),
+        (segment_starts[2], segment_lengths[2]),
     ]
-    begins, counts = (np.stack([np.broadcast_to(p[k], len(examples)) for p in parts], axis=1) for k in (0, 1))
-    bounds = starts[context_of][:, None] + np.stack([np.zeros_like(context_lengths), context_lengths], axis=1)
-    no_spans = np.zeros((len(tokens) - len(spans), 2), "int64")
+    begins, counts = (np.stack([np.broadcast_to(part[k], len(examples)) for part in parts], axis=1) for k in (0, 1))
+    context_bounds = segment_starts[context_indices][:, None] + np.stack(
+        [np.zeros_like(context_lengths), context_lengths], axis=1
+    )
+    empty_spans = np.zeros((len(tokens) - len(spans), 2), "int64")
     context_strings = [text if isinstance(text, str) else " ".join(text) for text in columns[1]]
     return EncodedWindows(
-        tokens, np.concatenate([no_spans, spans]), begins, counts, examples, bounds, tuple(context_strings)
+        tokens, np.concatenate([empty_spans, spans]), begins, counts, examples, context_bounds, tuple(context_strings)
     )
 
 
 def has_most_context(examples: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return, for each token of each window, whether this window gives it the most context.
 
-    Of the windows that contain a token, the best one has the highest `min(tokens to the left, tokens to the right) +
-    0.01 * length`, and is the first one on ties (Google's BERT code).
+    Of the windows that contain a token, the best window has the highest `min(tokens to the left, tokens to the right) +
+    0.01 * length`, and is the first window on ties (Google's BERT code).
 
     Args:
-        examples: int64 (w,), the example that each window belongs to, rising.
-        begins: int64 (w,), index of each window's first token.
+        examples: int64 (w,), index of the example that each window belongs to, non-decreasing.
+        begins: int64 (w,), index of each window's first token among the tokens of all examples.
         lengths: int64 (w,), number of tokens of each window.
 
     Returns:
-        bool (C,), window after window. Every token is true in exactly one of its windows.
+        bool (C,), for the C tokens of all windows, window after window. Every token is true in exactly one window.
     """
-    window = np.repeat(np.arange(len(examples)), lengths)  # (C,)
+    window_indices = np.repeat(np.arange(len(examples)), lengths)  # (C,)
     is_only_window = np.bincount(examples)[examples] == 1 if len(examples) else np.ones(0, bool)  # (w,)
-    most_context = is_only_window[window]
-    token = ranges(begins, lengths)  # (C,)
+    most_context = is_only_window[window_indices]
+    token_indices = ranges(begins, lengths)  # (C,)
     ambiguous = np.flatnonzero(~most_context)
-    window = window[ambiguous]
-    token = token[ambiguous]
-    left_context = token - begins[window]
-    score = np.minimum(left_context, lengths[window] - 1 - left_context) + 0.01 * lengths[window]
-    order = np.lexsort((window, -score, token, examples[window]))
-    best = np.ones(len(order), bool)
-    # This also holds where one example ends: its last token differs from the first one of the next example.
-    best[1:] = np.diff(token[order]) != 0
-    most_context[ambiguous[order[best]]] = True
+    window_indices = window_indices[ambiguous]
+    token_indices = token_indices[ambiguous]
+    left_context = token_indices - begins[window_indices]
+    scores = np.minimum(left_context, lengths[window_indices] - 1 - left_context) + 0.01 * lengths[window_indices]
+    order = np.lexsort((window_indices, -scores, token_indices, examples[window_indices]))
+    is_best = np.ones(len(order), bool)
+    # This also holds where one example ends: its last token differs from the first token of the next example.
+    is_best[1:] = np.diff(token_indices[order]) != 0
+    most_context[ambiguous[order[is_best]]] = True
     return most_context
 
 
 def _unique(texts: Sequence[str | list[str]]) -> tuple[list[Any], np.ndarray]:
-    """Return the distinct texts, and the index of each text among them, int64 (n,)."""
+    """Return a list of the distinct texts, and the index of each text in this list, int64 (n,)."""
     index_by_text: dict[Any, int] = {}
     keys = (text if isinstance(text, str) else tuple(text) for text in texts)
     indices = [index_by_text.setdefault(key, len(index_by_text)) for key in keys]

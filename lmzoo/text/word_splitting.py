@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-# Kinds of characters. ATTACHED ones, such as marks and joiners, always stay with the character before them.
+# Kinds of characters. An ATTACHED character, such as a mark or a joiner, always stays with the character before it.
 SPACE, LETTER, DIGIT, ATTACHED, PUNCTUATION, OTHER = range(6)
 
 APOSTROPHES = "'\u2019"
@@ -37,12 +37,12 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     """Return the kinds of all code points for `split_words`, by this Python's Unicode version; the result is cached.
 
     Returns:
-        `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and `kinds` int32 (R,):
-        `SPACE`, `LETTER`, `DIGIT`, `ATTACHED`, `PUNCTUATION` or `OTHER`.
+        Two int32 arrays (R,) for R runs of code points of one kind: the first code point of each run, in ascending
+        order from 0, and the kind: `SPACE`, `LETTER`, `DIGIT`, `ATTACHED`, `PUNCTUATION` or `OTHER`.
     """
     categories = [*map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))]
-    kind_of = {c: _KIND_OF_CATEGORY.get(c, _KIND_OF_CATEGORY.get(c[0], OTHER)) for c in set(categories)}
-    kinds = np.array([kind_of[category] for category in categories], "int32")
+    kind_by_category = {c: _KIND_OF_CATEGORY.get(c, _KIND_OF_CATEGORY.get(c[0], OTHER)) for c in set(categories)}
+    kinds = np.array([kind_by_category[category] for category in categories], "int32")
     for characters, kind in _KIND_OF_CHARACTERS.items():
         kinds[[ord(character) for character in characters]] = kind
     starts = np.flatnonzero(np.diff(kinds, prepend=-1))
@@ -51,20 +51,20 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _pattern(limit: int) -> re.Pattern[str]:
-    """Return a pattern that matches the words of texts up to code point `limit`; lower limits are faster."""
+    """Return a pattern that matches the words of texts without code points above `limit`; lower limits are faster."""
     starts, kinds = (array.tolist() for array in character_kinds())
     runs = [*zip(starts, [start - 1 for start in starts[1:]] + [sys.maxunicode], kinds, strict=True)]
 
-    def characters(*selected: int) -> str:
-        ranges = [(first, min(last, limit)) for first, last, kind in runs if kind in selected and first <= limit]
+    def make_ranges(*selected_kinds: int) -> str:
+        ranges = [(first, min(last, limit)) for first, last, kind in runs if kind in selected_kinds and first <= limit]
         return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
 
-    letter = f"[{characters(LETTER)}]"
-    digit = f"[{characters(DIGIT)}]"
-    letter_or_digit = f"[{characters(LETTER, DIGIT)}]"
-    in_word = f"[{characters(LETTER, DIGIT, ATTACHED)}]"
+    letter = f"[{make_ranges(LETTER)}]"
+    digit = f"[{make_ranges(DIGIT)}]"
+    letter_or_digit = f"[{make_ranges(LETTER, DIGIT)}]"
+    in_word = f"[{make_ranges(LETTER, DIGIT, ATTACHED)}]"
     # An unassigned code point stands for a kind without characters.
-    attached, other = (f"[{characters(kind) or chr(0x378)}]" for kind in (ATTACHED, OTHER))
+    attached, other = (f"[{make_ranges(kind) or chr(0x378)}]" for kind in (ATTACHED, OTHER))
     apostrophe = f"[{APOSTROPHES}]"
     word_end = f"(?!{in_word})"
 
@@ -79,9 +79,9 @@ def _pattern(limit: int) -> re.Pattern[str]:
     )
     final_point = f"\\.(?<={letter}\\.{letter}\\.)(?<!{in_word}{letter}\\.{letter}\\.)(?!\\.|{attached})"
     word = f"{letters}(?:{joiner}{letters})*(?:{final_point})?"
-    marks = f"([{characters(PUNCTUATION)}])\\1*{attached}*"
+    punctuation = f"([{make_ranges(PUNCTUATION)}])\\1*{attached}*"
     symbol = f"{other}{attached}*(?:(?<={JOINER}){other}{attached}*)*"
-    return re.compile(f"{clitic}|{word}|{marks}|{symbol}")
+    return re.compile(f"{clitic}|{word}|{punctuation}|{symbol}")
 
 
 def split_words(text: str) -> list[tuple[str, int, int]]:

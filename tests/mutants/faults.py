@@ -204,8 +204,8 @@ FAULTS = (
     Fault(
         "places of words in exported models count the space that is put in front of each text",
         "text/graphs/word_splitting.py",
-        "start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without",
-        "start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows)  # (m,), without",
+        "starts = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without",
+        "starts = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows)  # (m,), without",
     ),
     Fault(
         "an inside label may follow any other, and only its own type may follow it",
@@ -668,8 +668,8 @@ FAULTS = (
     Fault(
         "answers are ranked from the worst one on",
         "text/answer_ranking.py",
-        "order = np.lexsort((-score, example))",
-        "order = np.lexsort((score, example))",
+        "order = np.lexsort((-answer_scores, answer_examples))",
+        "order = np.lexsort((answer_scores, answer_examples))",
     ),
     # === Serving ===
     Fault(
@@ -792,7 +792,7 @@ FAULTS = (
     Fault(
         "an added token of single words is found inside of others in graphs",
         "text/graphs/added_tokens.py",
-        "is_valid = ~(touches_word & tf.gather(self._single, index))",
+        "is_valid = ~(touches_word & tf.gather(self._single, token_indices))",
         "is_valid = tf.ones_like(touches_word)",
     ),
     Fault(
@@ -900,19 +900,19 @@ FAULTS = (
     Fault(
         "only the first window of a text begins with the prompt",
         "text/long_texts.py",
-        "firsts.append(first[i][: lead[i]] + first[i][begin : begin + count])",
-        "firsts.append(first[i][begin - (begin == lead[i]) * lead[i] : begin + count])",
+        "firsts.append(first[i][: prompt_lengths[i]] + first[i][begin : begin + count])",
+        "firsts.append(first[i][begin - (begin == prompt_lengths[i]) * prompt_lengths[i] : begin + count])",
     ),
     Fault(
         "exported windows have no prompt of their own",
         "text/graphs/long_texts.py",
-        "lead = tf.where(splits_first, self._count_prompt_tokens(first, prompt), 0)",
-        "lead = tf.zeros_like(length)",
+        "prompt_lengths = tf.where(splits_first, self._count_prompt_tokens(first, prompt), 0)",
+        "prompt_lengths = tf.zeros_like(first_lengths)",
     ),
     Fault(
         "a word's label comes from the first window that holds it",
         "text/windows.py",
-        "order = np.lexsort((window, -score, token, examples[window]))",
-        "order = np.lexsort((window, token, examples[window]))",
+        "order = np.lexsort((window_indices, -scores, token_indices, examples[window_indices]))",
+        "order = np.lexsort((window_indices, token_indices, examples[window_indices]))",
     ),
 )

@@ -73,8 +73,8 @@ def test_there_are_more_widths_if_one_graph_computes_all(monkeypatch: pytest.Mon
 
 def test_there_are_fewer_widths_if_each_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = natural_lengths()
-    assert not batching.compiles_shapes()
-    monkeypatch.setattr(batching, "compiles_shapes", lambda: True)
+    assert not batching.prefers_few_shapes()
+    monkeypatch.setattr(batching, "prefers_few_shapes", lambda: True)
     widths = fit_buckets(lengths, limit=128)
     assert len(widths) == 4
     assert padded_size(lengths, widths) < 1.15 * padded_size(lengths, fit_buckets(lengths, 128, most=7))

@@ -31,10 +31,10 @@ class _Matches(NamedTuple):
     """Matches of k added tokens in the c characters of all texts.
 
     Attributes:
-        id: int32 (k,), id of the token.
-        row: int64 (k,), index of the text.
-        begin: int64 (k,), first character of the match, including whitespace that belongs to the token.
-        end: int64 (k,), end of the match, including whitespace that belongs to the token.
+        id: int32 (k,), id of each token.
+        row: int64 (k,), index of each match's text.
+        begin: int64 (k,), index of each match's first character, including whitespace that belongs to the token.
+        end: int64 (k,), index after each match's last character, including whitespace that belongs to the token.
     """
 
     id: tf.Tensor
@@ -47,10 +47,10 @@ class _Parts(NamedTuple):
     """The p parts of n texts; a part ends where an added token begins, or at the end of the text.
 
     Attributes:
-        row: int64 (p,), index of the text.
+        row: int64 (p,), index of each part's text.
         codes: int32 (p, None), code points of each part, which are normalized if tokens are matched in normalized
             texts.
-        origins: int32 (c,), index in the original text of each of the code points' origins.
+        origins: int32 (c,), index in the original text of the character that each code point comes from.
         id: int32 (p,), id of the token after the part, or -1 if the text ends there.
         span: int32 (p, 2), offsets of that token, including whitespace that belongs to it.
         spaces: int32 (p, 2), number of spaces at both ends of that token, which trimmed offsets exclude.
@@ -69,16 +69,20 @@ class _Parts(NamedTuple):
         return tf.strings.unicode_encode(self.codes, "UTF-8")
 
     def in_original(self, spans: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Convert offsets in parts, (p, None, 2), to offsets in the original texts, int32."""
+        """Convert offsets in parts, (p, None, 2), to offsets in the original texts: int32 (p, None, 2)."""
         rows = compute_row_indices(spans)
-        start = tf.cast(tf.gather(self.codes.row_starts(), rows), tf.int32)
-        limit = tf.cast(tf.gather(self.codes.row_limits(), rows), tf.int32)
+        part_starts = tf.cast(tf.gather(self.codes.row_starts(), rows), tf.int32)
+        part_ends = tf.cast(tf.gather(self.codes.row_limits(), rows), tf.int32)
         begin, end = tf.unstack(tf.cast(spans.values, tf.int32), num=2, axis=1)
         # A part with tokens has characters; a token without characters may be at the end of the part.
-        is_at_end = start + begin == limit
-        place = tf.gather(self.origins, tf.minimum(start + begin, limit - 1)) + tf.cast(is_at_end, tf.int32)
-        last = tf.gather(self.origins, tf.maximum(start + end - 1, start))
-        return spans.with_values(tf.stack([place, tf.where(begin == end, place, last + 1)], axis=1))
+        is_at_end = part_starts + begin == part_ends
+        first_places = tf.gather(self.origins, tf.minimum(part_starts + begin, part_ends - 1)) + tf.cast(
+            is_at_end, tf.int32
+        )
+        last_places = tf.gather(self.origins, tf.maximum(part_starts + end - 1, part_starts))
+        return spans.with_values(
+            tf.stack([first_places, tf.where(begin == end, first_places, last_places + 1)], axis=1)
+        )
 
 
 class CutTextsGraph(tf.Module):
@@ -117,16 +121,16 @@ class CutTextsGraph(tf.Module):
             codes: int32 (n, None), code points of the texts.
 
         Returns:
-            Normalized code points, int32 (n, None), and for each of their flat values the index of its origin, int32.
+            Normalized code points, int32 (n, None), and the flat index of the code point that each comes from, int32.
         """
         return codes, tf.range(tf.size(codes.values))
 
     @abstractmethod
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids, int32 (n, None), of texts without added tokens, `tf.string` (n,)."""
+        """Return the ids of texts without added tokens, `tf.string` (n,): int32 (n, None)."""
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the same ids as `plain_ids`, and their spans, int32 (n, None, 2), if the tokenizer has offsets."""
+        """Return the same ids as `plain_ids`, and their offsets, int32 (n, None, 2), if the tokenizer has offsets."""
         raise NotImplementedError(f"{type(self).__name__} computes no offsets.")
 
     def count_spaces(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -143,12 +147,12 @@ class CutTextsGraph(tf.Module):
         raise NotImplementedError
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the token ids, int32 (n, None), of texts, `tf.string` (n,)."""
+        """Return the token ids of texts, `tf.string` (n,): int32 (n, None)."""
         parts = self._parts(texts)
         return _join(parts, self.plain_ids(parts.texts), parts.id, tf.size(texts, tf.int64))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the token ids, int32 (n, None), of texts and their offsets, int32 (n, None, 2)."""
+        """Return the token ids of texts, int32 (n, None), and their offsets, int32 (n, None, 2)."""
         parts = self._parts(texts)
         ids, spans = self.plain_spans(parts.texts)
         rows = tf.size(texts, tf.int64)
@@ -169,22 +173,22 @@ class CutTextsGraph(tf.Module):
     def _cut_normalized(self, find: _FindTokens, parts: _Parts) -> _Parts:
         """Split parts of texts at tokens in their normalized forms, with the results of `tokenizers`."""
         codes, source = self.normalize(parts.codes)
-        inner = self._cut(codes, tf.gather(parts.origins, source), find(codes))
-        # After the last of a part's own parts comes the token after the part.
-        is_last = inner.id < 0
-        return inner._replace(
-            row=tf.gather(parts.row, inner.row),
-            id=tf.where(is_last, tf.gather(parts.id, inner.row), inner.id),
-            span=tf.where(is_last[:, None], tf.gather(parts.span, inner.row), inner.span),
-            spaces=tf.where(is_last[:, None], tf.gather(parts.spaces, inner.row), inner.spaces),
+        inner_parts = self._cut(codes, tf.gather(parts.origins, source), find(codes))
+        # The last inner part of a part is followed by the token after the part.
+        is_last = inner_parts.id < 0
+        return inner_parts._replace(
+            row=tf.gather(parts.row, inner_parts.row),
+            id=tf.where(is_last, tf.gather(parts.id, inner_parts.row), inner_parts.id),
+            span=tf.where(is_last[:, None], tf.gather(parts.span, inner_parts.row), inner_parts.span),
+            spaces=tf.where(is_last[:, None], tf.gather(parts.spaces, inner_parts.row), inner_parts.spaces),
         )
 
     def _cut(self, codes: tf.RaggedTensor, origins: tf.Tensor, matches: _Matches) -> _Parts:
         """Split texts at matches.
 
         Args:
-            codes: int32 (n, None), code points of the texts.
-            origins: int32 (c,), index in its original text of each code point's origin.
+            codes: int32 (n, None), the c code points of the texts.
+            origins: int32 (c,), index in the original text of the character that each code point comes from.
             matches: matches in the texts.
         """
 
@@ -193,21 +197,21 @@ class CutTextsGraph(tf.Module):
             return tf.RaggedTensor.from_value_rowids(values, matches.row, codes.nrows(), validate=False)
 
         def after_parts(values: tf.Tensor) -> tf.Tensor:
-            """Return the pair of each part's next token, (p, 2), from pairs of matches, (k, 2)."""
+            """Return the pair of the token after each part, (p, 2), from the pairs of all matches, (k, 2)."""
             no_token = tf.zeros([codes.nrows(), 1, 2], tf.int32)
             return tf.concat([by_text(tf.cast(values, tf.int32)), no_token], axis=1).values
 
         starts = tf.concat([codes.row_starts()[:, None], by_text(matches.end)], axis=1)  # (n, None)
         ends = tf.concat([by_text(matches.begin), codes.row_limits()[:, None]], axis=1)  # (n, None)
-        indices = tf.ragged.range(starts.values, tf.maximum(starts.values, ends.values))  # (p, None)
-        ids = tf.concat([by_text(matches.id), tf.fill([codes.nrows(), 1], -1)], axis=1)
-        span = tf.stack([tf.gather(origins, matches.begin), tf.gather(origins, matches.end - 1) + 1], axis=1)
+        code_indices = tf.ragged.range(starts.values, tf.maximum(starts.values, ends.values))  # (p, None)
+        next_ids = tf.concat([by_text(matches.id), tf.fill([codes.nrows(), 1], -1)], axis=1)
+        spans = tf.stack([tf.gather(origins, matches.begin), tf.gather(origins, matches.end - 1) + 1], axis=1)
         return _Parts(
-            row=compute_row_indices(ids),
-            codes=indices.with_values(tf.gather(codes.values, indices.values)),
-            origins=tf.gather(origins, indices.values),
-            id=ids.values,
-            span=after_parts(span),
+            row=compute_row_indices(next_ids),
+            codes=code_indices.with_values(tf.gather(codes.values, code_indices.values)),
+            origins=tf.gather(origins, code_indices.values),
+            id=next_ids.values,
+            span=after_parts(spans),
             spaces=after_parts(self._count_outer_spaces(codes, matches)),
         )
 
@@ -222,11 +226,11 @@ class CutTextsGraph(tf.Module):
 
 
 class _FindTokens(tf.Module):
-    """Search for added tokens, all of them in normalized texts or all in original texts.
+    """Search for added tokens, either in normalized texts or in original texts.
 
     Args:
         tokens: list of `AddedToken` to match.
-        contents: list of strings, the form of each token in the texts.
+        contents: list of strings, the form of each token in these texts.
         ids: dict from tokens to ids.
     """
 
@@ -241,36 +245,42 @@ class _FindTokens(tf.Module):
         )  # (k,), bool
 
     def __call__(self, codes: tf.RaggedTensor) -> _Matches:
-        """Match the tokens in texts with the code points `codes`, int32 (n, None)."""
+        """Find the tokens in texts, which are given as code points, int32 (n, None)."""
         texts = tf.strings.unicode_encode(codes, "UTF-8")
         marked_texts = tf.strings.regex_replace(texts, self._pattern, _CUT + b"\\1" + _CUT)
         parts = tf.strings.split(marked_texts, _CUT)  # (n, None)
-        end = tf.cumsum(tf.strings.length(parts.values, "UTF8_CHAR"))  # (q,)
-        begin = end - tf.strings.length(parts.values, "UTF8_CHAR")
-        index = self._numbers.lookup(parts.values)  # (q,)
-        is_token = index >= 0
-        index, begin, end, row = (tf.boolean_mask(x, is_token) for x in (index, begin, end, compute_row_indices(parts)))
-        begin = tf.cast(begin, tf.int64)  # (k,)
-        end = tf.cast(end, tf.int64)  # (k,)
+        ends = tf.cumsum(tf.strings.length(parts.values, "UTF8_CHAR"))  # (q,)
+        begins = ends - tf.strings.length(parts.values, "UTF8_CHAR")
+        token_indices = self._numbers.lookup(parts.values)  # (q,)
+        is_token = token_indices >= 0
+        token_indices, begins, ends, rows = (
+            tf.boolean_mask(x, is_token) for x in (token_indices, begins, ends, compute_row_indices(parts))
+        )
+        begins = tf.cast(begins, tf.int64)  # (k,)
+        ends = tf.cast(ends, tf.int64)  # (k,)
         if self._single.any():
-            text_start = tf.gather(codes.row_starts(), row)  # (k,)
-            text_end = tf.gather(codes.row_limits(), row)  # (k,)
-            touches_word = self._is_word(codes, begin - 1, begin > text_start) | self._is_word(
-                codes, end, end < text_end
+            text_start = tf.gather(codes.row_starts(), rows)  # (k,)
+            text_end = tf.gather(codes.row_limits(), rows)  # (k,)
+            touches_word = self._is_word(codes, begins - 1, begins > text_start) | self._is_word(
+                codes, ends, ends < text_end
             )
-            is_valid = ~(touches_word & tf.gather(self._single, index))
-            index, begin, end, row = (tf.boolean_mask(x, is_valid) for x in (index, begin, end, row))
+            is_valid = ~(touches_word & tf.gather(self._single, token_indices))
+            token_indices, begins, ends, rows = (
+                tf.boolean_mask(x, is_valid) for x in (token_indices, begins, ends, rows)
+            )
         if self._left.any() or self._right.any():
-            text_start = tf.gather(codes.row_starts(), row)  # (k,)
-            text_end = tf.gather(codes.row_limits(), row)  # (k,)
-            begin, end = self._strip(codes, index, begin, end, text_start, text_end)
+            text_start = tf.gather(codes.row_starts(), rows)  # (k,)
+            text_end = tf.gather(codes.row_limits(), rows)  # (k,)
+            begins, ends = self._strip(codes, token_indices, begins, ends, text_start, text_end)
             # Drop a whitespace token if the token before it already covers it.
-            is_kept = begin < end
-            index, row, begin, end = (tf.boolean_mask(x, is_kept) for x in (index, row, begin, end))
-        return _Matches(tf.gather(self._ids, index), row, begin, end)
+            is_kept = begins < ends
+            token_indices, rows, begins, ends = (
+                tf.boolean_mask(x, is_kept) for x in (token_indices, rows, begins, ends)
+            )
+        return _Matches(tf.gather(self._ids, token_indices), rows, begins, ends)
 
     def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
-        """Return whether each place lies inside its text and holds a word character, bool (k,).
+        """Return whether each place lies inside its text and holds a word character: bool (k,).
 
         Args:
             codes: code points of the texts.
@@ -278,14 +288,14 @@ class _FindTokens(tf.Module):
             inside: bool (k,), whether each place lies inside its text.
         """
         starts, kinds = word_characters()
-        code = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
-        return inside & tf.gather(kinds, tf.searchsorted(starts, code, side="right") - 1)
+        place_codes = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
+        return inside & tf.gather(kinds, tf.searchsorted(starts, place_codes, side="right") - 1)
 
     def _strip(
         self, codes: tf.RaggedTensor, index: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, first: tf.Tensor,
         limit: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
-        """Extend matches over the whitespace of their tokens, within their texts, from `first` to `limit`."""
+        """Extend matches over whitespace that belongs to their tokens, within their texts, from `first` to `limit`."""
         is_nonspace = ~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1)  # (c,)
         end = tf.where(tf.gather(self._right, index), tf.minimum(find_first_from(is_nonspace, end), limit), end)
         stripped_begin = tf.maximum(find_last_up_to(is_nonspace, begin - 1) + 1, first)
@@ -297,12 +307,12 @@ class _FindTokens(tf.Module):
 def word_characters() -> tuple[np.ndarray, np.ndarray]:
     """Return which code points are word characters, next to which a `single_word` token does not match.
 
-    They are determined by running `tokenizers` on every code point, and so follow its version of Unicode. The first
-    call takes a second or two.
+    Word characters are measured by running `tokenizers` on every code point, so that they follow its version of
+    Unicode. The first call takes a second or two.
 
     Returns:
-        `starts` int32 (R,), the first code point of each run of word or other characters, in ascending order from 0;
-        and bool (R,), whether each run consists of word characters.
+        Two arrays (R,) for R runs of word characters or of other characters: the first code point of each run, int32,
+        in ascending order from 0; and whether the run consists of word characters, bool.
     """
     from tokenizers import Tokenizer, models
 
@@ -322,13 +332,13 @@ def word_characters() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _join(parts: _Parts, plain: tf.RaggedTensor, token_values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
-    """Concatenate the values of each text's parts, (p, None, ...), and of the tokens after them, (p, ...)."""
-    values = tf.concat([plain, as_singletons(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
-    return tf.RaggedTensor.from_value_rowids(values, parts.row, rows, validate=False).merge_dims(1, 2)
+    """Concatenate, by text, the values of its parts, (p, None, ...), and of the token after each part, (p, ...)."""
+    part_values = tf.concat([plain, as_singletons(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
+    return tf.RaggedTensor.from_value_rowids(part_values, parts.row, rows, validate=False).merge_dims(1, 2)
 
 
 def as_singletons(values: tf.Tensor, is_present: tf.Tensor) -> tf.RaggedTensor:
-    """Return ragged rows (n, None, ...): `values[i]` where `is_present`, bool (n,), is true, else an empty row."""
+    """Return n ragged rows: row i holds only `values[i]` if `is_present[i]` is true, and is empty otherwise."""
     return tf.RaggedTensor.from_row_lengths(
         tf.boolean_mask(values, is_present), tf.cast(is_present, tf.int64), validate=False
     )

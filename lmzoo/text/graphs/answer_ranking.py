@@ -22,8 +22,8 @@ class AnswerGraph:
     Args:
         n_best: int, number of starts and ends per window, and of answers, to consider.
         max_answer_length: int, maximum number of tokens of an answer.
-        null_score_threshold: float; if the null score exceeds the best score by more than this, there is no answer.
-            None if every question has an answer.
+        null_score_threshold: float, threshold for no answer: there is no answer if the null score exceeds the best
+            score by more than this. None if every question has an answer.
     """
 
     def __init__(self, n_best: int, max_answer_length: int, null_score_threshold: float | None) -> None:
@@ -38,7 +38,7 @@ class AnswerGraph:
         """Return the best answer to each question.
 
         Args:
-            contexts: `tf.string` (n,).
+            contexts: `tf.string` (n,), the context of each question.
             logits: float32 (w, t, 2), start and end logits of the windows.
             windows: `Windows` of the contexts.
 
@@ -46,39 +46,44 @@ class AnswerGraph:
             `answer`, `tf.string` (n,), `start` and `end`, int32 (n,), in characters of the context, and `score`,
             float32 (n,); "", 0 and 0 for no answer. See `lmzoo.models.QuestionAnswerer.answer`.
         """
-        count = tf.size(contexts, tf.int64)
-        texts = _Contexts(contexts, self._mark_edges)
+        num_questions = tf.size(contexts, tf.int64)
+        context_texts = _Contexts(contexts, self._mark_edges)
         valid_pairs, best_pairs = self._find_valid_and_best_pairs(logits, windows)
-        columns = self._read(best_pairs, texts, logits, windows)
+        columns = self._read(best_pairs, context_texts, logits, windows)
         if self._threshold is None:  # there must be an answer
-            has_answer = tf.math.unsorted_segment_sum(tf.ones_like(columns[0]), columns[0], count) > 0  # (n,)
+            has_answer = tf.math.unsorted_segment_sum(tf.ones_like(columns[0]), columns[0], num_questions) > 0  # (n,)
             other_pairs = valid_pairs & ~tf.gather(has_answer, windows.example)[:, None, None]
-            other_columns = self._read(other_pairs, texts, logits, windows)
+            other_columns = self._read(other_pairs, context_texts, logits, windows)
             columns = [tf.concat(parts, axis=0) for parts in zip(columns, other_columns, strict=True)]
-        example, score, text, start, end = columns
-        order = tf.argsort(score, direction="DESCENDING", stable=True)
-        order = tf.gather(order, tf.argsort(tf.gather(example, order), stable=True))
-        score, example, text, start, end = (tf.gather(x, order) for x in (score, example, text, start, end))
+        examples, scores, answer_texts, starts, ends = columns
+        order = tf.argsort(scores, direction="DESCENDING", stable=True)
+        order = tf.gather(order, tf.argsort(tf.gather(examples, order), stable=True))
+        scores, examples, answer_texts, starts, ends = (
+            tf.gather(x, order) for x in (scores, examples, answer_texts, starts, ends)
+        )
         # Keep the first of several answers with the same text.
-        distinct, index = tf.unique(tf.strings.join([tf.strings.as_string(example), text], ":"))
-        first = tf.math.unsorted_segment_min(tf.range(tf.size(index)), index, tf.size(distinct))
-        score, example, text, start, end = (tf.gather(x, first) for x in (score, example, text, start, end))
-        ranked = tf.RaggedTensor.from_value_rowids(score, example, count, validate=False)
+        distinct, text_indices = tf.unique(tf.strings.join([tf.strings.as_string(examples), answer_texts], ":"))
+        first_indices = tf.math.unsorted_segment_min(tf.range(tf.size(text_indices)), text_indices, tf.size(distinct))
+        scores, examples, answer_texts, starts, ends = (
+            tf.gather(x, first_indices) for x in (scores, examples, answer_texts, starts, ends)
+        )
+        ranked = tf.RaggedTensor.from_value_rowids(scores, examples, num_questions, validate=False)
         null = tf.math.segment_min(tf.reduce_sum(tf.cast(logits[:, 0], tf.float64), axis=-1), windows.example)  # (n,)
         is_answered, probability = self._choose(ranked[:, : self._n_best], null)
-        # Without an answer, the index after the last one, where the values for no answer are.
-        best = tf.where(is_answered, ranked.row_starts(), tf.size(score, tf.int64))  # (n,)
-        columns_and_defaults = {"answer": (text, ""), "start": (start, 0), "end": (end, 0)}
+        # Without an answer: the index after the last answer, where the values for no answer are.
+        best_indices = tf.where(is_answered, ranked.row_starts(), tf.size(scores, tf.int64))  # (n,)
+        columns_and_defaults = {"answer": (answer_texts, ""), "start": (starts, 0), "end": (ends, 0)}
         answers = {
-            name: tf.gather(tf.concat([x, [default]], axis=0), best)
+            name: tf.gather(tf.concat([x, [default]], axis=0), best_indices)
             for name, (x, default) in columns_and_defaults.items()
         }
         return {**answers, "score": tf.cast(probability, tf.float32)}
 
     def _find_valid_and_best_pairs(self, logits: tf.Tensor, windows: Windows) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return masks of the valid pairs, and of the valid pairs with the best starts and ends: two bool (w, t, m).
+        """Return masks of the valid pairs, and of the valid pairs with the best starts and ends: bool (w, t, m).
 
-        The last two indices are the position of the first token in the sequence, and the number of tokens after it.
+        A pair is indexed by its window, the position of its first token in the sequence, and the number of tokens after
+        the first.
         """
         length = tf.shape(logits, tf.int64)[1]  # t
         positions = tf.range(length)  # (t,)
@@ -92,9 +97,11 @@ class AnswerGraph:
             (window_positions[:, :, None] + further_tokens) < num_tokens[:, :, None]
         )  # (w, t, m)
         scores = tf.where((positions < windows.lengths[:, None])[:, :, None], logits, -np.inf)  # (w, t, 2)
-        _, best = tf.math.top_k(tf.transpose(scores, [0, 2, 1]), tf.minimum(tf.cast(length, tf.int32), self._n_best))
+        _, best_positions = tf.math.top_k(
+            tf.transpose(scores, [0, 2, 1]), tf.minimum(tf.cast(length, tf.int32), self._n_best)
+        )
         is_best = tf.reduce_any(
-            tf.one_hot(best, tf.cast(length, tf.int32), True, False, dtype=tf.bool), axis=2
+            tf.one_hot(best_positions, tf.cast(length, tf.int32), True, False, dtype=tf.bool), axis=2
         )  # (w, 2, t)
         is_best_end = tf.gather(
             tf.pad(is_best[:, 1], [[0, 0], [0, self._longest]]), positions[:, None] + further_tokens, axis=1
@@ -103,16 +110,17 @@ class AnswerGraph:
 
     def _read(self, pairs: tf.Tensor, texts: _Contexts, logits: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
         """Return the example, score, text, start and end, each (a,), of the given pairs with non-empty text."""
-        window, first, num_further = tf.unstack(tf.where(pairs), num=3, axis=1)  # (a,)
+        window_indices, first_positions, num_further = tf.unstack(tf.where(pairs), num=3, axis=1)  # (a,)
         logits = tf.cast(logits, tf.float64)
-        score = tf.gather_nd(logits[:, :, 0], tf.stack([window, first], axis=1))
-        score += tf.gather_nd(logits[:, :, 1], tf.stack([window, first + num_further], axis=1))
-        example = tf.gather(windows.example, window)
-        token = tf.gather(windows.begin - windows.second, window) + first  # index among the tokens of all contexts
-        start = tf.gather(windows.spans[:, 0], token)
-        end = tf.gather(windows.spans[:, 1], token + num_further)
-        text, start, end = texts.cut(example, start, end)
-        return [tf.boolean_mask(x, start < end) for x in (example, score, text, start, end)]
+        scores = tf.gather_nd(logits[:, :, 0], tf.stack([window_indices, first_positions], axis=1))
+        scores += tf.gather_nd(logits[:, :, 1], tf.stack([window_indices, first_positions + num_further], axis=1))
+        example_indices = tf.gather(windows.example, window_indices)
+        # Indices among the tokens of all contexts.
+        token_indices = tf.gather(windows.begin - windows.second, window_indices) + first_positions
+        starts = tf.gather(windows.spans[:, 0], token_indices)
+        ends = tf.gather(windows.spans[:, 1], token_indices + num_further)
+        answer_texts, starts, ends = texts.cut(example_indices, starts, ends)
+        return [tf.boolean_mask(x, starts < ends) for x in (example_indices, scores, answer_texts, starts, ends)]
 
     def _choose(self, ranked: tf.RaggedTensor, null: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return whether each question has an answer, bool (n,), and the probability of the outcome, float64 (n,)."""
@@ -149,9 +157,9 @@ class _Contexts:
         """Extract parts of texts, without whitespace around them and with all combining marks of their letters.
 
         Args:
-            example: int64 (a,), indices of texts.
+            example: int64 (a,), index of the text of each part.
             start: int32 (a,), offset of the first character of each part.
-            end: int32 (a,), offset after its last character.
+            end: int32 (a,), offset after the last character of each part.
 
         Returns:
             The parts, `tf.string` (a,), and their adjusted starts and ends, int32 (a,).

@@ -41,8 +41,8 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     version of Unicode.
 
     Returns:
-        `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and `kinds` int32 (R,):
-        `WHITESPACE` for `\s`, `LETTER` for `\p{L}`, `NUMBER` for `\p{N}`, else `OTHER`.
+        Two int32 arrays (R,) for R runs of code points of one kind: the first code point of each run, in ascending
+        order from 0, and the kind: `WHITESPACE` for `\s`, `LETTER` for `\p{L}`, `NUMBER` for `\p{N}`, or `OTHER`.
 
     Example:
 
@@ -54,16 +54,16 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     ```
     """
     codes = code_points()
-    starts = codes[_find_word_starts(codes)]  # (P,), runs of one kind each
+    starts = codes[_measure_word_starts(codes)]  # (P,), runs of one kind each
     # A letter joins the "a" before it, a number the "1" after it, and another character the "!" after it.
     columns = np.broadcast_arrays(ord("a"), starts, ord("1"), starts, ord("!"))
-    begins_word = _find_word_starts(np.stack(columns, axis=1).reshape(-1)).reshape(-1, 5)
+    begins_word = _measure_word_starts(np.stack(columns, axis=1).reshape(-1)).reshape(-1, 5)
     kinds = np.select([~begins_word[:, 1], ~begins_word[:, 2], ~begins_word[:, 4]], [LETTER, NUMBER, OTHER], WHITESPACE)
     is_run_start = np.diff(kinds, prepend=-1) != 0
     return starts[is_run_start].astype("int32"), kinds[is_run_start].astype("int32")
 
 
-def _find_word_starts(codes: np.ndarray) -> np.ndarray:
+def _measure_word_starts(codes: np.ndarray) -> np.ndarray:
     """Return whether the splitter begins a word at each code point, with spaces separate from words: bool (c,)."""
     from tokenizers import pre_tokenizers
 
@@ -87,89 +87,97 @@ class BytePairGraph(CutTextsGraph):
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
         tokens = tokenizer.vocabulary
         self._sizes = np.array([len(tokenizer.bytes_of(token)) for token in tokens], "int64")  # (V,), in bytes
-        counts = [(len(token) - len(token.lstrip(_SPACE)), len(token) - len(token.rstrip(_SPACE))) for token in tokens]
-        self._token_spaces = np.array(counts, "int32")  # (V, 2)
+        space_counts = [
+            (len(token) - len(token.lstrip(_SPACE)), len(token) - len(token.rstrip(_SPACE))) for token in tokens
+        ]
+        self._token_spaces = np.array(space_counts, "int32")  # (V, 2)
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return self._tokens(self.words(texts))
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        words, letters, index = self._words(texts)
+        words, letters, character_indices = self._words(texts)
         ids = self._tokens(words)
-        size = tf.gather(self._sizes, ids.values)  # (p,)
+        sizes = tf.gather(self._sizes, ids.values)  # (p,)
         letter_ends = ends_in_bytes(letters)  # (l,)
-        token_ends = tf.cumsum(size)  # (p,), in bytes of all words
-        begin = tf.gather(index, tf.searchsorted(letter_ends, token_ends - size, side="right"))
-        end = tf.gather(index, tf.searchsorted(letter_ends, token_ends - 1, side="right")) + 1
-        return ids, ids.with_values(tf.stack([begin, end], axis=1))
+        token_ends = tf.cumsum(sizes)  # (p,), in bytes of all words
+        begins = tf.gather(character_indices, tf.searchsorted(letter_ends, token_ends - sizes, side="right"))
+        ends = tf.gather(character_indices, tf.searchsorted(letter_ends, token_ends - 1, side="right")) + 1
+        return ids, ids.with_values(tf.stack([begins, ends], axis=1))
 
     def count_spaces(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
         return ids.with_values(tf.gather(self._token_spaces, ids.values))
 
     def trim(self, spans: tf.RaggedTensor, spaces: tf.RaggedTensor) -> tf.RaggedTensor:
         """Exclude the spaces at the ends of tokens from their spans, with the results of `tokenizers`."""
-        begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,)
+        begins, ends = tf.unstack(spans.values, num=2, axis=1)  # (p,)
         leading, trailing = tf.unstack(spaces.values, num=2, axis=1)  # (p,)
         if self._adds_space:
-            is_first = (indices_in_rows(spans) == 0) | (begin == 0)
+            is_first = (indices_in_rows(spans) == 0) | (begins == 0)
             leading = tf.where(is_first & (leading == 1), 0, leading)  # the library treats it as the added space
-        begin = tf.minimum(begin + leading, end)
-        end = tf.where(end >= trailing, tf.maximum(end - trailing, begin), end)
-        return spans.with_values(tf.stack([begin, end], axis=1))
+        begins = tf.minimum(begins + leading, ends)
+        ends = tf.where(ends >= trailing, tf.maximum(ends - trailing, begins), ends)
+        return spans.with_values(tf.stack([begins, ends], axis=1))
 
     # === Words ===
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts, `tf.string` (n,), into words, `tf.string` (n, None)."""
+        """Return the words of texts, `tf.string` (n,): `tf.string` (n, None)."""
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """Return the words of texts with their characters.
 
         Returns:
-            Words, `tf.string` (n, None), their characters, int32 (l,), and the index of each in its text, int32 (l,).
+            Words, `tf.string` (n, None); their characters, int32 (l,); and the index of each character in its text,
+            int32 (l,).
         """
-        rows = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
-        rows = tf.concat([tf.fill([rows.nrows(), 1], EDGE), rows], axis=1)  # (n, None), an edge in front of each text
-        index = indices_in_rows(rows) - 1  # (c,)
-        codes = rows.values  # (c,)
+        ragged_codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
+        ragged_codes = tf.concat(
+            [tf.fill([ragged_codes.nrows(), 1], EDGE), ragged_codes], axis=1
+        )  # (n, None), an edge in front of each text
+        character_indices = indices_in_rows(ragged_codes) - 1  # (c,)
+        codes = ragged_codes.values  # (c,)
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         kinds = tf.where(codes == EDGE, OUTSIDE, kinds)
-        row = compute_row_indices(rows)  # (c,)
+        text_indices = compute_row_indices(ragged_codes)  # (c,)
         if self._adds_space:
-            codes, kinds, index, row = _prepend_spaces(codes, kinds, index, row)
+            codes, kinds, character_indices, text_indices = _prepend_spaces(
+                codes, kinds, character_indices, text_indices
+            )
         begins = _find_word_begins(codes, kinds)
         in_word = kinds != OUTSIDE
-        words, letters = join_letters(codes, row, begins, in_word, rows.nrows())
-        return words, letters.values, tf.boolean_mask(index, in_word)
+        words, letters = join_letters(codes, text_indices, begins, in_word, ragged_codes.nrows())
+        return words, letters.values, tf.boolean_mask(character_indices, in_word)
 
     # === Tokens ===
 
     def _tokens(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the token ids, int32 (n, None), of words, `tf.string` (n, None)."""
-        unique, index = tf.unique(words.values)  # (u,), (w,)
-        return words.with_values(tf.gather(self._tokens_of_words(unique), index)).merge_dims(1, 2)
+        """Return the token ids of words, `tf.string` (n, None), by text: int32 (n, None)."""
+        unique_words, unique_indices = tf.unique(words.values)  # (u,), (w,)
+        return words.with_values(tf.gather(self._tokens_of_words(unique_words), unique_indices)).merge_dims(1, 2)
 
     def _tokens_of_words(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Return the token ids, int32 (u, None), of words, `tf.string` (u,)."""
+        """Return the token ids of words, `tf.string` (u,), by word: int32 (u, None)."""
         byte_values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # (s,)
-        word = repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
+        word_indices = repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
         ids = tf.gather(self._byte_ids, tf.cast(byte_values, tf.int32))
-        ids, word = self._merges(ids, word)
-        return tf.RaggedTensor.from_value_rowids(ids, word, nrows=tf.size(words, tf.int64), validate=False)
+        ids, word_indices = self._merges(ids, word_indices)
+        return tf.RaggedTensor.from_value_rowids(ids, word_indices, nrows=tf.size(words, tf.int64), validate=False)
 
 
 def _prepend_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
-    """Put a space in front of each text that begins with another character; all arguments are (c,).
+    """Put a space in front of each text that begins with another character.
 
-    `others` are further values of characters, such as their indices; the space gets the values of the next character.
+    All arguments are (c,). `others` are further values of characters, such as their indices; a new space gets the
+    values of the next character.
     """
     lacks_space = (kinds != OUTSIDE) & (shift(kinds, 1, OUTSIDE) == OUTSIDE) & (codes != ord(" "))  # (c,)
-    source = repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks_space, tf.int32))  # (d,)
-    is_added = shift(source, -1, -1) == source  # (d,)
-    codes = tf.where(is_added, ord(" "), tf.gather(codes, source))
-    kinds = tf.where(is_added, WHITESPACE, tf.gather(kinds, source))
-    return [codes, kinds, *(tf.gather(values, source) for values in others)]
+    sources = repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks_space, tf.int32))  # (d,)
+    is_added = shift(sources, -1, -1) == sources  # (d,)
+    codes = tf.where(is_added, ord(" "), tf.gather(codes, sources))
+    kinds = tf.where(is_added, WHITESPACE, tf.gather(kinds, sources))
+    return [codes, kinds, *(tf.gather(values, sources) for values in others)]
 
 
 def _find_word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
@@ -183,14 +191,14 @@ def _find_word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     space_begins = (kinds == WHITESPACE) & ((previous_kinds != WHITESPACE) | (next_kinds > WHITESPACE))
     begins = (kinds > WHITESPACE) & (kinds != previous_kinds) & (shift(codes, 1, EDGE) != ord(" "))
     # A contraction is a word if a word begins with its apostrophe; the next character begins another word.
-    second = shift(codes, -1, EDGE)
-    third = shift(codes, -2, EDGE)
-    apostrophe = begins & (codes == ord("'"))
-    two_characters = apostrophe & tf.reduce_any([second == ord(letter) for letter in "stmd"], axis=0)
-    pairs = [(second == ord(a)) & (third == ord(b)) for a, b in ("re", "ve", "ll")]
-    three_characters = apostrophe & tf.reduce_any(pairs, axis=0)
-    begins &= ~shift(two_characters | three_characters, 1, False)
-    return space_begins | begins | shift(two_characters, 2, False) | shift(three_characters, 3, False)
+    second_codes = shift(codes, -1, EDGE)
+    third_codes = shift(codes, -2, EDGE)
+    is_apostrophe = begins & (codes == ord("'"))
+    begins_short_contraction = is_apostrophe & tf.reduce_any([second_codes == ord(letter) for letter in "stmd"], axis=0)
+    has_pair = [(second_codes == ord(a)) & (third_codes == ord(b)) for a, b in ("re", "ve", "ll")]
+    begins_long_contraction = is_apostrophe & tf.reduce_any(has_pair, axis=0)
+    begins &= ~shift(begins_short_contraction | begins_long_contraction, 1, False)
+    return space_begins | begins | shift(begins_short_contraction, 2, False) | shift(begins_long_contraction, 3, False)
 
 
 class NormalizedBytePairGraph(BytePairGraph):
@@ -207,20 +215,20 @@ class NormalizedBytePairGraph(BytePairGraph):
         return super().plain_ids(self._compute_normal_form(texts)[0])
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        texts, codes, source = self._compute_normal_form(texts)
+        texts, codes, origins = self._compute_normal_form(texts)
         ids, spans = super().plain_spans(texts)
-        begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,), in the normalized text of the part
-        start = tf.gather(codes.row_starts(), compute_row_indices(spans))  # (p,)
+        begins, ends = tf.unstack(spans.values, num=2, axis=1)  # (p,), in the normalized text of the part
+        starts = tf.gather(codes.row_starts(), compute_row_indices(spans))  # (p,)
         # A token of a part has at least one character.
-        begin, last = (tf.gather(source, start + tf.cast(x, tf.int64)) for x in (begin, end - 1))
-        return ids, spans.with_values(tf.stack([begin, last + 1], axis=1))
+        begins, last_origins = (tf.gather(origins, starts + tf.cast(x, tf.int64)) for x in (begins, ends - 1))
+        return ids, spans.with_values(tf.stack([begins, last_origins + 1], axis=1))
 
     def _compute_normal_form(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor, tf.Tensor]:
-        """Return the normalized texts, their code points, and the index of each one's origin in its text, int32."""
+        """Return normalized texts, their code points, and the index in its text of each code point's origin, int32."""
         original_codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
-        codes, source = self.normalize(original_codes)
+        codes, origins = self.normalize(original_codes)
         starts = tf.gather(original_codes.row_starts(), compute_row_indices(codes))
-        return tf.strings.unicode_encode(codes, "UTF-8"), codes, source - tf.cast(starts, tf.int32)
+        return tf.strings.unicode_encode(codes, "UTF-8"), codes, origins - tf.cast(starts, tf.int32)
 
 
 graph_tokenizer.register(BytePairTokenizer, BytePairGraph)

@@ -32,20 +32,24 @@ class CharacterPairGraph(CleanWordsGraph):
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         words, letters, spans = self._words(texts)
         ids = self._tokens(words, letters)
-        length = tf.gather(self._lengths, ids.values)  # (p,), in letters
-        ends = tf.cumsum(length)
-        span = tf.stack([tf.gather(spans[:, 0], ends - length), tf.gather(spans[:, 1], ends - 1)], axis=1)  # (p, 2)
-        return ids, ids.with_values(span)
+        lengths = tf.gather(self._lengths, ids.values)  # (p,), in letters
+        ends = tf.cumsum(lengths)
+        token_spans = tf.stack(
+            [tf.gather(spans[:, 0], ends - lengths), tf.gather(spans[:, 1], ends - 1)], axis=1
+        )  # (p, 2)
+        return ids, ids.with_values(token_spans)
 
     def _tokens(self, words: tf.RaggedTensor, letters: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the ids, int32 (n, None), of words, `tf.string` (n, None), from their letters, int32 (m, None)."""
+        """Return the ids of words, `tf.string` (n, None), from their letters, int32 (m, None): int32 (n, None)."""
         is_last = tf.scatter_nd(
             (letters.row_limits() - 1)[:, None], tf.ones_like(letters.row_limits()), tf.shape(letters.values, tf.int64)
         )  # (l,), 1 at the last letter of each word, else 0
         symbols = tf.strings.unicode_encode(letters.values[:, None], "UTF-8")  # (l,)
         symbols = tf.strings.join([symbols, tf.where(is_last > 0, END_OF_WORD, "")])
-        ids, word = self._merges(self._symbols.lookup(symbols), compute_row_indices(letters))
-        tokens = tf.RaggedTensor.from_value_rowids(ids, word, nrows=letters.nrows(), validate=False)  # (m, None)
+        ids, word_indices = self._merges(self._symbols.lookup(symbols), compute_row_indices(letters))
+        tokens = tf.RaggedTensor.from_value_rowids(
+            ids, word_indices, nrows=letters.nrows(), validate=False
+        )  # (m, None)
         return words.with_values(tokens).merge_dims(1, 2)
 
 

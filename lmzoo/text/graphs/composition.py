@@ -25,13 +25,14 @@ class CompositionTables(NamedTuple):
     """Decompositions of characters, ranks of combining marks, and composed pairs.
 
     Attributes:
-        characters: int32 (d,), rising, the code points that are decomposed.
+        characters: int32 (d,), code points that are decomposed, in ascending order.
         parts: int32 (d, W), the decomposition of each character, padded with -1.
-        marks: int32 (m,), rising, the combining marks.
+        marks: int32 (m,), the combining marks, in ascending order.
         ranks: int32 (m,), rank of each mark, from 1; adjacent marks are sorted by rank.
-        pairs: int64 (p,), rising, keys of pairs that are composed: the first code point times 2^21, plus the second.
+        pairs: int64 (p,), keys of pairs that are composed, in ascending order: the first code point times 2^21, plus
+            the second.
         composed: int32 (p,), the composition of each pair.
-        seconds: int32 (s,), rising, the second characters of pairs, without marks.
+        seconds: int32 (s,), second characters of pairs other than marks, in ascending order.
     """
 
     characters: np.ndarray
@@ -66,14 +67,14 @@ def composition_tables() -> CompositionTables:
     decomposed = to_codes(decompose(to_text(np.stack([codes, np.full_like(codes, _SEPARATOR)], axis=1).reshape(-1))))
     ends = np.flatnonzero(decomposed == _SEPARATOR)
     lengths = np.diff(ends, prepend=-1) - 1
-    changed = np.flatnonzero((lengths != 1) | (decomposed[ends - lengths] != codes))
-    decompositions = [(codes[i], decomposed[ends[i] - lengths[i] : ends[i]]) for i in changed]
+    decomposed_indices = np.flatnonzero((lengths != 1) | (decomposed[ends - lengths] != codes))
+    decompositions = [(codes[i], decomposed[ends[i] - lengths[i] : ends[i]]) for i in decomposed_indices]
     width = max(len(parts) for _, parts in decompositions)
     padded_parts = np.full((len(decompositions), width), _NO_CHARACTER, "int32")
     for row, (_, parts) in enumerate(decompositions):
         padded_parts[row, : len(parts)] = parts
     marks, ranks = ranked_marks(np.setdiff1d(codes, [code for code, _ in decompositions]))
-    pairs = _pairs([parts for _, parts in decompositions if len(parts) > 1], compose)
+    pairs = _find_compositions([parts for _, parts in decompositions if len(parts) > 1], compose)
     seconds = np.setdiff1d(np.array(list(pairs)) % _UNIT, marks)
     keys = np.array(sorted(pairs), "int64")
     return CompositionTables(
@@ -87,22 +88,22 @@ def composition_tables() -> CompositionTables:
     )
 
 
-def _split(text: str) -> list[np.ndarray]:
+def _split_at_separators(text: str) -> list[np.ndarray]:
     """Split a text at the separators, and return the code points of each part."""
     codes = to_codes(text)
     ends = np.flatnonzero(codes == _SEPARATOR)
     return [part[part != _SEPARATOR] for part in np.split(codes, ends)[:-1]]
 
 
-def _pairs(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
+def _find_compositions(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
     """Return the compositions of pairs of code points, by the keys of `CompositionTables.pairs`."""
     text = "0".join(to_text(parts[:-1]) for parts in decomposed) + "0"
     pairs = {}
-    firsts = _split(compose(text))
-    composed_parts = _split(compose("0".join(map(to_text, decomposed)) + "0"))
-    for parts, first, composed in zip(decomposed, firsts, composed_parts, strict=True):
-        if len(first) == len(composed) == 1:
-            pairs[int(first[0]) * _UNIT + int(parts[-1])] = int(composed[0])
+    first_parts = _split_at_separators(compose(text))
+    composed_parts = _split_at_separators(compose("0".join(map(to_text, decomposed)) + "0"))
+    for parts, first_codes, composed_codes in zip(decomposed, first_parts, composed_parts, strict=True):
+        if len(first_codes) == len(composed_codes) == 1:
+            pairs[int(first_codes[0]) * _UNIT + int(parts[-1])] = int(composed_codes[0])
     return pairs
 
 
@@ -120,8 +121,8 @@ class Composition(tf.Module):
             codes: int32 (n, None), the code points of the texts.
 
         Returns:
-            Code points, int32 (n, None), and for each of their flat values the index of its origin, int32. As in
-            `tokenizers`, the origin of a composed character is the origin of its first part.
+            Code points, int32 (n, None), and the flat index of each one's origin, int32. As in `tokenizers`, the origin
+            of a composed character is the origin of its first part.
         """
         # Characters below U+0300 neither change nor combine with the character before them.
         return tf.cond(
@@ -131,36 +132,36 @@ class Composition(tf.Module):
         )
 
     def _normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        row = compute_row_indices(codes)  # (c,)
-        values, row, consumed = self._decompose(codes.values, row)  # (d,)
+        rows = compute_row_indices(codes)  # (c,)
+        values, rows, consumed = self._decompose(codes.values, rows)  # (d,)
         ranks = self._ranks(values)
         # A group is a character and the marks after it, within one text.
-        begins = (ranks == 0) | (row != tf.concat([[-1], row[:-1]], axis=0))
+        begins = (ranks == 0) | (rows != tf.concat([[-1], rows[:-1]], axis=0))
         order = tf.argsort(tf.cumsum(tf.cast(begins, tf.int64)) * _UNIT + tf.cast(ranks, tf.int64), stable=True)
         values, ranks, consumed = (tf.gather(x, order) for x in (values, ranks, consumed))
-        values, consumed, is_kept = self._compose(values, ranks, row, consumed)
-        values, consumed, row = (tf.boolean_mask(x, is_kept) for x in (values, consumed, row))
-        before = tf.cumsum(consumed, exclusive=True)  # original characters before this one's, over all texts
-        source = tf.where(consumed == 0, tf.maximum(before - 1, 0), before)
-        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), source
+        values, consumed, is_kept = self._compose(values, ranks, rows, consumed)
+        values, consumed, rows = (tf.boolean_mask(x, is_kept) for x in (values, consumed, rows))
+        before = tf.cumsum(consumed, exclusive=True)  # number of original characters before each, in all texts
+        origins = tf.where(consumed == 0, tf.maximum(before - 1, 0), before)
+        return tf.RaggedTensor.from_value_rowids(values, rows, codes.nrows(), validate=False), origins
 
     def _decompose(self, values: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the parts of characters, int32 (d,), their rows, and whether each is the first part, as 1 or 0."""
+        """Return the d parts of characters, int32, their rows, and 1 for each character's first part, else 0."""
         tables = self._tables
-        index = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
-        is_decomposed = tf.gather(tables.characters, index) == values
+        indices = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
+        is_decomposed = tf.gather(tables.characters, indices) == values
         unchanged = tf.pad(values[:, None], [[0, 0], [0, tables.parts.shape[1] - 1]], constant_values=_NO_CHARACTER)
-        parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, index), unchanged)  # (c, W)
+        parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, indices), unchanged)  # (c, W)
         is_part = parts != _NO_CHARACTER
-        first = tf.cast(tf.range(tables.parts.shape[1]) == 0, tf.int32)  # (W,)
-        broadcast = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], first[None]))
+        is_first = tf.cast(tf.range(tables.parts.shape[1]) == 0, tf.int32)  # (W,)
+        broadcast = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], is_first[None]))
         return tf.boolean_mask(parts, is_part), *(tf.boolean_mask(x, is_part) for x in broadcast)
 
     def _ranks(self, values: tf.Tensor) -> tf.Tensor:
-        """Return the ranks of marks, int32 (d,), 0 for other characters."""
+        """Return the rank of each character, 0 if it is not a mark: int32 (d,)."""
         marks, ranks = self._tables.marks, self._tables.ranks
-        index = tf.minimum(tf.searchsorted(marks, values), len(marks) - 1)  # (d,)
-        return tf.where(tf.gather(marks, index) == values, tf.gather(ranks, index), 0)
+        indices = tf.minimum(tf.searchsorted(marks, values), len(marks) - 1)  # (d,)
+        return tf.where(tf.gather(marks, indices) == values, tf.gather(ranks, indices), 0)
 
     def _compose(
         self, values: tf.Tensor, ranks: tf.Tensor, row: tf.Tensor, consumed: tf.Tensor
@@ -171,8 +172,8 @@ class Composition(tf.Module):
         step k composes the k-th characters of all chains.
 
         Returns:
-            Code points, int32 (d,); the number of original characters in each, int32 (d,); and whether each is kept,
-            bool (d,).
+            Code points, int32 (d,); the number of original characters in each, int32 (d,); and whether each is kept
+            rather than merged into another, bool (d,).
         """
         seconds = self._tables.seconds
         index = tf.minimum(tf.searchsorted(seconds, values), len(seconds) - 1)  # (d,)
@@ -183,7 +184,7 @@ class Composition(tf.Module):
         is_longer = ends - starts > 1
         starts, ends = tf.boolean_mask(starts, is_longer), tf.boolean_mask(ends, is_longer)
 
-        # State of each chain: index and code of its last character other than marks, and the rank of its last mark.
+        # State of each chain: index and code point of its last character that is not a mark, and rank of its last mark.
         last = tf.where(tf.gather(ranks, starts) == 0, tf.gather(values, starts), EDGE)
         state = (
             tf.constant(1, tf.int64),
@@ -231,5 +232,5 @@ class Composition(tf.Module):
         """Return whether each pair of characters is composed, bool (k,), and its composition, int32 (k,)."""
         keys = tf.cast(first, tf.int64) * _UNIT + tf.cast(second, tf.int64)  # (k,)
         pairs = self._tables.pairs
-        index = tf.minimum(tf.searchsorted(pairs, keys), len(pairs) - 1)
-        return tf.gather(pairs, index) == keys, tf.gather(self._tables.composed, index)
+        indices = tf.minimum(tf.searchsorted(pairs, keys), len(pairs) - 1)
+        return tf.gather(pairs, indices) == keys, tf.gather(self._tables.composed, indices)

@@ -48,8 +48,8 @@ class JoinedText(tf.Module):
     """Detokenization by joining the texts of tokens; invalid UTF-8 becomes U+FFFD.
 
     Args:
-        texts: UTF-8 texts of the V tokens.
-        trims: bool, whether to strip spaces at both ends of the result.
+        texts: UTF-8 text of each of the V tokens.
+        trims: bool, whether to strip spaces at both ends of the joined text.
     """
 
     def __init__(self, texts: Iterable[bytes], trims: bool = True) -> None:
@@ -58,7 +58,7 @@ class JoinedText(tf.Module):
         self._trims = trims
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Return the texts, `tf.string` (n,), of int32 ids (n, None)."""
+        """Return the texts of ids, int32 (n, None): `tf.string` (n,)."""
         joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
         joined = tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
         return tf.strings.regex_replace(joined, "^ +| +$", "") if self._trims else joined
@@ -89,6 +89,6 @@ class WordText(tf.Module):
         self._words = [tokenizer.id_to_token(i).encode() for i in range(tokenizer.vocabulary_size)]  # (V,)
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Return the texts, `tf.string` (n,), of int32 ids (n, None)."""
+        """Return the texts of ids, int32 (n, None): `tf.string` (n,)."""
         ids = tf.ragged.boolean_mask(ids, ids >= self._first)
         return tf.strings.reduce_join(ids.with_values(tf.gather(self._words, ids.values)), axis=1, separator=" ")

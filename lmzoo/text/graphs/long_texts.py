@@ -1,7 +1,7 @@
 """Encoding of texts of any length in windows, in TensorFlow ops, with the same results as `lmzoo.text.long_texts`.
 
-Letters in shape comments: n texts, w windows of all texts, t positions, m words, N tokens of all texts, C tokens of all
-windows, W characters of a word.
+Letters in shapes: n texts, w windows of all texts, t positions, m words, N tokens of all texts, C tokens of all
+windows, W characters of a word, p tokens of a prompt, k outputs of a window.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Placement(NamedTuple):
     """Windows over the tokens of texts.
 
     Attributes:
-        text: int64 (w,), index of the text of each window, rising.
+        text: int64 (w,), index of the text of each window, non-decreasing.
         begin: int64 (w,), index of the window's first token in its text.
         count: int64 (w,), number of tokens of the window.
         truncated: bool (n,), whether each text has more windows than allowed.
@@ -34,14 +34,16 @@ class _Placement(NamedTuple):
 
 
 def _place_windows(totals: tf.Tensor, room: tf.Tensor, stride: tf.Tensor, windows: MaxWindows) -> _Placement:
-    """Place windows over texts; all arguments are int64 (n,), except for the maximum number of windows or "auto"."""
+    """Place windows over texts; all arguments are int64 (n,), except for `windows`, a maximum number or "auto"."""
     all_counts = 1 + tf.maximum(-((room - totals) // stride), 0)  # (n,), rounded up
     counts = all_counts if windows == "auto" else tf.minimum(all_counts, windows)
-    text = repeat(tf.range(tf.size(counts, tf.int64)), counts)  # (w,)
-    index = tf.range(tf.size(text, tf.int64)) - tf.gather(tf.cumsum(counts, exclusive=True), text)
-    begin = index * tf.gather(stride, text)
-    count = tf.minimum(tf.gather(room, text), tf.gather(totals, text) - begin)
-    return _Placement(text, begin, count, counts < all_counts)
+    text_indices = repeat(tf.range(tf.size(counts, tf.int64)), counts)  # (w,)
+    window_indices = tf.range(tf.size(text_indices, tf.int64)) - tf.gather(
+        tf.cumsum(counts, exclusive=True), text_indices
+    )
+    begins = window_indices * tf.gather(stride, text_indices)
+    lengths = tf.minimum(tf.gather(room, text_indices), tf.gather(totals, text_indices) - begins)
+    return _Placement(text_indices, begins, lengths, counts < all_counts)
 
 
 class LongTextGraph(PackingGraph):
@@ -60,12 +62,12 @@ class LongTextGraph(PackingGraph):
         self._stride = stride
 
     def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None, prompt: str = "") -> dict[str, tf.Tensor]:
-        """Return the features of windows of texts, or of texts and pairs, each `tf.string` (n,).
+        """Return the features of the windows of single texts or pairs of texts.
 
         Args:
-            texts: `tf.string` (n,).
+            texts: `tf.string` (n,), single texts or first texts.
             pairs: `tf.string` (n,), second texts, or None.
-            prompt: str, prefix of each first text, which is repeated in each of its windows.
+            prompt: str, prefix of each first text, which is repeated in each window of the text.
 
         Returns:
             The features of the w windows, int32 (w, t) or (w, t, W); `text`, int64 (w,), the index of each window's
@@ -73,45 +75,55 @@ class LongTextGraph(PackingGraph):
         """
         first = self._tokenize(tf.strings.join([prompt, texts]) if prompt else texts)
         second = first[:, :0] if pairs is None else self._tokenize(pairs)
-        length = first.row_lengths()  # (n,)
-        second_length = second.row_lengths()
+        first_lengths = first.row_lengths()  # (n,)
+        second_lengths = second.row_lengths()
         budget = self._sequence_length - self._packing.overhead(pairs is not None)
-        splits_first = length > second_length  # (n,)
-        shorter = tf.minimum(length, second_length)
-        shorter_length = tf.minimum(shorter, budget // 2)
-        lead = tf.where(splits_first, self._count_prompt_tokens(first, prompt), 0)
-        lead = tf.minimum(lead, budget - shorter_length - 1)
-        room = budget - shorter_length - lead
+        splits_first = first_lengths > second_lengths  # (n,)
+        shorter_lengths = tf.minimum(first_lengths, second_lengths)
+        kept_shorter_lengths = tf.minimum(shorter_lengths, budget // 2)
+        prompt_lengths = tf.where(splits_first, self._count_prompt_tokens(first, prompt), 0)
+        prompt_lengths = tf.minimum(prompt_lengths, budget - kept_shorter_lengths - 1)
+        room = budget - kept_shorter_lengths - prompt_lengths
         stride = room if self._stride is None else tf.minimum(room, self._stride)
-        placed = _place_windows(tf.maximum(length, second_length) - lead, room, stride, self._windows)
-        text = placed.text
-        splits_first, shorter_length, lead = (tf.gather(x, text) for x in (splits_first, shorter_length, lead))  # (w,)
-        begin = lead + placed.begin
-        zero = tf.zeros_like(begin)
-        first_part = tf.where(splits_first, begin, zero), tf.where(splits_first, placed.count, shorter_length)
-        second_part = tf.where(splits_first, zero, begin), tf.where(splits_first, shorter_length, placed.count)
+        placement = _place_windows(
+            tf.maximum(first_lengths, second_lengths) - prompt_lengths, room, stride, self._windows
+        )
+        text = placement.text
+        splits_first, kept_shorter_lengths, prompt_lengths = (
+            tf.gather(x, text) for x in (splits_first, kept_shorter_lengths, prompt_lengths)
+        )  # (w,)
+        begins = prompt_lengths + placement.begin
+        zeros = tf.zeros_like(begins)
+        first_part = (
+            tf.where(splits_first, begins, zeros),
+            tf.where(splits_first, placement.count, kept_shorter_lengths),
+        )
+        second_part = (
+            tf.where(splits_first, zeros, begins),
+            tf.where(splits_first, kept_shorter_lengths, placement.count),
+        )
         start, between, end = self._special(text)
-        parts = [start, _slices(first, text, zero, lead), _slices(first, text, *first_part)]
+        parts = [start, _slices(first, text, zeros, prompt_lengths), _slices(first, text, *first_part)]
         boundary = None
         if pairs is not None:
             parts += [between, _slices(second, text, *second_part)]
-            boundary = lead + first_part[1] + start.shape[1] + between.shape[1]
+            boundary = prompt_lengths + first_part[1] + start.shape[1] + between.shape[1]
         rows = tf.concat([*parts, end], axis=1)
-        truncated = placed.truncated | (tf.minimum(shorter, budget // 2) < shorter)
+        truncated = placement.truncated | (tf.minimum(shorter_lengths, budget // 2) < shorter_lengths)
         return {**self._features(rows, boundary), "text": text, "length": rows.row_lengths(), "truncated": truncated}
 
     def _count_prompt_tokens(self, tokens: tf.RaggedTensor, prompt: str) -> tf.Tensor:
-        """Return how many of the prompt's tokens each text begins with, int64 (n,)."""
+        """Return the number of the prompt's tokens that each text begins with: int64 (n,)."""
         ids = self._python_tokenizer.tokenize([prompt])[0] if prompt else []
         if not ids:
             return tf.zeros_like(tokens.row_lengths())
         expected = self._python_tokenizer.as_array(ids, len(ids))  # (p,), or (p, W) for characters
         shape = tf.stack([-1, len(ids), *expected.shape[1:]])
-        equal = tokens.to_tensor(self._python_tokenizer.pad_id, shape=shape) == expected  # (n, p) or (n, p, W)
+        is_equal = tokens.to_tensor(self._python_tokenizer.pad_id, shape=shape) == expected  # (n, p) or (n, p, W)
         if len(expected.shape) > 1:
-            equal = tf.reduce_all(equal, axis=2)
+            is_equal = tf.reduce_all(is_equal, axis=2)
         in_text = tf.sequence_mask(tokens.row_lengths(), len(ids))  # (n, p)
-        return tf.reduce_sum(tf.math.cumprod(tf.cast(equal & in_text, tf.int64), axis=1), axis=1)
+        return tf.reduce_sum(tf.math.cumprod(tf.cast(is_equal & in_text, tf.int64), axis=1), axis=1)
 
 
 class LongWordsGraph(WordPackerGraph):
@@ -131,49 +143,53 @@ class LongWordsGraph(WordPackerGraph):
 
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the features of the windows of texts, `tf.string` (n,), and their words; see `WordPackerGraph`."""
-        tokens, words, first, span = self._words_of(texts)
+        tokens, words, first_tokens, spans = self._words_of(texts)
         totals = tokens.row_lengths()  # (n,)
         room = tf.zeros_like(totals) + (self._sequence_length - self._packing.overhead(False))
-        placed = _place_windows(totals, room, tf.minimum(room, self._stride), self._windows)
-        text_start = tf.gather(tokens.row_starts(), placed.text)  # (w,)
-        token = tf.ragged.range(text_start + placed.begin, text_start + placed.begin + placed.count)  # (w, None)
-        start, _, end = self._special(placed.text)
-        features = self._features(tf.concat([start, tf.gather(tokens.values, token), end], axis=1))
-        total = tf.shape(tokens.values, tf.int64)[0]  # N
-        most_context = max_context(token, total).values  # (C,)
-        index = tf.where(most_context, token.values, total)  # (C,)
-        window = tf.math.unsorted_segment_max(compute_row_indices(token), index, total + 1)  # (N + 1,)
-        window = tf.gather(window, first)  # (m,), below 0 for truncated words
-        is_kept = window >= 0
-        window = tf.boolean_mask(window, is_kept)
-        begin = tf.gather(text_start + placed.begin, window)  # first token of each word's window
-        position = tf.boolean_mask(first, is_kept) - begin + bool(self._packing.start)
-        span = tf.ragged.boolean_mask(span, words.with_values(is_kept))
+        placement = _place_windows(totals, room, tf.minimum(room, self._stride), self._windows)
+        text_starts = tf.gather(tokens.row_starts(), placement.text)  # (w,)
+        token_indices = tf.ragged.range(
+            text_starts + placement.begin, text_starts + placement.begin + placement.count
+        )  # (w, None)
+        start, _, end = self._special(placement.text)
+        features = self._features(tf.concat([start, tf.gather(tokens.values, token_indices), end], axis=1))
+        num_tokens = tf.shape(tokens.values, tf.int64)[0]  # N
+        most_context = max_context(token_indices, num_tokens).values  # (C,)
+        kept_token_indices = tf.where(most_context, token_indices.values, num_tokens)  # (C,)
+        window_indices = tf.math.unsorted_segment_max(
+            compute_row_indices(token_indices), kept_token_indices, num_tokens + 1
+        )  # (N + 1,)
+        window_indices = tf.gather(window_indices, first_tokens)  # (m,), below 0 for truncated words
+        is_kept = window_indices >= 0
+        window_indices = tf.boolean_mask(window_indices, is_kept)
+        window_begins = tf.gather(text_starts + placement.begin, window_indices)  # first token of each word's window
+        positions = tf.boolean_mask(first_tokens, is_kept) - window_begins + bool(self._packing.start)
+        spans = tf.ragged.boolean_mask(spans, words.with_values(is_kept))
         return {
             **features,
-            "place": tf.stack([window, position], axis=1),
-            "span": span,
-            "truncated": placed.truncated,
+            "place": tf.stack([window_indices, positions], axis=1),
+            "span": spans,
+            "truncated": placement.truncated,
         }
 
 
 def _slices(rows: tf.RaggedTensor, row: tf.Tensor, begin: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
-    """Return `count` values, starting at index `begin`, of each row with an index in `row`; all are int64 (w,)."""
+    """Return w slices: `count[i]` values from index `begin[i]` of the row with index `row[i]`, all int64 (w,)."""
     start = tf.gather(rows.row_starts(), row) + begin
     return tf.gather(rows.values, tf.ragged.range(start, start + count))
 
 
 def pool_windows(outputs: tf.Tensor, text: tf.Tensor, length: tf.Tensor, pooling: str) -> tf.Tensor:
-    """Return the mean or maximum over the windows of each text, (n, k); see `WindowedTexts.pool`.
+    """Return the mean or maximum over the windows of each text, like `WindowedTexts.pool`: (n, k).
 
     Args:
         outputs: float (w, k), outputs of the windows.
-        text: int64 (w,), index of the text of each window, rising.
+        text: int64 (w,), index of the text of each window, non-decreasing.
         length: int64 (w,), number of tokens of each window.
         pooling: "mean" or "max".
     """
     if pooling == "max":
         return tf.math.segment_max(outputs, text)
     weights = tf.cast(tf.maximum(length, 1), outputs.dtype)  # (w,)
-    shares = weights / tf.gather(tf.math.segment_sum(weights, text), text)
-    return tf.math.segment_sum(outputs * shares[:, None], text)
+    fractions = weights / tf.gather(tf.math.segment_sum(weights, text), text)
+    return tf.math.segment_sum(outputs * fractions[:, None], text)

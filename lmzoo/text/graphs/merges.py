@@ -34,11 +34,11 @@ class MergesGraph(tf.Module):
         """Merge symbols into tokens.
 
         Args:
-            ids: int32 (s,), symbols of all words.
-            word: int (s,), index of each symbol's word, rising.
+            ids: int32 (s,), ids of the symbols of all words.
+            word: int (s,), index of each symbol's word, non-decreasing.
 
         Returns:
-            Ids of the tokens, int32 (p,), and the index of each token's word, (p,).
+            Ids of the p tokens, int32 (p,), and the index of each token's word, (p,).
         """
         ids, word, _ = tf.while_loop(
             lambda ids, word, ranks: tf.reduce_min(ranks) < _NO_MERGE,
@@ -52,19 +52,19 @@ class MergesGraph(tf.Module):
         """Merge the lowest-ranked pair of every word, wherever it occurs in the word.
 
         Args:
-            ids: int32 (s,), symbols of all words.
-            word: int (s,), index of each symbol's word, rising.
+            ids: int32 (s,), ids of the symbols of all words.
+            word: int (s,), index of each symbol's word, non-decreasing.
             ranks: int32 (s,), rank of each symbol's pair with the next symbol.
 
         Returns:
-            The same for the symbols after the merge.
+            `ids`, `word` and `ranks` after the merge.
         """
         best_rank = tf.gather(tf.math.segment_min(ranks, word), word)  # (s,)
         starts = tf.where((ranks == best_rank) & (ranks < _NO_MERGE))[:, 0]  # (h,)
         # Adjacent pairs overlap, as in "aaaa": only every second pair of such a run merges.
         begins_run = tf.concat([[True], starts[1:] != starts[:-1] + 1], axis=0)[: tf.size(starts)]  # (h,)
-        run = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1
-        is_merged = (starts - tf.gather(tf.boolean_mask(starts, begins_run), run)) % 2 == 0
+        run_indices = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1
+        is_merged = (starts - tf.gather(tf.boolean_mask(starts, begins_run), run_indices)) % 2 == 0
         if self._merges_first_only.any():
             pair_words = tf.gather(word, starts)
             is_first_in_word = tf.concat([[True], pair_words[1:] != pair_words[:-1]], axis=0)[: tf.size(starts)]
@@ -81,7 +81,7 @@ class MergesGraph(tf.Module):
         return ids, word, ranks
 
     def _look_up_ranks(self, places: tf.Tensor, ids: tf.Tensor, word: tf.Tensor) -> tf.Tensor:
-        """Return the rank of the pair of symbols that begins at each index in `places`, int32 (p,); see `_merge`."""
+        """Return the rank of the pair of symbols that begins at each index in `places`: int32 (p,)."""
         second = tf.minimum(places + 1, tf.size(ids) - 1)
         pairs = tf.cast(tf.gather(ids, places), tf.int64) * self._size + tf.cast(tf.gather(ids, second), tf.int64)
         is_pair = (tf.gather(word, places) == tf.gather(word, second)) & (second > places)
@@ -89,10 +89,10 @@ class MergesGraph(tf.Module):
 
 
 def _may_be_overtaken(parts: np.ndarray, merged: np.ndarray) -> np.ndarray:
-    """Return whether each merge may produce a symbol whose own merge comes earlier in the list: bool (merges,).
+    """Return whether each merge may produce a symbol that an earlier merge in the list takes: bool (merges,).
 
-    With such a merge, only the first pair in a word is merged before the ranks are looked up again. Trainers do not
-    produce such lists.
+    Such a merge applies only to the first pair in a word before the ranks are looked up again. Trainers do not produce
+    such lists.
     """
     ranks = np.arange(len(merged))
     first_use = np.full(max(parts.max(initial=0), merged.max(initial=0)) + 1, len(merged))

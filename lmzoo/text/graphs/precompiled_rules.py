@@ -33,7 +33,8 @@ class PrecompiledRulesGraph(tf.Module):
         super().__init__()
         self._sources = np.array(sorted(map(ord, rules.sources)) or [EDGE], "int32")  # (s,)
         numbers_by_key = [
-            (ord(pair[0]) * EDGE + ord(pair[1]), number) for number, pair in enumerate(rules.pair_replacements)
+            (ord(pair[0]) * EDGE + ord(pair[1]), pair_number)
+            for pair_number, pair in enumerate(rules.pair_replacements)
         ]
         keys, values = zip(*sorted(numbers_by_key or [(-1, 0)]), strict=True)
         self._pair_keys = np.array(keys, "int64")  # (p,)
@@ -49,29 +50,37 @@ class PrecompiledRulesGraph(tf.Module):
 
         Args:
             codes: int32 (c,), characters of all texts.
-            place: int32 (c, 2), offsets of their origins.
-            part: int (c,), index of the text of each character, rising.
+            place: int32 (c, 2), offsets of each character's origin.
+            part: int (c,), index of the text of each character, non-decreasing.
 
         Returns:
             The characters after replacement, with their offsets and the indices of their texts, in the same form.
         """
-        begins = self._begins(codes, part)  # (c,)
-        cluster = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # (c,)
-        is_short = tf.gather(tf.math.segment_sum(size_in_bytes(codes), cluster) <= MOST_BYTES, cluster)
-        begins_short_cluster = begins & ~shift(begins, -1, True) & is_short  # (c,)
-        pair = tf.cast(codes, tf.int64) * EDGE + tf.cast(shift(codes, -1, 0), tf.int64)  # (c,)
+        begins_cluster = self._begins(codes, part)  # (c,)
+        cluster_indices = tf.cumsum(tf.cast(begins_cluster, tf.int32)) - 1  # (c,)
+        is_short = tf.gather(tf.math.segment_sum(size_in_bytes(codes), cluster_indices) <= MOST_BYTES, cluster_indices)
+        begins_short_cluster = begins_cluster & ~shift(begins_cluster, -1, True) & is_short  # (c,)
+        pair_keys = tf.cast(codes, tf.int64) * EDGE + tf.cast(shift(codes, -1, 0), tf.int64)  # (c,)
         is_single, _ = find(self._sources, codes)
-        is_pair, index = find(self._pair_keys, pair)
-        codes = tf.where(begins_short_cluster & is_pair & ~is_single, tf.gather(self._pair_numbers, index), codes)
+        is_pair, pair_indices = find(self._pair_keys, pair_keys)
+        codes = tf.where(
+            begins_short_cluster & is_pair & ~is_single, tf.gather(self._pair_numbers, pair_indices), codes
+        )
         is_replaced_cluster = begins_short_cluster & (is_single | is_pair)  # (c,)
-        is_dropped = tf.gather(tf.boolean_mask(is_replaced_cluster, begins), cluster) & ~begins  # (c,)
-        last = tf.math.segment_max(tf.range(tf.size(codes)), cluster)  # (clusters,)
+        is_dropped = (
+            tf.gather(tf.boolean_mask(is_replaced_cluster, begins_cluster), cluster_indices) & ~begins_cluster
+        )  # (c,)
+        last_indices = tf.math.segment_max(tf.range(tf.size(codes)), cluster_indices)  # (clusters,)
         kept_indices = tf.where(~is_dropped)[:, 0]
-        codes, source, number = self._characters.replace(tf.boolean_mask(codes, ~is_dropped))
-        # The characters of a result come from the cluster's one by one; the rest come from its last one.
-        origin = tf.cast(tf.gather(kept_indices, source), tf.int32)  # (d,)
-        limit = tf.where(tf.gather(is_replaced_cluster, origin), tf.gather(last, tf.gather(cluster, origin)), origin)
-        return codes, tf.gather(place, tf.minimum(origin + number, limit)), tf.gather(part, origin)
+        codes, kept_origins, result_indices = self._characters.replace(tf.boolean_mask(codes, ~is_dropped))
+        # The characters of a result come from the cluster's characters one by one; the rest come from the last of them.
+        origins = tf.cast(tf.gather(kept_indices, kept_origins), tf.int32)  # (d,)
+        last_origins = tf.where(
+            tf.gather(is_replaced_cluster, origins),
+            tf.gather(last_indices, tf.gather(cluster_indices, origins)),
+            origins,
+        )
+        return codes, tf.gather(place, tf.minimum(origins + result_indices, last_origins)), tf.gather(part, origins)
 
     def _begins(self, codes: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
         """Return whether a grapheme cluster begins at each character, exact up to `MOST_BYTES`: bool (c,)."""
@@ -84,10 +93,10 @@ class PrecompiledRulesGraph(tf.Module):
 
 
 class Expansion(tf.Module):
-    """Lookup table from integers to lists of rows, each of k integers.
+    """Lookup table from integers to lists of rows of k integers.
 
     Args:
-        changes: dict from integers to lists of tuples of k integers.
+        changes: dict from integers to lists of rows, each a tuple of k integers.
     """
 
     def __init__(self, changes: Mapping[int, Sequence[tuple[int, ...]]]) -> None:
@@ -103,31 +112,33 @@ class Expansion(tf.Module):
         """Look up integers, int32 (c,).
 
         Returns:
-            For each of the d results: the index of its origin, int32 (d,), and its row of `values`, int32 (d,), or -1
-            for an integer that does not change.
+            For each of the d results, the index of the integer that it comes from, int32 (d,), and the index of its row
+            in `values`, int32 (d,), or -1 for an integer without an entry.
         """
         has_entry, key_index = find(self._keys, integers)  # (c,)
-        length = tf.where(has_entry, tf.gather(self._lengths, key_index), 1)  # (c,)
-        begin = tf.where(has_entry, tf.cast(tf.gather(self._begins, key_index), tf.int32), -1)  # (c,)
-        source = repeat(tf.range(tf.size(integers)), length)  # (d,)
-        return source, tf.ragged.range(begin, begin + length).values
+        lengths = tf.where(has_entry, tf.gather(self._lengths, key_index), 1)  # (c,)
+        begins = tf.where(has_entry, tf.cast(tf.gather(self._begins, key_index), tf.int32), -1)  # (c,)
+        origins = repeat(tf.range(tf.size(integers)), lengths)  # (d,)
+        return origins, tf.ragged.range(begins, begins + lengths).values
 
     def replace(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Replace code points, int32 (c,), by the integers of their rows; keep code points without an entry.
+        """Replace code points, int32 (c,), by the first integers of their rows; keep code points without an entry.
 
         Returns:
             The results, int32 (d,); the index of each result's origin, int32 (d,); and the index of each result among
             the results with the same origin, int32 (d,).
         """
-        source, entry = self(codes)
-        results = tf.where(entry >= 0, tf.gather(self.values[:, 0], tf.maximum(entry, 0)), tf.gather(codes, source))
-        follows = shift(source, 1, -1) == source  # (d,)
-        index = tf.range(tf.size(source))
-        first = tf.boolean_mask(index, ~follows)  # (firsts,)
-        return results, source, index - tf.gather(first, tf.cumsum(tf.cast(~follows, tf.int32)) - 1)
+        origins, entries = self(codes)
+        results = tf.where(
+            entries >= 0, tf.gather(self.values[:, 0], tf.maximum(entries, 0)), tf.gather(codes, origins)
+        )
+        follows = shift(origins, 1, -1) == origins  # (d,)
+        result_indices = tf.range(tf.size(origins))
+        first_indices = tf.boolean_mask(result_indices, ~follows)  # (firsts,)
+        return results, origins, result_indices - tf.gather(first_indices, tf.cumsum(tf.cast(~follows, tf.int32)) - 1)
 
 
 def find(keys: np.ndarray, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return whether each value is among the sorted keys, bool (c,), and if so its index there, int32 (c,)."""
-    index = tf.minimum(tf.searchsorted(keys, values), len(keys) - 1)
-    return tf.gather(keys, index) == values, index
+    """Return whether each value is among the sorted `keys`, bool (c,), and if so the key's index, int32 (c,)."""
+    indices = tf.minimum(tf.searchsorted(keys, values), len(keys) - 1)
+    return tf.gather(keys, indices) == values, indices

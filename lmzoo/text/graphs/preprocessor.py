@@ -71,19 +71,19 @@ class PackingGraph(tf.Module):
 
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
         """Return the features of texts, or of pairs, from their tokens, int32 (n, None) or (n, None, W)."""
-        length = first.row_lengths()  # (n,)
-        second_length = tf.zeros_like(length) if second is None else second.row_lengths()
+        first_lengths = first.row_lengths()  # (n,)
+        second_lengths = tf.zeros_like(first_lengths) if second is None else second.row_lengths()
         budget = self._sequence_length - self._packing.overhead(second is not None)
         # Same rule as `lmzoo.text.packing.truncate_pair`.
-        kept_length = tf.minimum(length, tf.maximum(budget - second_length, (budget + 1) // 2))
-        second_kept_length = tf.minimum(second_length, budget - kept_length)
-        truncated = (kept_length < length) | (second_kept_length < second_length)
-        start, between, end = self._special(length)
-        parts = [start, head(first, kept_length)]
+        kept_first_lengths = tf.minimum(first_lengths, tf.maximum(budget - second_lengths, (budget + 1) // 2))
+        kept_second_lengths = tf.minimum(second_lengths, budget - kept_first_lengths)
+        truncated = (kept_first_lengths < first_lengths) | (kept_second_lengths < second_lengths)
+        start, between, end = self._special(first_lengths)
+        parts = [start, head(first, kept_first_lengths)]
         boundary = None
         if second is not None:
-            parts += [between, head(second, second_kept_length)]
-            boundary = kept_length + start.shape[1] + between.shape[1]
+            parts += [between, head(second, kept_second_lengths)]
+            boundary = kept_first_lengths + start.shape[1] + between.shape[1]
         return {**self._features(tf.concat([*parts, end], axis=1), boundary), "truncated": truncated}
 
     def _features(self, rows: tf.RaggedTensor, boundary: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
@@ -131,7 +131,7 @@ class PromptGraph(PackingGraph):
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor` of the model.
-        length: int, maximum number of tokens of a prompt; a longer one is truncated at its beginning.
+        length: int, maximum number of tokens of a prompt; a longer prompt is truncated at its beginning.
         empty: list of ids that replace an empty prompt if there is no start token.
     """
 
@@ -143,16 +143,16 @@ class PromptGraph(PackingGraph):
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the features of prompts, `tf.string` (n,), and `truncated`, bool (n,)."""
         tokens = self._tokenize(texts)  # (n, None)
-        length = tokens.row_lengths()  # (n,)
-        start = self._special(length)[0]  # (n, k)
-        kept_length = tf.minimum(length, self._length - start.shape[1])
-        kept_indices = tf.ragged.range(tokens.row_limits() - kept_length, tokens.row_limits())
+        prompt_lengths = tokens.row_lengths()  # (n,)
+        start = self._special(prompt_lengths)[0]  # (n, k)
+        kept_lengths = tf.minimum(prompt_lengths, self._length - start.shape[1])
+        kept_indices = tf.ragged.range(tokens.row_limits() - kept_lengths, tokens.row_limits())
         prompts = tf.concat([start, tf.gather(tokens.values, kept_indices)], axis=1)
         if self._empty and not start.shape[1]:
-            fill_length = tf.cast(length == 0, tf.int64) * len(self._empty)  # (n,)
-            ids = tf.gather(self._empty, tf.ragged.range(fill_length))  # (n, None)
+            fill_lengths = tf.cast(prompt_lengths == 0, tf.int64) * len(self._empty)  # (n,)
+            ids = tf.gather(self._empty, tf.ragged.range(fill_lengths))  # (n, None)
             prompts = tf.concat([ids, prompts], axis=1)
-        return {**self._features(prompts), "truncated": kept_length < length}
+        return {**self._features(prompts), "truncated": kept_lengths < prompt_lengths}
 
 
 class WordPackerGraph(PackingGraph):
@@ -163,33 +163,35 @@ class WordPackerGraph(PackingGraph):
 
         Returns:
             The dict of `PackerGraph` with two more entries: `place`, int64 (m, 2), the sequence and the position of the
-            first token of each of m words, without truncated ones; and `span`, int32 (n, None, 2), ragged, the offsets
-            of these words.
+            first token of each of m words, without truncated words; and `span`, int32 (n, None, 2), ragged, the
+            offsets of these words.
         """
-        tokens, words, first, span = self._words_of(texts)
-        token_index = first - tf.gather(tokens.row_starts(), compute_row_indices(words))  # (m,), within the text
-        is_kept = token_index < self._sequence_length - self._packing.overhead(False)  # (m,)
-        place = tf.stack([compute_row_indices(words), token_index + bool(self._packing.start)], axis=1)  # (m, 2)
-        span = tf.ragged.boolean_mask(span, words.with_values(is_kept))
-        return {**self.pack(tokens), "place": tf.boolean_mask(place, is_kept), "span": span}
+        tokens, words, first_tokens, spans = self._words_of(texts)
+        token_indices = first_tokens - tf.gather(
+            tokens.row_starts(), compute_row_indices(words)
+        )  # (m,), within the text
+        is_kept = token_indices < self._sequence_length - self._packing.overhead(False)  # (m,)
+        places = tf.stack([compute_row_indices(words), token_indices + bool(self._packing.start)], axis=1)  # (m, 2)
+        spans = tf.ragged.boolean_mask(spans, words.with_values(is_kept))
+        return {**self.pack(tokens), "place": tf.boolean_mask(places, is_kept), "span": spans}
 
     def _words_of(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor, tf.RaggedTensor]:
-        """Split texts, `tf.string` (n,), into words and tokenize these.
+        """Split texts, `tf.string` (n,), into words and tokenize the words.
 
         Returns:
             The tokens of each text, int32 (n, None) or (n, None, W); its words, `tf.string` (n, None); the index of
             each word's first token among the tokens of all texts, int64 (m,); and the offsets of the words, int32 (n,
             None, 2).
         """
-        words, span = split_words(texts)
+        words, spans = split_words(texts)
         tokens = self._tokenize_word_strings(words.values)  # (m, None), or (m, None, W)
         tokens_by_text = tf.RaggedTensor.from_row_splits(
             tokens.values, tf.gather(tokens.row_splits, words.row_splits), validate=False
         )
-        return tokens_by_text, words, tokens.row_starts(), span
+        return tokens_by_text, words, tokens.row_starts(), spans
 
     def _tokenize_word_strings(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Return the token ids, ragged (m, None), of words, `tf.string` (m,), like `Tokenizer.tokenize_words`."""
+        """Return the token ids of words, `tf.string` (m,), like `Tokenizer.tokenize_words`: ragged (m, None)."""
         if isinstance(self._python_tokenizer, WordLevelTokenizer):
             ids = self._tokenizer.of_words(words)  # (m,) or (m, W)
             return tf.RaggedTensor.from_uniform_row_length(ids, 1)
@@ -202,5 +204,5 @@ class WordPackerGraph(PackingGraph):
 
 
 def head(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first values of each row; `lengths`, int (n,), are their numbers."""
+    """Return the first `lengths[i]` values of each row i."""
     return tf.gather(rows.values, tf.ragged.range(rows.row_starts(), rows.row_starts() + lengths))

@@ -32,11 +32,11 @@ class SentencePieceGraph(CutTextsGraph):
         self._characters = Expansion(
             {code: [(ord(c),) for c in replacement] for code, replacement in self._changes(tokenizer)}
         )
-        # For each token, its id and the bytes of its piece at which it begins and ends.
+        # By the id of a token that is split: the ids of the new tokens, and the bytes at which they begin and end.
         splits = {}
         for piece, tokens in tokenizer.splits.items():
-            ends = [*itertools.accumulate(len(text.encode()) for text in tokenizer.split_tokens[piece])]
-            splits[piece] = list(zip(tokens, [0, *ends], ends, strict=False))
+            token_ends = [*itertools.accumulate(len(text.encode()) for text in tokenizer.split_tokens[piece])]
+            splits[piece] = list(zip(tokens, [0, *token_ends], token_ends, strict=False))
         self._tokens = Expansion(splits)
         self._empty_spaces = tokenizer.empty_spaces
         self._last_part_counts = tokenizer.last_part_counts
@@ -64,16 +64,16 @@ class SentencePieceGraph(CutTextsGraph):
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         origins = tf.range(tf.size(codes.values))
-        values, place, row = codes.values, tf.stack([origins, origins], axis=1), compute_row_indices(codes)
+        values, places, rows = codes.values, tf.stack([origins, origins], axis=1), compute_row_indices(codes)
         if self._replaces_quotes:
-            values, place, row = _join_quotes(values, place, row)
-        values, source, _ = self._exact_characters.replace(values)
-        place = tf.gather(place, source)
-        row = tf.gather(row, source)
+            values, places, rows = _join_quotes(values, places, rows)
+        values, sources, _ = self._exact_characters.replace(values)
+        places = tf.gather(places, sources)
+        rows = tf.gather(rows, sources)
         if self._rules is not None:
-            values, place, row = self._rules(values, place, row)
+            values, places, rows = self._rules(values, places, rows)
         # As in the library, a double quote comes from the last of the quotes that it replaces.
-        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place[:, 1]
+        return tf.RaggedTensor.from_value_rowids(values, rows, codes.nrows(), validate=False), places[:, 1]
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
         """Clean texts, `tf.string` (n,), by the rules of `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
@@ -86,45 +86,49 @@ class SentencePieceGraph(CutTextsGraph):
         letters, places = self._clean_to_letters(texts)
         normalized = self._normalizer(letters)
         pieces, begin, end = self._pieces.tokenize_with_offsets(normalized.texts)
-        source, entry = self._tokens(pieces.values)  # (t,)
-        is_split = entry >= 0
-        ids, before, upto = tf.unstack(tf.gather(self._tokens.values, tf.maximum(entry, 0)), num=3, axis=1)
-        row, begin, end = (tf.gather(x, source) for x in (compute_row_indices(pieces), begin.values, end.values))
-        ids = tf.where(is_split, ids, tf.gather(pieces.values, source))
-        end = tf.where(is_split, begin + tf.cast(upto, begin.dtype), end)
-        begin = tf.where(is_split, begin + tf.cast(before, begin.dtype), begin)
-        start, stop, is_space = normalized.find_letters(row, begin, end, self._last_part_counts)
+        piece_indices, entries = self._tokens(pieces.values)  # (t,)
+        is_split = entries >= 0
+        ids, begin_in_piece, end_in_piece = tf.unstack(
+            tf.gather(self._tokens.values, tf.maximum(entries, 0)), num=3, axis=1
+        )
+        rows, begin, end = (
+            tf.gather(x, piece_indices) for x in (compute_row_indices(pieces), begin.values, end.values)
+        )
+        ids = tf.where(is_split, ids, tf.gather(pieces.values, piece_indices))
+        end = tf.where(is_split, begin + tf.cast(end_in_piece, begin.dtype), end)
+        begin = tf.where(is_split, begin + tf.cast(begin_in_piece, begin.dtype), begin)
+        starts, stops, is_space = normalized.find_letters(rows, begin, end, self._last_part_counts)
         # A token at the end of a text, after all letters, is only a space.
-        length = tf.gather(tf.strings.length(texts, "UTF8_CHAR"), row)
-        at_end = start == tf.gather(letters.row_limits(), row)
-        start = tf.where(at_end, length, tf.gather(_append_zero(places[:, 0]), start))
-        stop = tf.gather(_append_zero(places[:, 1]), tf.maximum(stop - 1, 0))
+        lengths = tf.gather(tf.strings.length(texts, "UTF8_CHAR"), rows)
+        is_at_end = starts == tf.gather(letters.row_limits(), rows)
+        starts = tf.where(is_at_end, lengths, tf.gather(_append_zero(places[:, 0]), starts))
+        stops = tf.gather(_append_zero(places[:, 1]), tf.maximum(stops - 1, 0))
         if self._empty_spaces:
-            stop = tf.where(is_space, start, stop)
-        ragged_ids = tf.RaggedTensor.from_value_rowids(ids, row, letters.nrows(), validate=False)
-        return ragged_ids, ragged_ids.with_values(tf.stack([start, stop], axis=1))
+            stops = tf.where(is_space, starts, stops)
+        ragged_ids = tf.RaggedTensor.from_value_rowids(ids, rows, letters.nrows(), validate=False)
+        return ragged_ids, ragged_ids.with_values(tf.stack([starts, stops], axis=1))
 
     def _clean_to_letters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Return the cleaned characters of texts, int32 (n, None), and the offsets of each, int32 (l, 2)."""
+        """Return the l cleaned characters of texts, int32 (n, None), and their offsets, int32 (l, 2)."""
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         offsets = indices_in_rows(codes)
         offsets = tf.stack([offsets, offsets + 1], axis=1)
         values = codes.values
-        row = compute_row_indices(codes)
+        rows = compute_row_indices(codes)
         if self.is_normalized:
             values = tf.where(tf.reduce_any(values[:, None] == self.whitespace(), axis=1), _SPACE_CODE, values)
         else:
-            values, offsets, row = self._replace(values, offsets, row)
-        values, offsets, row = self._squeeze(values, offsets, row)
-        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), offsets
+            values, offsets, rows = self._replace(values, offsets, rows)
+        values, offsets, rows = self._squeeze(values, offsets, rows)
+        return tf.RaggedTensor.from_value_rowids(values, rows, codes.nrows(), validate=False), offsets
 
     def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Replace quotes and characters by the rules of `lmzoo.text.tokenizers.sentencepiece_text.clean`.
 
         Args:
             codes: int32 (c,), characters of all texts.
-            place: int32 (c, 2), offsets of their origins.
-            part: int (c,), index of the text of each character, rising.
+            place: int32 (c, 2), offsets of each character's origin.
+            part: int (c,), index of the text of each character, non-decreasing.
         """
         if self._replaces_quotes:
             codes, place, part = _join_quotes(codes, place, part)
@@ -134,7 +138,7 @@ class SentencePieceGraph(CutTextsGraph):
     def _squeeze(self, codes: tf.Tensor, offsets: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
         """Remove spaces after other spaces, and at both ends of texts."""
         is_space = codes == _SPACE_CODE
-        # After another space, or at the start of a text.
+        # A space after another space, or at the start of a text, is removed.
         is_extra = is_space & (shift(is_space, 1, True) | (shift(part, 1, -1) != part))
         codes, offsets, part = without(is_extra, codes, offsets, part)
         return without((codes == _SPACE_CODE) & (shift(part, -1, -1) != part), codes, offsets, part)
@@ -156,12 +160,12 @@ def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf
 
 
 def without(drop: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
-    """Return each of `values`, (c, ...), without the entries where `drop`, bool (c,), is true."""
+    """Return each of the arrays `values`, (c, ...), without the entries where `drop`, bool (c,), is true."""
     return [tf.boolean_mask(array, ~drop) for array in values]
 
 
 def _append_zero(values: tf.Tensor) -> tf.Tensor:
-    """Append a zero to values, (c,)."""
+    """Append a zero to an array (c,)."""
     return tf.pad(values, [[0, 1]])
 
 

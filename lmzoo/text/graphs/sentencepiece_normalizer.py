@@ -22,13 +22,13 @@ _CHARACTER_MODEL = 4
 
 
 class NormalizedTexts(NamedTuple):
-    """Normalized texts and the origins of their units, which are bytes, spaces and user-defined tokens.
+    """Normalized texts and the origins of their u units, which are bytes, spaces and user-defined tokens.
 
     Attributes:
         texts: `tf.string` (n,), the normalized texts.
         sizes: int64 (n, None), size of each unit in bytes; the end of a text counts as one more unit of one byte.
-        is_visible: bool (u,), whether each unit is not a space.
-        origins: int64 (u,), rising, index of the letter that each unit comes from.
+        is_visible: bool (u,), whether each unit is something other than a space.
+        origins: int64 (u,), index of the letter that each unit comes from, non-decreasing.
     """
 
     texts: tf.Tensor
@@ -48,29 +48,32 @@ class NormalizedTexts(NamedTuple):
             last_part_counts: bool, see `SentencePieceTokenizer.last_part_counts`.
 
         Returns:
-            For each token, its first letter without leading spaces, int64 (t,); the end of its letters, int64 (t,), for
-            a token that is only a space the end of the next letter; and whether it is only a space, bool (t,).
+            Three tensors (t,): the index of each token's first letter without leading spaces, int64; the index after
+            its last letter, int64, which for a token that is only a space is the end of the next letter; and whether
+            the token is only a space, bool.
         """
-        limit = find_bytes(self.sizes, rows, end)  # (t,)
-        first = tf.minimum(find_first_from(self.is_visible, find_bytes(self.sizes, rows, begin)), limit)  # (t,)
-        last = tf.maximum(first, limit - 1)  # (t,)
-        text_end = tf.gather(self.sizes.row_limits(), rows) - 1  # (t,)
-        start = tf.gather(self.origins, first)
-        last_origin = tf.gather(self.origins, last)
+        unit_ends = find_bytes(self.sizes, rows, end)  # (t,)
+        first_units = tf.minimum(
+            find_first_from(self.is_visible, find_bytes(self.sizes, rows, begin)), unit_ends
+        )  # (t,)
+        last_units = tf.maximum(first_units, unit_ends - 1)  # (t,)
+        text_ends = tf.gather(self.sizes.row_limits(), rows) - 1  # (t,)
+        starts = tf.gather(self.origins, first_units)
+        last_origins = tf.gather(self.origins, last_units)
         # A unit's letters end where the origin of another unit begins.
-        next_unit = tf.searchsorted(self.origins, last_origin, side="right", out_type=tf.int64)
-        stop = tf.gather(self.origins, tf.minimum(next_unit, text_end))
+        next_units = tf.searchsorted(self.origins, last_origins, side="right", out_type=tf.int64)
+        stops = tf.gather(self.origins, tf.minimum(next_units, text_ends))
         if last_part_counts:
-            is_shared = tf.gather(self.origins, tf.minimum(last + 1, text_end)) == last_origin
-            stop = tf.where(is_shared, tf.maximum(last_origin, start + 1), stop)
-        return start, stop, first == limit
+            is_shared = tf.gather(self.origins, tf.minimum(last_units + 1, text_ends)) == last_origins
+            stops = tf.where(is_shared, tf.maximum(last_origins, starts + 1), stops)
+        return starts, stops, first_units == unit_ends
 
 
 class SentencePieceNormalizer(tf.Module):
     """The normalization of a SentencePiece model.
 
-    The texts are normalized by another model, which splits them at every byte: the offsets of longer tokens do not tell
-    at which part of an expanded letter a token ends.
+    Texts are normalized by another model, which splits them at every byte: the offsets of longer tokens do not tell at
+    which part of an expanded letter a token ends.
 
     Args:
         model: bytes of the SentencePiece model.
@@ -78,14 +81,14 @@ class SentencePieceNormalizer(tf.Module):
 
     def __init__(self, model: bytes) -> None:
         super().__init__()
-        source = read_model(model)
+        source_proto = read_model(model)
         types = {SPACE: _NORMAL}
-        types |= {piece.piece: piece.type for piece in source.pieces if piece.type in (_UNKNOWN, _USER_DEFINED)}
+        types |= {piece.piece: piece.type for piece in source_proto.pieces if piece.type in (_UNKNOWN, _USER_DEFINED)}
         proto = model_proto()()
-        proto.normalizer_spec.CopyFrom(source.normalizer_spec)
+        proto.normalizer_spec.CopyFrom(source_proto.normalizer_spec)
         proto.trainer_spec.model_type = _CHARACTER_MODEL
         proto.trainer_spec.byte_fallback = True
-        proto.trainer_spec.treat_whitespace_as_suffix = source.trainer_spec.treat_whitespace_as_suffix
+        proto.trainer_spec.treat_whitespace_as_suffix = source_proto.trainer_spec.treat_whitespace_as_suffix
         for byte in range(256):
             proto.pieces.add(piece=f"<0x{byte:02X}>", type=_BYTE)
         for piece, piece_type in types.items():
@@ -101,24 +104,24 @@ class SentencePieceNormalizer(tf.Module):
         Args:
             letters: int32 (n, None), code points of the texts.
         """
-        units, begin, end = self._model.tokenize_with_offsets(tf.strings.unicode_encode(letters, "UTF-8"))
+        units, begins, ends = self._model.tokenize_with_offsets(tf.strings.unicode_encode(letters, "UTF-8"))
         unit_texts = units.with_values(tf.gather(self._units, units.values))  # (n, None)
         unit_sizes = units.with_values(tf.cast(tf.strings.length(unit_texts.values), tf.int64))  # (n, None)
-        text_end = tf.maximum(tf.reduce_max(end, axis=1), 0)[:, None]  # (n, 1)
-        begin = tf.concat([begin, text_end], axis=1)  # (n, None)
+        text_end = tf.maximum(tf.reduce_max(ends, axis=1), 0)[:, None]  # (n, 1)
+        begins = tf.concat([begins, text_end], axis=1)  # (n, None)
         is_visible = units.with_values(tf.gather(self._is_visible, units.values))  # (n, None)
         letter_sizes = letters.with_values(size_in_bytes(letters.values))  # (n, None)
         return NormalizedTexts(
             tf.strings.reduce_join(unit_texts, axis=1),
             tf.concat([unit_sizes, tf.ones_like(text_end, tf.int64)], axis=1),
             tf.concat([is_visible, tf.ones_like(text_end, tf.bool)], axis=1).values,
-            find_bytes(letter_sizes, compute_row_indices(begin), begin.values),
+            find_bytes(letter_sizes, compute_row_indices(begins), begins.values),
         )
 
 
 def make_model_ops(model: bytes) -> tf_text.SentencepieceTokenizer:
     """Return a SentencePiece model as TensorFlow ops."""
-    # Models with the same name would be one and the same when a SavedModel is loaded.
+    # Models with the same name would share one resource when a SavedModel is loaded.
     name = f"SentencePiece_{hashlib.sha256(model).hexdigest()[:16]}"
     return tf_text.SentencepieceTokenizer(model, out_type=tf.int32, name=name)
 

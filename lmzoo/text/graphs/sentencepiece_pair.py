@@ -23,14 +23,14 @@ class MarianGraph(CutTextsGraph):
         self._pieces = tf_text.SentencepieceTokenizer(tokenizer.model, out_type=tf.string)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the token ids, int32 (n, None), of texts, `tf.string` (n,)."""
+        """Return the token ids of texts, `tf.string` (n,): int32 (n, None)."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         texts_without_code = tf.strings.regex_replace(texts, self._code, "")
-        length = tf.strings.length(texts) - tf.strings.length(texts_without_code)  # (n,)
-        code = tf.strings.substr(texts, tf.zeros_like(length), length)
-        language = self._languages.lookup(code)  # (n,)
-        ids = super().__call__(tf.where(language >= 0, texts_without_code, texts))
-        return tf.concat([as_singletons(language, language >= 0), ids], axis=1)
+        code_lengths = tf.strings.length(texts) - tf.strings.length(texts_without_code)  # (n,)
+        codes = tf.strings.substr(texts, tf.zeros_like(code_lengths), code_lengths)
+        language_ids = self._languages.lookup(codes)  # (n,)
+        ids = super().__call__(tf.where(language_ids >= 0, texts_without_code, texts))
+        return tf.concat([as_singletons(language_ids, language_ids >= 0), ids], axis=1)
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         pieces = self._pieces.tokenize(texts)  # (p, None)

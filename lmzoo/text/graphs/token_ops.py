@@ -22,13 +22,13 @@ def compute_row_indices(values: tf.RaggedTensor) -> tf.Tensor:
 
 
 def repeat(values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-    """Repeat each value, (n,), as many times as `counts`, int (n,), says; the result is (c,)."""
+    """Repeat value i `counts[i]` times, for n values and counts: (sum of `counts`,)."""
     ends = tf.cumsum(counts)
     return tf.gather(values, tf.searchsorted(ends, tf.range(tf.reduce_sum(counts)), side="right"))
 
 
 def shift(values: tf.Tensor, by: int, fill: int | bool) -> tf.Tensor:
-    """Shift values, (c,), by `by` positions, to the right if it is positive, and fill the gap with `fill`."""
+    """Shift values by `by` positions, to the right if `by` is positive, and fill the gap with `fill`: (c,)."""
     gap = tf.fill([abs(by)], tf.cast(fill, values.dtype))
     return (tf.concat([gap, values], 0) if by > 0 else tf.concat([values, gap], 0)[-by:])[: tf.size(values)]
 
@@ -44,7 +44,9 @@ def size_in_bytes(codes: tf.Tensor) -> tf.Tensor:
 
 
 def find_bytes(sizes: tf.RaggedTensor, rows: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Return the flat index of the value that holds each byte; for a byte after a row, of the next row's first value.
+    """Return the flat index of the value that holds each byte: int64 (p,).
+
+    A byte after the end of a row belongs to the first value of the next row.
 
     Args:
         sizes: int64 (n, None), sizes of the values in bytes.
@@ -61,22 +63,22 @@ def find_first_from(mask: tf.Tensor, places: tf.Tensor, skipped: tf.Tensor | int
     """Return the first index where a mask is true at or after each place, or h if there is no such index.
 
     Args:
-        mask: bool (h,).
-        places: int64 (p,), from 0 to h.
-        skipped: int or int (p,), number of such indices to skip.
+        mask: bool (h,), array to search.
+        places: int64 (p,), indices from which to search, 0 to h.
+        skipped: int or int (p,), number of true indices to skip.
     """
     true_indices = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], axis=0)
     num_earlier = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
-    rank = tf.gather(num_earlier, places) + tf.cast(skipped, tf.int64)
-    return tf.gather(true_indices, tf.minimum(rank, tf.size(true_indices, tf.int64) - 1))
+    ranks = tf.gather(num_earlier, places) + tf.cast(skipped, tf.int64)
+    return tf.gather(true_indices, tf.minimum(ranks, tf.size(true_indices, tf.int64) - 1))
 
 
 def find_last_up_to(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """Return the last index where a mask is true at or before each place, or -1 if there is no such index.
 
     Args:
-        mask: bool (h,).
-        places: int64 (p,), from -1 to h - 1.
+        mask: bool (h,), array to search.
+        places: int64 (p,), indices from which to search backward, -1 to h - 1.
     """
     true_indices = tf.concat([[-1], tf.where(mask)[:, 0]], axis=0)
     num_earlier = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
@@ -91,15 +93,15 @@ def join_letters(
     Args:
         codes: int32 (c,), code points of n texts.
         row: int64 (c,), index of the text of each code point.
-        begins: bool (c,), whether a word begins at the code point.
-        inside: bool (c,), whether the code point is in a word.
-        rows: int64 (), n.
+        begins: bool (c,), whether a word begins at each code point.
+        inside: bool (c,), whether each code point is in a word.
+        rows: int64 (), number n of texts.
 
     Returns:
-        Words, `tf.string` (n, None), and their letters, int32 (m, None).
+        The m words, `tf.string` (n, None), and their letters, int32 (m, None).
     """
-    first = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
-    letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), first, validate=False)
+    word_starts = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
+    letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), word_starts, validate=False)
     words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)
     word_rows = tf.boolean_mask(row, begins & inside)  # (m,)
     return tf.RaggedTensor.from_value_rowids(words, word_rows, rows, validate=False), letters
@@ -108,7 +110,7 @@ def join_letters(
 def lookup_table(
     entries: dict[str, int] | dict[int, int], key_type: tf.DType, default: int
 ) -> tf.lookup.StaticHashTable:
-    """Create a lookup table with int32 values."""
+    """Create a lookup table with int32 values, which returns `default` for other keys."""
     keys = list(entries) or ([""] if key_type == tf.string else [-1])  # TensorFlow has no empty tables
     values = list(entries.values()) or [default]
     return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values, key_type, tf.int32), default)

@@ -18,7 +18,7 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
         `tf.function`. When it is saved in a SavedModel, the vocabulary is included.
 
     Raises:
-        TypeError: If the tokenizer is not from `lmzoo.text` and its class is not registered. Register it with
+        TypeError: If the tokenizer is not from `lmzoo.text` and its class is not registered. Register a class with
             `graph_tokenizer.register(tokenizer_class, graph_class)`.
 
     Example:

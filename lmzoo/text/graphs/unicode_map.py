@@ -13,24 +13,24 @@ import numpy as np
 
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
-RANK_UNIT = 1 << 21  # more than any code point; a combining mark has this added once per rank
+RANK_UNIT = 1 << 21  # more than any code point; the value of a combining mark is its code point plus rank times this
 NOTHING = -1
 BLOCKER = 0  # replaces a dropped character that combining marks do not move across
 PRIVATE_USE = 0xE000  # the first of the private-use characters, which the normalizer drops
 _SPACE = 0x20
 _SEPARATOR = 0x30  # "0": no character becomes a digit, and a digit is a word character
-_LAST_MARK = 0x345  # the combining mark that sorts after all others
+_LAST_MARK = 0x345  # the combining mark that sorts after all other marks
 
 
 class CharacterMap(NamedTuple):
     """The replacements of all code points, in runs of code points that are treated alike.
 
-    Code point c of run r becomes the W values `base[r] + step[r] * c`. Each is a code point (for a combining mark plus
-    `RANK_UNIT` times its rank), `NOTHING` or `BLOCKER`. Ideographs and punctuation get spaces around them if they are
-    split off.
+    Code point c of run r becomes the W values `base[r] + step[r] * c`. Each value is a code point (for a combining mark
+    plus `RANK_UNIT` times its rank), `NOTHING` or `BLOCKER`. Ideographs and punctuation get spaces around them if they
+    are split off.
 
     Attributes:
-        starts: int32 (R,), first code point of each run, rising from 0.
+        starts: int32 (R,), first code point of each run, in ascending order from 0.
         base: int32 (R, W), constant part of the values of each run.
         step: int32 (R, W), 0 or 1, factor of the code point.
     """
@@ -70,17 +70,17 @@ def character_map(
 
     is_padded = np.isin(normalized, punctuation) & split_punctuation
     widths = 1 + 2 * is_padded
-    values = np.full(widths.sum(), _SPACE)
-    values[np.cumsum(widths) - widths + is_padded] = normalized
+    padded_codes = np.full(widths.sum(), _SPACE)
+    padded_codes[np.cumsum(widths) - widths + is_padded] = normalized
 
-    ends = np.flatnonzero(values == _SEPARATOR)
+    ends = np.flatnonzero(padded_codes == _SEPARATOR)
     ends = np.delete(ends, _SEPARATOR)  # the separator as one of the code points
     lengths = np.diff(ends, prepend=-1) - 1
     first_indices = ends - lengths
     table = np.full((len(codes), lengths.max()), NOTHING)
     for column in range(table.shape[1]):
         has_value = column < lengths
-        table[has_value, column] = values[first_indices[has_value] + column]
+        table[has_value, column] = padded_codes[first_indices[has_value] + column]
 
     if normalize("é") != "é":  # accents are stripped: the normalizer decomposes characters and sorts marks
         marks, ranks = ranked_marks(result_codes)
@@ -95,9 +95,9 @@ def character_map(
 
 
 def code_points() -> np.ndarray:
-    """Return a sample of code points that includes every case: int64 (N,), rising.
+    """Return a sample of code points that includes every case, in ascending order: int64 (N,).
 
-    Surrogates are not characters, and planes 4 to 13 are empty: both ends of these planes stand for the rest.
+    Surrogates are not characters. Planes 4 to 13 are empty: their first and last code points stand for all of them.
     """
     return np.concatenate([np.arange(0xD800), np.arange(0xE000, 0x40001), np.arange(0xDFFFF, 0x110000)])
 
@@ -121,7 +121,7 @@ def ranked_marks(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the combining marks among code points, with the ranks by which normalization sorts adjacent marks.
 
     Returns:
-        `marks` (M,), rising, and `ranks` (M,), from 1; marks of equal rank keep their order.
+        The M marks in ascending order, and their ranks from 1, (M,); marks of equal rank keep their order.
     """
     from tokenizers import normalizers
 
@@ -137,15 +137,15 @@ def ranked_marks(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _runs(codes: np.ndarray, table: np.ndarray) -> CharacterMap:
-    """Compress a table of values into runs of code points whose values are constant or rise with the code point."""
-    change = np.diff(table, axis=0)
-    is_rising = change == np.diff(codes)[:, None]
-    is_steady = (is_rising | (change == 0)).all(axis=1)
+    """Compress a table of values into runs of code points whose values are constant or increase with the code point."""
+    differences = np.diff(table, axis=0)
+    increases = differences == np.diff(codes)[:, None]
+    is_steady = (increases | (differences == 0)).all(axis=1)
     # Row i + 1 continues the run of row i if the values change in the same way as before.
     continues_run = is_steady.copy()
-    continues_run[1:] &= ~is_steady[:-1] | (is_rising[1:] == is_rising[:-1]).all(axis=1)
+    continues_run[1:] &= ~is_steady[:-1] | (increases[1:] == increases[:-1]).all(axis=1)
     run_starts = np.flatnonzero(np.concatenate([[True], ~continues_run]))
     is_longer = np.diff(run_starts, append=len(table))[:, None] > 1
-    step = is_rising[np.minimum(run_starts, len(is_rising) - 1)] & is_longer
-    base = table[run_starts] - step * codes[run_starts][:, None]
-    return CharacterMap(codes[run_starts].astype("int32"), base.astype("int32"), step.astype("int32"))
+    steps = increases[np.minimum(run_starts, len(increases) - 1)] & is_longer
+    bases = table[run_starts] - steps * codes[run_starts][:, None]
+    return CharacterMap(codes[run_starts].astype("int32"), bases.astype("int32"), steps.astype("int32"))

@@ -17,9 +17,9 @@ class Windows(NamedTuple):
     """Graph counterpart of `lmzoo.text.EncodedWindows`: w windows of n examples, N tokens in all contexts.
 
     Attributes:
-        features: dict of features of the packed sequences, each (w, t), or (w, t, W).
-        lengths: int64 (w,), tokens of each sequence.
-        example: int64 (w,), index of the example that each window belongs to, rising.
+        features: dict of features of the sequences, each (w, t), or (w, t, W) if tokens are words of W characters.
+        lengths: int64 (w,), number of tokens of each sequence.
+        example: int64 (w,), index of the example that each window belongs to, non-decreasing.
         second: int64 (w,), index within the sequence of the window's first token.
         begin: int64 (w,), index of the window's first token among the tokens of all contexts.
         max_context: bool (w, None), whether each token of a window has the most context in this window.
@@ -42,11 +42,12 @@ class WindowGraph(PackingGraph):
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
-        doc_stride: int, number of tokens between the beginnings of windows.
+        doc_stride: int, number of tokens from the beginning of a window to the next.
         max_question_length: int, maximum number of tokens of a question.
 
     Raises:
-        ValueError: If the longest question leaves no room for a context, or the tokenizer has no offsets in graphs.
+        ValueError: If questions of `max_question_length` tokens leave no room for a context, or the tokenizer has no
+            offsets in graphs.
     """
 
     def __init__(self, preprocessor: Preprocessor, doc_stride: int, max_question_length: int) -> None:
@@ -67,29 +68,42 @@ class WindowGraph(PackingGraph):
             )
 
     def __call__(self, questions: tf.Tensor, contexts: tf.Tensor) -> Windows:
-        """Pack windows of contexts with their questions, both `tf.string` (n,)."""
+        """Split contexts into windows and pack them with their questions, both `tf.string` (n,)."""
         question_tokens = self._tokenizer(questions)  # (n, None), or (n, None, W)
         context_tokens, spans = self._tokenizer.with_offsets(contexts)
-        length = question_tokens.row_lengths()  # (n,)
-        total = context_tokens.row_lengths()  # (n,)
-        kept_length = tf.minimum(length, self._longest)
-        room = self._room - kept_length
+        question_lengths = question_tokens.row_lengths()  # (n,)
+        context_lengths = context_tokens.row_lengths()  # (n,)
+        kept_lengths = tf.minimum(question_lengths, self._longest)
+        room = self._room - kept_lengths
         stride = tf.minimum(room, self._stride)
-        window_counts = 1 + tf.maximum(-((room - total) // stride), 0)  # (n,), windows of each example
-        example = tf.repeat(tf.range(tf.size(window_counts, tf.int64)), window_counts)  # (w,)
-        index = tf.range(tf.size(example, tf.int64)) - tf.gather(tf.cumsum(window_counts, exclusive=True), example)
-        begin = index * tf.gather(stride, example)
-        count = tf.minimum(tf.gather(room, example), tf.gather(total, example) - begin)
-        begin += tf.gather(context_tokens.row_starts(), example)
-        token = tf.ragged.range(begin, begin + count)  # (w, None)
-        start, between, end = self._special(example)
-        question = tf.gather(head(question_tokens, kept_length), example)
-        rows = tf.concat([start, question, between, tf.gather(context_tokens.values, token), end], axis=1)
-        second = tf.gather(kept_length, example) + start.shape[1] + between.shape[1]
-        has_most_context = max_context(token, tf.shape(context_tokens.values, tf.int64)[0])
+        num_windows = 1 + tf.maximum(-((room - context_lengths) // stride), 0)  # (n,), windows of each example
+        example_indices = tf.repeat(tf.range(tf.size(num_windows, tf.int64)), num_windows)  # (w,)
+        window_indices = tf.range(tf.size(example_indices, tf.int64)) - tf.gather(
+            tf.cumsum(num_windows, exclusive=True), example_indices
+        )
+        begins = window_indices * tf.gather(stride, example_indices)
+        window_lengths = tf.minimum(
+            tf.gather(room, example_indices), tf.gather(context_lengths, example_indices) - begins
+        )
+        begins += tf.gather(context_tokens.row_starts(), example_indices)
+        token_indices = tf.ragged.range(begins, begins + window_lengths)  # (w, None)
+        start, between, end = self._special(example_indices)
+        questions_by_window = tf.gather(head(question_tokens, kept_lengths), example_indices)
+        rows = tf.concat(
+            [start, questions_by_window, between, tf.gather(context_tokens.values, token_indices), end], axis=1
+        )
+        second = tf.gather(kept_lengths, example_indices) + start.shape[1] + between.shape[1]
+        has_most_context = max_context(token_indices, tf.shape(context_tokens.values, tf.int64)[0])
         features = self._features(rows, second)
         return Windows(
-            features, rows.row_lengths(), example, second, begin, has_most_context, spans.values, kept_length < length
+            features,
+            rows.row_lengths(),
+            example_indices,
+            second,
+            begins,
+            has_most_context,
+            spans.values,
+            kept_lengths < question_lengths,
         )
 
 
@@ -97,22 +111,24 @@ def max_context(token: tf.RaggedTensor, size: tf.Tensor) -> tf.RaggedTensor:
     """Return, for each token of each window, whether this window gives it the most context: bool (w, None).
 
     Args:
-        token: int64 (w, None), indices of the tokens of each window among all tokens.
-        size: int64 (), number of all tokens.
+        token: int64 (w, None), indices of the tokens of each window among the tokens of all contexts or texts.
+        size: int64 (), number of tokens of all contexts or texts.
     """
-    window = token.value_rowids()  # (C,)
-    count = tf.gather(token.row_lengths(), window)
-    left_context = token.values - tf.gather(token.values, tf.gather(token.row_starts(), window))
-    score = tf.cast(tf.minimum(left_context, count - 1 - left_context), tf.float64) + 0.01 * tf.cast(count, tf.float64)
-    best = tf.gather(tf.math.unsorted_segment_max(score, token.values, size), token.values) == score
-    first = tf.math.unsorted_segment_min(tf.where(best, window, token.nrows()), token.values, size)
-    return token.with_values(tf.gather(first, token.values) == window)
+    window_indices = token.value_rowids()  # (C,)
+    window_lengths = tf.gather(token.row_lengths(), window_indices)
+    left_context = token.values - tf.gather(token.values, tf.gather(token.row_starts(), window_indices))
+    scores = tf.cast(tf.minimum(left_context, window_lengths - 1 - left_context), tf.float64) + 0.01 * tf.cast(
+        window_lengths, tf.float64
+    )
+    is_best = tf.gather(tf.math.unsorted_segment_max(scores, token.values, size), token.values) == scores
+    best_windows = tf.math.unsorted_segment_min(tf.where(is_best, window_indices, token.nrows()), token.values, size)
+    return token.with_values(tf.gather(best_windows, token.values) == window_indices)
 
 
 def compute_in_chunks(model: keras.Model, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Return a model's outputs (w, ...) for features (w, t, ...), computed for 32 windows at a time."""
-    count = tf.shape(next(iter(features.values())))[0]
-    num_chunks = tf.maximum((count + _CHUNK_SIZE - 1) // _CHUNK_SIZE, 1)
+    """Return a model's outputs for the features of w windows, computed for 32 windows at a time: (w, ...)."""
+    num_windows = tf.shape(next(iter(features.values())))[0]
+    num_chunks = tf.maximum((num_windows + _CHUNK_SIZE - 1) // _CHUNK_SIZE, 1)
 
     def add_chunk(index: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
         begin = index * _CHUNK_SIZE

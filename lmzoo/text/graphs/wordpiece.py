@@ -40,28 +40,29 @@ class CleanWordsGraph(CutTextsGraph):
         return _normalize(character_map(*self._options, split_punctuation=False), codes)
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Normalize texts, `tf.string` (n,), and split them into words, `tf.string` (n, None).
+        """Return the words of normalized texts, `tf.string` (n,): `tf.string` (n, None).
 
-        A word that is too long is replaced by a private-use character.
+        Words that are too long are replaced by a private-use character.
         """
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-        """Return the words of texts with their letters.
+        """Return the words of normalized texts with their letters.
 
         Returns:
-            Words, `tf.string` (n, None), their letters, int32 (m, None), and the offsets of the letters, int32 (l, 2).
+            The m words, `tf.string` (n, None); their l letters, int32 (m, None); and the offsets of the letters, int32
+            (l, 2).
         """
         # Spaces separate neighboring texts.
         codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8", errors="replace")
-        start = indices_in_rows(codes) - 1  # (c,)
-        codes, source = _normalize(self._map, codes)
+        starts = indices_in_rows(codes) - 1  # (c,)
+        codes, origins = _normalize(self._map, codes)
         in_word = codes.values != _SPACE  # (d,)
         begins = in_word & ~shift(in_word, 1, False)  # (d,)
         words, letters = join_letters(codes.values, compute_row_indices(codes), begins, in_word, codes.nrows())
         words = words.with_values(tf.where(letters.row_lengths() > self._longest, UNKNOWN_WORD, words.values))
-        start = tf.gather(start, tf.boolean_mask(source, in_word))  # (l,)
-        return words, letters, tf.stack([start, start + 1], axis=1)
+        starts = tf.gather(starts, tf.boolean_mask(origins, in_word))  # (l,)
+        return words, letters, tf.stack([starts, starts + 1], axis=1)
 
 
 class WordPieceGraph(CleanWordsGraph):
@@ -92,44 +93,54 @@ class WordPieceGraph(CleanWordsGraph):
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         words, letters, offsets = self._words(texts)
-        pieces, start, end = self._pieces.tokenize_with_offsets(words.values)  # (m, None), bytes within the word
+        pieces, piece_starts, piece_ends = self._pieces.tokenize_with_offsets(
+            words.values
+        )  # (m, None), bytes within the word
         # A word that is too long has become one character, whose token covers the whole word.
         is_too_long = repeat(letters.row_lengths() > self._longest, pieces.row_lengths())
         letter_ends = ends_in_bytes(letters.values)  # (l,)
         letter_starts = tf.concat([[0], letter_ends], axis=0)  # (l + 1,)
-        first = repeat(letters.row_starts(), pieces.row_lengths())  # (p,), first letter of each piece's word
-        last = repeat(letters.row_limits() - 1, pieces.row_lengths())  # (p,), last letter of each piece's word
-        from_byte, to_byte = (tf.gather(letter_starts, first) + tf.cast(x.values, tf.int64) for x in (start, end))
-        first = tf.where(is_too_long, first, tf.searchsorted(letter_ends, from_byte, side="right", out_type=tf.int64))
-        last = tf.where(is_too_long, last, tf.searchsorted(letter_ends, to_byte - 1, side="right", out_type=tf.int64))
-        span = tf.stack([tf.gather(offsets[:, 0], first), tf.gather(offsets[:, 1], last)], axis=1)  # (p, 2)
+        first_letters = repeat(letters.row_starts(), pieces.row_lengths())  # (p,), first letter of each token's word
+        last_letters = repeat(letters.row_limits() - 1, pieces.row_lengths())  # (p,), last letter of each token's word
+        first_bytes, end_bytes = (
+            tf.gather(letter_starts, first_letters) + tf.cast(x.values, tf.int64) for x in (piece_starts, piece_ends)
+        )
+        first_letters = tf.where(
+            is_too_long, first_letters, tf.searchsorted(letter_ends, first_bytes, side="right", out_type=tf.int64)
+        )
+        last_letters = tf.where(
+            is_too_long, last_letters, tf.searchsorted(letter_ends, end_bytes - 1, side="right", out_type=tf.int64)
+        )
+        spans = tf.stack(
+            [tf.gather(offsets[:, 0], first_letters), tf.gather(offsets[:, 1], last_letters)], axis=1
+        )  # (p, 2)
         ids = words.with_values(pieces).merge_dims(1, 2)
-        return ids, ids.with_values(span)
+        return ids, ids.with_values(spans)
 
 
 def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
     """Map code points, (n, None), one by one, then sort combining marks if there are any.
 
     Returns:
-        Code points, int32 (n, None), and for each of their flat values the index of its origin, int32.
+        Code points, int32 (n, None), and the flat index of the code point that each comes from, int32.
     """
     original = texts.values  # (c,)
-    run = tf.searchsorted(characters.starts, original, side="right") - 1  # (c,)
-    mapped = tf.gather(characters.base, run) + tf.gather(characters.step, run) * original[:, None]  # (c, w)
+    runs = tf.searchsorted(characters.starts, original, side="right") - 1  # (c,)
+    mapped_codes = tf.gather(characters.base, runs) + tf.gather(characters.step, runs) * original[:, None]  # (c, w)
     width = characters.base.shape[1]
-    codes = tf.RaggedTensor.from_row_splits(tf.reshape(mapped, [-1]), texts.row_splits * width, validate=False)
-    source = tf.repeat(tf.range(tf.size(original)), width)  # (c * w,)
+    codes = tf.RaggedTensor.from_row_splits(tf.reshape(mapped_codes, [-1]), texts.row_splits * width, validate=False)
+    origins = tf.repeat(tf.range(tf.size(original)), width)  # (c * w,)
     has_value = codes.values != NOTHING
     codes = _select(codes, has_value)
-    source = tf.boolean_mask(source, has_value)
+    origins = tf.boolean_mask(origins, has_value)
     has_marks = tf.reduce_any(codes.values >= RANK_UNIT)
     codes = tf.cond(has_marks, lambda: _sort_marks(codes), lambda: codes)
     is_kept = codes.values > BLOCKER
-    return _select(codes, is_kept), tf.boolean_mask(source, is_kept)
+    return _select(codes, is_kept), tf.boolean_mask(origins, is_kept)
 
 
 def _select(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """Return ragged rows with only the values where `keep`, bool over the flat values, is true."""
+    """Return ragged rows with only the flat values for which `keep` is true."""
     num_earlier = tf.concat([[0], tf.cumsum(tf.cast(keep, tf.int64))], axis=0)  # (c + 1,)
     splits = tf.gather(num_earlier, rows.row_splits)
     return tf.RaggedTensor.from_row_splits(tf.boolean_mask(rows.values, keep), splits, validate=False)
@@ -137,9 +148,9 @@ def _select(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
 
 def _sort_marks(codes: tf.RaggedTensor) -> tf.RaggedTensor:
     """Sort adjacent combining marks by their ranks, then remove the ranks."""
-    rank = codes.values // RANK_UNIT  # (c,)
-    group = tf.cumsum(tf.cast(rank == 0, tf.int64))  # a character and the following marks
-    order = tf.argsort(group * RANK_UNIT + tf.cast(rank, tf.int64), stable=True)
+    ranks = codes.values // RANK_UNIT  # (c,)
+    groups = tf.cumsum(tf.cast(ranks == 0, tf.int64))  # a character and the following marks
+    order = tf.argsort(groups * RANK_UNIT + tf.cast(ranks, tf.int64), stable=True)
     return codes.with_values(tf.gather(codes.values, order) % RANK_UNIT)
 
 

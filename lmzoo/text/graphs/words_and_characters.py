@@ -24,20 +24,20 @@ class _WordLevelGraph(tf.Module):
     """Base class of word-level tokenizers as TensorFlow ops; subclasses turn a word into an id or symbols."""
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids, int32 (n, None), or symbols, int32 (n, None, W), of texts, `tf.string` (n,)."""
+        """Return the ids or symbols of the words of texts, `tf.string` (n,): int32 (n, None) or (n, None, W)."""
         return self.with_offsets(texts)[0]
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Return the ids or symbols of the words of texts, and the offsets of the words, int32 (n, None, 2)."""
-        words, span = split_words(texts)
-        return words.with_values(self.of_words(words.values)), span
+        words, spans = split_words(texts)
+        return words.with_values(self.of_words(words.values)), spans
 
     @abstractmethod
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
-        """Return the ids, int32 (m,), or symbols, int32 (m, W), of words, `tf.string` (m,)."""
+        """Return the ids or symbols of words, `tf.string` (m,): int32 (m,) or (m, W)."""
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the words, `tf.string` (n, None), of texts, `tf.string` (n,), by the rules of `split_words`."""
+        """Return the words of texts, `tf.string` (n,), by the rules of `split_words`: `tf.string` (n, None)."""
         return split_words(texts)[0]
 
 
@@ -54,11 +54,11 @@ class CharacterGraph(_WordLevelGraph):
         max_bytes = self._width - 2
         word_bytes = tf.io.decode_raw(words, tf.uint8, fixed_length=max_bytes)  # (m, W - 2), cut or padded with 0
         symbols = tf.pad(tf.cast(word_bytes, tf.int32), [[0, 0], [1, 1]]) + FIRST_BYTE  # (m, W)
-        end = tf.minimum(tf.strings.length(words), max_bytes)[:, None] + 1  # (m, 1)
-        position = tf.range(self._width)  # (W,)
-        symbols = tf.where(position < end, symbols, NO_BYTE)
-        symbols = tf.where(position == end, END_OF_WORD, symbols)
-        symbols = tf.where(position == 0, START_OF_WORD, symbols)
+        end_positions = tf.minimum(tf.strings.length(words), max_bytes)[:, None] + 1  # (m, 1)
+        positions = tf.range(self._width)  # (W,)
+        symbols = tf.where(positions < end_positions, symbols, NO_BYTE)
+        symbols = tf.where(positions == end_positions, END_OF_WORD, symbols)
+        symbols = tf.where(positions == 0, START_OF_WORD, symbols)
         for marker, marker_symbols in self._markers.items():
             symbols = tf.where((words == marker)[:, None], marker_symbols, symbols)
         return symbols
@@ -75,7 +75,7 @@ class WordGraph(_WordLevelGraph):
         self._lowercase = tokenizer.lowercase
 
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
-        """Return the ids, int32 (m,), of words, `tf.string` (m,)."""
+        """Return the ids of words, `tf.string` (m,): int32 (m,)."""
         ids = self._table.lookup(words)
         if not self._lowercase:
             return ids

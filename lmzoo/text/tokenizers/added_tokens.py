@@ -20,8 +20,8 @@ class AddedToken:
 
     Args:
         content: str, the token.
-        lstrip: bool, whether the token includes the whitespace before it.
-        rstrip: bool, whether the token includes the whitespace after it.
+        lstrip: bool, whether a match includes the whitespace before the token.
+        rstrip: bool, whether a match includes the whitespace after the token.
         single_word: bool, whether the token matches only where no letter, digit or "_" is next to it.
         normalized: bool, whether the token is normalized and then matched in the normalized text, for example
             regardless of case if the tokenizer lowercases.
@@ -73,7 +73,7 @@ def read_added_tokens(
 ) -> list[AddedToken]:
     """Convert tokens, strings and dicts to added tokens without duplicates.
 
-    If several entries have the same content, the last one takes the place of the first.
+    If several entries have the same content, the last entry takes the place of the first.
 
     Args:
         tokens: list of `AddedToken`, strings, or dicts of an `AddedToken`'s fields, as in a configuration.
@@ -110,7 +110,7 @@ class TextPart(NamedTuple):
         start: int, offset of the first character.
         end: int, offset after the last character.
         text: str, the part, normalized if the splitter normalizes texts.
-        offsets: list of the start and end of the origin of each character in `text`; empty if not requested.
+        offsets: list of pairs, start and end of the origin of each character in `text`; empty if not requested.
     """
 
     id: int | None
@@ -149,7 +149,7 @@ class TextCutter:
 
         tokens = list(tokens)
         self.normalizes = normalizer is not None and any(token.normalized for token in tokens)
-        # To these tokenizers, the text between two added tokens is a single unknown word, or one for each character.
+        # To `_backend`, the text between two added tokens is one unknown word; to `_characters`, each character is one.
         self._backend = Tokenizer(models.Unigram([("", 0.0)], 0, byte_fallback=False))
         self._characters = Tokenizer(models.Unigram([("", 0.0)], 0, byte_fallback=False))
         self._characters.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -166,7 +166,7 @@ class TextCutter:
 
         Args:
             texts: list of strings.
-            with_offsets: bool, whether to return the `offsets` of the characters of normalized parts.
+            with_offsets: bool, whether normalized parts have the `offsets` of their characters.
         """
         if not self.normalizes:
             encodings = self._backend.encode_batch(texts, add_special_tokens=False)
@@ -177,7 +177,7 @@ class TextCutter:
         ]
 
     def _parts(self, text: str, encoding: tokenizers.Encoding) -> list[TextPart]:
-        """Return the parts of one text from its encoding by the library."""
+        """Return the parts of one text from its encoding by `tokenizers`."""
         parts: list[TextPart] = []
         end = 0
         for library_id, span in zip(encoding.ids, encoding.offsets, strict=True):
@@ -189,15 +189,15 @@ class TextCutter:
         return [*parts, TextPart(None, end, len(text), text[end:])] if end < len(text) else parts
 
     def _find_normalized_parts(self, encoding: tokenizers.Encoding) -> list[TextPart]:
-        """Return the parts of one text from its encoding, whose words are parts or single characters."""
+        """Return the parts of one normalized text from its encoding, whose tokens are parts or single characters."""
         parts: list[TextPart] = []
-        words = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
-        for library_id, group in itertools.groupby(words, key=lambda word: word[0]):
-            items = list(group)
-            offsets = [span for _, _, span in items]
+        encoded_tokens = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
+        for library_id, group in itertools.groupby(encoded_tokens, key=lambda encoded_token: encoded_token[0]):
+            tokens = list(group)
+            offsets = [span for _, _, span in tokens]
             if library_id:
-                parts += [TextPart(self._ids[library_id], *span, text) for _, text, span in items]
+                parts += [TextPart(self._ids[library_id], *span, text) for _, text, span in tokens]
             else:
-                text = "".join(text for _, text, _ in items)
+                text = "".join(text for _, text, _ in tokens)
                 parts.append(TextPart(None, offsets[0][0], offsets[-1][1], text, offsets))
         return parts

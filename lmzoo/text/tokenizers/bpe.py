@@ -38,7 +38,7 @@ _UNPRINTABLE = [byte for byte in range(256) if byte not in _PRINTABLE]
 BYTE_TOKENS = tuple(chr(byte if byte in _PRINTABLE else 256 + _UNPRINTABLE.index(byte)) for byte in range(256))
 _BYTES = {token: byte for byte, token in enumerate(BYTE_TOKENS)}
 _SPACE = BYTE_TOKENS[0x20]  # "Ġ"
-_BETWEEN_WORDS = re.compile(r"(?<=\S)(?= \S)")  # before each space between words, which belongs to the second word
+_BETWEEN_WORDS = re.compile(r"(?<=\S)(?= \S)")  # before each space between words, which belongs to the next word
 _UNUSED_BYTE = BYTE_TOKENS[0xFF]  # does not occur in UTF-8
 # The only special token of GPT-2 and other left-to-right language models.
 END_OF_TEXT = "<|endoftext|>"
@@ -101,7 +101,7 @@ class BytePairTokenizer(MergesTokenizer):
 
     Offsets follow Hugging Face's `trim_offsets`: spaces at the ends of a token do not count. "Ġworld" covers
     "world", and a token of spaces covers nothing (`start == end`). If a character's bytes are split among
-    several tokens, each of them covers it.
+    several tokens, each of these covers the character.
 
     Args:
         vocabulary: dict from tokens to ids, or tokens in order of their ids, "" for an id without a token; None to read
@@ -176,7 +176,7 @@ class BytePairTokenizer(MergesTokenizer):
 
     def _prepare_text_tokens(self) -> None:
         super()._prepare_text_tokens()
-        # A token that words are split into is written in bytes, even if a special token has the same letters.
+        # A token that words are split into is written in bytes, even if a special token is the same string.
         pieces = {*BYTE_TOKENS, *map("".join, self._pairs)}
         self._literal_tokens = {*self.special_tokens, *self._tokens[self._base_size :]} - pieces
 
@@ -192,7 +192,7 @@ class BytePairTokenizer(MergesTokenizer):
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """Create a tokenizer of `size` tokens that include `words` with a leading space, such as "Ġfilm" for " film".
 
-        If `size` is too small for all words, it includes as many as possible.
+        If `size` is too small for all words, the vocabulary includes as many as possible.
 
         Raises:
             ValueError: If `size` leaves no room for the special tokens and the bytes.
@@ -238,7 +238,7 @@ class BytePairTokenizer(MergesTokenizer):
         return token.encode() if token in self._literal_tokens else as_bytes(token)
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,).
+        """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,).
 
         A token begins a word if it begins with a space or is special, as in fairseq's whole-word masking. The first
         word of a text is therefore not recognized, and a punctuation mark after a letter counts as part of its word.
@@ -263,7 +263,7 @@ def read_merges(merges: Iterable[str | Sequence[str]], ids: Collection[str], fir
     """Check merges and return them as pairs of tokens.
 
     Args:
-        merges: "a b" or ("a", "b") for each pair.
+        merges: pairs of tokens, "a b" or ("a", "b").
         ids: tokens of the vocabulary.
         first_line: int, line number of the first merge, for messages.
 
@@ -271,13 +271,17 @@ def read_merges(merges: Iterable[str | Sequence[str]], ids: Collection[str], fir
         ValueError: If a merge is malformed, or needs a token that `ids` lacks; the message names the line.
     """
     pairs = []
-    for line, merge in enumerate(merges, first_line):
+    for line_number, merge in enumerate(merges, first_line):
         parts = merge.split(" ") if isinstance(merge, str) else list(merge)
         if len(parts) != 2 or not all(part and not {" ", "\n", "\r"} & {*part} for part in parts):
-            raise ValueError(f"Line {line} of the merges, {merge!r}, is not two tokens with one space between them.")
+            raise ValueError(
+                f"Line {line_number} of the merges, {merge!r}, is not two tokens with one space between them."
+            )
         for token in (*parts, "".join(parts)):
             if token not in ids:
-                raise ValueError(f"Line {line} of the merges, {merge!r}, needs {token!r}, which the vocabulary lacks.")
+                raise ValueError(
+                    f"Line {line_number} of the merges, {merge!r}, needs {token!r}, which the vocabulary lacks."
+                )
         pairs.append((parts[0], parts[1]))
     return pairs
 
@@ -290,7 +294,7 @@ def write_merges(directory: Path, ids: Mapping[str, int], merges: Iterable[str])
 
 
 def split_merges(file: Path) -> tuple[list[str], int]:
-    """Return the lines of a `merges.txt` after the `#version` line, and the line number of the first one."""
+    """Return the lines of a `merges.txt` after the `#version` line, and the number of the first of these lines."""
     lines = read_lines(file)
     has_header = len(lines) > 0 and lines[0].startswith("#version:")
     return lines[has_header:], 1 + has_header
@@ -304,6 +308,6 @@ def as_bytes(token: str) -> bytes:
 
 
 def _iterate_unused_tokens() -> Iterator[str]:
-    """Yield tokens that cannot occur in text, each one byte longer than an earlier one."""
+    """Yield tokens that cannot occur in text, each one byte longer than an earlier token."""
     for earlier in itertools.chain([_UNUSED_BYTE], _iterate_unused_tokens()):
         yield from (earlier + byte for byte in BYTE_TOKENS)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 END_OF_WORD = "</w>"
-_FILLER = "\u00a4"  # a character that toy vocabularies do not need
+_FILLER = "\u00a4"  # a character that words of toy vocabularies do not contain
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -103,7 +103,7 @@ class CharacterPairTokenizer(MergesTokenizer):
         return "".join(spaced(self._tokens[i]) for i in ids).strip(" ")
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word: always true, since tokens mark only the ends of words; bool (V,)."""
+        """Return True for each of the V tokens, since tokens mark only the ends of words: bool (V,)."""
         return np.ones(self.vocabulary_size, bool)
 
     def save_assets(self, directory: str | Path) -> None:

@@ -35,7 +35,7 @@ class CharacterTokenizer(WordLevelTokenizer):
     ends of sentences; raw text never yields these words, since it is split around "<".
 
     Args:
-        max_characters: int, symbols per word, W; longer words are truncated.
+        max_characters: int, number of symbols per word (W in shapes); longer words are truncated.
 
     Raises:
         ValueError: If `max_characters` leaves no room for a byte.
@@ -96,22 +96,22 @@ class CharacterTokenizer(WordLevelTokenizer):
         Lone surrogates, which UTF-8 cannot encode, are dropped.
         """
         index_by_word: dict[str, int] = {}
-        index = np.fromiter(
+        word_indices = np.fromiter(
             (index_by_word.setdefault(word, len(index_by_word)) for word in tokens), "int64", count
         )  # (count,)
         max_bytes = self.max_characters - 2
         encoded_words = [word.encode("utf-8", "ignore")[:max_bytes] for word in index_by_word]  # n distinct words
         raw_bytes = np.frombuffer(b"".join(b"\0%b\0" % word.ljust(max_bytes, b"\0") for word in encoded_words), "uint8")
         symbols = raw_bytes.reshape(-1, self.max_characters).astype("int32") + FIRST_BYTE  # (n, W)
-        end = np.array([len(word) + 1 for word in encoded_words], "int64")[:, None]  # (n, 1)
-        position = np.arange(self.max_characters)  # (W,)
-        symbols[position > end] = NO_BYTE
-        symbols[position == end] = END_OF_WORD
+        end_positions = np.array([len(word) + 1 for word in encoded_words], "int64")[:, None]  # (n, 1)
+        positions = np.arange(self.max_characters)  # (W,)
+        symbols[positions > end_positions] = NO_BYTE
+        symbols[positions == end_positions] = END_OF_WORD
         symbols[:, 0] = START_OF_WORD
         for marker, symbol in MARKERS.items():
             if marker in index_by_word:
                 symbols[index_by_word[marker], 1:] = [symbol, END_OF_WORD, *[NO_BYTE] * (self.max_characters - 3)]
-        return symbols[index]
+        return symbols[word_indices]
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
         """Return the backbone's inputs: `character_ids` (b, t, W), whose zeros also serve as the padding mask."""
@@ -132,8 +132,8 @@ def batch_to_ids(sentences: Iterable[Sequence[str]], max_characters: int = 50) -
     """Return the character symbols of tokenized sentences, like AllenNLP's function of this name.
 
     Args:
-        sentences: B lists of words.
-        max_characters: int, symbols per word, W.
+        sentences: B sentences, each a list of words.
+        max_characters: int, number of symbols per word (W in shapes).
 
     Returns:
         int32 (B, T, W), where T is the number of words in the longest sentence; 0 at padding.

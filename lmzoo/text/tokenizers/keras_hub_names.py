@@ -47,7 +47,7 @@ class KerasHubTokenizerNames(AdvisesOnNames):
             texts: one string, or n strings. In `tf.data` functions, a `tf.string` tensor of shape () or (n,).
 
         Returns:
-            A list of ids, or a list of n such lists. In `tf.data` an int32 tensor (t,), or a ragged one (n, None).
+            A list of ids, or a list of n such lists. In `tf.data` an int32 tensor, (t,) or ragged (n, None).
         """
         if is_symbolic(texts):
             return ids_in_graph(self.tokenize, self.as_array, texts)
@@ -104,8 +104,9 @@ class KerasHubTokenizerNames(AdvisesOnNames):
             **unknown: arguments of other libraries, which raise an error.
 
         Raises:
-            TypeError: If there is an unknown argument.
-            ValueError: If the preset is unknown, a file is altered or missing, or the tokenizer has another class.
+            TypeError: If an argument is unknown.
+            ValueError: If the preset is unknown, a file is altered or missing, or the tokenizer is not an instance of
+                the class.
 
         Example:
 
@@ -127,8 +128,9 @@ class KerasHubTokenizerNames(AdvisesOnNames):
             overwrite: bool, whether an existing directory may be changed.
 
         Raises:
-            FileExistsError: If the directory holds something other than a preset, or `overwrite` is false.
-            ValueError: If the directory holds a preprocessor, or the class is not registered with Keras.
+            FileExistsError: If `directory` is not empty and `overwrite` is False, or it holds something other than a
+                preset.
+            ValueError: If `directory` holds a preprocessor or several tasks, or the class is not registered with Keras.
         """
         PRESET_STORAGE["save"](self, directory, overwrite)
 

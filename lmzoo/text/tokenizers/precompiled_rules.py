@@ -1,9 +1,9 @@
 """A SentencePiece model's own rules for cleaning texts, applied in the same way as by Hugging Face's `tokenizers`.
 
-They are applied to one grapheme cluster after another, such as a letter and its accents. If a cluster of at most five
-bytes begins with the source of a rule, the rule's result replaces the whole cluster; otherwise, each character is
-replaced separately.
-SentencePiece itself, which replaces the longest source at each place, also composes longer clusters, such as Hangul.
+The rules are applied to one grapheme cluster after another, such as a letter and its accents. If a cluster of at most
+five bytes begins with the source of a rule, the rule's result replaces the whole cluster; otherwise, each character is
+replaced separately. SentencePiece itself, which replaces the longest source at each place, also composes longer
+clusters, such as Hangul.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokenizers import normalizers
 
 MOST_BYTES = 5  # maximum size of a cluster that is replaced as a whole
-# Kinds of characters: plain, continuing a cluster, ending a cluster, and joining the next character.
+# Kinds of characters: plain, continuing a cluster, separating clusters, and joining the next character to a cluster.
 PLAIN, EXTEND, CONTROL, PREPEND = range(4)
 _SPACES = re.compile(f"[{''.join(WHITE_SPACE)}]+")
 
@@ -73,7 +73,7 @@ class PrecompiledRules:
 
     @functools.cached_property
     def exact_replacements(self) -> dict[str, str]:
-        """Replacement of each character that has a rule, as the rule says."""
+        """Replacement of each character that has a rule, with unchanged whitespace."""
         return {source: result for source, result in self._rules.items() if len(source) == 1}
 
     @functools.cached_property
@@ -105,7 +105,7 @@ class PrecompiledRules:
                 else self.pair_replacements.get(cluster[:2])
             )
             if replacement is not None and len(cluster.encode()) <= MOST_BYTES:
-                # The result's characters replace the cluster's one by one; the last place gets the rest.
+                # The result's characters replace the cluster's characters one by one; the last place gets the rest.
                 replacements[match.start() : match.end()] = [
                     *(replacement[i : i + 1] for i in range(size - 1)),
                     replacement[size - 1 :],
@@ -117,7 +117,7 @@ precompiled_rules = functools.lru_cache(maxsize=8)(PrecompiledRules)
 
 
 def compile_rules(rules: Sequence[tuple[str, str]]) -> bytes:
-    """Return rules, pairs of a source and its result, as the `precompiled_charsmap` of a SentencePiece model.
+    """Compile rules, pairs of a source and its result, into the `precompiled_charsmap` of a SentencePiece model.
 
     Example:
 
@@ -134,7 +134,7 @@ def compile_rules(rules: Sequence[tuple[str, str]]) -> bytes:
 
 
 def make_normalizer(**source: Any) -> Any:
-    """Return a SentencePiece normalizer that applies its rules and leaves spaces unchanged."""
+    """Return a SentencePiece normalizer with the rules of the arguments `source`, which leaves spaces unchanged."""
     import sentencepiece
 
     sentencepiece.set_min_log_level(1)  # suppress a log line about the number of rules
@@ -148,14 +148,14 @@ def make_normalizer(**source: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Return the role of each code point in grapheme clusters; the first call takes two seconds.
+    """Return the kinds of all code points in grapheme clusters; the first call takes two seconds.
 
-    Roles are measured by running the library's own rules on every code point, so that they always follow its version of
+    Kinds are measured by running the rules of `tokenizers` on every code point, so that they follow its version of
     Unicode.
 
     Returns:
-        `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and `kinds` int32 (R,):
-        `EXTEND`, `CONTROL`, `PREPEND`, else `PLAIN`.
+        Two int32 arrays (R,) for R runs of code points of one kind: the first code point of each run, in ascending
+        order from 0, and the kind: `EXTEND`, `CONTROL`, `PREPEND` or `PLAIN`.
     """
     from tokenizers import normalizers
 
@@ -173,8 +173,8 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     short_results = clean_all("½", "")
     long_results = clean_all("A\u0300", "")
     for character, short_result, long_result in zip(characters, short_results, long_results, strict=True):
-        fits = len(character.encode()) + 2 <= MOST_BYTES
-        if (short_result if fits else long_result) != ("x" if fits else "B") + character:
+        is_short = len(character.encode()) + 2 <= MOST_BYTES
+        if (short_result if is_short else long_result) != ("x" if is_short else "B") + character:
             kinds[ord(character)] = EXTEND
     for character, result in zip(characters, clean_all("", "A\u0300"), strict=True):
         if not result.endswith("B"):
@@ -194,10 +194,10 @@ def _make_cluster_pattern() -> re.Pattern[str]:
     ends = np.append(starts[1:], 0x110000) - 1
     runs = list(zip(kinds.tolist(), starts.tolist(), ends.tolist(), strict=True))
 
-    def ranges_of(kind: int) -> str:
+    def make_ranges(kind: int) -> str:
         return "".join(f"{re.escape(chr(a))}-{re.escape(chr(b))}" for run_kind, a, b in runs if run_kind == kind)
 
-    extend = ranges_of(EXTEND)
-    prepend = ranges_of(PREPEND)
-    base = f"[^{ranges_of(CONTROL)}{ranges_of(PREPEND)}]"
+    extend = make_ranges(EXTEND)
+    prepend = make_ranges(PREPEND)
+    base = f"[^{make_ranges(CONTROL)}{make_ranges(PREPEND)}]"
     return re.compile(f"[{prepend}]+{base}[{extend}]*|{base}[{extend}]+")

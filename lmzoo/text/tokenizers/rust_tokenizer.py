@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import tokenizers
     from tokenizers.normalizers import Normalizer
 
-# Only one thread looks up cached words: with more threads than this, long texts are tokenized faster without the cache.
+# Only one thread looks up cached words; with more threads than this, `tokenizers` is faster on long texts.
 _MAX_CACHED_THREADS = 4
 _LONG_TEXTS_CHARACTERS = 1 << 16  # total length from which texts count as long
 
@@ -85,7 +85,7 @@ class RustTokenizer(Tokenizer):
     def _split_in_cacheable_parts(self, text: str) -> list[str]:
         """Split a text into parts whose ids, concatenated, are the ids of the text.
 
-        This holds if no special token contains whitespace.
+        Only called if no special or added token crosses the ends of words.
         """
         return text.split(" ")
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MODEL_FILE = "vocabulary.spm"
 _MODEL_FILES = (MODEL_FILE, "spiece.model")  # KerasHub's and Hugging Face's names
 SPACE = "▁"  # stands for a space in tokens
-# Stands for a removed character. Both are unassigned, and grapheme clusters of their own whatever surrounds them.
+# Stands for a removed character. Both code points are unassigned, and each is always a grapheme cluster of its own.
 _REMOVED = "\ufff0\ufff1"
 
 
@@ -77,8 +77,8 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     takes_added_tokens = True
     splits_commas: ClassVar[bool] = True  # whether a comma after a digit is a separate token
     replaces_quotes: ClassVar[bool] = True  # whether PTB quotes become '"'
-    # Whether a character that the model's rules expand into several belongs to the token with the last of them, as in
-    # SentencePiece's own spans, and to other tokens only if they begin with it.
+    # Whether a character that the model's rules expand into several characters belongs to the token with the last of
+    # these, as in SentencePiece's own spans, and to another token only if that token begins with the character.
     last_part_counts: ClassVar[bool] = False
     empty_spaces: ClassVar[bool] = True  # whether the span of a token that is only a space is empty
 
@@ -103,7 +103,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
         try:
             proto = read_model(model)
-            # A file that was cut between two of these parts, which come in this order, can still be parsed.
+            # A file that ends between two of these fields, which are stored in this order, can still be parsed.
             if not (proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
                 raise ValueError("it ends too early.")
             splitting_model = self._make_splitting_model(model)
@@ -163,7 +163,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return align(text, self._make_character_map(), begin, self.replaces_quotes and not self._cutter.normalizes)
 
     def _make_character_map(self) -> CharacterMap:
-        """Return the map of the characters of plain text: of whitespace alone if the text is normalized already."""
+        """Return the character map for plain text, which replaces only whitespace if texts are already normalized."""
         if self._cutter.normalizes:
             return character_map(lowercase=False, keep_accents=True)
         return character_map(self.lowercase, self.keep_accents)
@@ -295,7 +295,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return id_lists, np.concatenate(spans)
 
     def _tokenize_plain(self, aligned: Aligned) -> tuple[list[int], np.ndarray]:
-        """Return the ids (t,) of a text without special tokens, and their spans, int64 (t, 2)."""
+        """Return the t ids of a text without special tokens, and their spans, int64 (t, 2)."""
         ids = self._backend.encode(aligned.text, out_type=int)
         surfaces = self._backend.encode(aligned.text, out_type=str)
         if not ids:
@@ -309,19 +309,21 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         ends = np.fromiter(itertools.accumulate(map(len, surfaces)), "int64", len(ids))  # (t,)
         visible_lengths = map(len, map(str.lstrip, surfaces, itertools.repeat(SPACE)))
         begins = ends - np.fromiter(visible_lengths, "int64", len(ids))  # (t,)
-        # The library also cleans text: character i of the split text comes from `origin[i]` and the following
+        # The library also cleans text: character i of the split text comes from `origins[i]` and the following
         # characters, up to the next different origin. Several characters may have the same origin.
-        origin = np.array(self._backend.normalize(aligned.text, with_offsets=True)[1])
-        last = np.maximum(begins, ends - 1)  # (t,); for a lone space, the character after it
-        next_origin = np.minimum(origin.searchsorted(origin[last], side="right"), len(origin) - 1)  # (t,)
-        origin_end = origin[next_origin]  # (t,)
+        origins = np.array(self._backend.normalize(aligned.text, with_offsets=True)[1])
+        last_indices = np.maximum(begins, ends - 1)  # (t,); for a lone space, the character after it
+        next_indices = np.minimum(origins.searchsorted(origins[last_indices], side="right"), len(origins) - 1)  # (t,)
+        origin_ends = origins[next_indices]  # (t,)
         if self.last_part_counts:
-            is_shared = origin[np.minimum(last + 1, len(origin) - 1)] == origin[last]  # (t,)
-            origin_end = np.where(is_shared, np.maximum(origin[last], origin[begins] + 1), origin_end)  # (t,)
+            is_shared = origins[np.minimum(last_indices + 1, len(origins) - 1)] == origins[last_indices]  # (t,)
+            origin_ends = np.where(
+                is_shared, np.maximum(origins[last_indices], origins[begins] + 1), origin_ends
+            )  # (t,)
         spans = np.empty((len(ids), 2), "int64")
-        spans[:, 0] = aligned.starts[origin[begins]]
+        spans[:, 0] = aligned.starts[origins[begins]]
         has_extent = (begins < ends) | (not self.empty_spaces)
-        spans[:, 1] = np.where(has_extent, aligned.ends[origin_end - 1], spans[:, 0])
+        spans[:, 1] = np.where(has_extent, aligned.ends[origin_ends - 1], spans[:, 0])
         return ids, spans
 
     # === Tokens to text ===
@@ -330,7 +332,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return token.replace(SPACE, " ")
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,).
+        """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,).
 
         As in ALBERT's masking, only tokens that consist of the letters a to z and A to Z continue a word.
         """
@@ -372,7 +374,7 @@ class ModelRulesTokenizer(SentencePieceTokenizer):
         super().__init__(model, lowercase=False, keep_accents=True, **special)
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,).
+        """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,).
 
         Tokens with a leading space, and special tokens, begin a word.
         """
@@ -388,8 +390,9 @@ def _make_aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
     """Return normalizers that apply a model's rules and keep offsets correct.
 
     If a rule removes a character, `tokenizers` gets offsets wrong at the beginning of a text, and after a character
-    that a rule replaces by several. Control characters that the rules remove are therefore first replaced by a
-    placeholder, which a separate normalizer removes at the end. Grapheme clusters have the same boundaries.
+    that a rule replaces by several characters. Control characters that the rules remove are therefore first replaced
+    by a placeholder, which does not change the boundaries of grapheme clusters, and which a separate normalizer removes
+    at the end.
     """
     from tokenizers import Regex, normalizers
 

@@ -40,8 +40,8 @@ class MarianTokenizer(Tokenizer):
         **special: special tokens that differ from `<pad>`, `<unk>` and `</s>`, see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: If a file is not a complete SentencePiece model, or the vocabulary lacks a special token, repeats a
-            token, or has ids other than 0 to V - 1.
+        ValueError: If `source` or `target` is not a SentencePiece model, or `vocabulary` lacks a special token, repeats
+            a token or leaves out an id.
 
     Example:
 
@@ -78,7 +78,7 @@ class MarianTokenizer(Tokenizer):
         if isinstance(vocabulary, Mapping):
             vocabulary = in_order(vocabulary)
         self._set_tokens(vocabulary)
-        self._models = _content(source), _content(target)
+        self._models = _load_bytes(source), _load_bytes(target)
         self._backends = tuple(
             _make_backend(content, "`source`" if content is self._models[0] else "`target`") for content in self._models
         )
@@ -119,12 +119,16 @@ class MarianTokenizer(Tokenizer):
         Language codes become tokens without a leading space; other words become tokens with a leading space.
         """
         defaults = cls(**special)
-        codes = [word for word in words if LANGUAGE.fullmatch(word)]
+        language_codes = [word for word in words if LANGUAGE.fullmatch(word)]
         special_by_role: Any = {role: getattr(defaults, role) for role in defaults.roles}
-        plain_words = [word for word in words if word not in codes]
-        unigram_tokenizer = SentencePieceTokenizer.of_words(plain_words, size - len(codes), **special_by_role)
+        plain_words = [word for word in words if word not in language_codes]
+        unigram_tokenizer = SentencePieceTokenizer.of_words(plain_words, size - len(language_codes), **special_by_role)
         num_special = len(unigram_tokenizer.special_tokens)
-        vocabulary = [*unigram_tokenizer.vocabulary[:num_special], *codes, *unigram_tokenizer.vocabulary[num_special:]]
+        vocabulary = [
+            *unigram_tokenizer.vocabulary[:num_special],
+            *language_codes,
+            *unigram_tokenizer.vocabulary[num_special:],
+        ]
         return cls(unigram_tokenizer.model, None, vocabulary, **special)
 
     @classmethod
@@ -157,7 +161,7 @@ class MarianTokenizer(Tokenizer):
         return id_lists
 
     def _split(self, text: str) -> list[str]:
-        """Split a text into plain parts, at even indices, and tokens that are never split, at odd indices."""
+        """Split a text into plain parts, at even indices, and special tokens and language codes, at odd indices."""
         code = LANGUAGE.match(text)
         if code and code[0] in self._ids:
             return ["", code[0], *self._special.split(text[code.end() :])]
@@ -181,22 +185,22 @@ class MarianTokenizer(Tokenizer):
                     ids = [self._ids.get(piece, unknown_id) for piece in pieces]
                     offsets = self._offsets(part, pieces)
                     spans += [
-                        TokenSpan(i, self._tokens[i], begin + a, begin + b)
-                        for i, (a, b) in zip(ids, offsets, strict=True)
+                        TokenSpan(id, self._tokens[id], begin + start, begin + end)
+                        for id, (start, end) in zip(ids, offsets, strict=True)
                     ]
                 begin += len(part)
             spans_by_text.append(spans)
         return spans_by_text
 
     def _offsets(self, text: str, pieces: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """Yield the start and end of each token in its text, without leading spaces."""
+        """Yield the start and end of each of the tokens `pieces` in `text`, without leading spaces."""
         # Index in `text` of the character that each character of the split text came from.
-        origin = np.array(self.backend.normalize(text, with_offsets=True)[1])
+        origins = np.array(self.backend.normalize(text, with_offsets=True)[1])
         ends = np.cumsum([*map(len, pieces)])  # (t,)
         begins = ends - [len(piece.lstrip(SPACE)) for piece in pieces]
-        next_origin = np.minimum(origin.searchsorted(origin[ends - 1], side="right"), len(origin) - 1)
-        stops = np.where(begins < ends, origin[next_origin], origin[begins])
-        for start, stop in zip(origin[begins].tolist(), stops.tolist(), strict=True):
+        next_indices = np.minimum(origins.searchsorted(origins[ends - 1], side="right"), len(origins) - 1)
+        stops = np.where(begins < ends, origins[next_indices], origins[begins])
+        for start, stop in zip(origins[begins].tolist(), stops.tolist(), strict=True):
             yield start, start + len(text[start:stop].rstrip())
 
     # === Tokens to text ===
@@ -205,7 +209,7 @@ class MarianTokenizer(Tokenizer):
         return token.replace(SPACE, " ")
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,).
+        """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,).
 
         Tokens with a leading space, and special tokens, begin a word.
         """
@@ -226,13 +230,13 @@ class MarianTokenizer(Tokenizer):
 
         Raises:
             FileNotFoundError: If a file is missing.
-            ValueError: If a file is damaged, or the vocabulary does not suit the class.
+            ValueError: If a file is damaged, or the vocabulary lacks a special token.
         """
         source, target, vocabulary = (Path(directory) / name for name in (SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE))
         self._set_files(source, target, in_order(read_ids(vocabulary)))
 
 
-def _content(model: bytes | str | Path) -> bytes:
+def _load_bytes(model: bytes | str | Path) -> bytes:
     """Return the bytes of a model, reading its file if `model` is a path."""
     return model if isinstance(model, bytes) else Path(model).read_bytes()
 
@@ -241,7 +245,7 @@ def _make_backend(model: bytes, name: str) -> SentencePieceProcessor:
     """Create the processor of a SentencePiece model, which error messages call `name`.
 
     Raises:
-        ValueError: If the bytes are not a SentencePiece model.
+        ValueError: If `model` is not a SentencePiece model.
     """
     from sentencepiece import SentencePieceProcessor
 

@@ -14,7 +14,7 @@ _QUOTE_PATTERN = re.compile("|".join(QUOTES))
 _SEPARATOR = "\x01"  # a character that no step changes
 # Characters with Unicode's property White_Space.
 WHITE_SPACE = [c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f"]
-# The characters that may change. Surrogates are not characters, and planes 4 to 13, 15 and 16 are empty or private.
+# Ranges of characters that may change. Surrogates are not characters; planes 4 to 13, 15 and 16 are empty or private.
 _CODE_POINT_RANGES = (0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xF0000)
 
 
@@ -26,7 +26,7 @@ class CharacterMap(dict[int, str]):
     reorders only combining marks, which are removed.
 
     Attributes:
-        steps: the steps as a `tokenizers.normalizers.Normalizer`.
+        steps: the steps before whitespace becomes a space, as a `tokenizers.normalizers.Normalizer`.
     """
 
     def __init__(self, lowercase: bool, keep_accents: bool) -> None:
@@ -111,12 +111,13 @@ def squeeze(after: Sequence[str], width: np.ndarray, begin: int) -> Aligned:
     """Join the strings that replace a text's characters, and collapse spaces.
 
     Args:
-        after: strings that replace the c characters; "" if a character is removed, or replaced by the previous one.
+        after: c strings that replace the c characters; "" if a character is removed, or replaced together with the
+            previous character.
         width: int64 (c,), number of original characters that each string replaces.
         begin: int, offset of the first character.
     """
-    origins = np.repeat(np.arange(len(after)), list(map(len, after)))  # (c,)
-    codes = np.frombuffer("".join(after).encode("utf-32-le"), "<u4")  # (c,)
+    origins = np.repeat(np.arange(len(after)), list(map(len, after)))  # (d,), for d characters after replacement
+    codes = np.frombuffer("".join(after).encode("utf-32-le"), "<u4")  # (d,)
     is_space = codes == ord(" ")
     is_kept = ~is_space | ~np.concatenate([[True], is_space[:-1]])[: len(is_space)]
     origins = origins[is_kept]

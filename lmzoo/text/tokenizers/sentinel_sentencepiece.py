@@ -94,7 +94,7 @@ class T5Tokenizer(ModelRulesTokenizer):
 
 
 def _serialize(sentinels: Sequence[str]) -> bytes:
-    """Return the part of a serialized model that holds the sentinels; their ids count down."""
+    """Return sentinels, whose ids count down, as the last part of a serialized model."""
     proto = model_proto()()
     for sentinel in reversed(sentinels):
         proto.pieces.add(piece=sentinel, score=0.0, type=_CONTROL)
@@ -102,7 +102,7 @@ def _serialize(sentinels: Sequence[str]) -> bytes:
 
 
 def add_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
-    """Add sentinels after all tokens of a model that lacks them; return any other bytes unchanged."""
+    """Add sentinels after all tokens of a complete model that has none of them; return any other bytes unchanged."""
     try:
         proto = read_model(model)
     except Exception:  # protobuf raises errors of several types

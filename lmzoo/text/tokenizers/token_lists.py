@@ -19,10 +19,10 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
 
     Args:
         ids: dict from tokens to ids.
-        has_gaps: bool, whether ids may be missing, up to half of them; their token is "".
+        has_gaps: bool, whether up to half of the ids may be missing; the token of a missing id is "".
 
     Raises:
-        ValueError: If `ids` is not a mapping to integers, two tokens share an id, or an id is missing.
+        ValueError: If `ids` is not a mapping to integers, two tokens share an id, or more ids are missing than allowed.
     """
     id_values = ids.values() if isinstance(ids, Mapping) else (None,)  # the value may come from any file
     if not all(is_integer(i) for i in id_values):
@@ -49,7 +49,7 @@ def read_ids(file: Path) -> dict[str, int]:
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file does not hold such a mapping; the message names the file.
+        ValueError: If the file does not hold a JSON object of integers; the message names the file.
     """
     try:
         ids = json.loads(file.read_bytes())
@@ -81,7 +81,7 @@ def _fill_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
 def make_token_ids(tokens: Sequence[str]) -> dict[str, int]:
     """Return a mapping from tokens to ids, given tokens in order of their ids.
 
-    Ids without a token are omitted, except for the last one, so that `in_order` returns as many tokens.
+    Ids without a token are omitted, except for the last id, so that `in_order` returns as many tokens.
     """
     last_id = len(tokens) - 1
     return {entry: id for entry, id in make_token_entries(tokens).items() if tokens[id] or id == last_id}
@@ -113,7 +113,7 @@ def check_is_vocabulary(tokens: object) -> None:
     """Check that a vocabulary is a list of strings.
 
     Raises:
-        TypeError: If it is not; the message names the first entry that is not a string.
+        TypeError: If `tokens` is not a list, or an entry is not a string; the message names the first such entry.
     """
     if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
         raise TypeError(f"`vocabulary` must be a list of tokens, got {tokens!r:.60}.")
@@ -125,7 +125,7 @@ def check_is_vocabulary(tokens: object) -> None:
 def read_lines(path: Path) -> list[str]:
     r"""Return the lines of a vocabulary file with LF or CRLF line ends.
 
-    It is split at "\n" only: a token may contain other characters that `str.splitlines` treats as line ends.
+    The file is split at "\n" only: a token may contain other characters that `str.splitlines` treats as line ends.
     """
     text = read_utf8(path)
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
@@ -150,7 +150,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write lines to a UTF-8 file, each ending in LF.
 
     Raises:
-        ValueError: If a line contains a line end, so that `read_lines` would return other lines.
+        ValueError: If a line contains a line end, which `read_lines` would split or strip.
     """
     lines = list(lines)
     if token := next((line for line in lines if "\n" in line or line.endswith("\r")), None):

@@ -46,8 +46,8 @@ class SpecialTokens(TypedDict, total=False):
     * `start_token` and `end_token` mark the beginning of a sequence and the end of a text.
     * `mask_token` hides a token to predict.
     * `other_tokens` are further special tokens.
-    * `added_tokens` are tokens with their own rules for matching in texts (see `lmzoo.text.AddedToken`). If the
-      vocabulary lacks some of them, they get the next ids after it.
+    * `added_tokens` are tokens with their own rules for matching in texts (see `lmzoo.text.AddedToken`). Tokens that
+      the vocabulary lacks get the ids after it.
 
     Example:
 
@@ -264,8 +264,8 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
             The number of new tokens.
 
         Raises:
-            ValueError: If an entry is not a token or nothing of it is left after normalization, or the tokenizer does
-                not support added tokens.
+            ValueError: If an entry is not a token, normalization removes a token completely, or the tokenizer does not
+                support added tokens.
         """
         self._check_takes_added_tokens()
         base_vocabulary = self.base_vocabulary
@@ -284,7 +284,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
             raise ValueError(f"A {type(self).__name__} takes no added tokens.")
 
     def _check_normalized(self, tokens: Iterable[AddedToken]) -> None:
-        """Raise a ValueError if normalization removes a token that is matched in normalized texts."""
+        """Raise a ValueError if normalization completely removes a token that is matched in normalized texts."""
         normalizer = self._make_token_normalizer()
         if normalizer is None:
             return
@@ -332,14 +332,14 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         """Return token ids and offsets as lists and an array, which is faster than one `TokenSpan` per token.
 
         Returns:
-            One list of ids per text; and the start and end of every token, text after text, int64 (total, 2).
+            One list of ids per text; and the start and end of all tokens, text after text, int64 (total, 2).
         """
         spans_by_text = self.tokenize_with_offsets(texts)
         offsets = [span[2:] for spans in spans_by_text for span in spans]
         return [[span.id for span in spans] for spans in spans_by_text], np.array(offsets, "int64").reshape(-1, 2)
 
     def tokenize_words(self, words: Sequence[str]) -> list[list[Token]]:
-        """Return the token ids of each word, tokenized as it would be after a space.
+        """Return the token ids of each word, tokenized as after a space.
 
         Returns:
             One non-empty list of ids per word: the unknown token for a word that normalization removes.
@@ -354,7 +354,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return [ids_by_word[word] for word in words]
 
     def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[TokenSpan]]:
-        """Return the token spans of each word, tokenized as it would be after a space; offsets count from its start."""
+        """Return the token spans of each word, tokenized as after a space; offsets count from the start of the word."""
         unique_words = list(dict.fromkeys(words))
         space = self.space_of_words
         span_lists = self.tokenize_with_offsets([space + word for word in unique_words])
@@ -387,7 +387,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @abstractmethod
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,)."""
+        """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,)."""
 
     # === Features of packed sequences ===
 

@@ -15,7 +15,7 @@ _SIZE_PER_WORD = 16  # overhead of a word, in the same unit
 class WordIds:
     """Cache of the token ids of words, which are computed on first use.
 
-    Threads may share it. It is emptied when it exceeds its maximum size, and copies begin empty.
+    Threads may share a cache. It is emptied when it exceeds its maximum size, and copies begin empty.
 
     Args:
         encode: callable that takes a list of words and returns the token ids of each.

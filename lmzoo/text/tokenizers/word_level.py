@@ -87,7 +87,7 @@ class WordLevelTokenizer(Tokenizer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WordTokenizer(WordLevelTokenizer):
-    """A tokenizer with a vocabulary of words, for ELMo with cached token vectors or trained on words.
+    """A tokenizer with a vocabulary of words, for ELMo models with cached token vectors or trained on words.
 
     The id of a word is its index in the vocabulary plus one: 0 is padding.
 
@@ -166,7 +166,7 @@ class WordTokenizer(WordLevelTokenizer):
         return lambda word: ids.get(word, unknown_id)
 
     def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, which is always true: bool (V,)."""
+        """Return True for each of the V tokens, since every token is a word: bool (V,)."""
         return np.ones(self.vocabulary_size, bool)
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:

@@ -93,10 +93,10 @@ class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
 
     @classmethod
     def list_first_tokens(cls, **special: Unpack[SpecialTokens]) -> list[str]:
-        """Return the special tokens in the order of new vocabularies: that of the arguments, then of `roles`."""
+        """Return the special tokens in the order of new vocabularies: the arguments, then the rest as in `roles`."""
         default_order = cls(**special).special_tokens
-        arguments = [token for token in special.values() if token in default_order]
-        return [*dict.fromkeys([*arguments, *default_order])]
+        passed_tokens = [token for token in special.values() if token in default_order]
+        return [*dict.fromkeys([*passed_tokens, *default_order])]
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
