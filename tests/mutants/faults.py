@@ -518,14 +518,14 @@ FAULTS = (
     Fault(
         "predictions come in the order of the texts' lengths",
         "tasks/base/prediction.py",
-        "result[order] = output",
-        "result[:] = output[: len(result)]",
+        "reordered[order] = output",
+        "reordered[:] = output[: len(reordered)]",
     ),
     Fault(
         "a label one above the last class passes",
         "tasks/base/labels.py",
-        "refuse_first((array < 0) | (array >= num_classes), ",
-        "refuse_first((array < 0) | (array > num_classes), ",
+        "refuse_first((classes < 0) | (classes >= num_classes), ",
+        "refuse_first((classes < 0) | (classes > num_classes), ",
     ),
     Fault(
         "weights of classes are ignored",
