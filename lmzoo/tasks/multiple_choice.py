@@ -58,8 +58,9 @@ class MultipleChoice(TextVectorTask):
         encoder: `"bilstm"`, `"esim"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
         encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
-        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are concatenated with the backbone's vectors, below
+            the encoder if there is one; None for the backbone's vectors alone. Tokens that the embedder lacks get
+            zeros.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.

@@ -37,7 +37,7 @@ def encode_prompts(preprocessor: Preprocessor, prompts: Iterable[Text], start_id
     """
     (cleaned,) = clean_columns({"prompts": prompts})
     prefix = preprocessor.special_ids()[0]
-    ids_by_prompt = [[*prefix, *text] or start_ids for text in preprocessor.tokenizer.tokenize(cleaned)]
+    ids_by_prompt = [[*prefix, *text_ids] or start_ids for text_ids in preprocessor.tokenizer.tokenize(cleaned)]
     for i, ids in enumerate(ids_by_prompt):
         if not ids:
             raise ValueError(
@@ -69,12 +69,12 @@ def check_prompt_ids(name: str, ids: Sequence[Sequence[int]], vocabulary_size: i
     """
     for i, prompt in enumerate(ids):
         require(1 <= len(prompt) <= max_length, f"{name}[{i}]", f"a list of 1 to {max_length} token ids", prompt)
-        for position, id in enumerate(prompt):
+        for position, token_id in enumerate(prompt):
             require(
-                is_integer(id, 0, vocabulary_size - 1),
+                is_integer(token_id, 0, vocabulary_size - 1),
                 f"{name}[{i}][{position}]",
                 f"a token id from 0 to {vocabulary_size - 1}",
-                id,
+                token_id,
             )
 
 
@@ -83,10 +83,10 @@ def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
 
     Args:
         stop: a string or a token id, several of them, or None.
-        size: int, number of token ids.
+        size: int, vocabulary size; ids are below it.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: if `stop` is anything else.
     """
     stops = [*stop] if isinstance(stop, Iterable) and not isinstance(stop, (str, bytes)) else [stop]
     ids = [int(entry) for entry in stops if is_integer(entry, 0, size - 1)]
@@ -103,19 +103,19 @@ def check_room(ids: list[list[int]], new_tokens: int | None, max_length: int) ->
     Raises:
         ValueError: for a prompt that leaves too little room; the message names the first.
     """
-    for i, count in enumerate(map(len, ids)):
-        room = max_length - count
+    for i, num_tokens in enumerate(map(len, ids)):
+        room = max_length - num_tokens
         if room >= (new_tokens or 1):
             continue
         if new_tokens is None:
             raise ArgumentError(
-                f"`prompts[{i}]` has {count} tokens, and the model takes {max_length}: there is no room for a new "
+                f"`prompts[{i}]` has {num_tokens} tokens, and the model takes {max_length}: there is no room for a new "
                 "token. Shorten the prompt.",
                 "prompts",
             )
         advice = f"`max_new_tokens` may be at most {room}" if room > 0 else "Shorten the prompt"
         raise ArgumentError(
-            f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new_tokens}` is more than the "
+            f"`prompts[{i}]` has {num_tokens} tokens, which with `max_new_tokens={new_tokens}` is more than the "
             f"{max_length} tokens that the model takes. {advice}.",
             "max_new_tokens",
         )

@@ -63,8 +63,9 @@ class TextClassifier(LongTextTask, TextVectorTask):
         stride: int, number of tokens from one window to the next; by default, windows do not overlap. Settable.
         window_pooling: `"mean"`, the mean of the windows' logits, weighted by their numbers of tokens; or `"max"`, each
             class's highest logit in any window, for classes that one passage of a text decides.
-        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are concatenated with the backbone's vectors, below
+            the encoder if there is one; None for the backbone's vectors alone. Tokens that the embedder lacks get
+            zeros.
 
     Raises:
         ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `pooling` or

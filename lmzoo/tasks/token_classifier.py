@@ -90,8 +90,9 @@ class TokenClassifier(LongTextTask):
             long texts are truncated. The label of a word comes from the window in which it has the most context.
             Settable.
         stride: int, number of tokens from one window to the next; by default half a window. Settable.
-        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are concatenated with the backbone's vectors, below
+            the encoder if there is one; None for the backbone's vectors alone. Tokens that the embedder lacks get
+            zeros.
 
     Raises:
         ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `encoder`. With
