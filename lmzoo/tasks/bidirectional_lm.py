@@ -58,9 +58,9 @@ class BidirectionalLM(Task):
     `predict` also takes documents, and begins each with states of zeros. Its outputs are float32 (n, T, 2): the
     log-probabilities of each document's words and `</S>`, forward and backward, each in reading order, 0 at padding.
 
-    Token features have an additional axis for the two directions: `character_ids` int32 (B, T, 2, W), or `token_ids`
-    (B, T, 2), the input words; `targets` int32 (B, T, 2), frequency ranks of the next words, -1 at padding; `goes_on`
-    int32 (B,), 1 for sequences that continue a sequence of the previous batch.
+    Token features have an additional axis for the two directions: `character_ids` int32 (B, T, 2, W), the input words
+    as W characters each, or `token_ids` (B, T, 2); `targets` int32 (B, T, 2), the frequency ranks of the next words, -1
+    at padding; `goes_on` int32 (B,), 1 for sequences that continue a sequence of the previous batch.
 
     Args:
         backbone: an `ElmoBackbone`. Its mix is not trained.
@@ -185,7 +185,7 @@ class BidirectionalLM(Task):
 
         Raises:
             TypeError: for a document that is not a list of sentences; the message names its position.
-            ValueError: for labels or weights, and if the words do not fill a batch.
+            ValueError: for labels or weights, or for documents whose words do not fill a batch.
         """
         documents = inputs.x
         if not are_documents(documents):
@@ -207,7 +207,7 @@ class BidirectionalLM(Task):
         return streams, None, None
 
     def split_validation(self, inputs: TaskInputs, fraction: float) -> tuple[TaskInputs, TaskInputs]:
-        """Split the documents for training and validation, holding out the last `fraction`."""
+        """Hold out the last `fraction` of the documents, and return `(training, validation)`."""
         if not are_documents(inputs.x):
             return super().split_validation(inputs, fraction)
         training, validation = split_documents(inputs.x, fraction)
@@ -233,7 +233,7 @@ class BidirectionalLM(Task):
 
         Raises:
             TypeError: for a document that is not a list of sentences; the message names its position.
-            ValueError: if there are no words, or for an unknown `direction`.
+            ValueError: if there are no words, or if `direction` is unknown.
         """
         slices_by_direction = {None: slice(None), "forward": slice(0, 1), "backward": slice(1, 2)}
         require(direction in slices_by_direction, "direction", '"forward", "backward" or None', direction)
@@ -290,7 +290,7 @@ class BidirectionalLM(Task):
 
         Args:
             steps: for each sequence, its steps; a step holds an (input word, next word) pair for each direction.
-            width: int, t.
+            width: int, the padded length t.
             goes_on: whether the sequences continue the sequences of the previous batch.
 
         Returns:

@@ -61,9 +61,9 @@ DEFAULT_NEW_TOKENS = 64  # if there is room for them
 class CausalLM(Task):
     """A causal language model, which predicts each token from the tokens before it (Radford et al., 2018, 2019).
 
-    The inputs are the backbone's. The outputs are the logits of the next token at each position, float32 (B, T, V),
-    computed with the backbone's token embeddings. The head has no weights of its own, except with
-    `tie_embeddings=False`.
+    The inputs are the backbone's inputs. The outputs are the logits of the next token at each of T positions, over a
+    vocabulary of V tokens, float32 (B, T, V). They are computed with the backbone's token embeddings; the head has
+    weights of its own only with `tie_embeddings=False`.
 
     `fit` and `evaluate` take texts, or documents as lists of sentences, without labels. They are packed into full
     sequences (`lmzoo.data.corpora.pack_continuously`). Padding does not count in the loss, nor does the token after the
@@ -81,10 +81,10 @@ class CausalLM(Task):
             text in the given order. Token features then also include `goes_on`, int32 (B,): 1 to continue from the
             last state, 0 to begin with zeros.
         add_start_token: bool, whether `generate` and the exported model put the tokenizer's start token before each
-            prompt, as in KerasHub's GPT-2. By default it replaces only an empty prompt. Settable.
+            prompt, as in KerasHub's GPT-2. By default, it only stands for an empty prompt. Settable.
         name: name of the model.
-        tie_embeddings: bool, whether logits are products with the token embeddings. If False, the head has a kernel
-            (H, V) in their place, as in transformers' models with `tie_word_embeddings=False`.
+        tie_embeddings: bool, whether logits are products with the token embeddings. If False, the head has a kernel of
+            its own in their place, as in transformers' models with `tie_word_embeddings=False`.
 
     Raises:
         ValueError: for a backbone that is not causal, or has no state to carry; for a `max_new_tokens` that leaves no
@@ -247,7 +247,7 @@ class CausalLM(Task):
         With `carries_state`, each batch continues the sequences of the previous batch.
 
         Raises:
-            ValueError: for data that is not in memory, with `carries_state`.
+            ValueError: with `carries_state`, for data that is not in memory.
         """
         if self.streams is None or (isinstance(inputs, TokenFeatures) and inputs.made_by_fit):
             return super().batches(inputs, options)
@@ -296,7 +296,7 @@ class CausalLM(Task):
 
         Raises:
             TypeError: for a document that is not text; the message names its position.
-            ValueError: for labels, for weights of documents, or if there is no text.
+            ValueError: for labels, for weights of documents that are not encoded, or for documents without text.
         """
         return self._pack_documents(x, y, sample_weight, pack_continuously)
 
@@ -361,17 +361,17 @@ class CausalLM(Task):
         tokenizer = self.text_preprocessor.tokenizer
         spans = tokenizer.tokenize_with_offsets(cleaned)
         unscored_count = 0 if self.start_ids else 1
-        results = []
+        scores_by_text = []
         log_probabilities = self._compute_log_probabilities(
             [[span.id for span in text_spans] for text_spans in spans], batch_size
         )
-        for text_spans, row in zip(spans, log_probabilities, strict=True):
+        for text_spans, values in zip(spans, log_probabilities, strict=True):
             scores = [
                 TokenScore(token=tokenizer.id_to_token(id), start=start, end=end, log_probability=log_probability)
-                for (id, _, start, end), log_probability in zip(text_spans, row.tolist(), strict=True)
+                for (id, _, start, end), log_probability in zip(text_spans, values.tolist(), strict=True)
             ]
-            results.append(scores[unscored_count:])
-        return results
+            scores_by_text.append(scores[unscored_count:])
+        return scores_by_text
 
     def perplexity(self, texts: Iterable[Text], batch_size: int = BATCH_SIZE) -> float:
         """Return the perplexity of texts, the exponential of the mean negative log-probability of their tokens.
@@ -433,8 +433,9 @@ class CausalLM(Task):
         Raises:
             TypeError: for an entry that is not a string, or not a pair in `examples`; the message names its position.
             ValueError: before the first step, for choices that are empty, equal or fewer than two, an example whose
-                choice is not one of them, a prompt longer than the model's maximum length, an unknown `reduction`, and
-                if the family has no start token, an empty prompt or one whose first token depends on the choice.
+                choice is not in `choices`, a prompt longer than the model's maximum length, or an unknown `reduction`;
+                for a family without a start token, also for an empty prompt or a prompt whose first token depends on
+                the choice.
 
         Example:
 
@@ -480,7 +481,7 @@ class CausalLM(Task):
         preprocessor = self.prompt_preprocessor
         start_ids = self.start_ids
         max_length = self.backbone.config.max_sequence_length
-        rows = [
+        rows_by_prompt = [
             encode_choices(preprocessor, name, prompt, choices, separator, start_ids, max_length)
             for name, prompt in prompts.items()
         ]
@@ -489,7 +490,7 @@ class CausalLM(Task):
             self._compiled_parts["choices"] = partial(
                 score_choices, make_choice_model(self.backbone, self._make_symbolic_logits)
             )
-        return self._compiled_parts["choices"](self._make_stateless_model(), rows, len(choices), batch_size)
+        return self._compiled_parts["choices"](self._make_stateless_model(), rows_by_prompt, len(choices), batch_size)
 
     def _make_stateless_model(
         self,
@@ -526,7 +527,9 @@ class CausalLM(Task):
         start_ids = self.start_ids
         max_length = self.text_preprocessor.sequence_length
         score = self._compiled_parts["scores"]
-        scores = score(self._make_stateless_model(), [[*start_ids, *text] for text in ids], max_length, batch_size)
+        scores = score(
+            self._make_stateless_model(), [[*start_ids, *text_ids] for text_ids in ids], max_length, batch_size
+        )
         return [row[len(start_ids) :] for row in scores]
 
     # === Generate ===
@@ -579,7 +582,7 @@ class CausalLM(Task):
             TypeError: for a prompt that is neither a string nor token ids (the message names its position); if
                 `sampler` is neither a name nor a sampler; for an unknown argument.
             ValueError: before the first step, for a prompt that leaves no room for `max_new_tokens`, an empty prompt
-                if the family has no start token, an unknown sampler, numbers out of range, and strings if the model has
+                if the family has no start token, an unknown sampler, numbers out of range, or strings if the model has
                 no preprocessor.
         """
         if prompts is None:
@@ -590,9 +593,9 @@ class CausalLM(Task):
         require(is_valid, "max_new_tokens", "a positive integer", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)
         tokenizer = None if self.preprocessor is None else self.preprocessor.tokenizer
-        size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
-        end_ids, stop_texts = split_stops(stop, size)
-        ids, is_single, are_ids = self._encode_prompts(prompts, size)
+        vocabulary_size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
+        end_ids, stop_texts = split_stops(stop, vocabulary_size)
+        ids, is_single, are_ids = self._encode_prompts(prompts, vocabulary_size)
         require(not (are_ids and stop_texts), "stop", "token ids, as the prompts are", stop)
         max_length = self.backbone.config.max_sequence_length
         check_room(ids, max_new_tokens, max_length)
@@ -602,8 +605,8 @@ class CausalLM(Task):
         stop_ids = [*dict.fromkeys(end_ids)]
         if stop_texts:
             stop_ids += tokens_holding(self.text_preprocessor.tokenizer, stop_texts)
-        generator = get_generator(self, size, self._compiled_parts)
-        empty: Any = [] if are_ids else ""
+        generator = get_generator(self, vocabulary_size, self._compiled_parts)
+        empty_piece: Any = [] if are_ids else ""
         order = np.argsort([len(prompt) for prompt in ids], kind="stable").tolist()
 
         def make_pieces(prompt: list[int]) -> TextPieces | TokenPieces:
@@ -612,43 +615,43 @@ class CausalLM(Task):
         def generate_pieces(sampler: Sampler) -> Iterator[list[Any]]:
             """Yield lists of pieces, strings or lists of ids, one piece for each prompt."""
             for batch in group_items(order, batch_size):
-                text_pieces = {i: make_pieces(ids[i]) for i in batch}
+                buffers = {i: make_pieces(ids[i]) for i in batch}
                 batch_limits = np.array([limits[i] for i in batch])
                 room = max(limits)  # the maximum over all batches, so that they share compiled code
                 batch_ids = [ids[i] for i in batch]
-                steps = generator.generate(
+                tokens_by_step = generator.generate(
                     batch_ids, batch_limits, sampler, stop_ids, temperature, stream, batch_size, room
                 )
-                for step in steps:
-                    pieces = [empty] * len(ids)
-                    for i, tokens in zip(batch, step, strict=True):
-                        pieces[i] = text_pieces[i].add([token for token in tokens if token not in end_ids])
+                for new_tokens in tokens_by_step:
+                    pieces = [empty_piece] * len(ids)
+                    for i, tokens in zip(batch, new_tokens, strict=True):
+                        pieces[i] = buffers[i].add([token for token in tokens if token not in end_ids])
                     yield pieces
-                    if all(text.ended for text in text_pieces.values()):
+                    if all(buffer.ended for buffer in buffers.values()):
                         break
-                pieces = [empty] * len(ids)
-                for i, text in text_pieces.items():
-                    pieces[i] = text.rest()
+                pieces = [empty_piece] * len(ids)
+                for i, buffer in buffers.items():
+                    pieces[i] = buffer.rest()
                 yield pieces
 
         pieces_by_step = generator.isolate_random_state(sampler, seed, generate_pieces)
         if stream:
             return (piece for (piece,) in pieces_by_step) if is_single else pieces_by_step
-        by_prompt = zip(*pieces_by_step, strict=True) if ids else ()
-        continuations = [[*chain(*pieces)] if are_ids else "".join(pieces) for pieces in by_prompt]
+        pieces_by_prompt = zip(*pieces_by_step, strict=True) if ids else ()
+        continuations = [[*chain(*pieces)] if are_ids else "".join(pieces) for pieces in pieces_by_prompt]
         return continuations[0] if is_single else continuations
 
     answers = generate
 
-    def _encode_prompts(self, prompts: Any, size: int) -> tuple[list[list[int]], bool, bool]:
+    def _encode_prompts(self, prompts: Any, vocabulary_size: int) -> tuple[list[list[int]], bool, bool]:
         """Return the token ids of each prompt, whether there is a single prompt, and whether ids were passed.
 
         Args:
             prompts: see `generate`.
-            size: int, number of token ids.
+            vocabulary_size: int, number of token ids.
         """
         if (sequences := list_ids(prompts)) is not None:
-            check_prompt_ids("prompts", sequences[0], size, self.backbone.config.max_sequence_length)
+            check_prompt_ids("prompts", sequences[0], vocabulary_size, self.backbone.config.max_sequence_length)
             return *sequences, True
         prompts, is_single = list_texts(prompts)
         check_reads_text(self)

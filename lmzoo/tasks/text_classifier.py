@@ -49,9 +49,9 @@ class TextClassifier(LongTextTask, TextVectorTask):
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"`, the backbone's `pooled_output` as in the paper, or `"mean"`, the mean over the tokens
             without padding. The mean learns faster from few examples if pre-training had no objective for the first
-            token. Or a list of poolings, see `TextEmbedder`, whose vectors are concatenated, such as `["lasttoken",
-            "max", "mean"]` (Howard & Ruder, 2018, section 3.3). `from_preset` uses the pooling of the preset's
-            fine-tuning recipe.
+            token. Or a list of poolings of `TextEmbedder`, to concatenate their vectors, such as `["lasttoken", "max",
+            "mean"]` (Howard & Ruder, 2018, section 3.3). `from_preset` uses the pooling of the preset's fine-tuning
+            recipe.
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors,
             as on ELMo in Peters et al. (2018), with a classifier on the mean of their outputs; `"esim"`, for pairs, for
             LSTMs that read each text separately and align their words (Chen et al., 2017); None for the backbone alone.
@@ -68,8 +68,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
             zeros.
 
     Raises:
-        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `pooling` or
-            `encoder`.
+        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or if `pooling` or `encoder` is
+            unknown.
 
     Example:
 
@@ -170,9 +170,9 @@ class TextClassifier(LongTextTask, TextVectorTask):
         """Hold out the last `fraction`, and warn if it lacks a class; see `Task.split_validation`."""
         training, validation = super().split_validation(inputs, fraction)
         if not self.multi_label and training.y is not None:
-            counts = [np.bincount(part.y, minlength=self.num_classes).tolist() for part in (training, validation)]
-            by_name = [dict(zip(self.class_names, part, strict=True)) for part in counts]
-            if missing := describe_missing_classes(*by_name):
+            class_counts = [np.bincount(part.y, minlength=self.num_classes).tolist() for part in (training, validation)]
+            counts_by_name = [dict(zip(self.class_names, part, strict=True)) for part in class_counts]
+            if missing := describe_missing_classes(*counts_by_name):
                 warnings.warn(
                     f"{missing} `validation_split` holds out the last examples: shuffle the data first, or pass "
                     "`validation_data`.",
@@ -197,8 +197,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
             sigmoid score of at least `threshold`, best first. The label of a class without a name is its number.
 
         Raises:
-            ValueError: for `top_k` with `multi_label` or below 1, for `threshold` without `multi_label`, or for a
-                threshold that is not a number.
+            ValueError: for a `top_k` below 1, for `top_k` with `multi_label`, for `threshold` without `multi_label`, or
+                for a `threshold` that is not a number.
         """
         check_top_k(top_k)
         advice = "With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`."

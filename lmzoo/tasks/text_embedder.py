@@ -289,7 +289,7 @@ class TextEmbedder(LongTextTask):
         """Encode texts or pairs with `prompt` before each single or first text; see `encode_inputs`.
 
         Raises:
-            ValueError: for encoded texts, which have the default prompt, if `prompt` is another one.
+            ValueError: for encoded texts, which have the default prompt, if `prompt` differs from it.
         """
         if isinstance(x, Encoded) and prompt != self.prompt_text():
             raise ValueError(
@@ -304,7 +304,7 @@ class TextEmbedder(LongTextTask):
         return self.encode_texts(x, prompt)
 
     def finish_pooled(self, outputs: Tensor) -> Tensor:
-        """Return the vectors of texts, (B, H), given the means of their windows; scale them if `normalize` is set."""
+        """Return the vectors of texts, (B, H), from the means of their windows, scaled if `normalize` is set."""
         return unit_vectors(outputs) if self.normalize else outputs
 
     def forget_compiled(self) -> None:
@@ -365,15 +365,15 @@ class TextEmbedder(LongTextTask):
         """Check labels and return them as float32 (n,); for objective "cosine" they must be between -1 and 1."""
         if y is None or not self.needs_labels:
             return as_array(y)
-        array = encode_numbers(y)
+        labels = encode_numbers(y)
         if self.objective != "cosine":
-            return array
+            return labels
         problem = (
             "is not a cosine: labels are between -1 and 1. Divide those of another scale by its highest value (STS-B's "
             "by 5)."
         )
-        refuse_first(np.abs(array) > 1, array, problem)
-        return array
+        refuse_first(np.abs(labels) > 1, labels, problem)
+        return labels
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return features, targets and, if there are any, weights for b groups of K texts, each text a sequence.
@@ -383,7 +383,7 @@ class TextEmbedder(LongTextTask):
         texts in its group.
         """
         groups, labels, weights = examples
-        size = len(groups.columns)
+        group_size = len(groups.columns)
         columns = [self.features(texts, indices, width) for texts in groups.columns]
         features = {
             name: np.stack([column[name] for column in columns], axis=1).reshape(-1, *values.shape[1:])
@@ -391,19 +391,19 @@ class TextEmbedder(LongTextTask):
         }
         if labels is None:
             targets = self._get_ids_in_batch(groups, features, indices)
-            if size > 2:
-                targets = np.repeat(targets.reshape(-1, size), size, axis=0)
+            if group_size > 2:
+                targets = np.repeat(targets.reshape(-1, group_size), group_size, axis=0)
         else:
-            targets = np.repeat(labels[indices], size)
-        return (features, targets) if weights is None else (features, targets, np.repeat(weights[indices], size))
+            targets = np.repeat(labels[indices], group_size)
+        return (features, targets) if weights is None else (features, targets, np.repeat(weights[indices], group_size))
 
     @staticmethod
     def _get_ids_in_batch(groups: EncodedGroups, features: FeatureArrays, indices: np.ndarray) -> np.ndarray:
         """Assign a number to each different text of b groups of K texts, and return the numbers, int32 (Kb,)."""
         keys: list[Any]
         if groups.ids is None:
-            tokens = next(features[name] for name in ("character_ids", "token_ids") if name in features)
-            keys = [text.tobytes() for text in tokens]
+            id_arrays = next(features[name] for name in ("character_ids", "token_ids") if name in features)
+            keys = [sequence_ids.tobytes() for sequence_ids in id_arrays]
         else:
             keys = groups.ids[indices].ravel().tolist()
         ids: dict[Any, int] = {}
@@ -467,8 +467,9 @@ class TextEmbedder(LongTextTask):
 
         Raises:
             TypeError: for an entry that is not text; the message names its position.
-            ValueError: for an unknown level, for pairs, a prompt or a width at level "word", for layers, a prompt name
-                or a width that the model does not have, or if both `prompt` and `prompt_name` are passed.
+            ValueError: for an unknown `level`; for pairs, a prompt or a `width` with level "word"; for `layers` with
+                level "text"; for a layer, a prompt name or a width that the model does not have; for both `prompt` and
+                `prompt_name`.
 
         Example:
 
@@ -526,10 +527,10 @@ class TextEmbedder(LongTextTask):
             prompt_name: name of another prompt in `prompts`. The default prompt is not used.
 
         Returns:
-            float32 (n, H).
+            The embeddings, float32 (n, H).
 
         Raises:
-            ValueError: if there is no prompt with that name, or for pairs.
+            ValueError: for pairs, or if there is no prompt `prompt_name`.
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
@@ -547,10 +548,10 @@ class TextEmbedder(LongTextTask):
             prompt_name: name of another prompt in `prompts`. The default prompt is not used.
 
         Returns:
-            float32 (n, H).
+            The embeddings, float32 (n, H).
 
         Raises:
-            ValueError: if there is no prompt with that name, or for pairs.
+            ValueError: for pairs, or if there is no prompt `prompt_name`.
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
@@ -567,8 +568,8 @@ class TextEmbedder(LongTextTask):
 
         Args:
             prompt_name: name of the prompt; None for the default of this role.
-            default_names: names of prompts for this role, of which the first that exists is used.
-            side: 0 or 1, index of the prompt in `pair_prompts`, which precede the default names.
+            default_names: names of prompts for this role, of which the first that the model has is used.
+            side: 0 or 1, index of the prompt in `pair_prompts`, which take precedence over the default names.
         """
         if prompt_name is None and self.pair_prompts is not None:
             return self._get_pair_prompts()[side]
@@ -618,18 +619,19 @@ class TextEmbedder(LongTextTask):
             corpus: a list of n strings; their vectors, (n, H); or a `lmzoo.search.VectorIndex` of their vectors.
             top_k: int, number of texts to return for each query; by default 10, or all of a smaller corpus.
             batch_size: int, texts per batch.
-            texts: if `corpus` is vectors, its texts, to return them.
+            texts: the texts of the corpus, to return them with the hits; only if `corpus` is vectors.
             query_prompt_name: name of the prompt of queries; see `embed_queries`.
             document_prompt_name: name of the prompt of the corpus; see `embed_documents`.
 
         Returns:
-            For each query a list of `{"index": int, "text": str, "score": float}`, without the text if it is not known.
+            For each query a list of `{"index": int, "text": str, "score": float}`, without "text" for a corpus without
+            texts.
             Equal scores are ordered by index.
 
         Raises:
             TypeError: for an entry that is not text; the message names its position.
-            ValueError: if the corpus is empty or smaller than `top_k`, vectors do not have the model's width, or there
-                is no prompt of a name.
+            ValueError: if the corpus is empty or smaller than `top_k`, if vectors do not have the model's width, or if
+                the model has no prompt with one of the names.
 
         Example:
 

@@ -38,12 +38,12 @@ class WordFeatures:
         """Return the features for a task's argument `word_vectors`, or None for None.
 
         Args:
-            word_vectors: a `StaticEmbedder`, the result of `sizes`, or None.
+            word_vectors: a `StaticEmbedder`, the dict that `sizes` returns, or None.
             preprocessor: the task's preprocessor.
 
         Raises:
             TypeError: if `word_vectors` is something else.
-            ValueError: if there is no preprocessor, or no word is a token.
+            ValueError: if there is no preprocessor, or if no word is a token of its tokenizer.
         """
         if word_vectors is None:
             return None
@@ -99,10 +99,10 @@ def _find_token_rows(words: list[str], tokenizer: Tokenizer) -> dict[Token, int]
     """
     are_lowercase = all(word == word.lower() for word in words)
     spellings = (str, str.capitalize, str.upper) if are_lowercase else (str,)
-    unknown = None if tokenizer.unk_token is None else tokenizer.token_to_id(tokenizer.unk_token)
+    unknown_token = None if tokenizer.unk_token is None else tokenizer.token_to_id(tokenizer.unk_token)
     rows: dict[Token, int] = {}
     for spell in spellings:
         for row, tokens in enumerate(tokenizer.tokenize_words([spell(word) for word in words])):
-            if len(tokens) == 1 and tokens[0] != unknown:
+            if len(tokens) == 1 and tokens[0] != unknown_token:
                 rows.setdefault(tokens[0], row)
     return rows
