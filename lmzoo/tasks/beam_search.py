@@ -100,10 +100,10 @@ class BeamSampler:
         cache = keras.tree.map_structure(lambda x: ops.repeat(x, num_beams, axis=0), cache)
         ended_scores = ops.full((prompt_count, num_beams), _NEVER)
         has_ended = ops.zeros((prompt_count, num_beams), "bool")
-        is_open = ops.ones((prompt_count,), "bool")
+        is_unfinished = ops.ones((prompt_count,), "bool")
 
         def body(index: Tensor, cache: Tensors, state: tuple[Tensor, ...]) -> tuple[Tensors, ...]:
-            beams, scores, ended_texts, ended_scores, has_ended, is_open = state
+            beams, scores, ended_texts, ended_scores, has_ended, is_unfinished = state
             logits, _, cache = next(ops.reshape(beams, (-1, width)), cache, index)
             candidate_scores, origins, tokens = _find_candidates(logits, scores, stop_ids)  # (B, C)
             at_limit = index + 1 >= limits  # (B,)
@@ -120,19 +120,19 @@ class BeamSampler:
             # Candidates that end a text are kept if they are among the best K and their row could still improve.
             token_counts = ops.cast(ops.maximum(index + 1 - prompt_lengths, 1), "float32")  # (B,)
             penalties = ops.expand_dims(token_counts**self.length_penalty, 1)  # (B, 1)
-            is_new = is_stopping[:, :num_beams] & ops.expand_dims(is_open, 1)  # (B, K)
+            is_new = is_stopping[:, :num_beams] & ops.expand_dims(is_unfinished, 1)  # (B, K)
             new_scores = candidate_scores[:, :num_beams] / penalties + ops.where(is_new, 0.0, _NEVER)  # (B, K)
             new_texts = _append_token(beams, origins[:, :num_beams], tokens[:, :num_beams], index)  # (B, K, L)
             next_ended = _keep_best((ended_texts, ended_scores, has_ended), (new_texts, new_scores, is_new))
             can_improve = _can_improve(next_scores[:, :1] / penalties, *next_ended[1:])  # (B,)
 
             # Rows still inside their prompt keep their state. All their beams are equal, so any order suits the cache.
-            in_prompt = ops.take(mask, index, axis=1)  # (B,)
+            is_in_prompt = ops.take(mask, index, axis=1)  # (B,)
             cache = keras.tree.map_structure(lambda x: _select_beams(x, next_origins), cache)
-            updated = (next_beams, next_scores, *next_ended, is_open & can_improve & ~at_limit)
-            return index + 1, cache, _keep_rows(in_prompt, state, updated)
+            updated_state = (next_beams, next_scores, *next_ended, is_unfinished & can_improve & ~at_limit)
+            return index + 1, cache, _keep_rows(is_in_prompt, state, updated_state)
 
-        state = (beams, scores, beams, ended_scores, has_ended, is_open)
+        state = (beams, scores, beams, ended_scores, has_ended, is_unfinished)
         _, _, (beams, _, ended_texts, _, has_ended, _) = ops.while_loop(
             lambda index, cache, state: (index < width) & ops.any(state[-1]),
             body,

@@ -389,7 +389,7 @@ class CausalLM(Task):
         if not token_count:
             raise ValueError("`texts` hold no tokens to predict.")
         log_likelihood = sum(
-            float(row.sum(dtype="float64")) for row in self._compute_log_probabilities(ids, batch_size)
+            float(values.sum(dtype="float64")) for values in self._compute_log_probabilities(ids, batch_size)
         )
         return math.exp(-log_likelihood / token_count)
 
@@ -526,11 +526,11 @@ class CausalLM(Task):
             self._compiled_parts["scores"] = partial(score_sequences, model)
         start_ids = self.start_ids
         max_length = self.text_preprocessor.sequence_length
-        score = self._compiled_parts["scores"]
-        scores = score(
+        compute_scores = self._compiled_parts["scores"]
+        scores = compute_scores(
             self._make_stateless_model(), [[*start_ids, *text_ids] for text_ids in ids], max_length, batch_size
         )
-        return [row[len(start_ids) :] for row in scores]
+        return [values[len(start_ids) :] for values in scores]
 
     # === Generate ===
 
@@ -614,17 +614,17 @@ class CausalLM(Task):
 
         def generate_pieces(sampler: Sampler) -> Iterator[list[Any]]:
             """Yield lists of pieces, strings or lists of ids, one piece for each prompt."""
-            for batch in group_items(order, batch_size):
-                buffers = {i: make_pieces(ids[i]) for i in batch}
-                batch_limits = np.array([limits[i] for i in batch])
+            for batch_indices in group_items(order, batch_size):
+                buffers = {i: make_pieces(ids[i]) for i in batch_indices}
+                batch_limits = np.array([limits[i] for i in batch_indices])
                 room = max(limits)  # the maximum over all batches, so that they share compiled code
-                batch_ids = [ids[i] for i in batch]
+                batch_ids = [ids[i] for i in batch_indices]
                 tokens_by_step = generator.generate(
                     batch_ids, batch_limits, sampler, stop_ids, temperature, stream, batch_size, room
                 )
                 for new_tokens in tokens_by_step:
                     pieces = [empty_piece] * len(ids)
-                    for i, tokens in zip(batch, new_tokens, strict=True):
+                    for i, tokens in zip(batch_indices, new_tokens, strict=True):
                         pieces[i] = buffers[i].add([token for token in tokens if token not in end_ids])
                     yield pieces
                     if all(buffer.ended for buffer in buffers.values()):

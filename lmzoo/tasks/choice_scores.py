@@ -51,15 +51,15 @@ def check_choices(choices: Iterable[Text]) -> list[str]:
         TypeError: for a choice that is not a string; the message names its position.
         ValueError: for fewer than two choices, an empty choice, or two equal choices.
     """
-    (names,) = clean_columns({"choices": choices})
-    require(len(names) > 1, "choices", "at least two texts", names)
-    for i, name in enumerate(names):
-        if not name.strip():
+    (cleaned,) = clean_columns({"choices": choices})
+    require(len(cleaned) > 1, "choices", "at least two texts", cleaned)
+    for i, choice in enumerate(cleaned):
+        if not choice.strip():
             raise ArgumentError(f"`choices[{i}]` is empty: write at least one word.", "choices")
-        if name in names[:i]:
-            message = f"`choices[{names.index(name)}]` and `choices[{i}]` are both {name!r:.60}: leave one out."
+        if choice in cleaned[:i]:
+            message = f"`choices[{cleaned.index(choice)}]` and `choices[{i}]` are both {choice!r:.60}: leave one out."
             raise ArgumentError(message, "choices")
-    return names
+    return cleaned
 
 
 def join_choice(prompt: str, choice: str, separator: str) -> str:
@@ -182,8 +182,8 @@ def _merge_rows(sequences: Sequence[list[int]], first_target: int) -> list[Choic
     token therefore share one row.
     """
     rows: list[ChoiceRow] = []
-    for choice in sorted(range(len(sequences)), key=lambda i: len(sequences[i]), reverse=True):
-        ids = sequences[choice]
+    for choice_index in sorted(range(len(sequences)), key=lambda i: len(sequences[i]), reverse=True):
+        ids = sequences[choice_index]
         context = ids[:-1]
         row = next((row for row in rows if row.token_ids[: len(context)] == context), None)
         if row is None:
@@ -191,7 +191,7 @@ def _merge_rows(sequences: Sequence[list[int]], first_target: int) -> list[Choic
             rows.append(row)
         row.positions.extend(range(first_target - 1, len(context)))
         row.targets.extend(ids[first_target:])
-        row.choices.extend([choice] * (len(ids) - first_target))
+        row.choices.extend([choice_index] * (len(ids) - first_target))
     return rows
 
 

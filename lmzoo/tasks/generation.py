@@ -180,7 +180,7 @@ class TokenGenerator:
         new_token_counts = np.broadcast_to(max_new_tokens, len(prompts)).tolist()
         limits = [length + count for length, count in zip(prompt_lengths, new_token_counts, strict=True)]
         start = min(prompt_lengths)
-        last_position = max(limits)
+        max_limit = max(limits)
         max_length = self.task.backbone.config.max_sequence_length
         row_count = len(prompt_lengths)
         prompt_width = max(prompt_lengths)
@@ -198,8 +198,8 @@ class TokenGenerator:
         padded_limits = np.array([*limits, *[0] * (row_count - len(prompt_lengths))], "int32")  # (B,)
         is_done = np.arange(row_count) >= len(prompts)
         chunk_size = _TOKENS_PER_CHUNK if stream and not isinstance(sampler, BeamSampler) else width
-        while start < last_position and not is_done.all():
-            end = min(start + chunk_size, last_position)
+        while start < max_limit and not is_done.all():
+            end = min(start + chunk_size, max_limit)
             generated_ids = run_loop(
                 prompt=ids,
                 read=ids if stream else ids[:, :prompt_width],

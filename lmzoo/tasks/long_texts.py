@@ -70,8 +70,8 @@ class LongTextTask(Task):
         name, values = next(iter(inputs.items()))
         if len(values.shape) == len(self.input[name].shape):
             return super().call(inputs, training=training, mask=mask, **kwargs)
-        merged = {key: ops.reshape(x, (-1, *ops.shape(x)[2:])) for key, x in inputs.items()}  # (B·W, T)
-        outputs = super().call(merged, training=training, **kwargs)  # (B·W, ...)
+        flat_inputs = {key: ops.reshape(x, (-1, *ops.shape(x)[2:])) for key, x in inputs.items()}  # (B·W, T)
+        outputs = super().call(flat_inputs, training=training, **kwargs)  # (B·W, ...)
         padding_mask = self.backbone.padding_mask(inputs)  # (B, W, T)
         batch_size, window_count = ops.shape(padding_mask)[:2]
         if self.per_token:

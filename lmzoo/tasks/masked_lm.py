@@ -214,11 +214,11 @@ class MaskedLM(MaskedTokensTask):
             before_mask = mask_token.join(parts[: mask_index + 1])
             after_mask = mask_token.join(parts[mask_index + 1 :])
             # Leave out token embeddings beyond the tokenizer's vocabulary.
-            order = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")
+            ranked_ids = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")
             if is_whole_word:
-                order = order[is_whole_word[0 if follows_space[mask_index] else 1][order]]
+                ranked_ids = ranked_ids[is_whole_word[0 if follows_space[mask_index] else 1][ranked_ids]]
             candidates: list[MaskAnswer] = []
-            for token_id in order[:top_k]:
+            for token_id in ranked_ids[:top_k]:
                 token = tokenizer.id_to_token(int(token_id))
                 filling = tokenizer.text_of(token)
                 # A space at the start of the token replaces the space before the mask, and is dropped at the beginning
@@ -320,13 +320,13 @@ class MaskedLM(MaskedTokensTask):
             raise ValueError("`texts` must not hold mask tokens: every token is masked in turn.")
         flat_indices = np.flatnonzero(maskable(tokenizer, encoded.token_ids))
         for start in range(0, len(flat_indices), _MAX_MASKS):
-            chunk = flat_indices[start : start + _MAX_MASKS]
-            sequence_indices = np.searchsorted(encoded.sequence_splits, chunk, side="right") - 1
-            copies = encoded.select(sequence_indices)
-            positions = chunk - encoded.sequence_splits[sequence_indices]
-            flat_positions = copies.sequence_splits[:-1] + positions
-            targets = copies.token_ids[flat_positions]
-            copies.token_ids[flat_positions] = tokenizer.mask_id
-            log_probabilities = log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)
-            target_log_probabilities = log_probabilities[np.arange(len(chunk)), targets].tolist()
+            chunk_indices = flat_indices[start : start + _MAX_MASKS]
+            sequence_indices = np.searchsorted(encoded.sequence_splits, chunk_indices, side="right") - 1
+            masked_copies = encoded.select(sequence_indices)
+            positions = chunk_indices - encoded.sequence_splits[sequence_indices]
+            flat_positions = masked_copies.sequence_splits[:-1] + positions
+            targets = masked_copies.token_ids[flat_positions]
+            masked_copies.token_ids[flat_positions] = tokenizer.mask_id
+            log_probabilities = log_softmax(self.predict(masked_copies, batch_size, verbose=0)[:, 0])  # (b, V)
+            target_log_probabilities = log_probabilities[np.arange(len(chunk_indices)), targets].tolist()
             yield from zip(sequence_indices.tolist(), positions.tolist(), target_log_probabilities, strict=True)

@@ -183,8 +183,8 @@ class MultipleChoice(TextVectorTask):
     def features(self, encoded: EncodedChoices, indices: np.ndarray, width: int) -> FeatureArrays:
         """Return the model's inputs for the examples at `indices`, int32 (b, C, width), padded to C choices."""
         rows = encoded.rows(indices)  # (b, C)
-        merged = self.text_preprocessor.features(encoded.texts, rows.reshape(-1), width)
-        return {name: values.reshape(*rows.shape, *values.shape[1:]) for name, values in merged.items()}
+        flat_features = self.text_preprocessor.features(encoded.texts, rows.reshape(-1), width)
+        return {name: values.reshape(*rows.shape, *values.shape[1:]) for name, values in flat_features.items()}
 
     def backbone_inputs(self, features: Features) -> Features:
         """Return the features that the backbone takes, with each choice as a separate sequence.
@@ -250,8 +250,8 @@ class MultipleChoice(TextVectorTask):
         import tensorflow as tf
 
         probabilities = tf.nn.softmax(self(features, training=False))  # (B, C)
-        index = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
-        return {"index": index, "score": tf.reduce_max(probabilities, axis=-1), "probabilities": probabilities}
+        best_indices = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+        return {"index": best_indices, "score": tf.reduce_max(probabilities, axis=-1), "probabilities": probabilities}
 
     def signatures(self) -> Signatures:
         """Return the exported model's signatures; the default signature does the same as `choose`.

@@ -88,10 +88,10 @@ def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
     Raises:
         ValueError: if `stop` is anything else.
     """
-    stops = [*stop] if isinstance(stop, Iterable) and not isinstance(stop, (str, bytes)) else [stop]
-    ids = [int(entry) for entry in stops if is_integer(entry, 0, size - 1)]
+    entries = [*stop] if isinstance(stop, Iterable) and not isinstance(stop, (str, bytes)) else [stop]
+    ids = [int(entry) for entry in entries if is_integer(entry, 0, size - 1)]
     return ids, list_stop_strings(
-        None if stop is None else [entry for entry in stops if not is_integer(entry, 0, size - 1)]
+        None if stop is None else [entry for entry in entries if not is_integer(entry, 0, size - 1)]
     )
 
 

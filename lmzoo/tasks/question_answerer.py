@@ -350,13 +350,13 @@ class QuestionAnswerer(Task):
             raise ValueError("A threshold needs examples with an answer and examples without one.")
         ranked, no_answer_scores = self._rank_answers(encoded, batch_size, must_answer=False)
         best_scores = np.array([answers[0].score if answers else -np.inf for answers in ranked])
-        texts = [
+        answer_texts = [
             context[answers[0].start : answers[0].end] if answers else ""
             for context, answers in zip(encoded.contexts, ranked, strict=True)
         ]
         answer_f1, no_answer_f1 = (
             np.array([answer_score(text, answers) for text, answers in zip(predicted, golds, strict=True)])
-            for predicted in (texts, [""] * len(texts))
+            for predicted in (answer_texts, [""] * len(answer_texts))
         )
         self.null_score_threshold = best_null_threshold(no_answer_scores - best_scores, answer_f1, no_answer_f1)
         return self.null_score_threshold

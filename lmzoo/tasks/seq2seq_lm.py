@@ -497,18 +497,18 @@ class Seq2SeqLM(Task):
         seeded_sampler = generator.sampler(sampler, seed)
         outputs: list[Any] = [None] * len(encoded)
         pad_id = 0 if tokenizer is None else tokenizer.pad_id
-        for batch in group_items(np.argsort(lengths, kind="stable").tolist(), batch_size):
-            width = int(lengths[batch].max())
+        for batch_indices in group_items(np.argsort(lengths, kind="stable").tolist(), batch_size):
+            width = int(lengths[batch_indices].max())
             if generator.compiles_each_shape:
                 width = next(bucket for bucket in ladder_buckets(max_target_length + 1) if bucket >= width)
-            prompts = [target_starts[i] for i in batch]
+            prompts = [target_starts[i] for i in batch_indices]
             room = max_target_length + 1 - np.array([len(prompt) for prompt in prompts])
             source = dict(
-                zip(("token_ids", "padding_mask"), encoded.padded(np.array(batch), width, pad_id), strict=True)
+                zip(("token_ids", "padding_mask"), encoded.padded(np.array(batch_indices), width, pad_id), strict=True)
             )
             (targets,) = generator.generate(
                 prompts,
-                np.minimum(self.most_new_tokens(lengths[batch], max_new_tokens), room),
+                np.minimum(self.most_new_tokens(lengths[batch_indices], max_new_tokens), room),
                 seeded_sampler,
                 end_ids,
                 float(temperature),
@@ -517,7 +517,7 @@ class Seq2SeqLM(Task):
                 room=int(np.asarray(self.most_new_tokens(np.array([width]), max_new_tokens))[0]),
                 source=source,  # (n, T)
             )
-            for i, tokens in zip(batch, targets, strict=True):
+            for i, tokens in zip(batch_indices, targets, strict=True):
                 tokens = [token for token in tokens if token not in end_ids]
                 outputs[i] = tokens if sequences else self.text_preprocessor.tokenizer.detokenize(tokens)
         return outputs[0] if is_single else outputs
@@ -623,7 +623,7 @@ class Seq2SeqLM(Task):
             {name: ops.convert_to_tensor(values) for name, values in features.items()}
         )
         source_tokens, target_tokens = (
-            [tokenizer.id_to_token(int(id)) for id in part.token_ids] for part in (encoded.sources, encoded.targets)
+            [tokenizer.id_to_token(int(id)) for id in side.token_ids] for side in (encoded.sources, encoded.targets)
         )
         weights = ops.convert_to_numpy(scores[layer]).mean(axis=(0, 1))  # (S, T)
         return source_tokens, target_tokens, weights[: len(target_tokens), : len(source_tokens)]

@@ -146,8 +146,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
 
     def compared_outputs(self) -> ComparedOutputs:
         """Return the logits of the classes and the hidden states of the tokens."""
-        counted = ops.ones_like(self.output if self.multi_label else self.output[:, 0])  # (B, C) or (B,)
-        return ComparedOutputs(self.output, counted, self.token_vectors, self.backbone.padding_mask(self.input))
+        prediction_mask = ops.ones_like(self.output if self.multi_label else self.output[:, 0])  # (B, C) or (B,)
+        return ComparedOutputs(self.output, prediction_mask, self.token_vectors, self.backbone.padding_mask(self.input))
 
     def default_loss(self) -> keras.losses.Loss:
         """Return the loss: cross-entropy, or with `multi_label` the mean binary cross-entropy over classes."""
@@ -172,9 +172,9 @@ class TextClassifier(LongTextTask, TextVectorTask):
         if not self.multi_label and training.y is not None:
             class_counts = [np.bincount(part.y, minlength=self.num_classes).tolist() for part in (training, validation)]
             counts_by_name = [dict(zip(self.class_names, part, strict=True)) for part in class_counts]
-            if missing := describe_missing_classes(*counts_by_name):
+            if sentence := describe_missing_classes(*counts_by_name):
                 warnings.warn(
-                    f"{missing} `validation_split` holds out the last examples: shuffle the data first, or pass "
+                    f"{sentence} `validation_split` holds out the last examples: shuffle the data first, or pass "
                     "`validation_data`.",
                     stacklevel=4,  # the caller of `fit`
                 )

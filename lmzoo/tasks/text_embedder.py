@@ -221,8 +221,8 @@ class TextEmbedder(LongTextTask):
 
     def compared_outputs(self) -> ComparedOutputs:
         """Return the vectors of the texts, in place of both logits and hidden states."""
-        counted = ops.ones_like(self.output[:, 0])  # (B,)
-        return ComparedOutputs(self.output, counted, self.output, counted)
+        text_mask = ops.ones_like(self.output[:, 0])  # (B,)
+        return ComparedOutputs(self.output, text_mask, self.output, text_mask)
 
     def default_loss(self) -> keras.losses.Loss:
         """Return the loss for the task's objective, summed over `matryoshka_widths` and the full width."""

@@ -261,16 +261,19 @@ class TokenClassifier(LongTextTask):
 
     def _check_token_labels(self, encoded: EncodedInputs, y: Any) -> np.ndarray | None:
         """Check the token labels of encoded texts, and return them by text, or None if `y` holds labels of words."""
-        counts = encoded.token_counts
-        invalid = [i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != counts[i]]
-        flat_labels = None if invalid else np.concatenate([np.zeros(0, "int64"), *y])
+        token_counts = encoded.token_counts
+        invalid_indices = [
+            i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != token_counts[i]
+        ]
+        flat_labels = None if invalid_indices else np.concatenate([np.zeros(0, "int64"), *y])
         if isinstance(encoded, EncodedWords | WindowedWords) and (
             flat_labels is None or flat_labels.dtype.kind not in "iu"
         ):
             return None
         if flat_labels is None:
             raise ValueError(
-                f"`y[{invalid[0]}]` must be the labels of the {counts[invalid[0]]} tokens of its sequence."
+                f"`y[{invalid_indices[0]}]` must be the labels of the {token_counts[invalid_indices[0]]} tokens of its "
+                "sequence."
             )
         return encoded.by_sequence(np.asarray(self.encode_labels(flat_labels[None]))[0])
 

@@ -518,7 +518,7 @@ FAULTS = (
     Fault(
         "predictions come in the order of the texts' lengths",
         "tasks/base/prediction.py",
-        "reordered[order] = output",
+        "reordered[example_order] = output",
         "reordered[:] = output[: len(reordered)]",
     ),
     Fault(

@@ -148,9 +148,9 @@ def as_weights(values: Any) -> np.ndarray | None:
     if weights.dtype.kind not in "fiub":
         raise TypeError(f"`sample_weight` must be numbers, got an array of {weights.dtype}.")
     weights = weights.astype("float32") if weights.dtype.kind == "b" else weights
-    invalid = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(invalid):
-        position = tuple(map(int, np.unravel_index(invalid[0], weights.shape)))
+    invalid_indices = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(invalid_indices):
+        position = tuple(map(int, np.unravel_index(invalid_indices[0], weights.shape)))
         raise ValueError(
             f"`sample_weight` is {weights[position]} at position {', '.join(map(str, position))}: weights must be "
             "finite and at least 0. To leave an example out, weigh it with 0."

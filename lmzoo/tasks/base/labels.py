@@ -36,8 +36,8 @@ def check_classes(
     if labels is not None and not _is_listed(labels):
         raise TypeError(f"`labels` must be a list, whose order numbers the classes; got {labels!r:.60}.")
     if labels is not None:
-        if invalid := [label for label in labels if not isinstance(label, str)]:
-            raise TypeError(f"`labels` are the names of the classes, strings; got {invalid[0]!r}.")
+        if invalid_labels := [label for label in labels if not isinstance(label, str)]:
+            raise TypeError(f"`labels` are the names of the classes, strings; got {invalid_labels[0]!r}.")
         labels = [str(label) for label in labels]
         if len(set(labels)) != len(labels):
             raise ValueError(f"`labels` holds a name twice: {labels}.")
@@ -117,8 +117,8 @@ def refuse_first(
         ValueError: if any label is wrong.
     """
     if wrong.any():
-        first = int(wrong.argmax())
-        raise ValueError(f"Label {labels[first]!s} {place(first)} {problem}")
+        first_wrong = int(wrong.argmax())
+        raise ValueError(f"Label {labels[first_wrong]!s} {place(first_wrong)} {problem}")
 
 
 def encode_classes(
@@ -143,8 +143,8 @@ def encode_classes(
     if not is_beyond_int64 and classes.dtype.kind not in "iubf":
         raise ValueError(f"Labels must be whole numbers or strings, got {classes.dtype}.")
     # NaN is not equal to anything, so it is also invalid.
-    if classes.dtype.kind == "f" and len(invalid := np.flatnonzero(~(classes == np.round(classes)))):
-        position = int(invalid[0])
+    if classes.dtype.kind == "f" and len(invalid_positions := np.flatnonzero(~(classes == np.round(classes)))):
+        position = int(invalid_positions[0])
         hint = " A label is missing there." if np.isnan(classes[position]) else ""
         raise ValueError(f"Labels must be whole numbers or strings, got {classes[position]} {place(position)}.{hint}")
     problem = (
@@ -258,24 +258,24 @@ def encode_exact_numbers(y: Labels) -> np.ndarray:
 
 def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
     """Return the numbers of classes given by name, int32 (n,); see `encode_classes`."""
-    names = [n.decode(errors="replace") if isinstance(n, bytes) else n for n in array.tolist()]
-    are_strings = [isinstance(name, str) for name in names]
+    entries = [n.decode(errors="replace") if isinstance(n, bytes) else n for n in array.tolist()]
+    are_strings = [isinstance(entry, str) for entry in entries]
     if not any(are_strings):
-        position = next((i for i, label in enumerate(names) if not isinstance(label, numbers.Real)), 0)
+        position = next((i for i, label in enumerate(entries) if not isinstance(label, numbers.Real)), 0)
         raise TypeError(
-            f"Label {names[position]!r:.60} {place(position)} is neither a class's number nor its name: leave out "
+            f"Label {entries[position]!r:.60} {place(position)} is neither a class's number nor its name: leave out "
             "examples without a label."
         )
     if not all(are_strings):
         position = are_strings.index(False)
-        raise TypeError(f"Label {names[position]!r:.60} {place(position)} is not a string, but others are.")
+        raise TypeError(f"Label {entries[position]!r:.60} {place(position)} is not a string, but others are.")
     if labels is None:
         raise ValueError(
-            f"Got string labels such as {names[0]!r}, but this model's classes have no names. Pass "
-            f"`labels=[...]` when building it, for example labels={sorted(set(map(str, names)))[:5]}."
+            f"Got string labels such as {entries[0]!r}, but this model's classes have no names. Pass "
+            f"`labels=[...]` when building it, for example labels={sorted(set(map(str, entries)))[:5]}."
         )
     numbers_by_name = {label: i for i, label in enumerate(labels)}
-    for position, name in enumerate(names):
-        if name not in numbers_by_name:
-            raise ValueError(f"Label {name!r} {place(position)} is not one of {list(labels)}.")
-    return np.array([numbers_by_name[name] for name in names], "int32")
+    for position, entry in enumerate(entries):
+        if entry not in numbers_by_name:
+            raise ValueError(f"Label {entry!r} {place(position)} is not one of {list(labels)}.")
+    return np.array([numbers_by_name[entry] for entry in entries], "int32")

@@ -124,11 +124,11 @@ def predict_encoded(
             buckets = _choose_buckets(encoded.lengths, buckets, batch_size)
         batches = _make_prediction_batches(task, encoded, batch_size, buckets, extra)
         outputs = _predict_batches(model, batches, **kwargs)
-    order = batches.example_order
+    example_order = batches.example_order
 
     def restore_order(output: np.ndarray) -> np.ndarray:  # undoes the sorting by length
         reordered = np.empty((len(encoded), *output.shape[1:]), output.dtype)
-        reordered[order] = output
+        reordered[example_order] = output
         return reordered
 
     return keras.tree.map_structure(restore_order, outputs)
@@ -148,10 +148,10 @@ def _predict_batches(
     **kwargs: Any,
 ) -> Tensors:
     """Predict all batches and concatenate the outputs, bypassing `keras.Model.predict` if there are few batches."""
-    several_devices = _uses_several_devices(model)
-    if keras.backend.backend() == "tensorflow" and not several_devices:
+    uses_several_devices = _uses_several_devices(model)
+    if keras.backend.backend() == "tensorflow" and not uses_several_devices:
         _trace_for_all_shapes(model, batches)
-    needs_loop = verbose or callbacks or kwargs or several_devices
+    needs_loop = verbose or callbacks or kwargs or uses_several_devices
     # A task overrides these methods to take texts, so call the base class.
     if needs_loop or len(batches) > _MAX_BATCHES_WITHOUT_LOOP:
         dataset = _make_prediction_input(batches)

@@ -520,11 +520,11 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             raise TypeError(f"`class_weight` must be a dict from classes to weights, got {class_weight!r:.60}.")
         weights = dict.fromkeys(range(self.num_classes), 1.0)  # TensorFlow's datasets need a weight for every class
         with add_place_to_errors("`class_weight`"):
-            for name, weight in class_weight.items():
-                class_number = int(encode_classes([name], self.num_classes, self.labels)[0])
+            for label, weight in class_weight.items():
+                class_number = int(encode_classes([label], self.num_classes, self.labels)[0])
                 if not (isinstance(weight, numbers.Real) and 0 <= float(weight) < math.inf):
                     raise ValueError(
-                        f"the weight of {name!r} must be a finite number of at least 0, got {weight!r:.60}."
+                        f"the weight of {label!r} must be a finite number of at least 0, got {weight!r:.60}."
                     )
                 weights[class_number] = float(weight)
         return weights
@@ -537,7 +537,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         Returns:
             `(features,)`, `(features, y)` or `(features, y, sample_weight)`.
         """
-        arrays = [a[indices] for a in examples[1:] if a is not None]
+        arrays = [array[indices] for array in examples[1:] if array is not None]
         return (self.features(examples.encoded, indices, width), *arrays)
 
     def features(self, encoded: EncodedInputs, indices: np.ndarray, width: int) -> FeatureArrays:
