@@ -30,7 +30,7 @@ class BeamSampler:
     tokens that it would have chosen, so that results depend on the lengths of the other prompts.
 
     Args:
-        num_beams: int, number of texts that are continued at the same time.
+        num_beams: int, number of beams, the texts that are continued at the same time.
         length_penalty: float; the log-probability of a text is divided by its number of tokens to this power.
 
     Raises:
@@ -73,7 +73,7 @@ class BeamSampler:
             next: function from token ids, int (B·K, L), a cache and a position to three outputs: the logits of the
                 token at that position, float (B·K, V); hidden states, which are ignored; and the new cache.
             prompt: int (B, L), padded prompts.
-            cache: tensors of shape (B, ...).
+            cache: cache for `next`, tensors of shape (B, ...).
             index: int or int tensor (), the first position at which a token is chosen.
             mask: bool (B, L), True at the tokens of each prompt; all False by default.
             stop_token_ids: ids of the tokens that end a text.

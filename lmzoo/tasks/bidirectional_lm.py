@@ -41,7 +41,7 @@ class BidirectionalLM(Task):
     bilm-tf.
 
     `fit`, `evaluate` and `perplexity` take documents, each a list of sentences: strings, which are split into words, or
-    lists of words. They may be in any collection that can be iterated over repeatedly, and are read on demand. Input
+    lists of words. The documents may be in any collection that can be iterated over repeatedly, and are streamed. Input
     words are represented by their characters; predicted words that are not in the vocabulary are `<UNK>`.
 
     A batch holds a sequence from each of `batch_size` streams of sentences, without padding, and the LSTMs continue
@@ -63,12 +63,12 @@ class BidirectionalLM(Task):
     at padding; `goes_on` int32 (B,), 1 for sequences that continue a sequence of the previous batch.
 
     Args:
-        backbone: an `ElmoBackbone`. Its mix is not trained.
+        backbone: an `ElmoBackbone`. Its layer mix is not trained.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         vocabulary: list or `lmzoo.text.WordTokenizer` of the words to predict: `<S>`, `</S>`, `<UNK>`, then other words
             in order of decreasing frequency; see `lmzoo.data.corpora.train_words`.
-        num_sampled: int, number of words in the sample; if the vocabulary is not larger, all words are used.
-        unroll_steps: int, number of words in a sequence, through which gradients flow. Settable.
+        num_sampled: int, number of words that the sampled softmax draws; all words if the vocabulary is not larger.
+        unroll_steps: int, number of words in each sequence of a batch; gradients do not flow beyond it. Settable.
         name: name of the model.
 
     Raises:
@@ -140,7 +140,7 @@ class BidirectionalLM(Task):
 
     @property
     def unroll_steps(self) -> int:
-        """The number of words in each sequence of a batch, through which gradients flow; settable.
+        """The number of words in each sequence of a batch, beyond which gradients do not flow; settable.
 
         Raises:
             ValueError: for a number below 1.

@@ -65,7 +65,7 @@ class CausalLM(Task):
     vocabulary of V tokens, float32 (B, T, V). They are computed with the backbone's token embeddings; the head has
     weights of its own only with `tie_embeddings=False`.
 
-    `fit` and `evaluate` take texts, or documents as lists of sentences, without labels. They are packed into full
+    `fit` and `evaluate` take texts, or documents as lists of sentences, without labels, and pack them into full
     sequences (`lmzoo.data.corpora.pack_continuously`). Padding does not count in the loss, nor does the token after the
     end of a document. With token features, pass the next tokens as `y`, int (B, T), and a `sample_weight` of 0 for
     tokens that should not count.
@@ -407,9 +407,9 @@ class CausalLM(Task):
         """Return the choice that is the most likely continuation of each prompt (Brown et al., 2020).
 
         The log-likelihood of a choice is the sum of the log-probabilities of its tokens. If choices change the tokens
-        of a prompt, which may happen without a space in between, the tokens of the prompt from the first different one
-        on are included for every choice. Prompts begin with the start token only if `add_start_token` is set, or if
-        they are empty or their first token depends on the choice.
+        of a prompt, which may happen without a space in between, the tokens of the prompt from the first one that
+        differs are included for every choice. A prompt begins with the start token only if `add_start_token` is set, or
+        if it is empty or its first token depends on the choice.
 
         Args:
             prompts: strings.
@@ -565,7 +565,7 @@ class CausalLM(Task):
             temperature: float, divisor of the logits; values below 1 make likely tokens even more likely.
             stop: a string or a token id, or several. A text ends before the first occurrence of any of them, and at the
                 tokenizer's end token. None to also ignore the end token: every text then gets `max_new_tokens`.
-            seed: int, which makes samples repeatable; None for different samples in each call. The samples with
+            seed: int, seed that makes samples repeatable; None for different samples in each call. The samples with
                 `stream` differ from the samples without it.
             stream: whether to return an iterator over lists of text pieces, one for each prompt, as they are generated.
                 Beam search only yields its text at the end.

@@ -199,14 +199,15 @@ def _merge_rows(sequences: Sequence[list[int]], first_target: int) -> list[Choic
 
 
 def make_choice_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
-    """Build a model that computes the log-probabilities of target tokens, float32 (B, M).
+    """Build a model that computes the log-probabilities of M target tokens in each of B sequences, float32 (B, M).
 
     Its inputs are the backbone's inputs; `targets` int32 (B, M), the ids of the target tokens; and `positions` int32
     (B, M), the positions just before them. Logits are computed only at `positions`, to save memory.
 
     Args:
         backbone: a causal backbone.
-        compute_logits: function from the inputs and hidden states (B, M, H) to the logits of next tokens (B, M, V).
+        compute_logits: function from the model's inputs and hidden states, (B, M, H), to the logits of the next tokens,
+            (B, M, V).
     """
     inputs = dict(backbone.input)
     positions = keras.Input((None,), dtype="int32", name="positions")
@@ -230,7 +231,7 @@ def score_choices(
         model: model that `make_choice_model` built.
         task: task whose preprocessor pads the rows.
         rows_by_prompt: the rows of each of n prompts, from `encode_choices`.
-        num_choices: int, number of choices, C.
+        num_choices: int, number C of choices.
         batch_size: int, rows per batch.
     """
     shape = len(rows_by_prompt), num_choices

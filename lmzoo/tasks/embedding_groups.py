@@ -26,8 +26,8 @@ def check_groups(columns: Sequence[Sequence[Any]], objective: str) -> None:
         objective: the task's objective.
 
     Raises:
-        ValueError: if the number of columns does not fit the objective; if a negative equals the first or the second
-            text of its group, or is the second text of another group with the same first text.
+        ValueError: if the number of columns does not fit the objective, or if a negative equals the first or the second
+            text of its group, or the second text of another group with the same first text.
     """
     column_names = _COLUMN_NAMES[objective]
     joined_names = ", ".join(column_names)

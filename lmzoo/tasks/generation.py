@@ -62,7 +62,7 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
 
     Raises:
         TypeError: if `sampler` is neither a name nor a sampler.
-        ValueError: for an unknown sampler, and for numbers out of range.
+        ValueError: for an unknown sampler, or if `temperature`, `seed` or `batch_size` is out of range.
     """
     check_arguments(batch_size=batch_size)
     require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
@@ -74,7 +74,10 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
 
 
 def get_prompt_width(length: int, limit: int) -> int:
-    """Return the padded length for prompts of up to `length` tokens, one of only four, to limit compilation."""
+    """Return the padded length for prompts of up to `length` tokens.
+
+    There are only four padded lengths up to `limit`, which limits compilation.
+    """
     return next(width for fraction in _WIDTH_FRACTIONS if (width := max(1, round(limit * fraction))) >= length)
 
 
@@ -98,7 +101,7 @@ class TokenGenerator:
 
     Args:
         task: task on a causal backbone.
-        vocabulary_size: int, number of tokens of the tokenizer, V.
+        vocabulary_size: int, number V of tokens of the tokenizer.
     """
 
     def __init__(self, task: Task, vocabulary_size: int) -> None:
@@ -131,7 +134,7 @@ class TokenGenerator:
     def isolate_random_state(
         self, sampler: str | Sampler, seed: int | None, make_pieces: Callable[[Sampler], Iterator[_Piece]]
     ) -> Iterator[_Piece]:
-        """Yield generated pieces so that other uses of the sampler between two pieces do not change the next one.
+        """Yield generated pieces, independent of other uses of the sampler between two pieces.
 
         The sampler's random state after each piece is restored before the next piece is generated, unless a sampler
         object is passed without a seed.

@@ -89,7 +89,7 @@ class TaskInputs:
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         """Return `(x, y, sample_weight)` for Keras, with labels checked and texts converted to batches.
 
-        Batches of texts already hold their labels and weights.
+        Batches of texts already hold their labels and weights; `y` and `sample_weight` are then None.
 
         Args:
             task: task whose `encode_examples` and `make_batch` make the batches.
@@ -176,7 +176,7 @@ class StreamedExamples(TaskInputs):
         return batches, None, None
 
     def _check(self, task: Encoder) -> None:
-        """Check that labels come from the stream, and that it has labels if the task needs them."""
+        """Check that the stream has the labels that the task needs, and that neither `y` nor weights are passed."""
         task_name = type(task).__name__
         if self.y is not None:
             raise ValueError("The labels of a stream are in a column: pass its name as `label` to `lmzoo.data.stream`.")
@@ -202,7 +202,7 @@ class StreamedExamples(TaskInputs):
         raise ValueError(f"Cannot count the batches of an epoch: {reason}. Pass `steps_per_epoch`.")
 
     def _encode(self, task: Encoder, rows: Sequence[Any], warning: FirstWarning) -> Examples:
-        """Encode rows of the stream with their numbers; if that fails, name the first invalid row in the error."""
+        """Encode numbered rows of the stream; if that fails, name the first invalid row in the error message."""
         x, y = self.x.examples(rows)
         try:
             with warning.only():
@@ -340,7 +340,7 @@ class TokenFeatures(TaskInputs):
         return TokenFeatures(*batches.rows(slice(cut))), TokenFeatures(*batches.rows(slice(cut, None)))
 
     def check(self, task: Encoder) -> TokenFeatures:
-        """Check the features, labels and weights, and return them with labels and weights as arrays.
+        """Check the features, labels and weights, and convert the labels and weights to arrays.
 
         For a dataset or a generator, only the types of its elements are checked.
 

@@ -48,7 +48,7 @@ class MaskedLM(MaskedTokensTask):
     about texts without any.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         masking: `lmzoo.text.Masking`, settings for corrupting text in `fit`; the family's by default.
         activation: str, activation of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.

@@ -52,7 +52,7 @@ class MultipleChoice(TextVectorTask):
     is all padding, so that its softmax is 0.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"`, `"mean"` or a list; see `lmzoo.models.TextClassifier`.

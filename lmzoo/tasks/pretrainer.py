@@ -70,7 +70,7 @@ class Pretrainer(MaskedTokensTask):
     `replaced_tokens` int (B, T), the ids of the original text. Weights are a dict with the same keys.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         objective: `"nsp"`, `"sop"`, `"plm"`, `"rtd"`, `"sbo"`, or None for masked tokens alone; by default the
             family's.
@@ -257,8 +257,8 @@ class Pretrainer(MaskedTokensTask):
 
         Raises:
             TypeError: for a document that is not a list of strings; the message names its position.
-            ValueError: for labels, for weights of documents that are not encoded, or for encoded sequences that are not
-                pairs with an objective on pairs.
+            ValueError: for labels, for weights of documents that are not encoded, or, with an objective on pairs, for
+                encoded sequences that are not pairs.
         """
         if self.objective not in _PAIR_OBJECTIVES:
             return self._pack_documents(x, y, sample_weight, lambda x, by: pack_sentences(clean_documents(x), by))

@@ -98,7 +98,7 @@ def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
 def check_room(ids: list[list[int]], new_tokens: int | None, max_length: int) -> None:
     """Check that a model with `max_length` positions has room for each prompt and `new_tokens` more tokens.
 
-    If `new_tokens` is None, there must be room for one.
+    If `new_tokens` is None, there must be room for one new token.
 
     Raises:
         ValueError: for a prompt that leaves too little room; the message names the first.

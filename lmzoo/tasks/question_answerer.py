@@ -74,7 +74,7 @@ class QuestionAnswerer(Task):
     it returns "empty", whereas this class takes the best pair among all tokens.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         doc_stride: int, number of tokens from the start of one window to the start of the next.
         max_question_length: int, number of tokens to which questions are truncated.
@@ -280,9 +280,9 @@ class QuestionAnswerer(Task):
         Returns:
             For each question, `{"text": str, "start": int, "end": int, "score": float}`, where `text` is
             `context[start:end]`; with `top_k` above 1, a list of such dicts, best first. The scores are a softmax over
-            the n-best list. "No answer" is represented by `{"text": "", "start": 0, "end": 0}`. The list contains it if
-            the context is empty, and if there is a `null_score_threshold`: then before all answers whose score it
-            exceeds by more than the threshold.
+            the n-best list. "No answer" is represented by `{"text": "", "start": 0, "end": 0}`. It is in the list if
+            the context is empty, or if `null_score_threshold` is set; in that case, it precedes all answers whose score
+            it exceeds by more than the threshold.
 
         Raises:
             ValueError: for texts that are not pairs, or a `top_k` below 1.
@@ -312,7 +312,7 @@ class QuestionAnswerer(Task):
     def _rank_answers(
         self, encoded: EncodedWindows, batch_size: int, must_answer: bool
     ) -> tuple[list[list[Answer]], np.ndarray]:
-        """Return the n-best list of each example, and the examples' null scores, the scores of "no answer".
+        """Return the n-best list and the null score, the score of "no answer", of each example.
 
         With `must_answer`, no list is empty, except for contexts without tokens.
         """

@@ -69,7 +69,7 @@ class Seq2SeqLM(Task):
     Args:
         backbone: `lmzoo.models.Backbone` of a family that reads a source, such as `MarianBackbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        num_beams: int, number of translations that beam search continues at the same time; 1 for greedy search.
+        num_beams: int, number of beams, the translations that are continued at the same time; 1 for greedy search.
         length_penalty: float; beam search divides the log-probability of a translation by its number of tokens to
             this power.
         max_new_tokens: int, maximum number of tokens in a translation, counting the end token; by default 2·n + 16 for
@@ -415,7 +415,7 @@ class Seq2SeqLM(Task):
         Raises:
             TypeError: for an entry that is not a string (the message names its position); for an unknown argument.
             ValueError: before the first step, for a text that is too long for the model, a language that it cannot
-                translate to, and numbers out of range.
+                translate to, or numbers out of range.
         """
         refuse_arguments("translate", unknown, GENERATE_ARGUMENT_ADVICE)
         beam_count = self.num_beams if num_beams is None else num_beams
@@ -451,7 +451,7 @@ class Seq2SeqLM(Task):
             sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", or a sampler; see
                 `CausalLM.generate`.
             temperature: float, divisor of the logits.
-            seed: int, which makes samples repeatable.
+            seed: int, seed that makes samples repeatable.
             language: target language, such as "fra", for a model with several.
             batch_size: int, texts per batch.
             stop: token ids that end a target, in addition to the tokenizer's end token; None to also ignore the end
@@ -586,7 +586,7 @@ class Seq2SeqLM(Task):
     def next_token_logits(self, vectors: Tensor) -> Tensor:
         """Return the logits of the next tokens, float32 (B, S, V), from hidden states, float (B, S, H).
 
-        Padding is excluded if the model has a preprocessor, which knows its id.
+        The padding token is excluded if the model has a preprocessor, which knows its id.
         """
         logits = self.backbone.token_logits(vectors)
         if self.output_bias is not None:

@@ -22,7 +22,8 @@ def make_scoring_model(backbone: Backbone, compute_logits: Callable[[Features, T
 
     Args:
         backbone: a causal backbone.
-        compute_logits: function from the inputs and hidden states (B, M, H) to the logits of next tokens (B, M, V).
+        compute_logits: function from the model's inputs and hidden states, (B, M, H), to the logits of the next tokens,
+            (B, M, V).
     """
     inputs: Features = backbone.input
     vectors = backbone(inputs)["sequence_output"][:, :-1]  # (B, T - 1, H)

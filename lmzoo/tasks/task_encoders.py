@@ -43,9 +43,9 @@ class TokenVectors:
 
     Attributes:
         dropout: float, dropout rate on the vectors; None for the backbone's.
-        encoder: name of a registered encoder that returns one of `encoder_kinds`; None for the backbone alone.
+        encoder: name of a registered encoder whose kind of output is in `encoder_kinds`; None for the backbone alone.
         encoder_dim: int, width of each direction of the encoder.
-        word_vectors: static word vectors to join with the backbone's vectors, or None.
+        word_vectors: static word vectors to concatenate with the backbone's vectors, or None.
 
     Raises:
         ValueError: for an unknown `encoder`, an `encoder_dim` that is not a positive integer, or a `dropout` outside of
@@ -206,10 +206,10 @@ class TextVectorTask(Task):
     """Base class of tasks with a head on one vector per text.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        inputs: dict of symbolic inputs.
-        outputs: symbolic outputs.
+        inputs: dict of the model's symbolic inputs.
+        outputs: symbolic outputs of the model.
         labels: names of the classes, or None.
         name: name of the model, or None.
         vector: settings for the text vectors.

@@ -42,7 +42,7 @@ class TextClassifier(LongTextTask, TextVectorTask):
     name or number, or an array (n, num_classes) of zeros and ones.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         num_classes: int, number of classes; by default the number of `labels`.
         labels: names of the classes. If given, `fit` also takes string labels, and `classify` returns names.

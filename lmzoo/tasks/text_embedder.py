@@ -71,8 +71,8 @@ _BATCHES_PER_PART = 64  # batches between updates of the progress bar
 class TextEmbedder(LongTextTask):
     """An embedding model, which maps each text to a vector for comparing texts (Reimers and Gurevych, 2019).
 
-    The model's outputs are vectors, float32 (B, H); a list of poolings or a `projection` changes their width. The only
-    weights of the head are the projection's.
+    The model's outputs are vectors of the backbone's width H, float32 (B, H); a list of poolings or a `projection`
+    changes their width. The head has no weights except the projection's.
 
     `fit` takes pairs of texts, as a tuple of two lists or a list of 2-tuples, and encodes each text separately. The
     `objective` says what the pairs are:
@@ -88,11 +88,11 @@ class TextEmbedder(LongTextTask):
     * `"triplet"`: triples of an anchor, a text that belongs to it, and a text that does not; without labels
       (`lmzoo.training.TripletLoss`).
 
-    With token features, the texts of pair i are sequences 2i and 2i + 1, with a label and a weight for each sequence;
-    they are not shuffled.
+    With token features, the texts of pair i are sequences 2i and 2i + 1, with a label and a weight for each sequence.
+    Sequences are not shuffled.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         pooling: `"mean"` or `"max"` over the tokens without padding; `"cls"`, the last layer's vector of the first
             token; `"lasttoken"`, the last layer's vector of the last token; `"weightedmean"`, the mean with weights 1,
@@ -114,15 +114,16 @@ class TextEmbedder(LongTextTask):
             default prompt. Each of the two prompts has its own signature in exported SavedModels. Settable.
         objective: `"contrastive"`, `"cosine"`, `"cosent"`, `"angle"` or `"triplet"`, the objective of `fit`.
         temperature: positive float, temperature of the objectives `"contrastive"`, `"cosent"` and `"angle"`.
-        matryoshka_widths: ints, widths to which vectors may be truncated after training, which trains them as well as
-            the whole vectors (`lmzoo.training.MatryoshkaLoss`). By default, only whole vectors are trained.
+        matryoshka_widths: ints, widths to which vectors may be truncated after training. Vectors of these widths are
+            trained together with whole vectors (`lmzoo.training.MatryoshkaLoss`). By default, only whole vectors are
+            trained.
         mini_batch_size: int, maximum number of texts that are encoded at a time in training. Large batches then take
             the memory of small ones, and a third more time: vectors are computed twice, once for the loss and once for
             the gradients, which are the same as for the whole batch (gradient caching, Gao et al., 2021). By default,
             the texts of a batch are encoded together.
         windows: maximum number of windows in which a long text is read; `"auto"` for as many as it needs. The vector of
-            the text is the mean of their vectors, weighted by their numbers of tokens, and with `normalize` scaled to
-            unit length. Each window begins with the prompt. By default, long texts are truncated. Settable.
+            the text is the mean of the windows' vectors, weighted by their numbers of tokens, and with `normalize`
+            scaled to unit length. Each window begins with the prompt. By default, long texts are truncated. Settable.
         stride: int, number of tokens from one window to the next; by default, windows do not overlap. Settable.
         name: name of the model.
 
@@ -262,10 +263,10 @@ class TextEmbedder(LongTextTask):
     # === Prompts ===
 
     def prompt_text(self, prompt_name: str | None = None) -> str:
-        """Return the prompt with a name; by default, the default prompt, or "" without one.
+        """Return the text of the prompt `prompt_name`, by default of the default prompt, "" if the model has none.
 
         Raises:
-            ValueError: if there is no prompt with that name.
+            ValueError: if there is no prompt `prompt_name`.
         """
         name = self.default_prompt if prompt_name is None else prompt_name
         return "" if name is None else check_prompts(self.prompts, name)[name]
@@ -461,9 +462,9 @@ class TextEmbedder(LongTextTask):
                 scaled to unit length again. By default, vectors are not truncated. See `matryoshka_widths`.
 
         Returns:
-            For texts, float32 (n, H), or (n, `width`). For words, a list of n `WordVectors(words, offsets, vectors)`:
-            the words, their character offsets in the text, int64 (w, 2), and their vectors, float32 (w, H), or (w, L,
-            H) for `"all"`.
+            For texts, their vectors, float32 (n, H), or (n, `width`). For words, a list of n `WordVectors(words,
+            offsets, vectors)`: the w words of a text, their character offsets in the text, int64 (w, 2), and their
+            vectors, float32 (w, H), or (w, L, H) for all L layers.
 
         Raises:
             TypeError: for an entry that is not text; the message names its position.
@@ -625,8 +626,7 @@ class TextEmbedder(LongTextTask):
 
         Returns:
             For each query a list of `{"index": int, "text": str, "score": float}`, without "text" for a corpus without
-            texts.
-            Equal scores are ordered by index.
+            texts. Equal scores are ordered by index.
 
         Raises:
             TypeError: for an entry that is not text; the message names its position.

@@ -38,7 +38,7 @@ class TextRegressor(TextVectorTask):
     learning the bias would push the vectors of all texts in the same direction.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"`, `"mean"` or a list; see `lmzoo.models.TextClassifier`.

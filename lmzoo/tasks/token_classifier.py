@@ -72,7 +72,7 @@ class TokenClassifier(LongTextTask):
     is the weighted mean over all words of a batch.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only. Labels are then int (B, T), one for
             each token, -100 for tokens that do not count.
         num_classes: int, number of classes; by default the number of `labels`.

@@ -114,7 +114,7 @@ class LayerModels:
     The models are not attributes of the task, since Keras would save them as parts of the task.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone` whose layers are computed.
         **compile_settings: arguments of `keras.Model.compile`.
     """
 

@@ -23,7 +23,7 @@ def read_weights(sample_weight: Any) -> tuple[np.ndarray | None, list[Any] | Non
 
     Raises:
         TypeError: if weights of texts are not numbers.
-        ValueError: if weights of texts are NaN, infinite or negative, or have more than one axis.
+        ValueError: if weights of texts are NaN, infinite or negative, or not one number for each text.
     """
     if hasattr(sample_weight, "to_list"):  # a ragged tensor, or a pandas Series
         sample_weight = sample_weight.to_list()

@@ -47,7 +47,7 @@ class Examples(NamedTuple):
 
     Attributes:
         encoded: n encoded examples.
-        labels: n labels in the form returned by the task's `encode_labels`, or None.
+        labels: n labels in the form that the task's `encode_labels` returns, or None.
         weights: weights of the examples, float (n,); an array of token weights for each example; or None.
     """
 
@@ -71,10 +71,12 @@ class Examples(NamedTuple):
 
 
 def find_first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
-    """Return the index of the first held-out example when holding out the last fraction `share` of `count` examples.
+    """Return the index from which on the last fraction `share` of `count` examples is held out, as in Keras.
 
-    Keras holds out the same examples. `cut_before` moves an index back to the nearest one at which the data may be
-    split.
+    Args:
+        count: int, number of examples.
+        share: float, fraction to hold out.
+        cut_before: function from an index to the nearest index, at or before it, at which the examples may be split.
 
     Raises:
         ValueError: if no example would remain for training or for validation.
@@ -117,7 +119,7 @@ def as_array(values: Any) -> np.ndarray | None:
 
 
 def as_example_weights(values: Any) -> np.ndarray | None:
-    """Check that there is one weight per example, (n,) or (n, 1), and return them as an array (n,); None stays None.
+    """Check the weights of n examples, (n,) or (n, 1), and return them as a numpy array (n,); None stays None.
 
     Raises:
         TypeError: see `as_weights`.

@@ -41,7 +41,7 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
     """Return the model's outputs for a task's inputs, in the order of the examples.
 
     Args:
-        task: the task, which is the model.
+        task: the task, a Keras model.
         inputs: texts in memory, a dataset of texts, or token features.
         batch_size: int, examples per batch; 32 if None.
         **kwargs: further arguments of `keras.Model.predict`.
@@ -106,8 +106,8 @@ def predict_encoded(
         model: the task, or another model with the same inputs.
         encoded: encoded examples.
         batch_size: int, examples per batch.
-        per_token: whether the second axis of the outputs is the token axis; None for the task's own setting. Such
-            outputs are zero beyond the padded length of a batch.
+        per_token: whether the second axis of the outputs is the token axis; None for the task's own setting. Outputs
+            per token are zero beyond the padded length of their batch.
         extra: further inputs of the model, a dict of arrays with a row for each example; None for the task's
             `extra_features`. Not used for outputs per token.
         **kwargs: further arguments of `keras.Model.predict`.
@@ -175,7 +175,7 @@ def _trace_for_all_shapes(model: SeveralDevicesModel, batches: LengthBatches) ->
 def _uses_several_devices(model: SeveralDevicesModel) -> bool:
     """Return whether a model's batches are split over devices, so that `predict_on_batch` must not be used.
 
-    On TensorFlow, it would return the outputs once for each device.
+    On TensorFlow, `predict_on_batch` would return the outputs once for each device.
     """
     if keras.backend.backend() == "tensorflow":
         return bool(model.distribute_strategy.num_replicas_in_sync > 1)

@@ -28,8 +28,9 @@ def takes_zero_segments(backbone: Backbone, preprocessor: Preprocessor | None) -
 def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor, reads_pairs: bool = False) -> Preprocessor:
     """Return a preprocessor that makes the segment ids the task needs, and check that its output fits the backbone.
 
-    It is `preprocessor`, or a copy with other segment ids: zeros for a backbone that takes segment ids which must all
-    be 0; with `reads_pairs`, the segment ids of pairs, while the task itself passes zeros to such a backbone.
+    This is a copy of `preprocessor` if its segment ids must change. With `reads_pairs`, the copy makes segment ids that
+    tell the texts of a pair apart, and if the backbone needs zeros, the task passes them itself. Otherwise, for a
+    backbone that takes segment ids which must all be 0, the copy makes zeros.
 
     Raises:
         TypeError: see `check_preprocessor`.

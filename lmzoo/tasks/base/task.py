@@ -110,7 +110,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
       strings other than `text` and `text_pair`, `signatures`.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         inputs: dict of the model's symbolic inputs.
         outputs: symbolic outputs of the model.
@@ -443,7 +443,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
         Raises:
             TypeError: for an entry that is not text; the message names its position.
-            ValueError: for labels that are missing, of another number than the texts, or not among the model's classes.
+            ValueError: if labels are missing, if there is not one for each text, or if a label is not among the model's
+                classes.
         """
         self.check_unlabeled(y)
         return self._add_labels(self.encode_inputs(x), y, sample_weight)
@@ -689,7 +690,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def _hold_out(
         self, inputs: TaskInputs, validation_data: Any, fraction: float, options: BatchOptions
     ) -> tuple[TaskInputs, TrainingData | None]:
-        """Return the training inputs, and the validation data for Keras, or None if nothing is held out."""
+        """Return the training inputs, and the validation data as batches for Keras, or None without validation."""
         if validation_data is None and not fraction:
             return inputs, None
         if validation_data is None:
@@ -980,7 +981,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Build a task from the output of `get_config`; it is not compiled, since Keras does this for saved models."""
+        """Build a task from the output of `get_config`, without compiling it: Keras compiles saved models itself."""
         deserialized = {
             name: keras.saving.deserialize_keras_object(config[name]) for name in ("backbone", "preprocessor")
         }
@@ -1023,7 +1024,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
         Raises:
             ValueError: for an unknown preset (similar names are suggested), a changed or missing file, or a
-                `sequence_length` above the model's.
+                `sequence_length` above the model's maximum length.
 
         Example:
 
@@ -1126,7 +1127,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         save_preset(self, directory, overwrite, self.preprocessor, weights_dtype=weights_dtype)
 
     def _warn_about_merged_lora(self) -> None:
-        """Warn if the file to be saved will hold the sums of weights and low-rank updates instead of the updates."""
+        """Warn if weights will be saved with LoRA's low-rank updates added to them instead of separately."""
         adapted_layers = [layer for layer in sublayers(self.backbone) if getattr(layer, "lora_enabled", False)]
         if not all(map(stores_updates, adapted_layers)):
             warnings.warn(
@@ -1163,7 +1164,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             NotFiniteError: if weights are NaN or infinite.
             RuntimeError: if the child process that exports fails.
             ValueError: if the task has no preprocessor or no exportable answers, if the path is a directory of versions
-                or has another suffix, or if the model uses ops that the format's runtime does not have.
+                or has an unknown suffix, or if the model uses ops that the format's runtime does not have.
         """
         export_task(self, path, verbose, dtype)
 

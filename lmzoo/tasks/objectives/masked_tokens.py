@@ -35,7 +35,7 @@ class MaskedTokensTask(Task):
     """Base class of tasks that predict masked tokens, alone or together with another objective.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         masking: `lmzoo.text.Masking` or a dict of its arguments; the masking of the family's pre-training by default.
         activation: str, activation of the head's layer; the backbone's by default.
@@ -187,9 +187,9 @@ class MaskedTokensTask(Task):
         return {**features, "mask_positions": positions}, targets, is_chosen.astype("float32")
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
-        """Return the model's inputs for predicting the mask tokens in texts.
+        """Return the model's inputs for texts that contain mask tokens.
 
-        With "plm", each mask token is predicted from all tokens that are not masked.
+        With "plm", the token at each mask is predicted from all tokens that are not masked.
         """
         features = super().features(encoded, indices, width)
         if self.objective == "plm":

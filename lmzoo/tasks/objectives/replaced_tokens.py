@@ -44,7 +44,7 @@ def make_narrow_config(config: EncoderConfig, width: int | None = None) -> Encod
             heads and the width of feed-forward layers are reduced by the same factor.
 
     Raises:
-        ValueError: for a `width` that is not a positive integer, or not a multiple of the number of heads.
+        ValueError: for a `width` that is not a positive multiple of the generator's number of heads.
     """
     if width is None:
         num_heads = max(1, config.num_heads // 4)
@@ -240,12 +240,12 @@ def sample(logits: Tensor, draws: Tensor) -> Tensor:
 
 
 def fill(ids: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
-    """Replace the token ids at some positions.
+    """Replace the token ids at `positions` with `tokens`.
 
     Args:
         ids: int (B, T), token ids.
         positions: int (B, M), the positions to fill; 0 is padding.
-        tokens: int (B, M), the new token ids at these positions.
+        tokens: int (B, M), the new token ids.
     """
     is_target = ops.arange(ops.shape(ids)[1], dtype=positions.dtype) == positions[..., None]  # (B, M, T)
     is_target = is_target & (positions[..., None] > 0)
