@@ -240,8 +240,8 @@ class BidirectionalLM(Task):
         require(is_integer(batch_size, 1), "batch_size", "an integer of at least 1", batch_size)
         streams = self._make_test_streams(documents, batch_size, 1, verbose)
         with progress_bar("Evaluating", streams.num_batches, "batches", verbose) as advance:
-            progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
-            outputs = super().predict(keras_input(streams), verbose=0, callbacks=[progress])
+            progress_callback = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
+            outputs = super().predict(keras_input(streams), verbose=0, callbacks=[progress_callback])
             log_probabilities = outputs[..., slices_by_direction[direction]]
         log_likelihood = log_probabilities.sum(dtype="float64")
         return float(np.exp(-log_likelihood / (streams.num_words * log_probabilities.shape[-1])))

@@ -357,9 +357,9 @@ class CausalLM(Task):
         refuse_arguments("score", unknown, SCORE_ARGUMENT_ADVICE)
         require(texts is not None, "texts", "a list of strings", texts)
         assert texts is not None  # for mypy
-        (cleaned,) = clean_columns({"texts": texts})
+        (cleaned_texts,) = clean_columns({"texts": texts})
         tokenizer = self.text_preprocessor.tokenizer
-        spans = tokenizer.tokenize_with_offsets(cleaned)
+        spans = tokenizer.tokenize_with_offsets(cleaned_texts)
         unscored_count = 0 if self.start_ids else 1
         scores_by_text = []
         log_probabilities = self._compute_log_probabilities(
@@ -382,9 +382,9 @@ class CausalLM(Task):
             TypeError: for an entry that is not a string; the message names its position.
             ValueError: if there are no tokens.
         """
-        (cleaned,) = clean_columns({"texts": texts})
+        (cleaned_texts,) = clean_columns({"texts": texts})
         unscored_count = 0 if self.start_ids else 1
-        ids = self.text_preprocessor.tokenizer.tokenize(cleaned)
+        ids = self.text_preprocessor.tokenizer.tokenize(cleaned_texts)
         token_count = sum(max(0, len(text_ids) - unscored_count) for text_ids in ids)
         if not token_count:
             raise ValueError("`texts` hold no tokens to predict.")
@@ -450,20 +450,22 @@ class CausalLM(Task):
         check_arguments(batch_size=batch_size)
         require(reduction in ("sum", "mean"), "reduction", '"sum" or "mean"', reduction)
         require(isinstance(separator, str), "separator", "a string", separator)
-        names = check_choices(choices)
-        context = join_examples(examples, names, separator)
-        (cleaned,) = clean_columns({"prompts": prompts})
+        cleaned_choices = check_choices(choices)
+        context = join_examples(examples, cleaned_choices, separator)
+        (cleaned_prompts,) = clean_columns({"prompts": prompts})
         suffix = " after `examples`" if context else ""
-        named_prompts = {f"`prompts[{i}]`{suffix}": context + prompt for i, prompt in enumerate(cleaned)}
+        named_prompts = {f"`prompts[{i}]`{suffix}": context + prompt for i, prompt in enumerate(cleaned_prompts)}
         if unconditional_prompt is not None:
             ((named_prompts["`unconditional_prompt`"],),) = clean_columns(
                 {"unconditional_prompt": [unconditional_prompt]}
             )
-        log_likelihoods, token_counts = self._score_choices(named_prompts, names, separator, batch_size)  # both (n, C)
+        log_likelihoods, token_counts = self._score_choices(
+            named_prompts, cleaned_choices, separator, batch_size
+        )  # both (n, C)
         scores = log_likelihoods / token_counts if reduction == "mean" else log_likelihoods
         if unconditional_prompt is not None:
             scores = scores[:-1] - scores[-1]
-        ranked = rank_classes(softmax(scores), names, top_k)
+        ranked = rank_classes(softmax(scores), cleaned_choices, top_k)
         return [classes[0] for classes in ranked] if top_k == 1 else ranked
 
     def _score_choices(

@@ -51,15 +51,17 @@ def check_choices(choices: Iterable[Text]) -> list[str]:
         TypeError: for a choice that is not a string; the message names its position.
         ValueError: for fewer than two choices, an empty choice, or two equal choices.
     """
-    (cleaned,) = clean_columns({"choices": choices})
-    require(len(cleaned) > 1, "choices", "at least two texts", cleaned)
-    for i, choice in enumerate(cleaned):
+    (cleaned_choices,) = clean_columns({"choices": choices})
+    require(len(cleaned_choices) > 1, "choices", "at least two texts", cleaned_choices)
+    for i, choice in enumerate(cleaned_choices):
         if not choice.strip():
             raise ArgumentError(f"`choices[{i}]` is empty: write at least one word.", "choices")
-        if choice in cleaned[:i]:
-            message = f"`choices[{cleaned.index(choice)}]` and `choices[{i}]` are both {choice!r:.60}: leave one out."
+        if choice in cleaned_choices[:i]:
+            message = (
+                f"`choices[{cleaned_choices.index(choice)}]` and `choices[{i}]` are both {choice!r:.60}: leave one out."
+            )
             raise ArgumentError(message, "choices")
-    return cleaned
+    return cleaned_choices
 
 
 def join_choice(prompt: str, choice: str, separator: str) -> str:
@@ -242,12 +244,14 @@ def score_choices(
     lengths = np.array([len(row.token_ids) for row in rows])
     target_counts = np.array([len(row.targets) for row in rows])
     is_target = np.arange(target_counts.max()) < target_counts[:, None]  # (rows, M)
-    inputs = {name: np.zeros(is_target.shape, "int32") for name in ("positions", "targets")}
-    for name, values in inputs.items():
+    target_inputs = {name: np.zeros(is_target.shape, "int32") for name in ("positions", "targets")}
+    for name, values in target_inputs.items():
         values[is_target] = [*itertools.chain.from_iterable(getattr(row, name) for row in rows)]
     token_ids = np.fromiter(itertools.chain.from_iterable(row.token_ids for row in rows), "int32", lengths.sum())
     encoded = EncodedTexts(token_ids, np.cumsum([0, *lengths]), lengths.astype("int32"))
-    scores = predict_encoded(task, model, encoded, batch_size, per_token=False, extra=inputs, verbose=0)  # (rows, M)
+    scores = predict_encoded(
+        task, model, encoded, batch_size, per_token=False, extra=target_inputs, verbose=0
+    )  # (rows, M)
     choice_indices = np.fromiter(
         itertools.chain.from_iterable(row.choices for row in rows), "int64", target_counts.sum()
     )

@@ -23,16 +23,16 @@ def check_prompts(prompts: Mapping[str, str] | None, default_prompt: str | None)
     """
     if not isinstance(prompts, Mapping | None):
         raise ValueError(f"`prompts` must be a dict of texts by name, got {prompts!r:.60}.")
-    copied = dict(prompts or {})
-    for name, text in copied.items():
+    prompt_texts = dict(prompts or {})
+    for name, text in prompt_texts.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise ValueError(f"`prompts` must hold texts by name, got {text!r:.60} as {name!r:.60}.")
         if re.search("[\ud800-\udfff]", name + text):
             raise ValueError(f"The prompt {name!r:.60} is not valid Unicode: {text!r:.60}.")
-    if default_prompt is not None and default_prompt not in copied:
-        names = ", ".join(map(repr, copied)) or "none"
+    if default_prompt is not None and default_prompt not in prompt_texts:
+        names = ", ".join(map(repr, prompt_texts)) or "none"
         raise ValueError(f"There is no prompt {default_prompt!r:.60}; `prompts` has {names:.300}.")
-    return copied
+    return prompt_texts
 
 
 def check_pair_prompts(

@@ -130,8 +130,8 @@ class TextsInMemory(TaskInputs):
         lengths = examples.encoded.lengths
         batch_size = options.batch_size or BATCH_SIZE
         max_length = task.text_preprocessor.sequence_length
-        compiled = bool(task.jit_compile)
-        buckets = options.buckets or fit_buckets(lengths, max_length, batch_size=batch_size, compiled=compiled)
+        is_compiled = bool(task.jit_compile)
+        buckets = options.buckets or fit_buckets(lengths, max_length, batch_size=batch_size, compiled=is_compiled)
         make_batch = partial(_make_batch, task, examples)
         return LengthBatches(lengths, make_batch, batch_size, buckets, options.order, options.seed), None, None
 
@@ -291,12 +291,12 @@ class TextDataset(TaskInputs):
         """
         _check_components(self.x)
         spec = self.x.element_spec
-        labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
+        label_spec = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
         rank = _get_leading_spec(self.x).shape.rank
         if _is_ragged(_get_leading_spec(self.x)):  # the words of a single text also have a ragged type
             is_batched = rank > 1
-        elif task.labels_words and labels is not None and rank:
-            is_batched = labels.shape.rank > 1
+        elif task.labels_words and label_spec is not None and rank:
+            is_batched = label_spec.shape.rank > 1
         else:
             is_batched = rank > 0
         return self.x if is_batched else self.x.ragged_batch(batch_size)

@@ -299,13 +299,13 @@ class MaskedLM(MaskedTokensTask):
             TypeError: for an entry that is not a string; the message names its position.
             ValueError: if a text holds a mask token.
         """
-        (cleaned,) = clean_columns({"texts": texts})
-        if not cleaned:
+        (cleaned_texts,) = clean_columns({"texts": texts})
+        if not cleaned_texts:
             return []
         preprocessor = self.text_preprocessor
-        spans = preprocessor.tokenizer.tokenize_with_offsets(cleaned)
+        spans = preprocessor.tokenizer.tokenize_with_offsets(cleaned_texts)
         encoded = preprocessor.pack([[span.id for span in text_spans] for text_spans in spans])
-        scores: list[list[TokenScore]] = [[] for _ in cleaned]
+        scores: list[list[TokenScore]] = [[] for _ in cleaned_texts]
         for i, position, log_probability in self._compute_log_probabilities(encoded, batch_size):
             span = spans[i][position - bool(preprocessor.packing.start)]
             scores[i].append(

@@ -35,9 +35,9 @@ def encode_prompts(preprocessor: Preprocessor, prompts: Iterable[Text], start_id
         TypeError: for a prompt that is not a string; the message names its position.
         ValueError: for an empty prompt, if `start_ids` is empty.
     """
-    (cleaned,) = clean_columns({"prompts": prompts})
+    (cleaned_prompts,) = clean_columns({"prompts": prompts})
     prefix = preprocessor.special_ids()[0]
-    ids_by_prompt = [[*prefix, *text_ids] or start_ids for text_ids in preprocessor.tokenizer.tokenize(cleaned)]
+    ids_by_prompt = [[*prefix, *text_ids] or start_ids for text_ids in preprocessor.tokenizer.tokenize(cleaned_prompts)]
     for i, ids in enumerate(ids_by_prompt):
         if not ids:
             raise ValueError(

@@ -317,16 +317,16 @@ class Seq2SeqLM(Task):
         """
         preprocessor = self.text_preprocessor
         max_length = self.backbone.config.max_sequence_length
-        (cleaned,) = clean_columns({"texts": texts})
+        (cleaned_texts,) = clean_columns({"texts": texts})
         languages = self.languages
-        for i, text in enumerate(cleaned if languages else ()):
+        for i, text in enumerate(cleaned_texts if languages else ()):
             language_match = LANGUAGE.match(text)
             if language_match and language_match[0] not in languages:
                 raise ValueError(
                     f"The source at position {i} asks for {language_match[0]}, but the model writes "
                     f"{', '.join(languages)}."
                 )
-        ids = preprocessor.tokenizer.tokenize(cleaned)
+        ids = preprocessor.tokenizer.tokenize(cleaned_texts)
         overhead = preprocessor.packing.overhead(False)
         for i, tokens in enumerate(ids):
             if len(tokens) + overhead > max_length:
@@ -525,14 +525,14 @@ class Seq2SeqLM(Task):
     def _encode_texts(self, texts: Iterable[Text], language: str | None) -> tuple[EncodedTexts, list[list[int]]]:
         """Return packed sources, and the tokens with which each target begins."""
         check_reads_text(self)
-        (cleaned,) = clean_columns({"texts": texts})
+        (cleaned_texts,) = clean_columns({"texts": texts})
         if language is not None:
             language_code = language if language.startswith(">>") else f">>{language}<<"
             if language_code not in self.languages:
                 languages = ", ".join(self.languages) or "one language, which takes no code"
                 raise ValueError(f"The model does not write {language_code}: it writes {languages}.")
-            cleaned = [f"{language_code} {text}" for text in cleaned]
-        return self.encode_sources(cleaned), [[self.text_preprocessor.tokenizer.pad_id]] * len(cleaned)
+            cleaned_texts = [f"{language_code} {text}" for text in cleaned_texts]
+        return self.encode_sources(cleaned_texts), [[self.text_preprocessor.tokenizer.pad_id]] * len(cleaned_texts)
 
     def _encode_ids(
         self, ids: list[list[int]], targets: list[list[int]] | None, vocabulary_size: int

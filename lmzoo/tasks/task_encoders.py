@@ -120,8 +120,8 @@ class TokenVectors:
         if self.encoder is None:
             return sequence
         _, encoder_class = find_encoder(self.encoder)
-        rate = self.rate(backbone)
-        layer = encoder_class(self.encoder_dim, dropout=rate, dtype=backbone.dtype_policy, name="encoder")
+        dropout_rate = self.rate(backbone)
+        layer = encoder_class(self.encoder_dim, dropout=dropout_rate, dtype=backbone.dtype_policy, name="encoder")
         segment_ids = [inputs["segment_ids"]] if self.reads_pairs else []
         return layer(sequence, ids, backbone.padding_mask(inputs), *segment_ids)
 

@@ -256,9 +256,9 @@ class TextEmbedder(LongTextTask):
     def unused_variables(self) -> list[keras.Variable]:
         """The variables that get no gradient from the task's loss."""
         # ELMo's gamma scales all vectors, which has no effect if they are then scaled to unit length.
-        mix = self.backbone.scalar_mix
+        layer_mix = self.backbone.scalar_mix
         scale_has_no_effect = self.normalize and not self.projection
-        return super().unused_variables + ([mix.gamma] if mix is not None and scale_has_no_effect else [])
+        return super().unused_variables + ([layer_mix.gamma] if layer_mix is not None and scale_has_no_effect else [])
 
     # === Prompts ===
 

@@ -227,8 +227,8 @@ def _merge_padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndar
 def _make_prediction_batches(
     task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int], extra: FeatureArrays | None = None
 ) -> LengthBatches:
-    compiled = bool(task.jit_compile)  # if True, each new shape takes long to compile
-    return LengthBatches(*_make_batch_source(task, encoded, extra), batch_size, buckets, "sorted", round_up=compiled)
+    is_compiled = bool(task.jit_compile)  # if True, each new shape takes long to compile
+    return LengthBatches(*_make_batch_source(task, encoded, extra), batch_size, buckets, "sorted", round_up=is_compiled)
 
 
 def _make_prediction_input(batches: LengthBatches) -> Any:
