@@ -1,6 +1,6 @@
 """Beam search that matches transformers, as a sampler with KerasHub's interface.
 
-Letters in shape comments: B prompts, K beams, C candidates, L positions, V tokens.
+Letters in shapes: B prompts, K beams, C candidates, L positions, S stop ids, V tokens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BeamSampler:
     tokens that it would have chosen, so that results depend on the lengths of the other prompts.
 
     Args:
-        num_beams: int, number of texts that are continued at the same time.
+        num_beams: int, number of beams, the texts that are continued at the same time.
         length_penalty: float; the log-probability of a text is divided by its number of tokens to this power.
 
     Raises:
@@ -70,10 +70,10 @@ class BeamSampler:
         """Return the best continuation of each prompt.
 
         Args:
-            next: function from tokens int (B·K, L), a cache and a position to three outputs: the logits at that
-                position, float (B·K, V); hidden states, which are ignored; and the new cache.
+            next: function from token ids, int (B·K, L), a cache and a position to three outputs: the logits of the
+                token at that position, float (B·K, V); hidden states, which are ignored; and the new cache.
             prompt: int (B, L), padded prompts.
-            cache: tensors of shape (B, ...).
+            cache: cache for `next`, tensors of shape (B, ...).
             index: int or int tensor (), the first position at which a token is chosen.
             mask: bool (B, L), True at the tokens of each prompt; all False by default.
             stop_token_ids: ids of the tokens that end a text.
@@ -93,110 +93,132 @@ class BeamSampler:
         limits = ops.full_like(prompt_lengths, width) if limits is None else limits  # (B,)
         index = ops.cast(index, "int32")
         prompt_count = ops.shape(prompt)[0]
-        running = ops.repeat(ops.expand_dims(prompt, 1), num_beams, axis=1)  # (B, K, L)
+        beams = ops.repeat(ops.expand_dims(prompt, 1), num_beams, axis=1)  # (B, K, L)
         # All beams are equal at first, so only the first one may be continued.
         is_first_beam = ops.cast(ops.arange(num_beams) == 0, "float32")  # (K,)
         scores = ops.zeros((prompt_count, 1)) + (1 - is_first_beam) * _NEVER  # (B, K)
         cache = keras.tree.map_structure(lambda x: ops.repeat(x, num_beams, axis=0), cache)
         ended_scores = ops.full((prompt_count, num_beams), _NEVER)
         has_ended = ops.zeros((prompt_count, num_beams), "bool")
-        is_open = ops.ones((prompt_count,), "bool")
+        is_unfinished = ops.ones((prompt_count,), "bool")
 
-        def body(index: Tensor, cache: Tensors, rows: tuple[Tensor, ...]) -> tuple[Tensors, ...]:
-            running, scores, ended, ended_scores, has_ended, is_open = rows
-            logits, _, cache = next(ops.reshape(running, (-1, width)), cache, index)
-            candidate_scores, origin, token = _find_candidates(logits, scores, stop_ids)  # (B, C)
+        def body(index: Tensor, cache: Tensors, state: tuple[Tensor, ...]) -> tuple[Tensors, ...]:
+            beams, scores, ended_texts, ended_scores, has_ended, is_unfinished = state
+            logits, _, cache = next(ops.reshape(beams, (-1, width)), cache, index)
+            candidate_scores, origins, tokens = _find_candidates(logits, scores, stop_ids)  # (B, C)
             at_limit = index + 1 >= limits  # (B,)
-            is_stop_token = ops.any(ops.expand_dims(token, -1) == stop_ids, axis=-1)  # (B, C)
+            is_stop_token = ops.any(ops.expand_dims(tokens, -1) == stop_ids, axis=-1)  # (B, C)
             is_stopping = is_stop_token | ops.expand_dims(at_limit, 1)  # (B, C)
 
             # The beams of the next step are the best candidates that continue.
             continuing_scores = candidate_scores + ops.where(is_stopping, _NEVER, 0.0)  # (B, C)
             next_scores, best_indices = ops.top_k(continuing_scores, num_beams)  # (B, K)
-            next_origin = gather_positions(origin, best_indices)  # (B, K)
-            next_token = gather_positions(token, best_indices)  # (B, K)
-            next_running = _append_token(running, next_origin, next_token, index)  # (B, K, L)
+            next_origins = gather_positions(origins, best_indices)  # (B, K)
+            next_tokens = gather_positions(tokens, best_indices)  # (B, K)
+            next_beams = _append_token(beams, next_origins, next_tokens, index)  # (B, K, L)
 
             # Candidates that end a text are kept if they are among the best K and their row could still improve.
-            token_count = ops.cast(ops.maximum(index + 1 - prompt_lengths, 1), "float32")  # (B,)
-            penalty = ops.expand_dims(token_count**self.length_penalty, 1)  # (B, 1)
-            is_new = is_stopping[:, :num_beams] & ops.expand_dims(is_open, 1)  # (B, K)
-            new_scores = candidate_scores[:, :num_beams] / penalty + ops.where(is_new, 0.0, _NEVER)  # (B, K)
-            new_texts = _append_token(running, origin[:, :num_beams], token[:, :num_beams], index)  # (B, K, L)
-            next_ended = _keep_best((ended, ended_scores, has_ended), (new_texts, new_scores, is_new))
-            can_improve = _can_improve(next_scores[:, :1] / penalty, *next_ended[1:])  # (B,)
+            token_counts = ops.cast(ops.maximum(index + 1 - prompt_lengths, 1), "float32")  # (B,)
+            penalties = ops.expand_dims(token_counts**self.length_penalty, 1)  # (B, 1)
+            is_new = is_stopping[:, :num_beams] & ops.expand_dims(is_unfinished, 1)  # (B, K)
+            new_scores = candidate_scores[:, :num_beams] / penalties + ops.where(is_new, 0.0, _NEVER)  # (B, K)
+            new_texts = _append_token(beams, origins[:, :num_beams], tokens[:, :num_beams], index)  # (B, K, L)
+            next_ended = _keep_best((ended_texts, ended_scores, has_ended), (new_texts, new_scores, is_new))
+            can_improve = _can_improve(next_scores[:, :1] / penalties, *next_ended[1:])  # (B,)
 
             # Rows still inside their prompt keep their state. All their beams are equal, so any order suits the cache.
-            in_prompt = ops.take(mask, index, axis=1)  # (B,)
-            cache = keras.tree.map_structure(lambda x: _select_beams(x, next_origin), cache)
-            updated = (next_running, next_scores, *next_ended, is_open & can_improve & ~at_limit)
-            return index + 1, cache, _keep_rows(in_prompt, rows, updated)
+            is_in_prompt = ops.take(mask, index, axis=1)  # (B,)
+            cache = keras.tree.map_structure(lambda x: _select_beams(x, next_origins), cache)
+            updated_state = (next_beams, next_scores, *next_ended, is_unfinished & can_improve & ~at_limit)
+            return index + 1, cache, _keep_rows(is_in_prompt, state, updated_state)
 
-        rows = (running, scores, running, ended_scores, has_ended, is_open)
-        _, _, (running, _, ended, _, has_ended, _) = ops.while_loop(
-            lambda index, cache, rows: (index < width) & ops.any(rows[-1]),
+        state = (beams, scores, beams, ended_scores, has_ended, is_unfinished)
+        _, _, (beams, _, ended_texts, _, has_ended, _) = ops.while_loop(
+            lambda index, cache, state: (index < width) & ops.any(state[-1]),
             body,
-            (index, cache, rows),
+            (index, cache, state),
             maximum_iterations=width,
         )
-        return ops.where(has_ended[:, :1], ended[:, 0], running[:, 0])
+        return ops.where(has_ended[:, :1], ended_texts[:, 0], beams[:, 0])
 
 
 def _find_candidates(logits: Tensor, scores: Tensor, stop_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the scores, beams and tokens of each prompt's best candidates, each (B, C), the best ones first.
+    """Return the scores, beam indices and next tokens of each prompt's best candidates, best first, each (B, C).
+
+    C is large enough for K candidates that do not end their text.
 
     Args:
-        logits: float (B·K, V), for the next token of each beam.
+        logits: float (B·K, V), logits of the next token of each beam.
         scores: float (B, K), log-probabilities of the beams.
-        stop_ids: int (S,), tokens that end a text. C is so large that at least K candidates end none.
+        stop_ids: int (S,), ids of the tokens that end a text.
     """
     num_beams, vocabulary_size = scores.shape[1], logits.shape[-1]
     log_probabilities = ops.reshape(ops.log_softmax(logits), (-1, num_beams, vocabulary_size))  # (B, K, V)
     log_probabilities = log_probabilities + ops.expand_dims(scores, 2)
     # At most S candidates of each beam end a text.
-    count = min(num_beams * (1 + stop_ids.shape[0]), num_beams * vocabulary_size)
-    flat = ops.reshape(log_probabilities, (-1, num_beams * vocabulary_size))
-    candidate_scores, flat_index = ops.top_k(flat, count)  # (B, C)
-    return candidate_scores, flat_index // vocabulary_size, ops.cast(flat_index % vocabulary_size, stop_ids.dtype)
+    candidate_count = min(num_beams * (1 + stop_ids.shape[0]), num_beams * vocabulary_size)
+    flat_scores = ops.reshape(log_probabilities, (-1, num_beams * vocabulary_size))
+    candidate_scores, flat_indices = ops.top_k(flat_scores, candidate_count)  # (B, C)
+    return candidate_scores, flat_indices // vocabulary_size, ops.cast(flat_indices % vocabulary_size, stop_ids.dtype)
 
 
-def _can_improve(best_score: Tensor, ended_scores: Tensor, has_ended: Tensor) -> Tensor:
-    """Return whether the best beam of each prompt, (B, 1), may still beat one of its ended texts, (B, K): bool (B,)."""
-    worst_score = ops.where(has_ended, ops.min(ended_scores, axis=1, keepdims=True), _NEVER)  # (B, K)
-    return ops.any(best_score > worst_score, axis=1)
+def _can_improve(best_scores: Tensor, ended_scores: Tensor, has_ended: Tensor) -> Tensor:
+    """Return whether the best beam of each prompt may still beat one of the prompt's ended texts, bool (B,).
+
+    Args:
+        best_scores: float (B, 1), score of the best beam.
+        ended_scores: float (B, K), scores of the ended texts.
+        has_ended: bool (B, K), False in unused places.
+    """
+    worst_scores = ops.where(has_ended, ops.min(ended_scores, axis=1, keepdims=True), _NEVER)  # (B, K)
+    return ops.any(best_scores > worst_scores, axis=1)
 
 
 def _keep_best(ended: tuple[Tensor, ...], candidates: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the K best among the texts that ended before and those that end at this step.
+    """Return the K best of the texts that ended at earlier steps or end at this step, in the form of `ended`.
 
     Args:
-        ended: `(texts, scores, exists)` for the texts that ended before: int (B, K, L), float (B, K) and bool (B, K),
-            which is False in unused places.
+        ended: `(texts, scores, has_ended)` for the texts that ended at earlier steps: int (B, K, L), float (B, K) and
+            bool (B, K), False in unused places.
         candidates: the same for the texts that end at this step.
     """
-    texts, scores, exists = (ops.concatenate(pair, axis=1) for pair in zip(ended, candidates, strict=True))
+    texts, scores, has_ended = (ops.concatenate(pair, axis=1) for pair in zip(ended, candidates, strict=True))
     best_scores, best_indices = ops.top_k(scores, ended[1].shape[1])  # (B, K)
-    return gather_positions(texts, best_indices), best_scores, gather_positions(exists, best_indices)
+    return gather_positions(texts, best_indices), best_scores, gather_positions(has_ended, best_indices)
 
 
 def _keep_rows(is_kept: Tensor, old: tuple[Tensor, ...], updated: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the `updated` tensors, (B, ...), but with the old values in rows where `is_kept`, bool (B,), is True."""
+    """Return the `updated` tensors, but with the values of the `old` tensors in rows where `is_kept` is True.
+
+    Args:
+        is_kept: bool (B,), whether to keep the old values of each row.
+        old: tensors (B, ...).
+        updated: tensors of the same shapes.
+    """
     return tuple(
-        ops.where(ops.reshape(is_kept, (-1, *[1] * (len(before.shape) - 1))), before, after)
-        for before, after in zip(old, updated, strict=True)
+        ops.where(ops.reshape(is_kept, (-1, *[1] * (len(old_tensor.shape) - 1))), old_tensor, updated_tensor)
+        for old_tensor, updated_tensor in zip(old, updated, strict=True)
     )
 
 
-def _append_token(running: Tensor, origin: Tensor, token: Tensor, index: Tensor) -> Tensor:
-    """Return copies of the beams at `origin`, int (B, K), with `token`, int (B, K), at position `index`: (B, K, L)."""
-    return write_positions(gather_positions(running, origin), ops.expand_dims(token, 2), index, axis=2)
+def _append_token(beams: Tensor, origins: Tensor, tokens: Tensor, index: Tensor) -> Tensor:
+    """Return copies of some beams, each with a new token at position `index`, int (B, K, L).
 
-
-def _select_beams(x: Tensor, origin: Tensor) -> Tensor:
-    """Reorder the beams of each prompt.
-
-    Returns:
-        The rows of `x`, (B·K, ...), at `origin`, int (B, K), which are indices of beams within the same prompt.
+    Args:
+        beams: int (B, K, L), token ids of the beams.
+        origins: int (B, K), index of the beam to copy for each new beam.
+        tokens: int (B, K), ids of the new tokens.
+        index: int tensor (), position of the new tokens.
     """
-    by_prompt = ops.reshape(x, (-1, origin.shape[1], *ops.shape(x)[1:]))  # (B, K, ...)
-    return ops.reshape(gather_positions(by_prompt, origin), ops.shape(x))
+    return write_positions(gather_positions(beams, origins), ops.expand_dims(tokens, 2), index, axis=2)
+
+
+def _select_beams(x: Tensor, origins: Tensor) -> Tensor:
+    """Return the rows of `x` for new beams, each a copy of the row of an old beam of the same prompt.
+
+    Args:
+        x: (B·K, ...), a row for each beam.
+        origins: int (B, K), index of the old beam among the beams of its prompt.
+    """
+    by_prompt = ops.reshape(x, (-1, origins.shape[1], *ops.shape(x)[1:]))  # (B, K, ...)
+    return ops.reshape(gather_positions(by_prompt, origins), ops.shape(x))

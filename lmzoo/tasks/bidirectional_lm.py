@@ -41,7 +41,7 @@ class BidirectionalLM(Task):
     bilm-tf.
 
     `fit`, `evaluate` and `perplexity` take documents, each a list of sentences: strings, which are split into words, or
-    lists of words. They may be in any collection that can be iterated over repeatedly, and are read on demand. Input
+    lists of words. The documents may be in any collection that can be iterated over repeatedly, and are streamed. Input
     words are represented by their characters; predicted words that are not in the vocabulary are `<UNK>`.
 
     A batch holds a sequence from each of `batch_size` streams of sentences, without padding, and the LSTMs continue
@@ -58,17 +58,17 @@ class BidirectionalLM(Task):
     `predict` also takes documents, and begins each with states of zeros. Its outputs are float32 (n, T, 2): the
     log-probabilities of each document's words and `</S>`, forward and backward, each in reading order, 0 at padding.
 
-    Token features have an additional axis for the two directions: `character_ids` int32 (B, T, 2, W), or `token_ids`
-    (B, T, 2), the input words; `targets` int32 (B, T, 2), frequency ranks of the next words, -1 at padding; `goes_on`
-    int32 (B,), 1 for sequences that continue a sequence of the previous batch.
+    Token features have an additional axis for the two directions: `character_ids` int32 (B, T, 2, W), the input words
+    as W characters each, or `token_ids` (B, T, 2); `targets` int32 (B, T, 2), the frequency ranks of the next words, -1
+    at padding; `goes_on` int32 (B,), 1 for sequences that continue a sequence of the previous batch.
 
     Args:
-        backbone: an `ElmoBackbone`. Its mix is not trained.
+        backbone: an `ElmoBackbone`. Its layer mix is not trained.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         vocabulary: list or `lmzoo.text.WordTokenizer` of the words to predict: `<S>`, `</S>`, `<UNK>`, then other words
             in order of decreasing frequency; see `lmzoo.data.corpora.train_words`.
-        num_sampled: int, number of words in the sample; if the vocabulary is not larger, all words are used.
-        unroll_steps: int, number of words in a sequence, through which gradients flow. Settable.
+        num_sampled: int, number of words that the sampled softmax draws; all words if the vocabulary is not larger.
+        unroll_steps: int, number of words in each sequence of a batch; gradients do not flow beyond it. Settable.
         name: name of the model.
 
     Raises:
@@ -140,7 +140,7 @@ class BidirectionalLM(Task):
 
     @property
     def unroll_steps(self) -> int:
-        """The number of words in each sequence of a batch, through which gradients flow; settable.
+        """The number of words in each sequence of a batch, beyond which gradients do not flow; settable.
 
         Raises:
             ValueError: for a number below 1.
@@ -185,7 +185,7 @@ class BidirectionalLM(Task):
 
         Raises:
             TypeError: for a document that is not a list of sentences; the message names its position.
-            ValueError: for labels or weights, and if the words do not fill a batch.
+            ValueError: for labels or weights, or for documents whose words do not fill a batch.
         """
         documents = inputs.x
         if not are_documents(documents):
@@ -207,7 +207,7 @@ class BidirectionalLM(Task):
         return streams, None, None
 
     def split_validation(self, inputs: TaskInputs, fraction: float) -> tuple[TaskInputs, TaskInputs]:
-        """Split the documents for training and validation, holding out the last `fraction`."""
+        """Hold out the last `fraction` of the documents, and return `(training, validation)`."""
         if not are_documents(inputs.x):
             return super().split_validation(inputs, fraction)
         training, validation = split_documents(inputs.x, fraction)
@@ -233,15 +233,15 @@ class BidirectionalLM(Task):
 
         Raises:
             TypeError: for a document that is not a list of sentences; the message names its position.
-            ValueError: if there are no words, or for an unknown `direction`.
+            ValueError: if there are no words, or if `direction` is unknown.
         """
         slices_by_direction = {None: slice(None), "forward": slice(0, 1), "backward": slice(1, 2)}
         require(direction in slices_by_direction, "direction", '"forward", "backward" or None', direction)
         require(is_integer(batch_size, 1), "batch_size", "an integer of at least 1", batch_size)
         streams = self._make_test_streams(documents, batch_size, 1, verbose)
         with progress_bar("Evaluating", streams.num_batches, "batches", verbose) as advance:
-            progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
-            outputs = super().predict(keras_input(streams), verbose=0, callbacks=[progress])
+            progress_callback = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
+            outputs = super().predict(keras_input(streams), verbose=0, callbacks=[progress_callback])
             log_probabilities = outputs[..., slices_by_direction[direction]]
         log_likelihood = log_probabilities.sum(dtype="float64")
         return float(np.exp(-log_likelihood / (streams.num_words * log_probabilities.shape[-1])))
@@ -290,7 +290,7 @@ class BidirectionalLM(Task):
 
         Args:
             steps: for each sequence, its steps; a step holds an (input word, next word) pair for each direction.
-            width: int, t.
+            width: int, the padded length t.
             goes_on: whether the sequences continue the sequences of the previous batch.
 
         Returns:

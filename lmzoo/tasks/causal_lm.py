@@ -61,11 +61,11 @@ DEFAULT_NEW_TOKENS = 64  # if there is room for them
 class CausalLM(Task):
     """A causal language model, which predicts each token from the tokens before it (Radford et al., 2018, 2019).
 
-    The inputs are the backbone's. The outputs are the logits of the next token at each position, float32 (B, T, V),
-    computed with the backbone's token embeddings. The head has no weights of its own, except with
-    `tie_embeddings=False`.
+    The inputs are the backbone's inputs. The outputs are the logits of the next token at each of T positions, over a
+    vocabulary of V tokens, float32 (B, T, V). They are computed with the backbone's token embeddings; the head has
+    weights of its own only with `tie_embeddings=False`.
 
-    `fit` and `evaluate` take texts, or documents as lists of sentences, without labels. They are packed into full
+    `fit` and `evaluate` take texts, or documents as lists of sentences, without labels, and pack them into full
     sequences (`lmzoo.data.corpora.pack_continuously`). Padding does not count in the loss, nor does the token after the
     end of a document. With token features, pass the next tokens as `y`, int (B, T), and a `sample_weight` of 0 for
     tokens that should not count.
@@ -81,10 +81,10 @@ class CausalLM(Task):
             text in the given order. Token features then also include `goes_on`, int32 (B,): 1 to continue from the
             last state, 0 to begin with zeros.
         add_start_token: bool, whether `generate` and the exported model put the tokenizer's start token before each
-            prompt, as in KerasHub's GPT-2. By default it replaces only an empty prompt. Settable.
+            prompt, as in KerasHub's GPT-2. By default, it only stands for an empty prompt. Settable.
         name: name of the model.
-        tie_embeddings: bool, whether logits are products with the token embeddings. If False, the head has a kernel
-            (H, V) in their place, as in transformers' models with `tie_word_embeddings=False`.
+        tie_embeddings: bool, whether logits are products with the token embeddings. If False, the head has a kernel of
+            its own in their place, as in transformers' models with `tie_word_embeddings=False`.
 
     Raises:
         ValueError: for a backbone that is not causal, or has no state to carry; for a `max_new_tokens` that leaves no
@@ -247,7 +247,7 @@ class CausalLM(Task):
         With `carries_state`, each batch continues the sequences of the previous batch.
 
         Raises:
-            ValueError: for data that is not in memory, with `carries_state`.
+            ValueError: with `carries_state`, for data that is not in memory.
         """
         if self.streams is None or (isinstance(inputs, TokenFeatures) and inputs.made_by_fit):
             return super().batches(inputs, options)
@@ -296,7 +296,7 @@ class CausalLM(Task):
 
         Raises:
             TypeError: for a document that is not text; the message names its position.
-            ValueError: for labels, for weights of documents, or if there is no text.
+            ValueError: for labels, for weights of documents that are not encoded, or for documents without text.
         """
         return self._pack_documents(x, y, sample_weight, pack_continuously)
 
@@ -357,21 +357,21 @@ class CausalLM(Task):
         refuse_arguments("score", unknown, SCORE_ARGUMENT_ADVICE)
         require(texts is not None, "texts", "a list of strings", texts)
         assert texts is not None  # for mypy
-        (cleaned,) = clean_columns({"texts": texts})
+        (cleaned_texts,) = clean_columns({"texts": texts})
         tokenizer = self.text_preprocessor.tokenizer
-        spans = tokenizer.tokenize_with_offsets(cleaned)
+        spans = tokenizer.tokenize_with_offsets(cleaned_texts)
         unscored_count = 0 if self.start_ids else 1
-        results = []
+        scores_by_text = []
         log_probabilities = self._compute_log_probabilities(
             [[span.id for span in text_spans] for text_spans in spans], batch_size
         )
-        for text_spans, row in zip(spans, log_probabilities, strict=True):
+        for text_spans, values in zip(spans, log_probabilities, strict=True):
             scores = [
                 TokenScore(token=tokenizer.id_to_token(id), start=start, end=end, log_probability=log_probability)
-                for (id, _, start, end), log_probability in zip(text_spans, row.tolist(), strict=True)
+                for (id, _, start, end), log_probability in zip(text_spans, values.tolist(), strict=True)
             ]
-            results.append(scores[unscored_count:])
-        return results
+            scores_by_text.append(scores[unscored_count:])
+        return scores_by_text
 
     def perplexity(self, texts: Iterable[Text], batch_size: int = BATCH_SIZE) -> float:
         """Return the perplexity of texts, the exponential of the mean negative log-probability of their tokens.
@@ -382,14 +382,14 @@ class CausalLM(Task):
             TypeError: for an entry that is not a string; the message names its position.
             ValueError: if there are no tokens.
         """
-        (cleaned,) = clean_columns({"texts": texts})
+        (cleaned_texts,) = clean_columns({"texts": texts})
         unscored_count = 0 if self.start_ids else 1
-        ids = self.text_preprocessor.tokenizer.tokenize(cleaned)
+        ids = self.text_preprocessor.tokenizer.tokenize(cleaned_texts)
         token_count = sum(max(0, len(text_ids) - unscored_count) for text_ids in ids)
         if not token_count:
             raise ValueError("`texts` hold no tokens to predict.")
         log_likelihood = sum(
-            float(row.sum(dtype="float64")) for row in self._compute_log_probabilities(ids, batch_size)
+            float(values.sum(dtype="float64")) for values in self._compute_log_probabilities(ids, batch_size)
         )
         return math.exp(-log_likelihood / token_count)
 
@@ -407,9 +407,9 @@ class CausalLM(Task):
         """Return the choice that is the most likely continuation of each prompt (Brown et al., 2020).
 
         The log-likelihood of a choice is the sum of the log-probabilities of its tokens. If choices change the tokens
-        of a prompt, which may happen without a space in between, the tokens of the prompt from the first different one
-        on are included for every choice. Prompts begin with the start token only if `add_start_token` is set, or if
-        they are empty or their first token depends on the choice.
+        of a prompt, which may happen without a space in between, the tokens of the prompt from the first one that
+        differs are included for every choice. A prompt begins with the start token only if `add_start_token` is set, or
+        if it is empty or its first token depends on the choice.
 
         Args:
             prompts: strings.
@@ -433,8 +433,9 @@ class CausalLM(Task):
         Raises:
             TypeError: for an entry that is not a string, or not a pair in `examples`; the message names its position.
             ValueError: before the first step, for choices that are empty, equal or fewer than two, an example whose
-                choice is not one of them, a prompt longer than the model's maximum length, an unknown `reduction`, and
-                if the family has no start token, an empty prompt or one whose first token depends on the choice.
+                choice is not in `choices`, a prompt longer than the model's maximum length, or an unknown `reduction`;
+                for a family without a start token, also for an empty prompt or a prompt whose first token depends on
+                the choice.
 
         Example:
 
@@ -449,20 +450,22 @@ class CausalLM(Task):
         check_arguments(batch_size=batch_size)
         require(reduction in ("sum", "mean"), "reduction", '"sum" or "mean"', reduction)
         require(isinstance(separator, str), "separator", "a string", separator)
-        names = check_choices(choices)
-        context = join_examples(examples, names, separator)
-        (cleaned,) = clean_columns({"prompts": prompts})
+        cleaned_choices = check_choices(choices)
+        context = join_examples(examples, cleaned_choices, separator)
+        (cleaned_prompts,) = clean_columns({"prompts": prompts})
         suffix = " after `examples`" if context else ""
-        named_prompts = {f"`prompts[{i}]`{suffix}": context + prompt for i, prompt in enumerate(cleaned)}
+        named_prompts = {f"`prompts[{i}]`{suffix}": context + prompt for i, prompt in enumerate(cleaned_prompts)}
         if unconditional_prompt is not None:
             ((named_prompts["`unconditional_prompt`"],),) = clean_columns(
                 {"unconditional_prompt": [unconditional_prompt]}
             )
-        log_likelihoods, token_counts = self._score_choices(named_prompts, names, separator, batch_size)  # both (n, C)
+        log_likelihoods, token_counts = self._score_choices(
+            named_prompts, cleaned_choices, separator, batch_size
+        )  # both (n, C)
         scores = log_likelihoods / token_counts if reduction == "mean" else log_likelihoods
         if unconditional_prompt is not None:
             scores = scores[:-1] - scores[-1]
-        ranked = rank_classes(softmax(scores), names, top_k)
+        ranked = rank_classes(softmax(scores), cleaned_choices, top_k)
         return [classes[0] for classes in ranked] if top_k == 1 else ranked
 
     def _score_choices(
@@ -480,7 +483,7 @@ class CausalLM(Task):
         preprocessor = self.prompt_preprocessor
         start_ids = self.start_ids
         max_length = self.backbone.config.max_sequence_length
-        rows = [
+        rows_by_prompt = [
             encode_choices(preprocessor, name, prompt, choices, separator, start_ids, max_length)
             for name, prompt in prompts.items()
         ]
@@ -489,7 +492,7 @@ class CausalLM(Task):
             self._compiled_parts["choices"] = partial(
                 score_choices, make_choice_model(self.backbone, self._make_symbolic_logits)
             )
-        return self._compiled_parts["choices"](self._make_stateless_model(), rows, len(choices), batch_size)
+        return self._compiled_parts["choices"](self._make_stateless_model(), rows_by_prompt, len(choices), batch_size)
 
     def _make_stateless_model(
         self,
@@ -525,9 +528,11 @@ class CausalLM(Task):
             self._compiled_parts["scores"] = partial(score_sequences, model)
         start_ids = self.start_ids
         max_length = self.text_preprocessor.sequence_length
-        score = self._compiled_parts["scores"]
-        scores = score(self._make_stateless_model(), [[*start_ids, *text] for text in ids], max_length, batch_size)
-        return [row[len(start_ids) :] for row in scores]
+        compute_scores = self._compiled_parts["scores"]
+        scores = compute_scores(
+            self._make_stateless_model(), [[*start_ids, *text_ids] for text_ids in ids], max_length, batch_size
+        )
+        return [values[len(start_ids) :] for values in scores]
 
     # === Generate ===
 
@@ -562,7 +567,7 @@ class CausalLM(Task):
             temperature: float, divisor of the logits; values below 1 make likely tokens even more likely.
             stop: a string or a token id, or several. A text ends before the first occurrence of any of them, and at the
                 tokenizer's end token. None to also ignore the end token: every text then gets `max_new_tokens`.
-            seed: int, which makes samples repeatable; None for different samples in each call. The samples with
+            seed: int, seed that makes samples repeatable; None for different samples in each call. The samples with
                 `stream` differ from the samples without it.
             stream: whether to return an iterator over lists of text pieces, one for each prompt, as they are generated.
                 Beam search only yields its text at the end.
@@ -579,7 +584,7 @@ class CausalLM(Task):
             TypeError: for a prompt that is neither a string nor token ids (the message names its position); if
                 `sampler` is neither a name nor a sampler; for an unknown argument.
             ValueError: before the first step, for a prompt that leaves no room for `max_new_tokens`, an empty prompt
-                if the family has no start token, an unknown sampler, numbers out of range, and strings if the model has
+                if the family has no start token, an unknown sampler, numbers out of range, or strings if the model has
                 no preprocessor.
         """
         if prompts is None:
@@ -590,9 +595,9 @@ class CausalLM(Task):
         require(is_valid, "max_new_tokens", "a positive integer", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)
         tokenizer = None if self.preprocessor is None else self.preprocessor.tokenizer
-        size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
-        end_ids, stop_texts = split_stops(stop, size)
-        ids, is_single, are_ids = self._encode_prompts(prompts, size)
+        vocabulary_size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
+        end_ids, stop_texts = split_stops(stop, vocabulary_size)
+        ids, is_single, are_ids = self._encode_prompts(prompts, vocabulary_size)
         require(not (are_ids and stop_texts), "stop", "token ids, as the prompts are", stop)
         max_length = self.backbone.config.max_sequence_length
         check_room(ids, max_new_tokens, max_length)
@@ -602,8 +607,8 @@ class CausalLM(Task):
         stop_ids = [*dict.fromkeys(end_ids)]
         if stop_texts:
             stop_ids += tokens_holding(self.text_preprocessor.tokenizer, stop_texts)
-        generator = get_generator(self, size, self._compiled_parts)
-        empty: Any = [] if are_ids else ""
+        generator = get_generator(self, vocabulary_size, self._compiled_parts)
+        empty_piece: Any = [] if are_ids else ""
         order = np.argsort([len(prompt) for prompt in ids], kind="stable").tolist()
 
         def make_pieces(prompt: list[int]) -> TextPieces | TokenPieces:
@@ -611,44 +616,44 @@ class CausalLM(Task):
 
         def generate_pieces(sampler: Sampler) -> Iterator[list[Any]]:
             """Yield lists of pieces, strings or lists of ids, one piece for each prompt."""
-            for batch in group_items(order, batch_size):
-                text_pieces = {i: make_pieces(ids[i]) for i in batch}
-                batch_limits = np.array([limits[i] for i in batch])
+            for batch_indices in group_items(order, batch_size):
+                buffers = {i: make_pieces(ids[i]) for i in batch_indices}
+                batch_limits = np.array([limits[i] for i in batch_indices])
                 room = max(limits)  # the maximum over all batches, so that they share compiled code
-                batch_ids = [ids[i] for i in batch]
-                steps = generator.generate(
+                batch_ids = [ids[i] for i in batch_indices]
+                tokens_by_step = generator.generate(
                     batch_ids, batch_limits, sampler, stop_ids, temperature, stream, batch_size, room
                 )
-                for step in steps:
-                    pieces = [empty] * len(ids)
-                    for i, tokens in zip(batch, step, strict=True):
-                        pieces[i] = text_pieces[i].add([token for token in tokens if token not in end_ids])
+                for new_tokens in tokens_by_step:
+                    pieces = [empty_piece] * len(ids)
+                    for i, tokens in zip(batch_indices, new_tokens, strict=True):
+                        pieces[i] = buffers[i].add([token for token in tokens if token not in end_ids])
                     yield pieces
-                    if all(text.ended for text in text_pieces.values()):
+                    if all(buffer.ended for buffer in buffers.values()):
                         break
-                pieces = [empty] * len(ids)
-                for i, text in text_pieces.items():
-                    pieces[i] = text.rest()
+                pieces = [empty_piece] * len(ids)
+                for i, buffer in buffers.items():
+                    pieces[i] = buffer.rest()
                 yield pieces
 
         pieces_by_step = generator.isolate_random_state(sampler, seed, generate_pieces)
         if stream:
             return (piece for (piece,) in pieces_by_step) if is_single else pieces_by_step
-        by_prompt = zip(*pieces_by_step, strict=True) if ids else ()
-        continuations = [[*chain(*pieces)] if are_ids else "".join(pieces) for pieces in by_prompt]
+        pieces_by_prompt = zip(*pieces_by_step, strict=True) if ids else ()
+        continuations = [[*chain(*pieces)] if are_ids else "".join(pieces) for pieces in pieces_by_prompt]
         return continuations[0] if is_single else continuations
 
     answers = generate
 
-    def _encode_prompts(self, prompts: Any, size: int) -> tuple[list[list[int]], bool, bool]:
+    def _encode_prompts(self, prompts: Any, vocabulary_size: int) -> tuple[list[list[int]], bool, bool]:
         """Return the token ids of each prompt, whether there is a single prompt, and whether ids were passed.
 
         Args:
             prompts: see `generate`.
-            size: int, number of token ids.
+            vocabulary_size: int, number of token ids.
         """
         if (sequences := list_ids(prompts)) is not None:
-            check_prompt_ids("prompts", sequences[0], size, self.backbone.config.max_sequence_length)
+            check_prompt_ids("prompts", sequences[0], vocabulary_size, self.backbone.config.max_sequence_length)
             return *sequences, True
         prompts, is_single = list_texts(prompts)
         check_reads_text(self)

@@ -30,7 +30,7 @@ class ChoiceRow:
 
     Attributes:
         token_ids: ids of the prompt and of a choice without its last token, which is only a target.
-        positions: for each target, the position from which it is predicted, just before it.
+        positions: for each target, the position just before it, from which it is predicted.
         targets: ids of the tokens to predict.
         choices: for each target, the index of its choice.
     """
@@ -51,15 +51,17 @@ def check_choices(choices: Iterable[Text]) -> list[str]:
         TypeError: for a choice that is not a string; the message names its position.
         ValueError: for fewer than two choices, an empty choice, or two equal choices.
     """
-    (names,) = clean_columns({"choices": choices})
-    require(len(names) > 1, "choices", "at least two texts", names)
-    for i, name in enumerate(names):
-        if not name.strip():
+    (cleaned_choices,) = clean_columns({"choices": choices})
+    require(len(cleaned_choices) > 1, "choices", "at least two texts", cleaned_choices)
+    for i, choice in enumerate(cleaned_choices):
+        if not choice.strip():
             raise ArgumentError(f"`choices[{i}]` is empty: write at least one word.", "choices")
-        if name in names[:i]:
-            message = f"`choices[{names.index(name)}]` and `choices[{i}]` are both {name!r:.60}: leave one out."
+        if choice in cleaned_choices[:i]:
+            message = (
+                f"`choices[{cleaned_choices.index(choice)}]` and `choices[{i}]` are both {choice!r:.60}: leave one out."
+            )
             raise ArgumentError(message, "choices")
-    return names
+    return cleaned_choices
 
 
 def join_choice(prompt: str, choice: str, separator: str) -> str:
@@ -114,8 +116,8 @@ def encode_choices(
     """Return the rows from which a model predicts all tokens of the choices after a prompt.
 
     Prompt and choice are tokenized as one text. A token with characters of both belongs to the choice. If the tokens of
-    the prompt depend on the choice, all tokens from the first different one on are predicted, so that the likelihoods
-    follow the same context and can be compared.
+    the prompt depend on the choice, all tokens from the first one that differs are predicted, so that the likelihoods
+    of all choices are given the same context and can be compared.
 
     Args:
         preprocessor: preprocessor of prompts.
@@ -127,18 +129,20 @@ def encode_choices(
         max_length: maximum number of tokens that the model reads.
 
     Raises:
-        ValueError: for a prompt that is too long; without a start token, for an empty prompt, or a prompt whose first
-            token depends on the choice; for choices that have no tokens or the same tokens.
+        ValueError: if the prompt is too long, if a choice has no tokens, if two choices have the same tokens, or if
+            `start_ids` is empty and the prompt is empty or its first token depends on the choice.
     """
     spans = preprocessor.tokenizer.tokenize_with_offsets([join_choice(prompt, choice, separator) for choice in choices])
     prompt_lengths = [sum(span.end <= len(prompt) for span in row) for row in spans]
-    rows = [[span.id for span in row] for row in spans]
-    common_length = _count_common([ids[:length] for ids, length in zip(rows, prompt_lengths, strict=True)])
+    ids_by_choice = [[span.id for span in row] for row in spans]
+    common_length = _count_common_prefix(
+        [ids[:length] for ids, length in zip(ids_by_choice, prompt_lengths, strict=True)]
+    )
     prefix = preprocessor.special_ids()[0] or (list(start_ids) if common_length == 0 else [])
-    first = len(prefix) + common_length
-    if not first:
+    first_target = len(prefix) + common_length
+    if not first_target:
         raise ValueError(_explain_missing_context(preprocessor, name, prompt))
-    sequences = [prefix + ids for ids in rows]
+    sequences = [prefix + ids for ids in ids_by_choice]
     for i, ids in enumerate(sequences):
         token_count = len(prefix) + prompt_lengths[i]
         if len(ids) == token_count:
@@ -153,17 +157,17 @@ def encode_choices(
                 f"{name} has {token_count} tokens, which with `choices[{i}]` is more than the {max_length} tokens "
                 "that the model takes. Shorten it."
             )
-    return _merge_rows(sequences, first)
+    return _merge_rows(sequences, first_target)
 
 
-def _count_common(sequences: Iterable[Sequence[int]]) -> int:
-    """Return the number of ids with which all sequences begin."""
+def _count_common_prefix(sequences: Iterable[Sequence[int]]) -> int:
+    """Return the length of the longest common prefix of the sequences."""
     columns = zip(*sequences, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 def _explain_missing_context(preprocessor: Preprocessor, name: str, prompt: str) -> str:
-    """Return the message for a prompt after which choices have no context in common."""
+    """Return the error message for a prompt that gives the choices no common context."""
     if not preprocessor.tokenizer.tokenize([prompt])[0]:
         return f"{name} is empty, and the family has no start token to begin a text with: write at least one word."
     return (
@@ -173,23 +177,23 @@ def _explain_missing_context(preprocessor: Preprocessor, name: str, prompt: str)
     )
 
 
-def _merge_rows(sequences: Sequence[list[int]], first: int) -> list[ChoiceRow]:
-    """Return rows from which the tokens of each sequence are predicted, beginning with the token at index `first`.
+def _merge_rows(sequences: Sequence[list[int]], first_target: int) -> list[ChoiceRow]:
+    """Return rows from which the tokens of each sequence are predicted, beginning at index `first_target`.
 
-    Two sequences share a row if all tokens of one but its last are the beginning of the other. All choices of a single
+    Two sequences share a row if one of them without its last token is a prefix of the other. All choices of a single
     token therefore share one row.
     """
     rows: list[ChoiceRow] = []
-    for choice in sorted(range(len(sequences)), key=lambda i: len(sequences[i]), reverse=True):
-        ids = sequences[choice]
+    for choice_index in sorted(range(len(sequences)), key=lambda i: len(sequences[i]), reverse=True):
+        ids = sequences[choice_index]
         context = ids[:-1]
         row = next((row for row in rows if row.token_ids[: len(context)] == context), None)
         if row is None:
             row = ChoiceRow(context)
             rows.append(row)
-        row.positions.extend(range(first - 1, len(context)))
-        row.targets.extend(ids[first:])
-        row.choices.extend([choice] * (len(ids) - first))
+        row.positions.extend(range(first_target - 1, len(context)))
+        row.targets.extend(ids[first_target:])
+        row.choices.extend([choice_index] * (len(ids) - first_target))
     return rows
 
 
@@ -197,14 +201,15 @@ def _merge_rows(sequences: Sequence[list[int]], first: int) -> list[ChoiceRow]:
 
 
 def make_choice_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
-    """Build a model that computes the log-probabilities of chosen target tokens, float32 (B, M).
+    """Build a model that computes the log-probabilities of M target tokens in each of B sequences, float32 (B, M).
 
-    Its inputs are the backbone's; `targets` int32 (B, M), ids of the targets; and `positions` int32 (B, M), one less
-    than the targets' positions. Logits are computed only there, since logits at all positions would take much memory.
+    Its inputs are the backbone's inputs; `targets` int32 (B, M), the ids of the target tokens; and `positions` int32
+    (B, M), the positions just before them. Logits are computed only at `positions`, to save memory.
 
     Args:
         backbone: a causal backbone.
-        compute_logits: function from the inputs and hidden states (B, M, H) to the logits of next tokens (B, M, V).
+        compute_logits: function from the model's inputs and hidden states, (B, M, H), to the logits of the next tokens,
+            (B, M, V).
     """
     inputs = dict(backbone.input)
     positions = keras.Input((None,), dtype="int32", name="positions")
@@ -225,28 +230,33 @@ def score_choices(
     """Return the log-likelihood of each choice after each prompt, and its number of tokens, both float64 (n, C).
 
     Args:
-        model: the `make_choice_model`.
+        model: model that `make_choice_model` built.
         task: task whose preprocessor pads the rows.
-        rows_by_prompt: rows of each of n prompts.
-        num_choices: int, number of choices, C.
+        rows_by_prompt: the rows of each of n prompts, from `encode_choices`.
+        num_choices: int, number C of choices.
         batch_size: int, rows per batch.
     """
     shape = len(rows_by_prompt), num_choices
     if not rows_by_prompt:
         return np.zeros(shape), np.zeros(shape)
     rows = [*itertools.chain.from_iterable(rows_by_prompt)]
-    prompts = np.repeat(np.arange(shape[0]), [len(prompt_rows) for prompt_rows in rows_by_prompt])  # (rows,)
+    prompt_indices = np.repeat(np.arange(shape[0]), [len(prompt_rows) for prompt_rows in rows_by_prompt])  # (rows,)
     lengths = np.array([len(row.token_ids) for row in rows])
-    counts = np.array([len(row.targets) for row in rows])
-    is_target = np.arange(counts.max()) < counts[:, None]  # (rows, M)
-    inputs = {name: np.zeros(is_target.shape, "int32") for name in ("positions", "targets")}
-    for name, values in inputs.items():
+    target_counts = np.array([len(row.targets) for row in rows])
+    is_target = np.arange(target_counts.max()) < target_counts[:, None]  # (rows, M)
+    target_inputs = {name: np.zeros(is_target.shape, "int32") for name in ("positions", "targets")}
+    for name, values in target_inputs.items():
         values[is_target] = [*itertools.chain.from_iterable(getattr(row, name) for row in rows)]
-    tokens = np.fromiter(itertools.chain.from_iterable(row.token_ids for row in rows), "int32", lengths.sum())
-    encoded = EncodedTexts(tokens, np.cumsum([0, *lengths]), lengths.astype("int32"))
-    scores = predict_encoded(task, model, encoded, batch_size, per_token=False, extra=inputs, verbose=0)  # (rows, M)
-    choices = np.fromiter(itertools.chain.from_iterable(row.choices for row in rows), "int64", counts.sum())
-    cells = np.repeat(prompts, counts) * num_choices + choices  # index of each target's prompt and choice
-    size = shape[0] * num_choices
-    log_likelihoods = np.bincount(cells, scores[is_target], size).reshape(shape)
-    return log_likelihoods, np.bincount(cells, minlength=size).reshape(shape).astype("float64")
+    token_ids = np.fromiter(itertools.chain.from_iterable(row.token_ids for row in rows), "int32", lengths.sum())
+    encoded = EncodedTexts(token_ids, np.cumsum([0, *lengths]), lengths.astype("int32"))
+    scores = predict_encoded(
+        task, model, encoded, batch_size, per_token=False, extra=target_inputs, verbose=0
+    )  # (rows, M)
+    choice_indices = np.fromiter(
+        itertools.chain.from_iterable(row.choices for row in rows), "int64", target_counts.sum()
+    )
+    # The index of each target's prompt and choice in the flattened results.
+    cell_indices = np.repeat(prompt_indices, target_counts) * num_choices + choice_indices
+    cell_count = shape[0] * num_choices
+    log_likelihoods = np.bincount(cell_indices, scores[is_target], cell_count).reshape(shape)
+    return log_likelihoods, np.bincount(cell_indices, minlength=cell_count).reshape(shape).astype("float64")

@@ -21,7 +21,7 @@ def rank_classes(
     """Return the classes of each example with their probabilities, the most probable first.
 
     Args:
-        probabilities: float (n, C).
+        probabilities: float (n, C), the probabilities of C classes for n examples.
         names: names of the C classes.
         max_count: int, maximum number of classes for each example; None for all.
     """

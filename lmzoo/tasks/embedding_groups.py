@@ -26,23 +26,24 @@ def check_groups(columns: Sequence[Sequence[Any]], objective: str) -> None:
         objective: the task's objective.
 
     Raises:
-        ValueError: if the number of columns does not fit the objective; if a negative equals the first or the second
-            text of its group, or is the second text of another group with the same first text.
+        ValueError: if the number of columns does not fit the objective, or if a negative equals the first or the second
+            text of its group, or the second text of another group with the same first text.
     """
-    names = _COLUMN_NAMES[objective]
-    listed = ", ".join(names)
-    count = len(columns)
-    if count == 1:
-        kind, number = ("pairs", "two") if len(names) == 2 else ("triples", "three")
-        advice = " For pairs that differ only in dropout, pass (texts, texts)." if len(names) == 2 else ""
+    column_names = _COLUMN_NAMES[objective]
+    joined_names = ", ".join(column_names)
+    group_size = len(columns)
+    if group_size == 1:
+        kind, number = ("pairs", "two") if len(column_names) == 2 else ("triples", "three")
+        advice = " For pairs that differ only in dropout, pass (texts, texts)." if len(column_names) == 2 else ""
         raise ValueError(
-            f"TextEmbedder is trained on {kind} of texts: pass ({listed}), {number} lists, or a list of "
-            f"{len(names)}-tuples.{advice}"
+            f"TextEmbedder is trained on {kind} of texts: pass ({joined_names}), {number} lists, or a list of "
+            f"{len(column_names)}-tuples.{advice}"
         )
-    if count != len(names) and objective != "contrastive":
+    if group_size != len(column_names) and objective != "contrastive":
         raise ValueError(
-            f'`objective="{objective}"` learns from groups of {len(names)} texts, ({listed}), got groups of {count}. '
-            'Choose "contrastive" for pairs without labels, and for pairs with any number of negatives.'
+            f'`objective="{objective}"` learns from groups of {len(column_names)} texts, ({joined_names}), got groups '
+            f'of {group_size}. Choose "contrastive" for pairs without labels, and for pairs with any number of '
+            "negatives."
         )
     _check_negatives([list(map(_as_key, column)) for column in columns])
 

@@ -76,7 +76,7 @@ def list_modes(pooling: str | Sequence[str]) -> list[str]:
 
 
 def pool(backbone: Backbone, modes: Sequence[str]) -> Tensor:
-    """Build the pooled vectors of texts, symbolic, float (B, H · len(modes))."""
+    """Build the pooled vectors of texts for each mode, concatenated: symbolic, float (B, H · len(modes))."""
     inputs = backbone.input
     mask = backbone.padding_mask(inputs)  # (B, T)
     if [*modes] == ["cls"]:
@@ -86,11 +86,11 @@ def pool(backbone: Backbone, modes: Sequence[str]) -> Tensor:
 
 
 def pool_sequence(sequence: Tensor, mask: Tensor, modes: Sequence[str], dtype: keras.DTypePolicy) -> Tensor:
-    """Build pooled vectors, symbolic, float (B, H · len(modes)).
+    """Pool token vectors with each mode, and concatenate the results: symbolic, float (B, H · len(modes)).
 
     Args:
-        sequence: vectors of tokens, symbolic, float (B, T, H).
-        mask: 1 for tokens, 0 for padding, symbolic, (B, T).
+        sequence: symbolic vectors of tokens, float (B, T, H).
+        mask: symbolic padding mask, (B, T), 1 for tokens and 0 for padding.
         modes: poolings, as returned by `check_pooling`.
         dtype: dtype policy.
     """
@@ -140,8 +140,8 @@ def _check_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
 def project(vectors: Tensor, projection: Sequence[Mapping[str, Any]], backbone: Backbone) -> Tensor:
     """Apply the layers of a projection, as returned by `check_projection`, to symbolic vectors (B, H)."""
     dtype = backbone.dtype_policy
-    for index, layer in enumerate(projection):
-        name = f"projection_{index}"
+    for layer_index, layer in enumerate(projection):
+        name = f"projection_{layer_index}"
         if layer["kind"] == "dense":
             dense = keras.layers.Dense(
                 layer["units"],

@@ -23,28 +23,28 @@ def check_prompts(prompts: Mapping[str, str] | None, default_prompt: str | None)
     """
     if not isinstance(prompts, Mapping | None):
         raise ValueError(f"`prompts` must be a dict of texts by name, got {prompts!r:.60}.")
-    copied = dict(prompts or {})
-    for name, text in copied.items():
+    prompt_texts = dict(prompts or {})
+    for name, text in prompt_texts.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise ValueError(f"`prompts` must hold texts by name, got {text!r:.60} as {name!r:.60}.")
         if re.search("[\ud800-\udfff]", name + text):
             raise ValueError(f"The prompt {name!r:.60} is not valid Unicode: {text!r:.60}.")
-    if default_prompt is not None and default_prompt not in copied:
-        names = ", ".join(map(repr, copied)) or "none"
+    if default_prompt is not None and default_prompt not in prompt_texts:
+        names = ", ".join(map(repr, prompt_texts)) or "none"
         raise ValueError(f"There is no prompt {default_prompt!r:.60}; `prompts` has {names:.300}.")
-    return copied
+    return prompt_texts
 
 
 def check_pair_prompts(
     pair_prompts: Sequence[str | None] | None, prompts: Mapping[str, str]
 ) -> list[str | None] | None:
-    """Check the names of the two prompts of pairs, for first texts and for the others, and return them as a list.
+    """Check the names of the two prompts of pairs, for first and for other texts, and return them as a list.
 
     None stays None.
 
     Raises:
-        ValueError: if they are not two names in `prompts`, or None in place of a name; for the name of an exported
-            signature.
+        ValueError: if `pair_prompts` are not two names in `prompts` (or None in place of a name), or if a name is also
+            the name of an exported signature.
     """
     if pair_prompts is None:
         return None
@@ -58,7 +58,7 @@ def check_pair_prompts(
 
 
 def add_prompt(prompt: str, texts: Sequence[Any]) -> list[Any]:
-    """Prepend a prompt to each text, a string or a list of words; words are those of the prompt before a string."""
+    """Prepend a prompt to each text; before a text that is a list of words, the prompt is split into words."""
     if not prompt:
         return [*texts]
     words = list_words(prompt)

@@ -1,6 +1,7 @@
 """Token generation: a compiled loop around a sampler, with a cache of keys and values.
 
-Letters in shape comments: B sequences, L positions, V tokens of the tokenizer.
+Letters in shapes: B sequences, L positions, W positions that are read at once, H width of hidden states, S stop ids, V
+tokens of the tokenizer.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
 
     Raises:
         TypeError: if `sampler` is neither a name nor a sampler.
-        ValueError: for an unknown sampler, and for numbers out of range.
+        ValueError: for an unknown sampler, or if `temperature`, `seed` or `batch_size` is out of range.
     """
     check_arguments(batch_size=batch_size)
     require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
@@ -73,13 +74,16 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
 
 
 def get_prompt_width(length: int, limit: int) -> int:
-    """Return the padded length for prompts of up to `length` tokens, one of only four to limit compilation."""
+    """Return the padded length for prompts of up to `length` tokens.
+
+    There are only four padded lengths up to `limit`, which limits compilation.
+    """
     return next(width for fraction in _WIDTH_FRACTIONS if (width := max(1, round(limit * fraction))) >= length)
 
 
-def _pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
-    """Pad `x` from (n, ...) to (rows, ...) with copies of its first row."""
-    return np.concatenate([x, np.repeat(x[:1], rows - len(x), axis=0)])
+def _pad_rows(x: np.ndarray, row_count: int) -> np.ndarray:
+    """Pad `x` from (n, ...) to (row_count, ...) with copies of its first row."""
+    return np.concatenate([x, np.repeat(x[:1], row_count - len(x), axis=0)])
 
 
 def _make_any_shape_spec(x: tf.Tensor) -> tf.TensorSpec:
@@ -97,7 +101,7 @@ class TokenGenerator:
 
     Args:
         task: task on a causal backbone.
-        vocabulary_size: int, number of tokens of the tokenizer, V.
+        vocabulary_size: int, number V of tokens of the tokenizer.
     """
 
     def __init__(self, task: Task, vocabulary_size: int) -> None:
@@ -130,11 +134,10 @@ class TokenGenerator:
     def isolate_random_state(
         self, sampler: str | Sampler, seed: int | None, make_pieces: Callable[[Sampler], Iterator[_Piece]]
     ) -> Iterator[_Piece]:
-        """Yield generated pieces, which do not depend on other uses of the sampler between two pieces.
+        """Yield generated pieces, independent of other uses of the sampler between two pieces.
 
-        The sampler's random state after a piece is restored before the next one.
-
-        The state of a sampler object that is passed without a seed is not restored.
+        The sampler's random state after each piece is restored before the next piece is generated, unless a sampler
+        object is passed without a seed.
 
         Args:
             sampler: sampler or its name.
@@ -145,10 +148,10 @@ class TokenGenerator:
         keeps_own_state = seed is None and not isinstance(sampler, str)
         variables = [] if keeps_own_state else list(getattr(seeded_sampler, "variables", ()))
         for piece in make_pieces(seeded_sampler):
-            values = [ops.convert_to_numpy(variable.value) for variable in variables]
+            states = [ops.convert_to_numpy(variable.value) for variable in variables]
             yield piece
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
+            for variable, state in zip(variables, states, strict=True):
+                variable.assign(state)
 
     def generate(
         self,
@@ -171,43 +174,43 @@ class TokenGenerator:
             stop_ids: ids of the tokens that end a text.
             temperature: float, divisor of the logits.
             stream: whether to yield a few tokens at a time; otherwise all are yielded at once.
-            batch_size: int, at least n.
+            batch_size: int, maximum number of prompts in a batch, at least n.
             room: int, maximum number of new tokens to compile the loop for; the largest of `max_new_tokens` by
                 default.
-            source: dict of the source's `token_ids` and `padding_mask`, int32 (n, T), for a decoder; or None.
+            source: for a decoder, dict of the sources' `token_ids` and `padding_mask`, int32 (n, T); or None.
         """
         prompt_lengths = [len(prompt) for prompt in prompts]
-        new_counts = np.broadcast_to(max_new_tokens, len(prompts)).tolist()
-        limits = [length + count for length, count in zip(prompt_lengths, new_counts, strict=True)]
+        new_token_counts = np.broadcast_to(max_new_tokens, len(prompts)).tolist()
+        limits = [length + count for length, count in zip(prompt_lengths, new_token_counts, strict=True)]
         start = min(prompt_lengths)
-        last_position = max(limits)
+        max_limit = max(limits)
         max_length = self.task.backbone.config.max_sequence_length
         row_count = len(prompt_lengths)
-        read_width = max(prompt_lengths)
+        prompt_width = max(prompt_lengths)
         if self.compiles_each_shape:
             row_count = min(batch_size, 1 << (row_count - 1).bit_length())
-            read_width = get_prompt_width(read_width, max_length)
+            prompt_width = get_prompt_width(prompt_width, max_length)
         padded_lengths = np.array([*prompt_lengths, *[start] * (row_count - len(prompt_lengths))], "int32")  # (B,)
-        width = min(read_width + (room or max(new_counts)), max_length)
+        width = min(prompt_width + (room or max(new_token_counts)), max_length)
         ids = np.zeros((row_count, width), "int32")
         for row, prompt in zip(ids, prompts, strict=False):
             row[: len(prompt)] = prompt
         run_loop = self._get_loop(sampler)
-        stops = self._pad_stop_ids(stop_ids)
+        padded_stop_ids = self._pad_stop_ids(stop_ids)
         end_ids = {*stop_ids, self.vocabulary_size}
-        limit = np.array([*limits, *[0] * (row_count - len(prompt_lengths))], "int32")  # (B,)
+        padded_limits = np.array([*limits, *[0] * (row_count - len(prompt_lengths))], "int32")  # (B,)
         is_done = np.arange(row_count) >= len(prompts)
         chunk_size = _TOKENS_PER_CHUNK if stream and not isinstance(sampler, BeamSampler) else width
-        while start < last_position and not is_done.all():
-            end = min(start + chunk_size, last_position)
+        while start < max_limit and not is_done.all():
+            end = min(start + chunk_size, max_limit)
             generated_ids = run_loop(
                 prompt=ids,
-                read=ids if stream else ids[:, :read_width],
+                read=ids if stream else ids[:, :prompt_width],
                 length=padded_lengths,
-                limit=np.where(is_done, 0, limit),
+                limit=np.where(is_done, 0, padded_limits),
                 start=np.int32(start),
                 end=np.int32(end),
-                stops=stops,
+                stops=padded_stop_ids,
                 temperature=np.float32(temperature),
                 **({} if source is None else {"source": {name: _pad_rows(x, row_count) for name, x in source.items()}}),
             )
@@ -226,9 +229,9 @@ class TokenGenerator:
 
     def _pad_stop_ids(self, stop_ids: Sequence[int]) -> np.ndarray:
         """Return the ids that end a text as int32 (S,), where S is a power of two, so that few shapes are compiled."""
-        stops = np.full(1 << max(len(stop_ids) - 1, 0).bit_length(), self.vocabulary_size, "int32")
-        stops[: len(stop_ids)] = stop_ids
-        return stops
+        padded_stop_ids = np.full(1 << max(len(stop_ids) - 1, 0).bit_length(), self.vocabulary_size, "int32")
+        padded_stop_ids[: len(stop_ids)] = stop_ids
+        return padded_stop_ids
 
     def _get_loop(self, sampler: Sampler) -> Callable[..., np.ndarray]:
         """Return the compiled loop for a sampler, compiling it on first use."""
@@ -311,7 +314,7 @@ class TokenGenerator:
         Args:
             sampler: sampler of the tokens.
             prompt: int32 (B, L), padded prompts.
-            read: int32 (B, W), the first columns of `prompt`, at least `start`, which are processed in one call.
+            read: int32 (B, W), the first columns of `prompt`, at least `start` of them, which are read in one call.
             length: int32 (B,), number of tokens in each prompt.
             limit: int32 (B,), maximum number of tokens of each prompt including its new tokens.
             start: int32 (), the first position at which a token is generated.
@@ -324,42 +327,42 @@ class TokenGenerator:
             int32 (B, L), the prompts and the new tokens. Tokens after the end of a text are meaningless.
         """
         backbone = self.task.backbone
-        size = self.vocabulary_size
-        rows, width = ops.shape(prompt)
+        vocabulary_size = self.vocabulary_size
+        row_count, width = ops.shape(prompt)
         # All sequences of a prompt share its source, so the source is not part of the cache.
         source_argument = {} if source is None else {"source": backbone.read_source(**source)}
-        hidden, cache = backbone.call_with_cache(
-            read, backbone.empty_cache(rows, width), 0, **source_argument
+        hidden_states, cache = backbone.call_with_cache(
+            read, backbone.empty_cache(row_count, width), 0, **source_argument
         )  # (B, W, H)
-        hidden = ops.pad(hidden, ((0, 0), (0, width - ops.shape(read)[1]), (0, 0)))  # (B, L, H)
+        hidden_states = ops.pad(hidden_states, ((0, 0), (0, width - ops.shape(read)[1]), (0, 0)))  # (B, L, H)
 
         # Some samplers keep several sequences for each prompt and choose among them, so all state of a sequence is part
         # of the cache.
         def next(prompt: Tensor, cache: dict[str, Any], index: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
             last_ids = ops.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))  # (B, 1)
-            hidden, blocks = backbone.call_with_cache(
-                ops.minimum(last_ids, size - 1), cache["blocks"], index - 1, **source_argument
+            hidden_states, blocks = backbone.call_with_cache(
+                ops.minimum(last_ids, vocabulary_size - 1), cache["blocks"], index - 1, **source_argument
             )
-            logits = self.task.next_token_logits(hidden)[:, 0, :size]  # (B, V)
+            logits = self.task.next_token_logits(hidden_states)[:, 0, :vocabulary_size]  # (B, V)
             # Relative to the maximum, since a very low temperature could move all logits below `NEVER`.
             logits = (logits - ops.max(logits, axis=1, keepdims=True)) / temperature
             length = cache["length"]  # (B,)
             limit = cache["limit"]  # (B,)
-            ended = ops.any(last_ids == stops, axis=1) & (index > length)  # (B,)
-            limit = ops.where(ended, ops.minimum(limit, index), limit)
+            has_ended = ops.any(last_ids == stops, axis=1) & (index > length)  # (B,)
+            limit = ops.where(has_ended, ops.minimum(limit, index), limit)
             if backbone.forces_end:
-                at_limit = ops.expand_dims((index >= limit - 1) & (stops[0] < size), 1)  # (B, 1)
-                logits = ops.where(at_limit, ops.where(ops.arange(size) == stops[0], 0.0, NEVER), logits)
-            done = ops.expand_dims(index >= ops.minimum(limit, end), 1)  # (B, 1)
+                at_limit = ops.expand_dims((index >= limit - 1) & (stops[0] < vocabulary_size), 1)  # (B, 1)
+                logits = ops.where(at_limit, ops.where(ops.arange(vocabulary_size) == stops[0], 0.0, NEVER), logits)
+            is_done = ops.expand_dims(index >= ops.minimum(limit, end), 1)  # (B, 1)
             # XLA of JAX 0.11 cannot compile a concatenation with a column (B, 1) for GPUs, for some V; padding works.
-            waiting_logits = ops.where(ops.arange(size + 1) == size, 0.0, NEVER)  # (V + 1,)
+            waiting_logits = ops.where(ops.arange(vocabulary_size + 1) == vocabulary_size, 0.0, NEVER)  # (V + 1,)
             logits = ops.where(
-                done, waiting_logits, ops.pad(logits, ((0, 0), (0, 1)), constant_values=NEVER)
+                is_done, waiting_logits, ops.pad(logits, ((0, 0), (0, 1)), constant_values=NEVER)
             )  # (B, V + 1)
             # After the end of a text, equal hidden states keep contrastive search from preferring any token.
             is_waiting = ops.expand_dims(index > ops.minimum(limit, end), 1)  # (B, 1)
-            hidden = ops.where(is_waiting, ops.ones_like(hidden[:, 0]), hidden[:, 0])  # (B, H)
-            return logits, hidden, {"blocks": blocks, "length": length, "limit": limit}
+            hidden_states = ops.where(is_waiting, ops.ones_like(hidden_states[:, 0]), hidden_states[:, 0])  # (B, H)
+            return logits, hidden_states, {"blocks": blocks, "length": length, "limit": limit}
 
         positions = ops.arange(width, dtype="int32")
         is_beam_search = isinstance(sampler, BeamSampler)
@@ -369,17 +372,17 @@ class TokenGenerator:
             cache={"blocks": cache, "length": length, "limit": limit},
             index=start,
             mask=(positions < ops.expand_dims(length, 1)) & (positions < end),  # (B, L)
-            stop_token_ids=stops if is_beam_search else [size],
-            hidden_states=hidden,
+            stop_token_ids=stops if is_beam_search else [vocabulary_size],
+            hidden_states=hidden_states,
             model=backbone,
             **({"limits": limit} if is_beam_search else {}),
         )
 
 
 def get_generator(task: Task, vocabulary_size: int, cache: dict[str, Any]) -> TokenGenerator:
-    """Return the task's generator from `cache`, which holds it under "generator", so that its loops are compiled once.
+    """Return the task's generator from `cache`, so that its loops are compiled only once.
 
-    If there is none, or if it has another vocabulary size, a new generator is put into `cache`.
+    If `cache` has no entry "generator", or a generator with another vocabulary size, a new generator is stored there.
     """
     generator = cache.get("generator")
     if generator is None or generator.vocabulary_size != vocabulary_size:

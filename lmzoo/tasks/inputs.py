@@ -1,4 +1,4 @@
-"""Conversion of the data that users pass to `fit`, `evaluate` and `predict` to batches for Keras.
+"""Conversion of the data that users pass to `fit`, `evaluate` and `predict` into batches for Keras.
 
 Only this module depends on the types of users' data. `read_inputs` wraps the data as texts in memory, a dataset of
 texts, a stream of examples, or token features; each of these classes has a method that makes batches.
@@ -52,7 +52,7 @@ _KERAS_HUB_PAIRS = {"encoder_text", "decoder_text"}  # names of sources and targ
 
 
 class Encoder(Protocol):
-    """Protocol with the attributes of a task that are needed to make batches; see `lmzoo.models.Task`."""
+    """Protocol of a task, with the attributes that are needed to make batches; see `lmzoo.models.Task`."""
 
     preprocessor: Preprocessor | None
     backbone: Any
@@ -89,7 +89,7 @@ class TaskInputs:
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         """Return `(x, y, sample_weight)` for Keras, with labels checked and texts converted to batches.
 
-        Batches of texts hold all three.
+        Batches of texts already hold their labels and weights; `y` and `sample_weight` are then None.
 
         Args:
             task: task whose `encode_examples` and `make_batch` make the batches.
@@ -98,15 +98,15 @@ class TaskInputs:
 
         Raises:
             TypeError: for anything but texts and token features.
-            ValueError: see `Task.encode_examples`; also if there are no examples.
+            ValueError: if there are no examples; see also `Task.encode_examples`.
         """
         raise NotImplementedError
 
     def split(self, task: Encoder, fraction: float) -> tuple[TaskInputs, TaskInputs]:
-        """Split the examples for training and validation, holding out the last `fraction`.
+        """Hold out the last `fraction` of the examples, and return `(training, validation)`.
 
         Raises:
-            ValueError: if one of the parts would be empty, or if the examples are not in memory.
+            ValueError: if one of the sets would be empty, or if the examples are not in memory.
         """
         raise ValueError(
             f"`validation_split` needs examples in memory, got a {type(self.x).__name__}: pass `validation_data` "
@@ -115,7 +115,7 @@ class TaskInputs:
 
 
 def _make_batch(task: Encoder, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-    """Return a batch with the task's own inputs only: a preprocessor may make more, such as `segment_ids`."""
+    """Return a batch with only the inputs of the model; a preprocessor may make others, such as `segment_ids`."""
     features, *rest = task.make_batch(examples, indices, width, rng)
     return task.select_inputs(features), *rest
 
@@ -130,8 +130,8 @@ class TextsInMemory(TaskInputs):
         lengths = examples.encoded.lengths
         batch_size = options.batch_size or BATCH_SIZE
         max_length = task.text_preprocessor.sequence_length
-        compiled = bool(task.jit_compile)
-        buckets = options.buckets or fit_buckets(lengths, max_length, batch_size=batch_size, compiled=compiled)
+        is_compiled = bool(task.jit_compile)
+        buckets = options.buckets or fit_buckets(lengths, max_length, batch_size=batch_size, compiled=is_compiled)
         make_batch = partial(_make_batch, task, examples)
         return LengthBatches(lengths, make_batch, batch_size, buckets, options.order, options.seed), None, None
 
@@ -176,7 +176,7 @@ class StreamedExamples(TaskInputs):
         return batches, None, None
 
     def _check(self, task: Encoder) -> None:
-        """Check that labels come from the stream, and that it has labels if the task needs them."""
+        """Check that the stream has the labels that the task needs, and that neither `y` nor weights are passed."""
         task_name = type(task).__name__
         if self.y is not None:
             raise ValueError("The labels of a stream are in a column: pass its name as `label` to `lmzoo.data.stream`.")
@@ -202,7 +202,7 @@ class StreamedExamples(TaskInputs):
         raise ValueError(f"Cannot count the batches of an epoch: {reason}. Pass `steps_per_epoch`.")
 
     def _encode(self, task: Encoder, rows: Sequence[Any], warning: FirstWarning) -> Examples:
-        """Encode numbered rows; if that fails, name the row in the error message."""
+        """Encode numbered rows of the stream; if that fails, name the first invalid row in the error message."""
         x, y = self.x.examples(rows)
         try:
             with warning.only():
@@ -215,13 +215,13 @@ class StreamedExamples(TaskInputs):
 
 
 class TextDataset(TaskInputs):
-    """A `tf.data.Dataset` of strings, or of tuples that begin with strings, whose order and batches are not changed."""
+    """A `tf.data.Dataset` of strings, or of tuples that begin with strings; its order and batches are kept."""
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
-        def encode(x: Texts, y: Labels | None, weight: Weights | None) -> tuple[np.ndarray, Callable[..., Batch]]:
+        def encode(x: Texts, y: Labels | None, weights: Weights | None) -> tuple[np.ndarray, Callable[..., Batch]]:
             if y is None and task.needs_labels:
                 raise ValueError(f"{type(task).__name__} needs a dataset of (texts, labels); this one has texts only.")
-            examples = task.encode_examples(x, y, weight)
+            examples = task.encode_examples(x, y, weights)
             if options.class_weight is not None:
                 examples = weigh_classes(examples, options.class_weight)
             return examples.encoded.lengths, partial(_make_batch, task, examples)
@@ -243,8 +243,8 @@ class TextDataset(TaskInputs):
         Args:
             task: task for which the batches are encoded.
             batch_size: int, examples per batch if the dataset's elements are single texts.
-            encode: function from a batch's components, `(x, y, weight)`, to the lengths of its sequences and a function
-                that makes a batch of them, see `LengthBatches`.
+            encode: function from a batch's components, `(x, y, weights)`, to the lengths of its sequences and a
+                function that makes a batch of them, see `LengthBatches`.
             seed: ints, seed of all random choices.
             redraw: whether each pass makes new random choices.
         """
@@ -255,14 +255,14 @@ class TextDataset(TaskInputs):
 
         def generate() -> Iterator[Batch]:
             epoch = max(0, next(pass_numbers)) if redraw else 0
-            index = -1
-            for index, (x, y, weight) in enumerate(_iterate_components(dataset)):
-                with warning.only(), add_place_to_errors(f"batch {index} of the dataset"):
-                    lengths, make_batch = encode(x, y, weight)
+            batch_index = -1
+            for batch_index, (x, y, weights) in enumerate(_iterate_components(dataset)):
+                with warning.only(), add_place_to_errors(f"batch {batch_index} of the dataset"):
+                    lengths, make_batch = encode(x, y, weights)
                 width = smallest_bucket(buckets, int(lengths.max(initial=0)))
-                rng = np.random.default_rng((*seed, epoch, index))
+                rng = np.random.default_rng((*seed, epoch, batch_index))
                 yield make_batch(np.arange(len(lengths)), width, rng)
-            if index < 0:
+            if batch_index < 0:
                 raise ValueError("There are no examples: the dataset is empty.")
 
         return stream(generate, dataset.cardinality())
@@ -291,12 +291,12 @@ class TextDataset(TaskInputs):
         """
         _check_components(self.x)
         spec = self.x.element_spec
-        labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
+        label_spec = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
         rank = _get_leading_spec(self.x).shape.rank
         if _is_ragged(_get_leading_spec(self.x)):  # the words of a single text also have a ragged type
             is_batched = rank > 1
-        elif task.labels_words and labels is not None and rank:
-            is_batched = labels.shape.rank > 1
+        elif task.labels_words and label_spec is not None and rank:
+            is_batched = label_spec.shape.rank > 1
         else:
             is_batched = rank > 0
         return self.x if is_batched else self.x.ragged_batch(batch_size)
@@ -312,7 +312,7 @@ class TokenFeatures(TaskInputs):
 
     @property
     def made_by_fit(self) -> bool:
-        """Whether `fit` made these batches, since Keras' `fit` passes its validation data on to `evaluate`."""
+        """Whether `fit` made these batches: Keras' `fit` passes its validation data on to `evaluate`."""
         return isinstance(self.x, Batches) or hasattr(self.x, "generator")
 
     @property
@@ -321,28 +321,28 @@ class TokenFeatures(TaskInputs):
         return isinstance(self.x, Mapping) and all(hasattr(v, "shape") and not len(v) for v in self.x.values())
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
-        features = self.check(task)
-        weights = features.sample_weight
+        checked_inputs = self.check(task)
+        weights = checked_inputs.sample_weight
         if options.class_weight is not None:
-            weights = features.weigh(options.class_weight)
-        if not isinstance(features.x, Mapping):
-            return _check_dataset_weights(features.x), features.y, weights
-        arrays = (features.x, features.y, weights)
+            weights = checked_inputs.weigh(options.class_weight)
+        if not isinstance(checked_inputs.x, Mapping):
+            return _check_dataset_weights(checked_inputs.x), checked_inputs.y, weights
+        arrays = (checked_inputs.x, checked_inputs.y, weights)
         order = options.order if task.independent_rows else "given"
         return ArrayBatches(arrays, options.batch_size or BATCH_SIZE, order, options.seed), None, None
 
     def split(self, task: Encoder, fraction: float) -> tuple[TaskInputs, TaskInputs]:
         if not isinstance(self.x, Mapping):
             return super().split(task, fraction)
-        features = self.check(task)
-        rows = ArrayBatches((features.x, features.y, features.sample_weight), BATCH_SIZE)
-        cut = find_first_held_out(len(rows.lengths), fraction)
-        return TokenFeatures(*rows.rows(slice(cut))), TokenFeatures(*rows.rows(slice(cut, None)))
+        checked_inputs = self.check(task)
+        batches = ArrayBatches((checked_inputs.x, checked_inputs.y, checked_inputs.sample_weight), BATCH_SIZE)
+        cut = find_first_held_out(len(batches.lengths), fraction)
+        return TokenFeatures(*batches.rows(slice(cut))), TokenFeatures(*batches.rows(slice(cut, None)))
 
     def check(self, task: Encoder) -> TokenFeatures:
-        """Check the features, labels and weights, and return them with labels and weights as arrays.
+        """Check the features, labels and weights, and convert the labels and weights to arrays.
 
-        For datasets and generators, only the types of their elements are checked.
+        For a dataset or a generator, only the types of its elements are checked.
 
         Raises:
             TypeError: if `x` is an array that does not hold text, or another object that does not hold examples.
@@ -361,7 +361,7 @@ class TokenFeatures(TaskInputs):
         """Return the weights of tokens: their class weights, multiplied by their sample weights if there are any.
 
         Raises:
-            ValueError: if `x` and `y` are not arrays.
+            ValueError: if `x` is not a dict of arrays, or if there are no labels.
         """
         if not isinstance(self.x, Mapping) or self.y is None:
             raise ValueError(
@@ -389,10 +389,10 @@ def read_inputs(x: Any, y: Any = None, sample_weight: Any = None) -> TaskInputs:
 def read_validation_data(data: Any, needs_labels: bool) -> TaskInputs:
     """Wrap the `validation_data` of `fit`: `(x, y)`, `(x, y, sample_weight)`, or `x` alone.
 
-    With `needs_labels`, a list is read like a tuple; otherwise it is `x`.
+    If `needs_labels` is True, a list is read like a tuple; otherwise a list is `x`.
 
     Raises:
-        ValueError: for a tuple that does not have one to three entries.
+        ValueError: for a tuple without entries, or with more than three.
     """
     if not isinstance(data, tuple) and not (isinstance(data, list) and needs_labels):
         return read_inputs(data)
@@ -414,11 +414,11 @@ def are_pairs(x: object) -> bool:
 
 
 def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Sequence[Document], Sequence[Document]]:
-    """Split the documents for training and validation, holding out the last `fraction`.
+    """Hold out the last `fraction` of the documents, and return `(training, validation)`.
 
     Raises:
         TypeError: if `documents` is not a sequence.
-        ValueError: if one of the parts would be empty.
+        ValueError: if one of the sets would be empty.
     """
     if not isinstance(documents, Sequence):
         raise TypeError(f"`validation_split` needs a list of documents, got a {type(documents).__name__}.")
@@ -450,8 +450,9 @@ def list_ids(ids: Any) -> tuple[list[list[int]], bool] | None:
     """Return sequences of token ids as lists, and whether a single sequence was passed; None for texts.
 
     Args:
-        ids: texts or token ids. Ids are a list of ints, lists of them, an int array or tensor (T,) or (n, T), or a dict
-            of `token_ids` and, to mark padding, `padding_mask` (n, T).
+        ids: texts or token ids. Token ids are one sequence, a list of ints or an int array or tensor (T,); n sequences,
+            lists of ints or an int array or tensor (n, T); or a dict of `token_ids` (n, T) and, to mark padding,
+            `padding_mask` (n, T).
     """
     if isinstance(ids, Mapping):
         return (_select_real_tokens(ids, ""), False) if "token_ids" in ids else None
@@ -467,13 +468,18 @@ def list_ids(ids: Any) -> tuple[list[list[int]], bool] | None:
 
 
 def list_target_ids(ids: Any) -> list[list[int]] | None:
-    """Return the targets in a dict with `decoder_token_ids` (n, S) as lists of ids, or None for anything else."""
+    """Return the target ids in `decoder_token_ids` as lists without padding, or None if `ids` is not a dict with it."""
     has_targets = isinstance(ids, Mapping) and "decoder_token_ids" in ids
     return _select_real_tokens(ids, "decoder_") if has_targets else None
 
 
 def _select_real_tokens(features: Mapping[str, Any], prefix: str) -> list[list[int]]:
-    """Return the ids in `token_ids` (n, T) without padding; `prefix` begins the names of the features."""
+    """Return the token ids of each sequence, without padding.
+
+    Args:
+        features: dict with `token_ids` and optionally `padding_mask`, each (n, T); `prefix` begins both names.
+        prefix: "" or "decoder_".
+    """
     ids = keras.ops.convert_to_numpy(features[f"{prefix}token_ids"])  # (n, T)
     mask = keras.ops.convert_to_numpy(features.get(f"{prefix}padding_mask", np.ones_like(ids)))
     return [row[is_real > 0].tolist() for row, is_real in zip(ids, mask, strict=True)]
@@ -551,12 +557,12 @@ def _iterate_components(dataset: tf.data.Dataset) -> Iterator[tuple[Any, Any, An
     has_ragged_texts = _is_ragged(_get_leading_spec(dataset))
     has_ragged_labels = isinstance(spec, tuple) and len(spec) > 1 and _is_ragged(spec[1])
     for element in dataset.as_numpy_iterator():
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(element)
         # If all rows of a ragged tensor have the same length, it becomes a rectangular array, which would be taken for
         # a dense tensor; a list is not.
         x = keras.tree.map_structure(_convert_to_list, x) if has_ragged_texts else x
         y = _convert_to_list(y) if has_ragged_labels else y
-        yield x, y, weight
+        yield x, y, weights
 
 
 def _convert_to_list(values: Any) -> list[Any]:
@@ -628,8 +634,8 @@ def _check_token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
     if isinstance(sample_weight, dict):  # weights by output
         return keras.tree.map_structure(as_weights, sample_weight)
     weights = as_weights(sample_weight)
-    labels_tokens = task.labels_words or (task.predicts_tokens and getattr(y, "ndim", 0) == 2)
-    if weights is None or y is None or not labels_tokens:
+    has_token_labels = task.labels_words or (task.predicts_tokens and getattr(y, "ndim", 0) == 2)
+    if weights is None or y is None or not has_token_labels:
         return weights
     if weights.shape not in (y.shape, y.shape[:1]):
         raise ValueError(
@@ -649,8 +655,10 @@ def _check_dataset_weights(x: Any) -> Any:
         return x
     import tensorflow as tf
 
-    def check(index: tf.Tensor, element: tuple[Any, ...]) -> tuple[Any, ...]:
-        message = tf.strings.format("In batch {} of the dataset: weights must be finite and at least 0, got", index)
+    def check(batch_index: tf.Tensor, element: tuple[Any, ...]) -> tuple[Any, ...]:
+        message = tf.strings.format(
+            "In batch {} of the dataset: weights must be finite and at least 0, got", batch_index
+        )
         for weights in tf.nest.flatten(element[2]):
             is_valid = tf.math.is_finite(tf.cast(weights, "float32")) & (weights >= 0)
             tf.debugging.Assert(tf.reduce_all(is_valid), [message, weights])

@@ -1,6 +1,7 @@
 """Base class of tasks that can read long texts in windows.
 
-Letters in shape comments: B texts, W windows of each text, T positions of a window, w windows of all texts.
+Letters in shapes: B texts, W windows of each text, T positions of a window, C outputs of a window, w windows of all
+texts.
 """
 
 from __future__ import annotations
@@ -27,10 +28,9 @@ class LongTextTask(Task):
 
     With `windows`, the features of a batch of texts have an axis of windows, (B, W, T). `call` computes the outputs of
     all windows, and joins the outputs of each text: outputs per text are pooled, and outputs per token are
-    concatenated.
-    In `predict`, windows of all texts are batched by length instead.
+    concatenated. In `predict`, the windows of all texts are batched by length instead.
 
-    A subclass has the constructor arguments `windows` and `stride`, which are attributes. It may define
+    A subclass takes `windows` and `stride` in its constructor, and stores them as attributes. It may define
     `window_pooling`, `finish_pooled`, and `named_answers` to export its answers.
     """
 
@@ -38,7 +38,7 @@ class LongTextTask(Task):
 
     @property
     def input_spec(self) -> Any:
-        """The specs with which Keras checks inputs; None with `windows`, since inputs may have an axis of windows."""
+        """The specs with which Keras checks inputs; None with `windows`, when inputs may have an axis of windows."""
         return None if self.windows is not None else super().input_spec
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
@@ -49,7 +49,7 @@ class LongTextTask(Task):
 
         Args:
             x: texts or pairs; encoded texts are returned unchanged.
-            prompt: the beginning of each first text, which is repeated in each window.
+            prompt: the prompt with which each first text begins; every window repeats it.
         """
         if self.windows is None or isinstance(x, Encoded):
             return super().encode_inputs(x)
@@ -70,8 +70,8 @@ class LongTextTask(Task):
         name, values = next(iter(inputs.items()))
         if len(values.shape) == len(self.input[name].shape):
             return super().call(inputs, training=training, mask=mask, **kwargs)
-        merged = {key: ops.reshape(x, (-1, *ops.shape(x)[2:])) for key, x in inputs.items()}  # (B·W, T)
-        outputs = super().call(merged, training=training, **kwargs)  # (B·W, ...)
+        flat_inputs = {key: ops.reshape(x, (-1, *ops.shape(x)[2:])) for key, x in inputs.items()}  # (B·W, T)
+        outputs = super().call(flat_inputs, training=training, **kwargs)  # (B·W, ...)
         padding_mask = self.backbone.padding_mask(inputs)  # (B, W, T)
         batch_size, window_count = ops.shape(padding_mask)[:2]
         if self.per_token:

@@ -42,12 +42,13 @@ class MaskAnswer(TypedDict):
 class MaskedLM(MaskedTokensTask):
     """A masked language model (Devlin et al., 2019, section 3.1).
 
-    Inputs are the backbone's inputs and `mask_positions` int32 (B, M); the outputs are logits, float32 (B, M, V). `fit`
+    Inputs are the backbone's inputs and `mask_positions`, the positions of up to M masks in each of B sequences, int32
+    (B, M). The outputs are the logits of all V tokens of the vocabulary at these positions, float32 (B, M, V). `fit`
     takes texts without labels and draws new masks in every batch. `predict` takes texts with mask tokens, and warns
     about texts without any.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         masking: `lmzoo.text.Masking`, settings for corrupting text in `fit`; the family's by default.
         activation: str, activation of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.
@@ -112,19 +113,19 @@ class MaskedLM(MaskedTokensTask):
         return ComparedOutputs(self.output, self.input["mask_positions"], self.token_vectors, padding_mask)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return `(features, targets, weights)` with new masks, targets int32 (b, M) and weights float32 (b, M)."""
+        """Return `(features, targets, weights)` with new masks; targets are int32 (b, M), weights float32 (b, M)."""
         features, targets, weights = self.mask(examples.encoded, indices, width, rng)
         if examples.weights is not None:
             weights *= examples.weights[indices][:, None]
         return features, targets, weights
 
     def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
-        """Return `mask_positions`, int32 (n, M), and warn about texts without mask tokens."""
+        """Return `mask_positions` int32 (n, M), and warn about texts without mask tokens."""
         tokenizer = self.text_preprocessor.tokenizer
-        without_mask = np.flatnonzero(np.bincount(find_masks(tokenizer, encoded)[0], minlength=len(encoded)) == 0)
-        if len(without_mask):
+        maskless = np.flatnonzero(np.bincount(find_masks(tokenizer, encoded)[0], minlength=len(encoded)) == 0)
+        if len(maskless):
             warn(
-                f"{len(without_mask)} of {len(encoded)} texts, the first at position {without_mask[0]}, hold no "
+                f"{len(maskless)} of {len(encoded)} texts, the first at position {maskless[0]}, hold no "
                 f"{tokenizer.mask_token}, so their outputs predict no masked token. Put one in place of each token to "
                 "predict."
             )
@@ -154,7 +155,7 @@ class MaskedLM(MaskedTokensTask):
 
         Raises:
             ValueError: for a text without a mask, or with a mask that was truncated (the message names the first such
-                text); for a `top_k` below 1.
+                text), or for a `top_k` below 1.
         """
         check_top_k(top_k)
         columns = clean_segments(texts)
@@ -162,27 +163,27 @@ class MaskedLM(MaskedTokensTask):
         mask_counts = np.bincount(find_masks(self.text_preprocessor.tokenizer, encoded)[0], minlength=len(encoded))
         mask_token = self.text_preprocessor.tokenizer.mask_token
         examples = list(zip(*columns, strict=True))
-        results = []
-        for i, (segments, count) in enumerate(zip(examples, mask_counts.tolist(), strict=True)):
-            if not count or count < sum(segment.count(mask_token) for segment in segments):
-                problem = f"not every {mask_token}" if count else f"no {mask_token}"
+        candidates_by_text = []
+        for i, (segments, mask_count) in enumerate(zip(examples, mask_counts.tolist(), strict=True)):
+            if not mask_count or mask_count < sum(segment.count(mask_token) for segment in segments):
+                problem = f"not every {mask_token}" if mask_count else f"no {mask_token}"
                 length = self.text_preprocessor.sequence_length
                 raise ValueError(f"`texts[{i}]` holds {problem} within the {length} tokens that are read.")
-        whole_word_masks = self._find_whole_word_masks() if whole_words else None
+        is_whole_word = self._find_whole_word_masks() if whole_words else None
         chunk_size = max(1, _MAX_MASKS // mask_counts.max(initial=1))
         for start in range(0, len(encoded), chunk_size):
             chunk = slice(start, start + chunk_size)
             logits = self.predict(encoded[chunk], batch_size, verbose=0)  # (n, M, V)
-            results += [
-                self._rank_candidates(segments, log_softmax(row[:count]), top_k, whole_word_masks)
-                for segments, row, count in zip(examples[chunk], logits, mask_counts[chunk], strict=True)
+            candidates_by_text += [
+                self._rank_candidates(segments, log_softmax(row[:mask_count]), top_k, is_whole_word)
+                for segments, row, mask_count in zip(examples[chunk], logits, mask_counts[chunk], strict=True)
             ]
-        return results
+        return candidates_by_text
 
     answers = fill
 
     def _find_whole_word_masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return two bool arrays (V,): whether each token is a whole word if it follows a space, and otherwise."""
+        """Return whether each token is a whole word after a space, and without a space before it, both bool (V,)."""
         tokenizer = self.text_preprocessor.tokenizer
         token_texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
         # The replacement character marks tokens that are only some of a character's bytes.
@@ -198,12 +199,12 @@ class MaskedLM(MaskedTokensTask):
         segments: tuple[str, ...],
         log_probabilities: np.ndarray,
         top_k: int,
-        whole_word_masks: tuple[np.ndarray, np.ndarray] | None,
+        is_whole_word: tuple[np.ndarray, np.ndarray] | None,
     ) -> list[MaskAnswer] | list[list[MaskAnswer]]:
         """Return the candidates for a text's only mask, or a list of candidates for each of its masks."""
         tokenizer = self.text_preprocessor.tokenizer
         mask_token = str(tokenizer.mask_token)
-        results: list[list[MaskAnswer]] = []
+        candidates_by_mask: list[list[MaskAnswer]] = []
         parts = " ".join(segments).split(mask_token)
         prefix = "" if tokenizer.space_of_words else " "  # the tokenizer may itself put a space in front of a text
         follows_space = [
@@ -213,11 +214,11 @@ class MaskedLM(MaskedTokensTask):
             before_mask = mask_token.join(parts[: mask_index + 1])
             after_mask = mask_token.join(parts[mask_index + 1 :])
             # Leave out token embeddings beyond the tokenizer's vocabulary.
-            order = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")
-            if whole_word_masks:
-                order = order[whole_word_masks[0 if follows_space[mask_index] else 1][order]]
+            ranked_ids = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")
+            if is_whole_word:
+                ranked_ids = ranked_ids[is_whole_word[0 if follows_space[mask_index] else 1][ranked_ids]]
             candidates: list[MaskAnswer] = []
-            for token_id in order[:top_k]:
+            for token_id in ranked_ids[:top_k]:
                 token = tokenizer.id_to_token(int(token_id))
                 filling = tokenizer.text_of(token)
                 # A space at the start of the token replaces the space before the mask, and is dropped at the beginning
@@ -227,8 +228,8 @@ class MaskedLM(MaskedTokensTask):
                 candidates.append(
                     {"token": token, "score": float(np.exp(row[token_id])), "text": text_before + filling + after_mask}
                 )
-            results.append(candidates)
-        return results[0] if len(results) == 1 else [*results]
+            candidates_by_mask.append(candidates)
+        return candidates_by_mask[0] if len(candidates_by_mask) == 1 else [*candidates_by_mask]
 
     def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
         return measure_by_token(self, x, batch_size, verbose)
@@ -254,11 +255,11 @@ class MaskedLM(MaskedTokensTask):
         is_not_padding = tf.sequence_mask(mask_counts, tf.shape(positions)[1])[..., None]  # (B, M, 1)
         logits = self({**features, "mask_positions": positions}, training=False)  # (B, M, V)
         vocabulary_size = tokenizer.vocabulary_size  # the model may have more token embeddings
-        score, best_ids = tf.math.top_k(
+        top_scores, top_ids = tf.math.top_k(
             tf.nn.softmax(logits)[..., :vocabulary_size], min(5, vocabulary_size)
         )  # (B, M, 5)
-        token = tf.gather(tf.constant(tokenizer.vocabulary), best_ids)
-        return {"token": tf.where(is_not_padding, token, ""), "score": tf.where(is_not_padding, score, 0.0)}
+        top_tokens = tf.gather(tf.constant(tokenizer.vocabulary), top_ids)
+        return {"token": tf.where(is_not_padding, top_tokens, ""), "score": tf.where(is_not_padding, top_scores, 0.0)}
 
     def pseudo_perplexity(self, texts: Texts, batch_size: int = 32) -> float:
         """Return the pseudo-perplexity of texts (Salazar et al., 2020).
@@ -298,13 +299,13 @@ class MaskedLM(MaskedTokensTask):
             TypeError: for an entry that is not a string; the message names its position.
             ValueError: if a text holds a mask token.
         """
-        (cleaned,) = clean_columns({"texts": texts})
-        if not cleaned:
+        (cleaned_texts,) = clean_columns({"texts": texts})
+        if not cleaned_texts:
             return []
         preprocessor = self.text_preprocessor
-        spans = preprocessor.tokenizer.tokenize_with_offsets(cleaned)
+        spans = preprocessor.tokenizer.tokenize_with_offsets(cleaned_texts)
         encoded = preprocessor.pack([[span.id for span in text_spans] for text_spans in spans])
-        scores: list[list[TokenScore]] = [[] for _ in cleaned]
+        scores: list[list[TokenScore]] = [[] for _ in cleaned_texts]
         for i, position, log_probability in self._compute_log_probabilities(encoded, batch_size):
             span = spans[i][position - bool(preprocessor.packing.start)]
             scores[i].append(
@@ -319,13 +320,13 @@ class MaskedLM(MaskedTokensTask):
             raise ValueError("`texts` must not hold mask tokens: every token is masked in turn.")
         flat_indices = np.flatnonzero(maskable(tokenizer, encoded.token_ids))
         for start in range(0, len(flat_indices), _MAX_MASKS):
-            chunk = flat_indices[start : start + _MAX_MASKS]
-            sequences = np.searchsorted(encoded.sequence_splits, chunk, side="right") - 1
-            copies = encoded.select(sequences)
-            positions = chunk - encoded.sequence_splits[sequences]
-            flat_positions = copies.sequence_splits[:-1] + positions
-            targets = copies.token_ids[flat_positions]
-            copies.token_ids[flat_positions] = tokenizer.mask_id
-            log_probabilities = log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)
-            target_log_probabilities = log_probabilities[np.arange(len(chunk)), targets].tolist()
-            yield from zip(sequences.tolist(), positions.tolist(), target_log_probabilities, strict=True)
+            chunk_indices = flat_indices[start : start + _MAX_MASKS]
+            sequence_indices = np.searchsorted(encoded.sequence_splits, chunk_indices, side="right") - 1
+            masked_copies = encoded.select(sequence_indices)
+            positions = chunk_indices - encoded.sequence_splits[sequence_indices]
+            flat_positions = masked_copies.sequence_splits[:-1] + positions
+            targets = masked_copies.token_ids[flat_positions]
+            masked_copies.token_ids[flat_positions] = tokenizer.mask_id
+            log_probabilities = log_softmax(self.predict(masked_copies, batch_size, verbose=0)[:, 0])  # (b, V)
+            target_log_probabilities = log_probabilities[np.arange(len(chunk_indices)), targets].tolist()
+            yield from zip(sequence_indices.tolist(), positions.tolist(), target_log_probabilities, strict=True)

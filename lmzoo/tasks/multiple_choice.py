@@ -47,19 +47,21 @@ class MultipleChoice(TextVectorTask):
     Every choice is packed with its prompt as a pair, and a score is computed from the pair's vector. Examples may have
     different numbers of choices.
 
-    The inputs are the backbone's with an axis for the choices, (B, C, T), for ELMo (B, C, T, W). The outputs are
-    logits, float32 (B, C), with -30,000 for a choice that is all padding, so that its softmax is 0.
+    The inputs are the backbone's inputs with an axis for the C choices of each example, (B, C, T), or (B, C, T, W) for
+    ELMo, which reads W characters of each word. The outputs are logits, float32 (B, C), with -30,000 for a choice that
+    is all padding, so that its softmax is 0.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"`, `"mean"` or a list; see `lmzoo.models.TextClassifier`.
         encoder: `"bilstm"`, `"esim"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
         encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
-        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are concatenated with the backbone's vectors, below
+            the encoder if there is one; None for the backbone's vectors alone. Tokens that the embedder lacks get
+            zeros.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
@@ -133,7 +135,7 @@ class MultipleChoice(TextVectorTask):
 
         Raises:
             TypeError: for an entry that is not text; the message names its position.
-            ValueError: for an example without choices (the message names the first); if the task has no preprocessor.
+            ValueError: if an example has no choices (the message names the first), or if the task has no preprocessor.
         """
         self.check_takes_text()
         return x if isinstance(x, EncodedChoices) else encode_choices(self.text_preprocessor, *split_choices(x))
@@ -142,7 +144,8 @@ class MultipleChoice(TextVectorTask):
         """Encode examples, labels and weights, and check that each label is the index of one of its example's choices.
 
         Raises:
-            ValueError: for a label that is at least its example's number of choices; see also `Task.encode_examples`.
+            ValueError: for a label that exceeds the last index of its example's choices; see also
+                `Task.encode_examples`.
         """
         examples = super().encode_examples(x, y, sample_weight)
         labels = examples.labels
@@ -160,28 +163,28 @@ class MultipleChoice(TextVectorTask):
 
         Raises:
             TypeError: for a label that is not an integer; the message names the first.
-            ValueError: for a label that cannot be an index (the message names the first); for several labels per
-                example.
+            ValueError: for a label that is negative or does not fit into int32 (the message names the first), or for
+                several labels per example.
         """
         if y is None:
             return None
-        array = squeeze_labels(y, "the index of one choice for each example")
-        if array.dtype.kind not in "iub":
+        indices = squeeze_labels(y, "the index of one choice for each example")
+        if indices.dtype.kind not in "iub":
             for position, label in enumerate(y):
                 if not isinstance(label, numbers.Real) or not float(label).is_integer():
                     raise TypeError(
                         f"Label {label!r:.60} at position {position} is not an integer: a label is the index of the "
                         "right choice, from 0."
                     )
-        is_out_of_range = (array < 0) | (array > np.iinfo("int32").max)
-        refuse_first(is_out_of_range, array, "is not the index of a choice: choices count from 0.")
-        return array.astype("int32")
+        is_out_of_range = (indices < 0) | (indices > np.iinfo("int32").max)
+        refuse_first(is_out_of_range, indices, "is not the index of a choice: choices count from 0.")
+        return indices.astype("int32")
 
     def features(self, encoded: EncodedChoices, indices: np.ndarray, width: int) -> FeatureArrays:
         """Return the model's inputs for the examples at `indices`, int32 (b, C, width), padded to C choices."""
         rows = encoded.rows(indices)  # (b, C)
-        merged = self.text_preprocessor.features(encoded.texts, rows.reshape(-1), width)
-        return {name: values.reshape(*rows.shape, *values.shape[1:]) for name, values in merged.items()}
+        flat_features = self.text_preprocessor.features(encoded.texts, rows.reshape(-1), width)
+        return {name: values.reshape(*rows.shape, *values.shape[1:]) for name, values in flat_features.items()}
 
     def backbone_inputs(self, features: Features) -> Features:
         """Return the features that the backbone takes, with each choice as a separate sequence.
@@ -247,8 +250,8 @@ class MultipleChoice(TextVectorTask):
         import tensorflow as tf
 
         probabilities = tf.nn.softmax(self(features, training=False))  # (B, C)
-        index = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
-        return {"index": index, "score": tf.reduce_max(probabilities, axis=-1), "probabilities": probabilities}
+        best_indices = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+        return {"index": best_indices, "score": tf.reduce_max(probabilities, axis=-1), "probabilities": probabilities}
 
     def signatures(self) -> Signatures:
         """Return the exported model's signatures; the default signature does the same as `choose`.
@@ -266,7 +269,7 @@ class MultipleChoice(TextVectorTask):
             shape = tf.shape(choices)  # n, C
             features = pack(tf.repeat(prompt, shape[1]), tf.reshape(choices, [-1]))
             truncated = tf.reshape(features.pop("truncated"), shape)  # (n, C)
-            # (n, C), number of texts at and after each choice
+            # The number of choices that are not empty from each choice on, (n, C).
             remaining_choices = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)
             is_choice = (remaining_choices > 0) | (tf.range(shape[1]) == 0)  # (n, C), False for padding
 

@@ -51,12 +51,13 @@ class Pretrainer(MaskedTokensTask):
     second time, from the vectors of the tokens just before and after the span and the token's offset in it. Tokens
     after the twentieth of a span have no second loss.
 
-    Inputs are the backbone's inputs and `mask_positions` int32 (B, M), the positions to predict, padded with 0; for
-    `"plm"` also `order` int32 (B, T), see `lmzoo.text.permutation.factorization_order`; for `"rtd"` also `draws`
-    float32 (B, M), uniform random numbers in [0, 1), or negative for the generator's most probable tokens. The output
-    is a dict of logits: `masked_lm` float32 (B, M, V); for `"sbo"`, `boundary` float32 (B, M, V); for pairs, `sentence`
-    float32 (B, 2) on the pooled output; for `"rtd"`, `replaced_tokens` float32 (B, T), and `corrupted_ids` int32
-    (B, T), the discriminator's token ids. The loss is the sum of the outputs' mean losses; for `"rtd"`, the loss of
+    Inputs are the backbone's inputs for B sequences of T tokens, and `mask_positions` int32 (B, M), the M positions to
+    predict in each, padded with 0; for `"plm"` also `order` int32 (B, T), the factorization order (see
+    `lmzoo.text.permutation.factorization_order`); for `"rtd"` also `draws` float32 (B, M), uniform random numbers in
+    [0, 1), or negative for the generator's most probable tokens. The output is a dict of logits, over a vocabulary of V
+    tokens: `masked_lm` float32 (B, M, V); for `"sbo"`, `boundary` float32 (B, M, V); for pairs, `sentence` float32
+    (B, 2) on the pooled output; for `"rtd"`, `replaced_tokens` float32 (B, T), and `corrupted_ids` int32 (B, T), the
+    discriminator's token ids. The loss is the sum of the outputs' mean losses; for `"rtd"`, the loss of
     `replaced_tokens` has weight 50.
 
     `fit` and `evaluate` take documents, each a list of sentences, without labels. Each call first cuts the documents
@@ -69,7 +70,7 @@ class Pretrainer(MaskedTokensTask):
     `replaced_tokens` int (B, T), the ids of the original text. Weights are a dict with the same keys.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         objective: `"nsp"`, `"sop"`, `"plm"`, `"rtd"`, `"sbo"`, or None for masked tokens alone; by default the
             family's.
@@ -160,7 +161,7 @@ class Pretrainer(MaskedTokensTask):
         self.compile()
 
     def default_loss(self) -> dict[str, keras.losses.Loss]:
-        """Return a loss for each output, a mean over masked tokens, pairs or all tokens."""
+        """Return a loss for each output: a mean over masked tokens, over pairs, or over all tokens."""
         make_loss = super().default_loss
         losses = {name: make_loss() for name in self.output if name != "corrupted_ids"}
         if "replaced_tokens" in losses:
@@ -199,10 +200,9 @@ class Pretrainer(MaskedTokensTask):
         return super().compute_metrics(x, *self._label_replaced_tokens(y, y_pred, sample_weight))
 
     def _label_replaced_tokens(self, y: Any, y_pred: Features, sample_weight: Any) -> tuple[Any, Features, Any]:
-        """Return labels, outputs and weights in which each of the discriminator's tokens is an example, for `"rtd"`.
+        """For `"rtd"`, return labels, outputs and weights in which each token of the discriminator is an example.
 
-        Whether a token was replaced depends on the outputs: if the generator sampled the right token, it counts as
-        original.
+        The labels depend on the outputs: if the generator sampled the original token, the token is not replaced.
         """
         if self.objective != "rtd" or y is None or "corrupted_ids" not in y_pred:
             return y, y_pred, sample_weight
@@ -257,7 +257,8 @@ class Pretrainer(MaskedTokensTask):
 
         Raises:
             TypeError: for a document that is not a list of strings; the message names its position.
-            ValueError: for labels, for weights of documents, or for single sequences with an objective on pairs.
+            ValueError: for labels, for weights of documents that are not encoded, or, with an objective on pairs, for
+                encoded sequences that are not pairs.
         """
         if self.objective not in _PAIR_OBJECTIVES:
             return self._pack_documents(x, y, sample_weight, lambda x, by: pack_sentences(clean_documents(x), by))
@@ -281,22 +282,25 @@ class Pretrainer(MaskedTokensTask):
         and (b, t) for `replaced_tokens`.
         """
         encoded = examples.encoded
-        weights = examples.weights
-        features, target_ids, is_masked = self.mask(encoded, indices, width, rng)
-        weight = np.ones(len(indices), "float32") if weights is None else weights[indices].astype("float32")  # (b,)
+        example_weights = examples.weights
+        features, target_ids, mask_weights = self.mask(encoded, indices, width, rng)
+        # (b,)
+        sequence_weights = (
+            np.ones(len(indices), "float32") if example_weights is None else example_weights[indices].astype("float32")
+        )
         targets = {"masked_lm": target_ids}
-        target_weights = {"masked_lm": is_masked * weight[:, None]}
+        target_weights = {"masked_lm": mask_weights * sequence_weights[:, None]}
         if isinstance(encoded, SegmentPairs) and self.objective in _PAIR_OBJECTIVES:
             targets["sentence"] = encoded.labels[indices]
-            target_weights["sentence"] = weight
+            target_weights["sentence"] = sequence_weights
         if self.objective == "sbo":
-            offsets = span_offsets(features["mask_positions"], is_masked > 0)  # (b, M)
+            offsets = span_offsets(features["mask_positions"], mask_weights > 0)  # (b, M)
             targets["boundary"] = target_ids
             target_weights["boundary"] = target_weights["masked_lm"] * (offsets < MAX_SPAN_LENGTH)
         if self.objective == "rtd":
             original = self.text_preprocessor.features(encoded, indices, width)
             targets["replaced_tokens"] = original["token_ids"]
-            target_weights["replaced_tokens"] = original["padding_mask"].astype("float32") * weight[:, None]
+            target_weights["replaced_tokens"] = original["padding_mask"].astype("float32") * sequence_weights[:, None]
         return features, targets, target_weights
 
 

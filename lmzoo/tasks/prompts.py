@@ -35,9 +35,9 @@ def encode_prompts(preprocessor: Preprocessor, prompts: Iterable[Text], start_id
         TypeError: for a prompt that is not a string; the message names its position.
         ValueError: for an empty prompt, if `start_ids` is empty.
     """
-    (cleaned,) = clean_columns({"prompts": prompts})
+    (cleaned_prompts,) = clean_columns({"prompts": prompts})
     prefix = preprocessor.special_ids()[0]
-    ids_by_prompt = [[*prefix, *text] or start_ids for text in preprocessor.tokenizer.tokenize(cleaned)]
+    ids_by_prompt = [[*prefix, *text_ids] or start_ids for text_ids in preprocessor.tokenizer.tokenize(cleaned_prompts)]
     for i, ids in enumerate(ids_by_prompt):
         if not ids:
             raise ValueError(
@@ -69,12 +69,12 @@ def check_prompt_ids(name: str, ids: Sequence[Sequence[int]], vocabulary_size: i
     """
     for i, prompt in enumerate(ids):
         require(1 <= len(prompt) <= max_length, f"{name}[{i}]", f"a list of 1 to {max_length} token ids", prompt)
-        for position, id in enumerate(prompt):
+        for position, token_id in enumerate(prompt):
             require(
-                is_integer(id, 0, vocabulary_size - 1),
+                is_integer(token_id, 0, vocabulary_size - 1),
                 f"{name}[{i}][{position}]",
                 f"a token id from 0 to {vocabulary_size - 1}",
-                id,
+                token_id,
             )
 
 
@@ -83,39 +83,39 @@ def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
 
     Args:
         stop: a string or a token id, several of them, or None.
-        size: int, number of token ids.
+        size: int, vocabulary size; ids are below it.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: if `stop` is anything else.
     """
-    stops = [*stop] if isinstance(stop, Iterable) and not isinstance(stop, (str, bytes)) else [stop]
-    ids = [int(entry) for entry in stops if is_integer(entry, 0, size - 1)]
+    entries = [*stop] if isinstance(stop, Iterable) and not isinstance(stop, (str, bytes)) else [stop]
+    ids = [int(entry) for entry in entries if is_integer(entry, 0, size - 1)]
     return ids, list_stop_strings(
-        None if stop is None else [entry for entry in stops if not is_integer(entry, 0, size - 1)]
+        None if stop is None else [entry for entry in entries if not is_integer(entry, 0, size - 1)]
     )
 
 
 def check_room(ids: list[list[int]], new_tokens: int | None, max_length: int) -> None:
     """Check that a model with `max_length` positions has room for each prompt and `new_tokens` more tokens.
 
-    If `new_tokens` is None, there must be room for one.
+    If `new_tokens` is None, there must be room for one new token.
 
     Raises:
         ValueError: for a prompt that leaves too little room; the message names the first.
     """
-    for i, count in enumerate(map(len, ids)):
-        room = max_length - count
+    for i, num_tokens in enumerate(map(len, ids)):
+        room = max_length - num_tokens
         if room >= (new_tokens or 1):
             continue
         if new_tokens is None:
             raise ArgumentError(
-                f"`prompts[{i}]` has {count} tokens, and the model takes {max_length}: there is no room for a new "
+                f"`prompts[{i}]` has {num_tokens} tokens, and the model takes {max_length}: there is no room for a new "
                 "token. Shorten the prompt.",
                 "prompts",
             )
         advice = f"`max_new_tokens` may be at most {room}" if room > 0 else "Shorten the prompt"
         raise ArgumentError(
-            f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new_tokens}` is more than the "
+            f"`prompts[{i}]` has {num_tokens} tokens, which with `max_new_tokens={new_tokens}` is more than the "
             f"{max_length} tokens that the model takes. {advice}.",
             "max_new_tokens",
         )

@@ -57,15 +57,15 @@ class QuestionAnswerer(Task):
 
     Inputs are pairs (question, context): a tuple of two lists, or a list of 2-tuples. A context that does not fit into
     `sequence_length` next to its question is read in overlapping windows, so a batch holds windows, not examples. The
-    outputs are logits, float32 (B, T, 2), scores for an answer that starts or ends at each token of the sequence;
-    logits at padding are meaningless. `predict` returns the logits of all windows of the first example, then of the
-    second, and so on; `encode_inputs(x).examples` holds the index of each window's example.
+    outputs are logits, float32 (B, T, 2): for each of the T tokens of a window, the scores of an answer that starts or
+    ends there. Logits at padding are meaningless. `predict` returns the logits of all windows of the first example,
+    then of the second, and so on; `encode_inputs(x).examples` holds the index of each window's example.
 
     A label is `{"text": str, "answer_start": int}`, where `answer_start` is a character offset in the context; a list
     of such answers, or `{"text": [...], "answer_start": [...]}` as in SQuAD, of which `fit` takes the first; or None or
     an empty list for no answer. For a window that does not contain a whole answer, the model learns to point at the
-    first token of the sequence. For encoded windows (`encode_inputs`), labels may also be token positions: int (w, 2),
-    the first and the last token of the answer.
+    first token of the sequence. For w encoded windows (`encode_inputs`), labels may also be int (w, 2), the positions
+    of the first and the last token of the answer.
 
     An answer is the substring `context[start:end]` that its tokens came from. Google's code works on words split at
     spaces instead, and searches for the answer in them. Where that fails, for example for tokens that are unknown or
@@ -74,22 +74,24 @@ class QuestionAnswerer(Task):
     it returns "empty", whereas this class takes the best pair among all tokens.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         doc_stride: int, number of tokens from the start of one window to the start of the next.
         max_question_length: int, number of tokens to which questions are truncated.
         max_answer_length: int, maximum number of tokens in an answer.
         n_best: int, number of starts and of ends to consider in each window, and of answers to consider for each
             example.
-        null_score_threshold: float; `answer` returns "no answer" if its score exceeds the best answer's by more than
-            this. None to always answer, as in SQuAD 1.1. Settable; `fit_null_threshold` tunes it.
+        null_score_threshold: float; `answer` returns "no answer" if the score of "no answer" exceeds the score of the
+            best answer by more than this. None to always answer, as in SQuAD 1.1. Settable; `fit_null_threshold` tunes
+            it.
         encoder: `"bidaf"` for attention between question and context in both directions (Seo et al., 2017), with LSTMs
             over the backbone's vectors and the task's own word vectors; `"bilstm"` for LSTMs alone; None for the
             backbone alone.
         encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
-        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are concatenated with the backbone's vectors, below
+            the encoder if there is one; None for the backbone's vectors alone. Tokens that the embedder lacks get
+            zeros.
 
     Raises:
         ValueError: for a setting that is not a positive integer, a threshold that is not a number, or an unknown
@@ -201,7 +203,8 @@ class QuestionAnswerer(Task):
 
         Args:
             x: pairs (question, context), or encoded windows.
-            y: a label for each example, in any format that the class describes; or int (w, 2) for encoded windows.
+            y: a label for each example, in any format that the class describes; for encoded windows, also token
+                positions, int (w, 2).
             sample_weight: float array, a weight for each entry of `y`.
 
         Raises:
@@ -233,8 +236,8 @@ class QuestionAnswerer(Task):
                 f"{missing_count} of {answer_count} answers are not in any window as a whole and are learned as no "
                 f"answer: raise `sequence_length`, {length}, or lower `doc_stride`, {self.doc_stride}."
             )
-        long_answers = np.bincount(encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length])
-        if long_count := int((long_answers > 0).sum()):
+        long_answer_counts = np.bincount(encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length])
+        if long_count := int((long_answer_counts > 0).sum()):
             warn(
                 f"{long_count} of {answer_count} answers are longer than `max_answer_length`, "
                 f"{self.max_answer_length} tokens: they are learned, but no answer of that length is given."
@@ -248,14 +251,14 @@ class QuestionAnswerer(Task):
         """
         if y is None:
             return None
-        array = as_labels(y, "two positions for each sequence")
-        are_pairs = array.ndim == 2 and array.shape[1] == 2 and array.dtype.kind in "iu"
-        if not are_pairs or (array < 0).any() or (array > np.iinfo("int32").max).any():
+        positions = as_labels(y, "two positions for each sequence")
+        are_pairs = positions.ndim == 2 and positions.shape[1] == 2 and positions.dtype.kind in "iu"
+        if not are_pairs or (positions < 0).any() or (positions > np.iinfo("int32").max).any():
             raise ValueError(
                 "Labels of token features are the positions of the answer's first and last token, whole numbers of "
-                f"shape (n, 2); got {array.dtype} of shape {array.shape}."
+                f"shape (n, 2); got {positions.dtype} of shape {positions.shape}."
             )
-        return array.astype("int32")
+        return positions.astype("int32")
 
     def features(self, encoded: EncodedWindows, indices: np.ndarray, width: int) -> FeatureArrays:
         """Return the model's inputs for the windows at `indices`, padded to `width`."""
@@ -278,8 +281,8 @@ class QuestionAnswerer(Task):
             For each question, `{"text": str, "start": int, "end": int, "score": float}`, where `text` is
             `context[start:end]`; with `top_k` above 1, a list of such dicts, best first. The scores are a softmax over
             the n-best list. "No answer" is represented by `{"text": "", "start": 0, "end": 0}`. It is in the list if
-            there is a `null_score_threshold`, where it precedes the answers whose score it exceeds by more than the
-            threshold, or if the context is empty.
+            the context is empty, or if `null_score_threshold` is set; in that case, it precedes all answers whose score
+            it exceeds by more than the threshold.
 
         Raises:
             ValueError: for texts that are not pairs, or a `top_k` below 1.
@@ -289,27 +292,27 @@ class QuestionAnswerer(Task):
         ranked, no_answer_scores = self._rank_answers(
             encoded, batch_size, must_answer=self.null_score_threshold is None
         )
-        results: list[list[TextAnswer]] = []
+        n_best_lists: list[list[TextAnswer]] = []
         for i, (context, answers) in enumerate(zip(encoded.contexts, ranked, strict=True)):
             if self.null_score_threshold is not None:
                 answers, scores = insert_null(answers, no_answer_scores[i], self.null_score_threshold, self.n_best)
             else:
                 answers = answers or [Answer(no_answer_scores[i], 0, 0)]
                 scores = softmax(np.array([answer.score for answer in answers])).tolist()
-            results.append(
+            n_best_lists.append(
                 [
                     {"text": context[a.start : a.end], "start": a.start, "end": a.end, "score": score}
                     for a, score in zip(answers[:top_k], scores, strict=False)
                 ]
             )
-        return [answers[0] for answers in results] if top_k == 1 else results
+        return [answers[0] for answers in n_best_lists] if top_k == 1 else n_best_lists
 
     answers = answer
 
     def _rank_answers(
         self, encoded: EncodedWindows, batch_size: int, must_answer: bool
     ) -> tuple[list[list[Answer]], np.ndarray]:
-        """Return the n-best list of each example, and the examples' null scores, the scores of "no answer".
+        """Return the n-best list and the null score, the score of "no answer", of each example.
 
         With `must_answer`, no list is empty, except for contexts without tokens.
         """
@@ -347,13 +350,13 @@ class QuestionAnswerer(Task):
             raise ValueError("A threshold needs examples with an answer and examples without one.")
         ranked, no_answer_scores = self._rank_answers(encoded, batch_size, must_answer=False)
         best_scores = np.array([answers[0].score if answers else -np.inf for answers in ranked])
-        texts = [
+        answer_texts = [
             context[answers[0].start : answers[0].end] if answers else ""
             for context, answers in zip(encoded.contexts, ranked, strict=True)
         ]
         answer_f1, no_answer_f1 = (
             np.array([answer_score(text, answers) for text, answers in zip(predicted, golds, strict=True)])
-            for predicted in (texts, [""] * len(texts))
+            for predicted in (answer_texts, [""] * len(answer_texts))
         )
         self.null_score_threshold = best_null_threshold(no_answer_scores - best_scores, answer_f1, no_answer_f1)
         return self.null_score_threshold

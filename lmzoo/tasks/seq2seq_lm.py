@@ -54,8 +54,9 @@ class Seq2SeqLM(Task):
 
     See Sutskever et al. (2014) and Vaswani et al. (2017).
 
-    The inputs are the backbone's. The outputs are the logits of the next token at each position of the target, float32
-    (B, S, V), computed with the backbone's token embeddings and, in most families, a bias.
+    The inputs are the backbone's inputs. The outputs are the logits of the next token at each of the S positions of the
+    target, over a vocabulary of V tokens, float32 (B, S, V). They are computed with the backbone's token embeddings
+    and, in most families, a bias.
 
     `fit` and `evaluate` take pairs of texts without labels: a list of `(source, target)`, or a tuple of two lists. With
     token features, pass the targets' tokens as `y`, int (B, S), and a `sample_weight` of 0 for tokens that should not
@@ -68,14 +69,14 @@ class Seq2SeqLM(Task):
     Args:
         backbone: `lmzoo.models.Backbone` of a family that reads a source, such as `MarianBackbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        num_beams: int, number of translations that beam search continues at the same time; 1 for greedy search.
+        num_beams: int, number of beams, the translations that are continued at the same time; 1 for greedy search.
         length_penalty: float; beam search divides the log-probability of a translation by its number of tokens to
             this power.
         max_new_tokens: int, maximum number of tokens in a translation, counting the end token; by default 2·n + 16 for
-            a source of n tokens. A Marian model always ends with the end token, so its last token at the limit is that
-            one; a T5 is cut off at the limit.
-        label_smoothing: float in [0, 1), the fraction of the target probability that is spread over all tokens. Span
-            corruption has none.
+            a source of n tokens. At the limit, a translation by a Marian model ends with the end token, and a
+            translation by a T5 is truncated.
+        label_smoothing: float in [0, 1), the fraction of the target probability that is spread over all tokens. Not
+            used with span corruption.
         span_corruption: `lmzoo.text.SpanCorruption`, or a dict of its arguments, to learn from documents; None to learn
             from pairs.
         name: name of the model.
@@ -229,7 +230,7 @@ class Seq2SeqLM(Task):
         Raises:
             TypeError: for an entry that is not text; the message names its position.
             ValueError: see `encode_inputs`; with span corruption, for pairs, labels, weights of documents, sequences
-                that are too short or too long, or if there are too few sentinels.
+                that are too short or too long, or too few sentinels.
         """
         if self.span_corruption is None:
             return super().encode_examples(x, y, sample_weight)
@@ -255,7 +256,8 @@ class Seq2SeqLM(Task):
             corruption: settings of span corruption.
 
         Raises:
-            ValueError: if a sequence is too short or too long, or there are too few sentinels for the longest one.
+            ValueError: if a sequence is too short or too long, or if there are too few sentinels for the longest
+                sequence.
         """
         if not len(lengths):
             return  # the caller says that there is no text
@@ -315,16 +317,16 @@ class Seq2SeqLM(Task):
         """
         preprocessor = self.text_preprocessor
         max_length = self.backbone.config.max_sequence_length
-        (cleaned,) = clean_columns({"texts": texts})
+        (cleaned_texts,) = clean_columns({"texts": texts})
         languages = self.languages
-        for i, text in enumerate(cleaned if languages else ()):
+        for i, text in enumerate(cleaned_texts if languages else ()):
             language_match = LANGUAGE.match(text)
             if language_match and language_match[0] not in languages:
                 raise ValueError(
                     f"The source at position {i} asks for {language_match[0]}, but the model writes "
                     f"{', '.join(languages)}."
                 )
-        ids = preprocessor.tokenizer.tokenize(cleaned)
+        ids = preprocessor.tokenizer.tokenize(cleaned_texts)
         overhead = preprocessor.packing.overhead(False)
         for i, tokens in enumerate(ids):
             if len(tokens) + overhead > max_length:
@@ -413,7 +415,7 @@ class Seq2SeqLM(Task):
         Raises:
             TypeError: for an entry that is not a string (the message names its position); for an unknown argument.
             ValueError: before the first step, for a text that is too long for the model, a language that it cannot
-                translate to, and numbers out of range.
+                translate to, or numbers out of range.
         """
         refuse_arguments("translate", unknown, GENERATE_ARGUMENT_ADVICE)
         beam_count = self.num_beams if num_beams is None else num_beams
@@ -449,7 +451,7 @@ class Seq2SeqLM(Task):
             sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", or a sampler; see
                 `CausalLM.generate`.
             temperature: float, divisor of the logits.
-            seed: int, which makes samples repeatable.
+            seed: int, seed that makes samples repeatable.
             language: target language, such as "fra", for a model with several.
             batch_size: int, texts per batch.
             stop: token ids that end a target, in addition to the tokenizer's end token; None to also ignore the end
@@ -478,35 +480,35 @@ class Seq2SeqLM(Task):
         require(is_code, "language", 'a language code such as "fra", or None', language)
         check_sampling(sampler, temperature, seed, batch_size)
         tokenizer = None if self.preprocessor is None else self.preprocessor.tokenizer
-        size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
-        end_ids, stop_texts = split_stops(stop, size)
+        vocabulary_size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
+        end_ids, stop_texts = split_stops(stop, vocabulary_size)
         require(not stop_texts, "stop", "token ids or None", stop)
         if stop is not None and self.preprocessor is not None:
             end_ids = [*self.preprocessor.special_ids()[2], *end_ids]
         sequences = list_ids(texts)
         if sequences is None:
             texts, is_single = list_texts(texts)
-            encoded, starts = self._encode_texts(texts, language)
+            encoded, target_starts = self._encode_texts(texts, language)
         else:
             is_single = sequences[1]
-            encoded, starts = self._encode_ids(sequences[0], list_target_ids(texts), size)
+            encoded, target_starts = self._encode_ids(sequences[0], list_target_ids(texts), vocabulary_size)
         lengths = encoded.lengths
-        generator = get_generator(self, size, self._compiled_parts)
+        generator = get_generator(self, vocabulary_size, self._compiled_parts)
         seeded_sampler = generator.sampler(sampler, seed)
-        results: list[Any] = [None] * len(encoded)
+        outputs: list[Any] = [None] * len(encoded)
         pad_id = 0 if tokenizer is None else tokenizer.pad_id
-        for batch in group_items(np.argsort(lengths, kind="stable").tolist(), batch_size):
-            width = int(lengths[batch].max())
+        for batch_indices in group_items(np.argsort(lengths, kind="stable").tolist(), batch_size):
+            width = int(lengths[batch_indices].max())
             if generator.compiles_each_shape:
                 width = next(bucket for bucket in ladder_buckets(max_target_length + 1) if bucket >= width)
-            prompts = [starts[i] for i in batch]
+            prompts = [target_starts[i] for i in batch_indices]
             room = max_target_length + 1 - np.array([len(prompt) for prompt in prompts])
             source = dict(
-                zip(("token_ids", "padding_mask"), encoded.padded(np.array(batch), width, pad_id), strict=True)
+                zip(("token_ids", "padding_mask"), encoded.padded(np.array(batch_indices), width, pad_id), strict=True)
             )
             (targets,) = generator.generate(
                 prompts,
-                np.minimum(self.most_new_tokens(lengths[batch], max_new_tokens), room),
+                np.minimum(self.most_new_tokens(lengths[batch_indices], max_new_tokens), room),
                 seeded_sampler,
                 end_ids,
                 float(temperature),
@@ -515,36 +517,36 @@ class Seq2SeqLM(Task):
                 room=int(np.asarray(self.most_new_tokens(np.array([width]), max_new_tokens))[0]),
                 source=source,  # (n, T)
             )
-            for i, tokens in zip(batch, targets, strict=True):
+            for i, tokens in zip(batch_indices, targets, strict=True):
                 tokens = [token for token in tokens if token not in end_ids]
-                results[i] = tokens if sequences else self.text_preprocessor.tokenizer.detokenize(tokens)
-        return results[0] if is_single else results
+                outputs[i] = tokens if sequences else self.text_preprocessor.tokenizer.detokenize(tokens)
+        return outputs[0] if is_single else outputs
 
     def _encode_texts(self, texts: Iterable[Text], language: str | None) -> tuple[EncodedTexts, list[list[int]]]:
         """Return packed sources, and the tokens with which each target begins."""
         check_reads_text(self)
-        (cleaned,) = clean_columns({"texts": texts})
+        (cleaned_texts,) = clean_columns({"texts": texts})
         if language is not None:
             language_code = language if language.startswith(">>") else f">>{language}<<"
             if language_code not in self.languages:
                 languages = ", ".join(self.languages) or "one language, which takes no code"
                 raise ValueError(f"The model does not write {language_code}: it writes {languages}.")
-            cleaned = [f"{language_code} {text}" for text in cleaned]
-        return self.encode_sources(cleaned), [[self.text_preprocessor.tokenizer.pad_id]] * len(cleaned)
+            cleaned_texts = [f"{language_code} {text}" for text in cleaned_texts]
+        return self.encode_sources(cleaned_texts), [[self.text_preprocessor.tokenizer.pad_id]] * len(cleaned_texts)
 
     def _encode_ids(
-        self, ids: list[list[int]], targets: list[list[int]] | None, size: int
+        self, ids: list[list[int]], targets: list[list[int]] | None, vocabulary_size: int
     ) -> tuple[EncodedTexts, list[list[int]]]:
         """Return sources of token ids, and the tokens with which each target begins.
 
         Args:
             ids: token ids of each source.
             targets: token ids of each target so far, or None for the padding token.
-            size: int, number of token ids.
+            vocabulary_size: int, number of token ids.
 
         Raises:
-            ValueError: for an invalid id, a sequence that is too long for the model, unknown beginnings of targets, or
-                another number of targets than of sources.
+            ValueError: for an invalid id, a sequence that is too long for the model, no `targets` if the model has no
+                preprocessor, or another number of targets than of sources.
         """
         if targets is None:
             if self.preprocessor is None:
@@ -560,8 +562,8 @@ class Seq2SeqLM(Task):
                 "decoder_token_ids",
             )
         max_length = self.backbone.config.max_sequence_length
-        check_prompt_ids("token_ids", ids, size, max_length)
-        check_prompt_ids("decoder_token_ids", targets, size, max_length - 1)
+        check_prompt_ids("token_ids", ids, vocabulary_size, max_length)
+        check_prompt_ids("decoder_token_ids", targets, vocabulary_size, max_length - 1)
         return EncodedTexts.of_ids(ids), targets
 
     def most_new_tokens(self, lengths: Any, new: int | None = None) -> Any:
@@ -573,18 +575,18 @@ class Seq2SeqLM(Task):
                 depends on the length of the source.
         """
         uniform_count = self.max_new_tokens if new is None else new
-        limit = self.backbone.config.max_sequence_length - 1
+        max_count = self.backbone.config.max_sequence_length - 1
         counts = (
             lengths * 0 + uniform_count
             if uniform_count is not None
             else _MAX_TARGET_RATIO * lengths + _EXTRA_TARGET_TOKENS
         )
-        return np.minimum(counts, limit) if isinstance(lengths, np.ndarray) else ops.minimum(counts, limit)
+        return np.minimum(counts, max_count) if isinstance(lengths, np.ndarray) else ops.minimum(counts, max_count)
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
         """Return the logits of the next tokens, float32 (B, S, V), from hidden states, float (B, S, H).
 
-        Padding is excluded if the model has a preprocessor, which knows its id.
+        The padding token is excluded if the model has a preprocessor, which knows its id.
         """
         logits = self.backbone.token_logits(vectors)
         if self.output_bias is not None:
@@ -621,7 +623,7 @@ class Seq2SeqLM(Task):
             {name: ops.convert_to_tensor(values) for name, values in features.items()}
         )
         source_tokens, target_tokens = (
-            [tokenizer.id_to_token(int(id)) for id in part.token_ids] for part in (encoded.sources, encoded.targets)
+            [tokenizer.id_to_token(int(id)) for id in side.token_ids] for side in (encoded.sources, encoded.targets)
         )
         weights = ops.convert_to_numpy(scores[layer]).mean(axis=(0, 1))  # (S, T)
         return source_tokens, target_tokens, weights[: len(target_tokens), : len(source_tokens)]

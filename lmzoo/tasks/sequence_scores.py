@@ -22,7 +22,8 @@ def make_scoring_model(backbone: Backbone, compute_logits: Callable[[Features, T
 
     Args:
         backbone: a causal backbone.
-        compute_logits: function from the inputs and hidden states (B, M, H) to the logits of next tokens (B, M, V).
+        compute_logits: function from the model's inputs and hidden states, (B, M, H), to the logits of the next tokens,
+            (B, M, V).
     """
     inputs: Features = backbone.input
     vectors = backbone(inputs)["sequence_output"][:, :-1]  # (B, T - 1, H)
@@ -32,7 +33,7 @@ def make_scoring_model(backbone: Backbone, compute_logits: Callable[[Features, T
 
 
 def log_probabilities(logits: Tensor, ids: Tensor) -> Tensor:
-    """Return the log-probability of each token, float32 (B, T), from logits (B, T, V) and ids (B, T)."""
+    """Return the log-probability of each token in `ids`, float32 (B, T), given its logits (B, T, V)."""
     chosen_logits = ops.take_along_axis(logits, ops.expand_dims(ids, 2), axis=2)[:, :, 0]  # (B, T)
     return chosen_logits - ops.logsumexp(logits, axis=2)
 
@@ -44,29 +45,29 @@ def score_sequences(
     length: int,
     batch_size: int,
 ) -> list[np.ndarray]:
-    """Return the log-probabilities of the tokens of each sequence, float32 (n,), with 0 for its first token.
+    """Return the log-probability of each token of each sequence, float32, with 0 for first tokens.
 
     A sequence of more than `length` tokens is read in windows of that length that overlap by half. Each token then has
     at least half a window before it, except in the first window. Windows have at least two tokens, since nothing is
     predicted in a window of one.
 
     Args:
-        model: the `make_scoring_model`.
+        model: model that `make_scoring_model` built.
         task: task whose preprocessor pads the windows.
         sequences: token ids of each sequence.
         length: int, maximum number of tokens that the model reads at once; 1 is taken as 2.
         batch_size: int, windows per batch.
     """
     length = max(2, length)
-    step = length // 2
-    begins_by_sequence = [range(0, max(1, len(sequence) - length + step), step) for sequence in sequences]
-    windows = [(i, begin) for i, begins in enumerate(begins_by_sequence) for begin in begins]
-    tokens_by_window = [sequences[i][begin : begin + length] for i, begin in windows]
+    stride = length // 2
+    starts_by_sequence = [range(0, max(1, len(sequence) - length + stride), stride) for sequence in sequences]
+    windows = [(i, start) for i, starts in enumerate(starts_by_sequence) for start in starts]
+    tokens_by_window = [sequences[i][start : start + length] for i, start in windows]
     encoded = EncodedTexts.of_ids(tokens_by_window)
     scores = predict_encoded(task, model, encoded, batch_size, per_token=True, verbose=0) if windows else []
-    results = [np.zeros(len(sequence), "float32") for sequence in sequences]
-    for (i, begin), window_tokens, row in zip(windows, tokens_by_window, scores, strict=True):
-        # The number of tokens at the start of the window that already have a score.
-        scored_count = 1 if begin == 0 else length - step
-        results[i][begin + scored_count : begin + len(window_tokens)] = row[scored_count : len(window_tokens)]
-    return results
+    all_scores = [np.zeros(len(sequence), "float32") for sequence in sequences]
+    for (i, start), window_tokens, row_scores in zip(windows, tokens_by_window, scores, strict=True):
+        # The first tokens of the window already have a score.
+        scored_count = 1 if start == 0 else length - stride
+        all_scores[i][start + scored_count : start + len(window_tokens)] = row_scores[scored_count : len(window_tokens)]
+    return all_scores

@@ -1,7 +1,7 @@
 """Text generation in exported models, from strings to strings.
 
-Letters in shape comments: B prompts, T tokens of the longest prompt, L positions of prompts and new tokens, V tokens of
-the tokenizer.
+Letters in shapes: B prompts, T tokens of the longest prompt, L positions of prompts and new tokens, V tokens of the
+tokenizer.
 """
 
 from __future__ import annotations
@@ -70,7 +70,12 @@ def make_generation_signatures(
 
 
 def mask_end_token(features: dict[str, tf.Tensor], preprocessor: Preprocessor) -> dict[str, tf.Tensor]:
-    """Mask the end token that the preprocessor appended to each text as padding, in features int32 (B, T)."""
+    """Mask the end token that the preprocessor appended to each text, as if it were padding.
+
+    Args:
+        features: dict of `token_ids` and `padding_mask`, int32 (B, T).
+        preprocessor: preprocessor that made the features.
+    """
     import tensorflow as tf
 
     ids = features["token_ids"]

@@ -1,4 +1,4 @@
-"""Settings of the layers between a backbone and a head, which compute one vector per token or per text."""
+"""Layers between a backbone and a head, which compute one vector per token or per text, and their settings."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class TokenVectors:
 
     Attributes:
         dropout: float, dropout rate on the vectors; None for the backbone's.
-        encoder: name of a registered encoder that returns one of `encoder_kinds`; None for the backbone alone.
+        encoder: name of a registered encoder whose kind of output is in `encoder_kinds`; None for the backbone alone.
         encoder_dim: int, width of each direction of the encoder.
-        word_vectors: static word vectors to join with the backbone's vectors, or None.
+        word_vectors: static word vectors to concatenate with the backbone's vectors, or None.
 
     Raises:
         ValueError: for an unknown `encoder`, an `encoder_dim` that is not a positive integer, or a `dropout` outside of
@@ -101,12 +101,15 @@ class TokenVectors:
         return backbone(inputs)
 
     def sequence(self, backbone: Backbone, inputs: Features, features: Features) -> Tensor:
-        """Build token vectors, float (B, T, H), or the outputs of the encoder, such as float (B, T, 2 encoder_dim).
+        """Build the token vectors, or the outputs of the encoder if there is one.
 
         Args:
             backbone: backbone of the task.
             inputs: symbolic inputs of the task.
             features: symbolic outputs of the backbone for these inputs.
+
+        Returns:
+            The vectors of T tokens, float (B, T, H), or the encoder's outputs, such as float (B, T, 2 · encoder_dim).
         """
         sequence = features["sequence_output"]  # (B, T, H)
         if self.encoder is None and self.word_vectors is None:
@@ -117,8 +120,8 @@ class TokenVectors:
         if self.encoder is None:
             return sequence
         _, encoder_class = find_encoder(self.encoder)
-        rate = self.rate(backbone)
-        layer = encoder_class(self.encoder_dim, dropout=rate, dtype=backbone.dtype_policy, name="encoder")
+        dropout_rate = self.rate(backbone)
+        layer = encoder_class(self.encoder_dim, dropout=dropout_rate, dtype=backbone.dtype_policy, name="encoder")
         segment_ids = [inputs["segment_ids"]] if self.reads_pairs else []
         return layer(sequence, ids, backbone.padding_mask(inputs), *segment_ids)
 
@@ -130,7 +133,7 @@ class AnswerLogits(TokenVectors):
     encoder_kinds: ClassVar[tuple[Returns, ...]] = ("tokens", "answers")
 
     def logits(self, backbone: Backbone, inputs: Features, features: Features) -> tuple[Tensor, SpanHead | None]:
-        """Build the logits of the answers, float32 (B, T, 2), and the head; None if the encoder returns the logits."""
+        """Build the logits of answers, float32 (B, T, 2), and the head, None if the encoder itself returns logits."""
         sequence = self.sequence(backbone, inputs, features)
         if self.returns == "answers":
             return sequence, None
@@ -146,9 +149,9 @@ class TextVector(TokenVectors):
 
     Attributes:
         pooling: `"first"`, the backbone's `pooled_output`; `"mean"`, the mean over the tokens without padding; or a
-            list of poolings, see `lmzoo.models.TextEmbedder`, whose vectors are concatenated. With an encoder that
-            returns a vector for each token, `"first"` also means their mean. An encoder of pairs returns one vector
-            for each pair, which is not pooled.
+            list of poolings of `lmzoo.models.TextEmbedder`, to concatenate their vectors. With an encoder that returns
+            a vector for each token, `"first"` also means the mean of these. An encoder of pairs returns one vector for
+            each pair, which is not pooled.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
@@ -203,10 +206,10 @@ class TextVectorTask(Task):
     """Base class of tasks with a head on one vector per text.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        inputs: dict of symbolic inputs.
-        outputs: symbolic outputs.
+        inputs: dict of the model's symbolic inputs.
+        outputs: symbolic outputs of the model.
         labels: names of the classes, or None.
         name: name of the model, or None.
         vector: settings for the text vectors.
@@ -234,16 +237,16 @@ class TextVectorTask(Task):
         self.word_vectors = vector.word_vectors and vector.word_vectors.sizes()
 
     def split_texts(self, x: Texts) -> tuple[Sequence[Any], Sequence[Any] | None]:
-        """Return first and second texts, or single texts and None.
+        """Return the first and second texts of pairs, or single texts and None.
 
         Raises:
-            ValueError: for single texts, if the encoder reads pairs.
+            ValueError: for single texts if the encoder reads pairs.
         """
-        texts, second_texts = super().split_texts(x)
-        if self.reads_pairs and second_texts is None and len(texts):
+        first_texts, second_texts = super().split_texts(x)
+        if self.reads_pairs and second_texts is None and len(first_texts):
             raise ValueError(
                 f"A {type(self).__name__} with encoder={self.encoder!r} takes pairs, (firsts, seconds) or "
                 '[(first, second), ...]; got single texts. For single texts, load it with encoder="bilstm" or without '
                 "`encoder`."
             )
-        return texts, second_texts
+        return first_texts, second_texts

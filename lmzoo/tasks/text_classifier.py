@@ -42,16 +42,16 @@ class TextClassifier(LongTextTask, TextVectorTask):
     name or number, or an array (n, num_classes) of zeros and ones.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         num_classes: int, number of classes; by default the number of `labels`.
         labels: names of the classes. If given, `fit` also takes string labels, and `classify` returns names.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"`, the backbone's `pooled_output` as in the paper, or `"mean"`, the mean over the tokens
             without padding. The mean learns faster from few examples if pre-training had no objective for the first
-            token. Or a list of poolings, see `TextEmbedder`, whose vectors are concatenated, such as `["lasttoken",
-            "max", "mean"]` (Howard & Ruder, 2018, section 3.3). `from_preset` uses the pooling of the preset's
-            fine-tuning recipe.
+            token. Or a list of poolings of `TextEmbedder`, to concatenate their vectors, such as `["lasttoken", "max",
+            "mean"]` (Howard & Ruder, 2018, section 3.3). `from_preset` uses the pooling of the preset's fine-tuning
+            recipe.
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors,
             as on ELMo in Peters et al. (2018), with a classifier on the mean of their outputs; `"esim"`, for pairs, for
             LSTMs that read each text separately and align their words (Chen et al., 2017); None for the backbone alone.
@@ -63,12 +63,13 @@ class TextClassifier(LongTextTask, TextVectorTask):
         stride: int, number of tokens from one window to the next; by default, windows do not overlap. Settable.
         window_pooling: `"mean"`, the mean of the windows' logits, weighted by their numbers of tokens; or `"max"`, each
             class's highest logit in any window, for classes that one passage of a text decides.
-        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are concatenated with the backbone's vectors, below
+            the encoder if there is one; None for the backbone's vectors alone. Tokens that the embedder lacks get
+            zeros.
 
     Raises:
-        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `pooling` or
-            `encoder`.
+        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or if `pooling` or `encoder` is
+            unknown.
 
     Example:
 
@@ -145,8 +146,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
 
     def compared_outputs(self) -> ComparedOutputs:
         """Return the logits of the classes and the hidden states of the tokens."""
-        counted = ops.ones_like(self.output if self.multi_label else self.output[:, 0])  # (B, C) or (B,)
-        return ComparedOutputs(self.output, counted, self.token_vectors, self.backbone.padding_mask(self.input))
+        prediction_mask = ops.ones_like(self.output if self.multi_label else self.output[:, 0])  # (B, C) or (B,)
+        return ComparedOutputs(self.output, prediction_mask, self.token_vectors, self.backbone.padding_mask(self.input))
 
     def default_loss(self) -> keras.losses.Loss:
         """Return the loss: cross-entropy, or with `multi_label` the mean binary cross-entropy over classes."""
@@ -169,11 +170,11 @@ class TextClassifier(LongTextTask, TextVectorTask):
         """Hold out the last `fraction`, and warn if it lacks a class; see `Task.split_validation`."""
         training, validation = super().split_validation(inputs, fraction)
         if not self.multi_label and training.y is not None:
-            counts = [np.bincount(part.y, minlength=self.num_classes).tolist() for part in (training, validation)]
-            by_name = [dict(zip(self.class_names, part, strict=True)) for part in counts]
-            if missing := describe_missing_classes(*by_name):
+            class_counts = [np.bincount(part.y, minlength=self.num_classes).tolist() for part in (training, validation)]
+            counts_by_name = [dict(zip(self.class_names, part, strict=True)) for part in class_counts]
+            if sentence := describe_missing_classes(*counts_by_name):
                 warnings.warn(
-                    f"{missing} `validation_split` holds out the last examples: shuffle the data first, or pass "
+                    f"{sentence} `validation_split` holds out the last examples: shuffle the data first, or pass "
                     "`validation_data`.",
                     stacklevel=4,  # the caller of `fit`
                 )
@@ -196,8 +197,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
             sigmoid score of at least `threshold`, best first. The label of a class without a name is its number.
 
         Raises:
-            ValueError: for `top_k` with `multi_label` or below 1, for `threshold` without `multi_label`, or for a
-                threshold that is not a number.
+            ValueError: for a `top_k` below 1, for `top_k` with `multi_label`, for `threshold` without `multi_label`, or
+                for a `threshold` that is not a number.
         """
         check_top_k(top_k)
         advice = "With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`."

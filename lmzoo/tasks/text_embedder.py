@@ -71,8 +71,8 @@ _BATCHES_PER_PART = 64  # batches between updates of the progress bar
 class TextEmbedder(LongTextTask):
     """An embedding model, which maps each text to a vector for comparing texts (Reimers and Gurevych, 2019).
 
-    The model's outputs are vectors, float32 (B, H); a list of poolings or a `projection` changes their width. The only
-    weights of the head are the projection's.
+    The model's outputs are vectors of the backbone's width H, float32 (B, H); a list of poolings or a `projection`
+    changes their width. The head has no weights except the projection's.
 
     `fit` takes pairs of texts, as a tuple of two lists or a list of 2-tuples, and encodes each text separately. The
     `objective` says what the pairs are:
@@ -88,11 +88,11 @@ class TextEmbedder(LongTextTask):
     * `"triplet"`: triples of an anchor, a text that belongs to it, and a text that does not; without labels
       (`lmzoo.training.TripletLoss`).
 
-    With token features, the texts of pair i are sequences 2i and 2i + 1, with a label and a weight for each sequence;
-    they are not shuffled.
+    With token features, the texts of pair i are sequences 2i and 2i + 1, with a label and a weight for each sequence.
+    Sequences are not shuffled.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         pooling: `"mean"` or `"max"` over the tokens without padding; `"cls"`, the last layer's vector of the first
             token; `"lasttoken"`, the last layer's vector of the last token; `"weightedmean"`, the mean with weights 1,
@@ -114,15 +114,16 @@ class TextEmbedder(LongTextTask):
             default prompt. Each of the two prompts has its own signature in exported SavedModels. Settable.
         objective: `"contrastive"`, `"cosine"`, `"cosent"`, `"angle"` or `"triplet"`, the objective of `fit`.
         temperature: positive float, temperature of the objectives `"contrastive"`, `"cosent"` and `"angle"`.
-        matryoshka_widths: ints, widths to which vectors may be truncated after training, which trains them as well as
-            the whole vectors (`lmzoo.training.MatryoshkaLoss`). By default, only whole vectors are trained.
+        matryoshka_widths: ints, widths to which vectors may be truncated after training. Vectors of these widths are
+            trained together with whole vectors (`lmzoo.training.MatryoshkaLoss`). By default, only whole vectors are
+            trained.
         mini_batch_size: int, maximum number of texts that are encoded at a time in training. Large batches then take
             the memory of small ones, and a third more time: vectors are computed twice, once for the loss and once for
             the gradients, which are the same as for the whole batch (gradient caching, Gao et al., 2021). By default,
             the texts of a batch are encoded together.
         windows: maximum number of windows in which a long text is read; `"auto"` for as many as it needs. The vector of
-            the text is the mean of their vectors, weighted by their numbers of tokens, and with `normalize` scaled to
-            unit length. Each window begins with the prompt. By default, long texts are truncated. Settable.
+            the text is the mean of the windows' vectors, weighted by their numbers of tokens, and with `normalize`
+            scaled to unit length. Each window begins with the prompt. By default, long texts are truncated. Settable.
         stride: int, number of tokens from one window to the next; by default, windows do not overlap. Settable.
         name: name of the model.
 
@@ -221,8 +222,8 @@ class TextEmbedder(LongTextTask):
 
     def compared_outputs(self) -> ComparedOutputs:
         """Return the vectors of the texts, in place of both logits and hidden states."""
-        counted = ops.ones_like(self.output[:, 0])  # (B,)
-        return ComparedOutputs(self.output, counted, self.output, counted)
+        text_mask = ops.ones_like(self.output[:, 0])  # (B,)
+        return ComparedOutputs(self.output, text_mask, self.output, text_mask)
 
     def default_loss(self) -> keras.losses.Loss:
         """Return the loss for the task's objective, summed over `matryoshka_widths` and the full width."""
@@ -255,17 +256,17 @@ class TextEmbedder(LongTextTask):
     def unused_variables(self) -> list[keras.Variable]:
         """The variables that get no gradient from the task's loss."""
         # ELMo's gamma scales all vectors, which has no effect if they are then scaled to unit length.
-        mix = self.backbone.scalar_mix
+        layer_mix = self.backbone.scalar_mix
         scale_has_no_effect = self.normalize and not self.projection
-        return super().unused_variables + ([mix.gamma] if mix is not None and scale_has_no_effect else [])
+        return super().unused_variables + ([layer_mix.gamma] if layer_mix is not None and scale_has_no_effect else [])
 
     # === Prompts ===
 
     def prompt_text(self, prompt_name: str | None = None) -> str:
-        """Return the prompt with a name; by default, the default prompt, or "" without one.
+        """Return the text of the prompt `prompt_name`, by default of the default prompt, "" if the model has none.
 
         Raises:
-            ValueError: if there is no prompt with that name.
+            ValueError: if there is no prompt `prompt_name`.
         """
         name = self.default_prompt if prompt_name is None else prompt_name
         return "" if name is None else check_prompts(self.prompts, name)[name]
@@ -289,7 +290,7 @@ class TextEmbedder(LongTextTask):
         """Encode texts or pairs with `prompt` before each single or first text; see `encode_inputs`.
 
         Raises:
-            ValueError: for encoded texts, which have the default prompt, if `prompt` is another one.
+            ValueError: for encoded texts, which have the default prompt, if `prompt` differs from it.
         """
         if isinstance(x, Encoded) and prompt != self.prompt_text():
             raise ValueError(
@@ -304,7 +305,7 @@ class TextEmbedder(LongTextTask):
         return self.encode_texts(x, prompt)
 
     def finish_pooled(self, outputs: Tensor) -> Tensor:
-        """Return the vectors of texts, (B, H), given the means of their windows; scale them if `normalize` is set."""
+        """Return the vectors of texts, (B, H), from the means of their windows, scaled if `normalize` is set."""
         return unit_vectors(outputs) if self.normalize else outputs
 
     def forget_compiled(self) -> None:
@@ -365,15 +366,15 @@ class TextEmbedder(LongTextTask):
         """Check labels and return them as float32 (n,); for objective "cosine" they must be between -1 and 1."""
         if y is None or not self.needs_labels:
             return as_array(y)
-        array = encode_numbers(y)
+        labels = encode_numbers(y)
         if self.objective != "cosine":
-            return array
+            return labels
         problem = (
             "is not a cosine: labels are between -1 and 1. Divide those of another scale by its highest value (STS-B's "
             "by 5)."
         )
-        refuse_first(np.abs(array) > 1, array, problem)
-        return array
+        refuse_first(np.abs(labels) > 1, labels, problem)
+        return labels
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return features, targets and, if there are any, weights for b groups of K texts, each text a sequence.
@@ -383,7 +384,7 @@ class TextEmbedder(LongTextTask):
         texts in its group.
         """
         groups, labels, weights = examples
-        size = len(groups.columns)
+        group_size = len(groups.columns)
         columns = [self.features(texts, indices, width) for texts in groups.columns]
         features = {
             name: np.stack([column[name] for column in columns], axis=1).reshape(-1, *values.shape[1:])
@@ -391,19 +392,19 @@ class TextEmbedder(LongTextTask):
         }
         if labels is None:
             targets = self._get_ids_in_batch(groups, features, indices)
-            if size > 2:
-                targets = np.repeat(targets.reshape(-1, size), size, axis=0)
+            if group_size > 2:
+                targets = np.repeat(targets.reshape(-1, group_size), group_size, axis=0)
         else:
-            targets = np.repeat(labels[indices], size)
-        return (features, targets) if weights is None else (features, targets, np.repeat(weights[indices], size))
+            targets = np.repeat(labels[indices], group_size)
+        return (features, targets) if weights is None else (features, targets, np.repeat(weights[indices], group_size))
 
     @staticmethod
     def _get_ids_in_batch(groups: EncodedGroups, features: FeatureArrays, indices: np.ndarray) -> np.ndarray:
         """Assign a number to each different text of b groups of K texts, and return the numbers, int32 (Kb,)."""
         keys: list[Any]
         if groups.ids is None:
-            tokens = next(features[name] for name in ("character_ids", "token_ids") if name in features)
-            keys = [text.tobytes() for text in tokens]
+            id_arrays = next(features[name] for name in ("character_ids", "token_ids") if name in features)
+            keys = [sequence_ids.tobytes() for sequence_ids in id_arrays]
         else:
             keys = groups.ids[indices].ravel().tolist()
         ids: dict[Any, int] = {}
@@ -461,14 +462,15 @@ class TextEmbedder(LongTextTask):
                 scaled to unit length again. By default, vectors are not truncated. See `matryoshka_widths`.
 
         Returns:
-            For texts, float32 (n, H), or (n, `width`). For words, a list of n `WordVectors(words, offsets, vectors)`:
-            the words, their character offsets in the text, int64 (w, 2), and their vectors, float32 (w, H), or (w, L,
-            H) for `"all"`.
+            For texts, their vectors, float32 (n, H), or (n, `width`). For words, a list of n `WordVectors(words,
+            offsets, vectors)`: the w words of a text, their character offsets in the text, int64 (w, 2), and their
+            vectors, float32 (w, H), or (w, L, H) for all L layers.
 
         Raises:
             TypeError: for an entry that is not text; the message names its position.
-            ValueError: for an unknown level, for pairs, a prompt or a width at level "word", for layers, a prompt name
-                or a width that the model does not have, or if both `prompt` and `prompt_name` are passed.
+            ValueError: for an unknown `level`; for pairs, a prompt or a `width` with level "word"; for `layers` with
+                level "text"; for a layer, a prompt name or a width that the model does not have; for both `prompt` and
+                `prompt_name`.
 
         Example:
 
@@ -526,10 +528,10 @@ class TextEmbedder(LongTextTask):
             prompt_name: name of another prompt in `prompts`. The default prompt is not used.
 
         Returns:
-            float32 (n, H).
+            The embeddings, float32 (n, H).
 
         Raises:
-            ValueError: if there is no prompt with that name, or for pairs.
+            ValueError: for pairs, or if there is no prompt `prompt_name`.
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
@@ -547,10 +549,10 @@ class TextEmbedder(LongTextTask):
             prompt_name: name of another prompt in `prompts`. The default prompt is not used.
 
         Returns:
-            float32 (n, H).
+            The embeddings, float32 (n, H).
 
         Raises:
-            ValueError: if there is no prompt with that name, or for pairs.
+            ValueError: for pairs, or if there is no prompt `prompt_name`.
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
@@ -567,8 +569,8 @@ class TextEmbedder(LongTextTask):
 
         Args:
             prompt_name: name of the prompt; None for the default of this role.
-            default_names: names of prompts for this role, of which the first that exists is used.
-            side: 0 or 1, index of the prompt in `pair_prompts`, which precede the default names.
+            default_names: names of prompts for this role, of which the first that the model has is used.
+            side: 0 or 1, index of the prompt in `pair_prompts`, which take precedence over the default names.
         """
         if prompt_name is None and self.pair_prompts is not None:
             return self._get_pair_prompts()[side]
@@ -618,18 +620,18 @@ class TextEmbedder(LongTextTask):
             corpus: a list of n strings; their vectors, (n, H); or a `lmzoo.search.VectorIndex` of their vectors.
             top_k: int, number of texts to return for each query; by default 10, or all of a smaller corpus.
             batch_size: int, texts per batch.
-            texts: if `corpus` is vectors, its texts, to return them.
+            texts: the texts of the corpus, to return them with the hits; only if `corpus` is vectors.
             query_prompt_name: name of the prompt of queries; see `embed_queries`.
             document_prompt_name: name of the prompt of the corpus; see `embed_documents`.
 
         Returns:
-            For each query a list of `{"index": int, "text": str, "score": float}`, without the text if it is not known.
-            Equal scores are ordered by index.
+            For each query a list of `{"index": int, "text": str, "score": float}`, without "text" for a corpus without
+            texts. Equal scores are ordered by index.
 
         Raises:
             TypeError: for an entry that is not text; the message names its position.
-            ValueError: if the corpus is empty or smaller than `top_k`, vectors do not have the model's width, or there
-                is no prompt of a name.
+            ValueError: if the corpus is empty or smaller than `top_k`, if vectors do not have the model's width, or if
+                the model has no prompt with one of the names.
 
         Example:
 

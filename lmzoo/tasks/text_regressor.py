@@ -26,7 +26,7 @@ from lmzoo.training import PearsonCorrelation
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_MAX_SAMPLED_ELEMENTS = 256  # maximum number of a dataset's elements whose labels set the initial bias
+_MAX_SAMPLED_ELEMENTS = 256  # the labels of at most this many elements of a dataset set the initial bias
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -38,7 +38,7 @@ class TextRegressor(TextVectorTask):
     learning the bias would push the vectors of all texts in the same direction.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"`, `"mean"` or a list; see `lmzoo.models.TextClassifier`.
@@ -47,8 +47,9 @@ class TextRegressor(TextVectorTask):
         output_activation: `"linear"`, or `"sigmoid"` for labels and answers between 0 and 1. The files of a Sentence
             Transformers cross-encoder specify its activation.
         name: name of the model.
-        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are concatenated with the backbone's vectors, below
+            the encoder if there is one; None for the backbone's vectors alone. Tokens that the embedder lacks get
+            zeros.
 
     Raises:
         ValueError: for an unknown `pooling`, `encoder` or `output_activation`.
@@ -128,14 +129,14 @@ class TextRegressor(TextVectorTask):
         """
         if y is None:
             return None
-        array = encode_numbers(y)
+        labels = encode_numbers(y)
         if self.output_activation == "sigmoid":
             problem = (
                 "is not between 0 and 1, as the answers of a sigmoid are. Divide the labels by their highest value, or "
                 'load the task with `output_activation="linear"`.'
             )
-            refuse_first((array < 0) | (array > 1), array, problem)
-        return array
+            refuse_first((labels < 0) | (labels > 1), labels, problem)
+        return labels
 
     def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
         """Return the predicted number for each text.
@@ -152,7 +153,7 @@ class TextRegressor(TextVectorTask):
     answers = score
 
     def rank(self, query: str, texts: Sequence[str], top_k: int | None = None, batch_size: int = 32) -> list[Hit]:
-        """Return texts in the order of their scores with a query, best first (Nogueira and Cho, 2019).
+        """Return the texts ordered by their scores with a query, best first (Nogueira and Cho, 2019).
 
         The model reads each text together with the query, as a pair, so this takes far longer than comparing vectors.
         Use it to reorder the best results of a `TextEmbedder`.
@@ -168,7 +169,8 @@ class TextRegressor(TextVectorTask):
             Equal scores are ordered by index.
 
         Raises:
-            TypeError: if the query is not a string, or for an entry that is not text; the message names its position.
+            TypeError: if `query` is not a string, or if an entry of `texts` is not text (the message names its
+                position).
             ValueError: if there are no texts, or fewer than `top_k`.
 
         Example:
@@ -184,9 +186,9 @@ class TextRegressor(TextVectorTask):
         if not isinstance(query, str):
             raise TypeError(f"`query` must be one string, got {query!r:.60}. Call `rank` for each query.")
         candidates = clean_single_texts("texts", texts)
-        count = check_top_k(len(candidates) if top_k is None else top_k, len(candidates), "texts")
+        hit_count = check_top_k(len(candidates) if top_k is None else top_k, len(candidates), "texts")
         scores = np.array(self.score([(query, text) for text in candidates], batch_size))
-        order = np.argsort(-scores, kind="stable")[:count]
+        order = np.argsort(-scores, kind="stable")[:hit_count]
         (hits,) = as_hits(scores[None, order], order[None], candidates)
         return hits
 
@@ -203,10 +205,10 @@ class TextRegressor(TextVectorTask):
 
 
 def _read_first_labels(inputs: TaskInputs, batches: Any) -> Any:
-    """Return the labels of `inputs`, for a stream or a dataset only the first ones; None if there are no labels.
+    """Return the labels of `inputs`, or only the first labels of a stream or a dataset; None if there are no labels.
 
     Args:
-        inputs: the inputs of the task.
+        inputs: the user's inputs.
         batches: the batches made from `inputs`.
     """
     if inputs.y is not None:

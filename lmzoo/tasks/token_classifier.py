@@ -62,8 +62,8 @@ class TokenClassifier(LongTextTask):
     """A classifier of words in texts, for tagging or named entity recognition (Devlin et al., 2019, section 5.3).
 
     Texts are lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits. Every word is tokenized
-    separately, as if it followed a space, and gets the label of its first token. The outputs are logits, float32 (B, T,
-    num_classes), for all tokens.
+    separately, as if it followed a space, and gets the label of its first token. The outputs are the logits of all T
+    tokens of each sequence, float32 (B, T, num_classes).
 
     For each text, `fit` takes one label per word, by name or number; a word with label -100 does not count. If most of
     the model's labels mark spans, in BIO ("B-PER", "I-PER", "O"), IOBES, BIOUL or BMES, it also takes the spans of a
@@ -72,7 +72,7 @@ class TokenClassifier(LongTextTask):
     is the weighted mean over all words of a batch.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only. Labels are then int (B, T), one for
             each token, -100 for tokens that do not count.
         num_classes: int, number of classes; by default the number of `labels`.
@@ -83,19 +83,20 @@ class TokenClassifier(LongTextTask):
         encoder_dim: int, width of each direction of the encoder.
         crf: bool, whether each label is scored together with the label before it, by a linear-chain conditional random
             field (Lample et al., 2016), as on ELMo in Peters et al. (2018). If the labels mark spans, impossible
-            sequences, such as "I-PER" after "O", have probability 0. The outputs are then float32 (B, T, C + 1, C + 1),
-            see `lmzoo.layers.TransitionScores`.
+            sequences, such as "I-PER" after "O", have probability 0. The outputs are then transition scores, float32
+            (B, T, C + 1, C + 1) for C classes; see `lmzoo.layers.TransitionScores`.
         name: name of the model.
         windows: maximum number of windows in which a long text is read; `"auto"` for as many as it needs. By default,
             long texts are truncated. The label of a word comes from the window in which it has the most context.
             Settable.
         stride: int, number of tokens from one window to the next; by default half a window. Settable.
-        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are joined with the backbone's, below the encoder if
-            there is one; None for the backbone's alone. Tokens that are not among its words get zeros.
+        word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are concatenated with the backbone's vectors, below
+            the encoder if there is one; None for the backbone's vectors alone. Tokens that the embedder lacks get
+            zeros.
 
     Raises:
-        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `encoder`. With
-            `crf`, `fit` also raises it for labels that cannot follow one another.
+        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or if `encoder` is unknown. With
+            `crf`, `fit` also raises it if labels cannot follow one another.
 
     Example:
 
@@ -165,7 +166,7 @@ class TokenClassifier(LongTextTask):
         """Configure the model for training; see `Task.compile`.
 
         Raises:
-            ValueError: for a loss other than `CrfLoss`, with `crf`; see also `Task.compile`.
+            ValueError: with `crf`, for a loss other than `CrfLoss`; see also `Task.compile`.
         """
         if self.crf and not (isinstance(loss, CrfLoss) or (isinstance(loss, str) and loss == "auto")):
             raise ValueError(
@@ -210,40 +211,41 @@ class TokenClassifier(LongTextTask):
         """Encode texts, labels and weights.
 
         Returns:
-            Encoded texts; the labels of their tokens, an object array of int32 arrays; and weights, one for each text
-            or for each token.
+            Encoded texts; the labels of each text's tokens, an object array of int32 arrays; and weights, one for each
+            text or for each token.
         """
         encoded = self.encode_inputs(x)
-        weights, rows = read_weights(sample_weight)
+        weights, word_weights = read_weights(sample_weight)
         if y is not None:
             check_listed(y)
-        self.check_counts(len(encoded), y, weights if rows is None else rows)
-        if rows is not None and self.crf:
+        self.check_counts(len(encoded), y, weights if word_weights is None else word_weights)
+        if word_weights is not None and self.crf:
             raise ValueError(f"Words {_NO_WEIGHTS}")
         if isinstance(x, Encoded) and (token_labels := self._check_token_labels(encoded, y)) is not None:
-            if rows is not None:
-                weights = encoded.by_sequence(join_weights(rows, encoded.token_counts, "tokens"))
+            if word_weights is not None:
+                weights = encoded.by_sequence(join_weights(word_weights, encoded.token_counts, "tokens"))
             return Examples(encoded, token_labels, weights)
-        counts = [len(words) for words in encoded.words]
+        word_counts = [len(words) for words in encoded.words]
         labels, widened_count = self.labels_by_word(x, y, encoded)
-        word_labels = self._number_labels(labels, counts)
+        word_labels = self._number_labels(labels, word_counts)
         if self.crf and marks_spans(self.labels):
-            check_label_sequences(word_labels, counts, self.labels or ())
+            check_label_sequences(word_labels, word_counts, self.labels or ())
         token_labels = np.full(encoded.sequence_splits[-1], IGNORED, "int32")
-        in_sequence = encoded.first >= 0  # (W,), False for truncated words
-        places = (encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[in_sequence]  # among all tokens
+        is_in_sequence = encoded.first >= 0  # (W,), False for truncated words
+        # The index of each word's first token among the tokens of all texts.
+        first_tokens = (encoded.first + np.repeat(encoded.sequence_splits[:-1], word_counts))[is_in_sequence]
         if widened_count:
             warn(f"{widened_count} spans began or ended inside a word and were widened to the whole word.")
         is_labeled = word_labels != IGNORED  # (W,)
-        if truncated_count := int((is_labeled & ~in_sequence).sum()):
+        if truncated_count := int((is_labeled & ~is_in_sequence).sum()):
             warn(
                 f"{truncated_count:,} of {int(is_labeled.sum()):,} labeled words were truncated and count neither in "
                 "the loss nor in metrics: split long texts, or raise `sequence_length`."
             )
-        token_labels[places] = word_labels[in_sequence]
-        if rows is not None:
+        token_labels[first_tokens] = word_labels[is_in_sequence]
+        if word_weights is not None:
             token_weights = np.zeros(len(token_labels), "float32")
-            token_weights[places] = join_weights(rows, counts, "words")[in_sequence]
+            token_weights[first_tokens] = join_weights(word_weights, word_counts, "words")[is_in_sequence]
             weights = encoded.by_sequence(token_weights)
         return Examples(encoded, encoded.by_sequence(token_labels), weights)
 
@@ -258,17 +260,20 @@ class TokenClassifier(LongTextTask):
         return super().encode_class_weight(class_weight)
 
     def _check_token_labels(self, encoded: EncodedInputs, y: Any) -> np.ndarray | None:
-        """Check the labels of an encoded text's tokens, and return them by text; None if `y` holds labels of words."""
-        counts = encoded.token_counts
-        invalid = [i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != counts[i]]
-        flat_labels = None if invalid else np.concatenate([np.zeros(0, "int64"), *y])
+        """Check the token labels of encoded texts, and return them by text, or None if `y` holds labels of words."""
+        token_counts = encoded.token_counts
+        invalid_indices = [
+            i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != token_counts[i]
+        ]
+        flat_labels = None if invalid_indices else np.concatenate([np.zeros(0, "int64"), *y])
         if isinstance(encoded, EncodedWords | WindowedWords) and (
             flat_labels is None or flat_labels.dtype.kind not in "iu"
         ):
             return None
         if flat_labels is None:
             raise ValueError(
-                f"`y[{invalid[0]}]` must be the labels of the {counts[invalid[0]]} tokens of its sequence."
+                f"`y[{invalid_indices[0]}]` must be the labels of the {token_counts[invalid_indices[0]]} tokens of its "
+                "sequence."
             )
         return encoded.by_sequence(np.asarray(self.encode_labels(flat_labels[None]))[0])
 
@@ -279,16 +284,16 @@ class TokenClassifier(LongTextTask):
 
         Args:
             x: texts.
-            y: for each text, the labels of its words, or spans.
+            y: for each text, the labels of its words, or its spans.
             encoded: the encoded texts.
 
         Raises:
             TypeError: for labels that are not a list; the message names their position.
-            ValueError: if a text does not have one label per word, or for a malformed span; see `label_spans`.
+            ValueError: if a text does not have one label per word, or if a span is malformed; see `label_spans`.
         """
         rows = [] if isinstance(x, Encoded) else list_rows(x)
         are_strings = [*map(is_text, rows)] or [False] * len(encoded)
-        results = []
+        labels_by_text = []
         widened_count = 0
         for i, labels in enumerate(y):
             if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
@@ -300,8 +305,8 @@ class TokenClassifier(LongTextTask):
             elif len(labels) != len(words):
                 excerpt = " ".join(word for word, _, _ in words[:8])
                 raise ValueError(f"`y[{i}]` holds {len(labels)} labels for {len(words)} words: {excerpt!r:.80}.")
-            results.append(list(labels))
-        return results, widened_count
+            labels_by_text.append(list(labels))
+        return labels_by_text, widened_count
 
     def _number_labels(self, labels: list[list[Any]], counts: list[int]) -> np.ndarray:
         """Return the class numbers of the words of all texts as one int32 array, -100 for words that do not count."""
@@ -321,26 +326,29 @@ class TokenClassifier(LongTextTask):
         return class_numbers
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check that token labels, (n, T), are class numbers or -100, and return them as int32."""
+        """Check that the labels of tokens are class numbers or -100, and return them as int32 (n, T)."""
         if y is None:
             return None
-        array = as_labels(y, "a label for each token")
-        if array.ndim != 2 or array.dtype.kind not in "iu":
-            raise ValueError(f"Expected labels of tokens, int (n, T), got {array.dtype} {array.shape}.")
-        invalid = array[(array != IGNORED) & ((array < 0) | (array >= self.num_classes))]
+        token_labels = as_labels(y, "a label for each token")
+        if token_labels.ndim != 2 or token_labels.dtype.kind not in "iu":
+            raise ValueError(f"Expected labels of tokens, int (n, T), got {token_labels.dtype} {token_labels.shape}.")
+        invalid = token_labels[(token_labels != IGNORED) & ((token_labels < 0) | (token_labels >= self.num_classes))]
         if len(invalid):
             raise ValueError(f"Label {invalid[0]} is outside [0, {self.num_classes}), the classes of this model.")
-        return array.astype("int32")
+        return token_labels.astype("int32")
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return features, labels (b, t) and, if there are any, weights (b, t), for the texts at `indices`."""
+        """Return `(features, labels)` or `(features, labels, weights)` for the texts at `indices`.
+
+        Labels and weights are arrays (b, t) with an entry for each token.
+        """
         encoded, token_labels, weights = examples
         features = self.features(encoded, indices, width)
         if isinstance(encoded, WindowedTexts):
             width = math.prod(encoded.shape(width))
         labels = np.full((len(indices), width), IGNORED, "int32")
-        for i, index in enumerate(indices):
-            labels[i, : len(token_labels[index])] = token_labels[index]
+        for i, text_index in enumerate(indices):
+            labels[i, : len(token_labels[text_index])] = token_labels[text_index]
         weights_entry = () if weights is None else (make_batch_weights(weights, indices, width),)
         return (features, labels, *weights_entry)
 
@@ -399,7 +407,7 @@ class TokenClassifier(LongTextTask):
     answers = tag
 
     def labels_of_words(self, encoded: EncodedInputs, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the class numbers, int (W,), and probabilities of each text's words, leaving out truncated words."""
+        """Yield the predicted class numbers and probabilities of each text's W words that are not truncated, (W,)."""
         columns = [columns for _, columns in self._iterate_places(encoded, tokens=False)]
         return self._predict_labels_at(columns, encoded, batch_size)
 
@@ -432,7 +440,7 @@ class TokenClassifier(LongTextTask):
     def _iterate_places(
         self, encoded: EncodedInputs, tokens: bool
     ) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
-        """Yield the character ranges and the token positions of each text's words, or with `tokens` of its tokens.
+        """Yield the character ranges and token positions of each text's words, or of its tokens if `tokens` is True.
 
         Truncated words and tokens are left out.
         """
@@ -465,36 +473,36 @@ class TokenClassifier(LongTextTask):
         labels: list[Any] = []  # actual labels of the words that count
         # The predicted label, probability, start and end offsets of each of these words.
         predicted_words: list[tuple[str, float, int, int]] = []
-        counts: list[int] = []  # number of these words in each text
+        word_counts: list[int] = []  # number of these words in each text
         remaining_labels = iter(y)
         for part in parts:
             encoded = self.encode_inputs(part)
             labels_by_text = self.labels_by_word(part, itertools.islice(remaining_labels, len(encoded)), encoded)[0]
             columns = np.split(encoded.first, encoded.word_splits[1:-1])
             predictions = self.labels_of_words(encoded, batch_size)
-            for text_labels, places, spans, prediction in zip(
+            for text_labels, positions, spans, prediction in zip(
                 labels_by_text, columns, encoded.words, predictions, strict=True
             ):
                 previous_count = len(labels)
                 word_predictions = zip(*(values.tolist() for values in prediction), strict=True)
-                for label, place, (_, start, end) in zip(text_labels, places, spans, strict=True):
-                    class_number, score = next(word_predictions) if place >= 0 else (None, math.nan)
+                for label, position, (_, start, end) in zip(text_labels, positions, spans, strict=True):
+                    class_number, score = next(word_predictions) if position >= 0 else (None, math.nan)
                     if label != IGNORED:
                         labels.append(label)
                         predicted_words.append(
                             (truncated_label if class_number is None else names[class_number], score, start, end)
                         )
-                counts.append(len(labels) - previous_count)
+                word_counts.append(len(labels) - previous_count)
         actual = [names[k] for k in encode_classes(labels, self.num_classes, self.labels).tolist()]
         predicted = [label for label, *_ in predicted_words]
         decisions = replace(
             Judged.of_classes(actual, predicted, [score for _, score, *_ in predicted_words]),
-            example=np.repeat(np.arange(len(counts)), counts),
-            places=np.array([place for _, _, *place in predicted_words], "int64").reshape(-1, 2),
-            count=len(counts),
+            example=np.repeat(np.arange(len(word_counts)), word_counts),
+            places=np.array([offsets for _, _, *offsets in predicted_words], "int64").reshape(-1, 2),
+            count=len(word_counts),
         )
         actual_by_text, predicted_by_text = (
-            [[*itertools.islice(flat, count)] for count in counts] for flat in (iter(actual), iter(predicted))
+            [[*itertools.islice(flat, count)] for count in word_counts] for flat in (iter(actual), iter(predicted))
         )
         return replace(compare_tags(actual_by_text, predicted_by_text, names), judged=decisions)
 
@@ -528,23 +536,23 @@ class TokenClassifier(LongTextTask):
 
         def tag(text: tf.Tensor) -> dict[str, tf.Tensor]:
             features = pack(text)
-            place, span, truncated = (features.pop(name) for name in ("place", "span", "truncated"))
+            word_positions, word_spans, truncated = (features.pop(name) for name in ("place", "span", "truncated"))
             compute = partial(self, training=False) if self.windows is None else partial(compute_in_chunks, self)
             outputs = compute(features)  # (w, T, C), or (w, T, C + 1, C + 1)
-            word_outputs = tf.gather_nd(outputs, place)  # (m, C), or (m, C + 1, C + 1)
+            word_outputs = tf.gather_nd(outputs, word_positions)  # (m, C), or (m, C + 1, C + 1)
             if self.crf:
-                counts = span.row_lengths()  # (n,)
-                max_count = tf.maximum(tf.reduce_max(counts), 1)
-                is_word = tf.sequence_mask(counts, max_count)  # (n, M)
+                word_counts = word_spans.row_lengths()  # (n,)
+                max_count = tf.maximum(tf.reduce_max(word_counts), 1)
+                is_word = tf.sequence_mask(word_counts, max_count)  # (n, M)
                 states = word_outputs.shape[1:]
-                dense = span.with_values(word_outputs).to_tensor(0.0, shape=tf.stack([-1, max_count, *states]))
-                dense = tf.ensure_shape(dense, [None, None, *states])  # (n, M, C + 1, C + 1)
-                classes, scores = (tf.boolean_mask(x, is_word) for x in decode(dense, is_word))  # (m,)
+                padded = word_spans.with_values(word_outputs).to_tensor(0.0, shape=tf.stack([-1, max_count, *states]))
+                padded = tf.ensure_shape(padded, [None, None, *states])  # (n, M, C + 1, C + 1)
+                classes, scores = (tf.boolean_mask(x, is_word) for x in decode(padded, is_word))  # (m,)
             else:
                 probabilities = tf.nn.softmax(word_outputs)  # (m, C)
                 classes = tf.argmax(probabilities, axis=-1)  # (m,)
                 scores = tf.reduce_max(probabilities, axis=-1)  # (m,)
-            spans = find_labeled_spans(table, text, span.with_values(classes), scores, span)
+            spans = find_labeled_spans(table, text, word_spans.with_values(classes), scores, word_spans)
             return {**spans, "truncated": truncated}
 
         signatures = {"serving_default": signature(tag, strings("text"))}

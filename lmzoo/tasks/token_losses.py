@@ -18,7 +18,7 @@ from lmzoo.tasks.inputs import read_inputs
 def measure_by_token(task: Any, x: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
     """Return the loss and metrics of a language model on texts, with the loss averaged over all tokens.
 
-    `evaluate` averages the losses of batches, weighted by their sequences, so its result depends on the batch size.
+    `evaluate` weights the loss of each batch by its number of sequences, so its result depends on the batch size.
 
     Args:
         task: a task whose batches hold a weight for each token.
@@ -40,23 +40,25 @@ def measure_batches(task: Any, batches: Any, verbose: bool | int | str = "auto")
     """
     # `test_on_batch` resets all metrics before each batch. Their variables are sums over the tokens of a batch.
     variables: list[keras.Variable] = []
-    sums: list[np.ndarray] = []
-    total = tokens = 0.0
+    metric_sums: list[np.ndarray] = []
+    loss_sum = weight_sum = 0.0
     bar = progress_bar("Evaluating", batches.num_batches, "batches", show=verbose != 0)
     with suppress_retracing_warnings(), bar as advance:
         for features, targets, weights in batches.batches():
             metrics = task.test_on_batch(features, targets, weights, return_dict=True)
             variables = task.metrics_variables
-            values = [keras.ops.convert_to_numpy(variable) for variable in variables]
-            sums = [old + new for old, new in zip(sums, values, strict=True)] if sums else values
-            count = float(weights.sum())
-            total += float(metrics["loss"]) * count
-            tokens += count
+            batch_sums = [keras.ops.convert_to_numpy(variable) for variable in variables]
+            metric_sums = (
+                [old + new for old, new in zip(metric_sums, batch_sums, strict=True)] if metric_sums else batch_sums
+            )
+            batch_weight = float(weights.sum())
+            loss_sum += float(metrics["loss"]) * batch_weight
+            weight_sum += batch_weight
             advance(1)
-    for variable, value in zip(variables, sums, strict=True):
+    for variable, value in zip(variables, metric_sums, strict=True):
         variable.assign(value)
     metrics = {name: float(value) for name, value in task.get_metrics_result().items()}
-    return {**metrics, "loss": total / tokens if tokens else math.nan}
+    return {**metrics, "loss": loss_sum / weight_sum if weight_sum else math.nan}
 
 
 def make_perplexity_report(loss: float) -> Report:

@@ -21,7 +21,7 @@ class WordFeatures:
 
     Attributes:
         count: int, number of rows of the layer's table.
-        embedding_dim: int, width of the vectors, E.
+        embedding_dim: int, width E of the vectors.
         tokens: the tokens with a vector, ids or words; None if the vectors come from a file of weights.
         vectors: float32 (n, E), the vectors of the n `tokens`, or None.
         tokenizer: the tokenizer, or None.
@@ -35,15 +35,15 @@ class WordFeatures:
 
     @classmethod
     def of(cls, word_vectors: Any, preprocessor: Preprocessor | None) -> WordFeatures | None:
-        """Return the features for a task's argument `word_vectors`, or None for None.
+        """Return the features for a task's argument `word_vectors`, or None if it is None.
 
         Args:
-            word_vectors: a `StaticEmbedder`, the result of `sizes`, or None.
+            word_vectors: a `StaticEmbedder`, the dict that `sizes` returns, or None.
             preprocessor: the task's preprocessor.
 
         Raises:
             TypeError: if `word_vectors` is something else.
-            ValueError: if there is no preprocessor, or no word is a token.
+            ValueError: if there is no preprocessor, or if no word is a token of its tokenizer.
         """
         if word_vectors is None:
             return None
@@ -69,19 +69,19 @@ class WordFeatures:
         return cls(count, vectors.shape[1], tuple(rows), vectors, tokenizer)
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of the table, with which `of` builds a table for weights from a file."""
+        """Return the sizes of the table, from which `of` can build it before its weights are read from a file."""
         return {"count": self.count, "embedding_dim": self.embedding_dim}
 
     def join(self, sequence: Tensor, ids: Tensor, dtype: keras.DTypePolicy) -> Tensor:
         """Concatenate the backbone's vectors with the word vectors of their tokens.
 
         Args:
-            sequence: the backbone's vectors, symbolic, float (B, T, H).
-            ids: the backbone's `token_ids` (B, T) or `character_ids` (B, T, W), symbolic.
+            sequence: the backbone's symbolic vectors of T tokens, float (B, T, H).
+            ids: the backbone's symbolic `token_ids` (B, T), or its `character_ids` (B, T, W).
             dtype: dtype policy.
 
         Returns:
-            Symbolic vectors, float (B, T, H + E).
+            The concatenated symbolic vectors, float (B, T, H + E).
         """
         layer = StaticWordFeatures(self.count, self.embedding_dim, dtype=dtype, name="word_features")
         joined = layer(sequence, ids)
@@ -93,16 +93,16 @@ class WordFeatures:
 
 
 def _find_token_rows(words: list[str], tokenizer: Tokenizer) -> dict[Token, int]:
-    """Return, for each token that is a word, the row of the word's vector; the first if several words share the token.
+    """Return the row of the vector of each token that is a whole word, the first row if several words share a token.
 
-    If no word has an uppercase letter, capitalized and uppercase words are looked up in lowercase.
+    If all words are lowercase, capitalized and uppercase tokens get the vector of the lowercase word.
     """
     are_lowercase = all(word == word.lower() for word in words)
     spellings = (str, str.capitalize, str.upper) if are_lowercase else (str,)
-    unknown = None if tokenizer.unk_token is None else tokenizer.token_to_id(tokenizer.unk_token)
+    unknown_token = None if tokenizer.unk_token is None else tokenizer.token_to_id(tokenizer.unk_token)
     rows: dict[Token, int] = {}
     for spell in spellings:
         for row, tokens in enumerate(tokenizer.tokenize_words([spell(word) for word in words])):
-            if len(tokens) == 1 and tokens[0] != unknown:
+            if len(tokens) == 1 and tokens[0] != unknown_token:
                 rows.setdefault(tokens[0], row)
     return rows

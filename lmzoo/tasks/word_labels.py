@@ -18,7 +18,7 @@ from lmzoo.training.span_metrics import IGNORED
 
 
 def warn_about_unmarked_labels(labels: Sequence[str] | None) -> None:
-    """Warn about labels that do not mark spans, if most labels do, since they may be misspelled."""
+    """If most labels mark spans, warn about the others, which may be misspelled."""
     scheme = SpanScheme.of(labels)
     if scheme and scheme.others:
         warn(
@@ -35,8 +35,8 @@ def label_spans(
 
     Args:
         place: name of the spans in messages, such as "`y[3]`".
-        spans: `{"start": int, "end": int, "label": str}`, with character offsets; if a span also has a `text`, it is
-            compared with the text at its offsets.
+        spans: dicts `{"start": int, "end": int, "label": str}`, with character offsets; if a span also has a `text`,
+            this is compared with the text at its offsets.
         text: the text.
         words: words with their start and end offsets in the text.
         labels: labels of the model, which mark spans.
@@ -45,8 +45,8 @@ def label_spans(
         The labels of the words, and the number of spans that were widened to whole words.
 
     Raises:
-        ValueError: for a span that is malformed, is outside of the text, contains no word or shares a word with another
-            span (the message names it); or if the labels do not mark spans.
+        ValueError: if a span is malformed, is outside of the text, contains no word or shares a word with another span
+            (the message shows the span), or if `labels` do not mark spans.
     """
     spans = [_check_span(place, span, text) for span in spans]
     scheme = SpanScheme.of(labels)
@@ -83,7 +83,7 @@ def check_label_sequences(class_numbers: np.ndarray, counts: Sequence[int], labe
     """Check that the labels of each text's words can follow one another.
 
     Args:
-        class_numbers: int (W,), class numbers of the words of all texts; -100 for words that do not count.
+        class_numbers: int (W,), class numbers of the W words of all texts; -100 for words that do not count.
         counts: the number of words in each text.
         labels: labels of the model, which mark spans.
 
@@ -93,11 +93,11 @@ def check_label_sequences(class_numbers: np.ndarray, counts: Sequence[int], labe
     is_allowed = transition_table(labels)
     boundary_index = len(labels)
     for i, text_labels in enumerate(np.split(class_numbers, np.cumsum(counts)[:-1])):
-        places = np.flatnonzero(text_labels != IGNORED)
-        path = [boundary_index, *text_labels[places].tolist(), boundary_index]
+        word_indices = np.flatnonzero(text_labels != IGNORED)
+        path = [boundary_index, *text_labels[word_indices].tolist(), boundary_index]
         for k, (previous, following) in enumerate(pairwise(path)):
             if not is_allowed[previous, following]:
-                place = f"`y[{i}][{places[k]}]`" if following < boundary_index else f"`y[{i}]`"
+                place = f"`y[{i}][{word_indices[k]}]`" if following < boundary_index else f"`y[{i}]`"
                 if previous == boundary_index:
                     problem = f"{labels[following]!r} cannot begin a text"
                 elif following == boundary_index:
@@ -111,17 +111,18 @@ def check_label_sequences(class_numbers: np.ndarray, counts: Sequence[int], labe
 
 
 def decode_words(scores: np.ndarray, columns: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the most probable class numbers of each text's words, and their probabilities, both (W,).
+    """Yield the most probable sequence of class numbers for each text's W words, and their probabilities, both (W,).
 
     Args:
-        scores: float (n, T, C + 1, C + 1), scores of a conditional random field.
+        scores: float (n, T, C + 1, C + 1), the scores of a conditional random field with C classes for n texts of T
+            tokens; see `lmzoo.layers.TransitionScores`.
         columns: for each text, the positions of its words' first tokens, int (W,).
     """
-    counts = np.array([[len(places)] for places in columns])  # (n, 1)
-    is_word = np.arange(max(1, counts.max())) < counts  # (n, W)
+    word_counts = np.array([[len(positions)] for positions in columns])  # (n, 1)
+    is_word = np.arange(max(1, word_counts.max())) < word_counts  # (n, W)
     word_columns = np.zeros(is_word.shape, "int64")
     word_columns[is_word] = np.concatenate(columns)
     word_scores = np.take_along_axis(scores, word_columns[:, :, None, None], axis=1)  # (n, W, C + 1, C + 1)
-    labels, probabilities = map(keras.ops.convert_to_numpy, decode(word_scores, is_word))  # (n, W)
-    for i, mask in enumerate(is_word):
-        yield labels[i, mask], probabilities[i, mask]
+    class_numbers, probabilities = map(keras.ops.convert_to_numpy, decode(word_scores, is_word))  # (n, W)
+    for i, is_word_of_text in enumerate(is_word):
+        yield class_numbers[i, is_word_of_text], probabilities[i, is_word_of_text]

@@ -1,6 +1,7 @@
 """Word vectors from one layer of a backbone or a mix of layers.
 
-Letters in shape comments: K requested layers, w words in a text.
+Letters in shapes: B texts, T tokens, w words in a text, K requested layers, L layers of the backbone, H width of hidden
+states.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class WordVectors(NamedTuple):
         words: w strings.
         offsets: int64 (w, 2), start and end of each word, `text[start:end]`; for a list of words, in the words joined
             by spaces.
-        vectors: float32 (w, H), or (w, L, H) for all L layers.
+        vectors: the vectors of the words, float32 (w, H), or (w, L, H) for all L layers.
 
     Example: see `lmzoo.models.TextEmbedder.embed`.
     """
@@ -100,7 +101,7 @@ class LayerMix(NamedTuple):
         return cls(tuple(int(layer) % count for layer in selected), np.array(weights, "float32"))
 
     def combine(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the weighted sum of vectors over layers, (w, H), from float32 (w, K, H).
+        """Return the weighted sum of `vectors`, float32 (w, K, H), over the layers, (w, H).
 
         Without weights, the vectors are returned unchanged.
         """
@@ -113,7 +114,7 @@ class LayerModels:
     The models are not attributes of the task, since Keras would save them as parts of the task.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone` whose layers are computed.
         **compile_settings: arguments of `keras.Model.compile`.
     """
 
@@ -154,16 +155,16 @@ def embed_words(
         tokenizer = preprocessor.tokenizer
         words = [place_words(text) for text in texts]
         if tokenizer.takes_words:
-            tokens = tokenizer.tokenize(texts)
-            alignments = [(np.arange(len(ids)), np.arange(len(ids))) for ids in tokens]
+            ids_by_text = tokenizer.tokenize(texts)
+            alignments = [(np.arange(len(ids)), np.arange(len(ids))) for ids in ids_by_text]
         else:
             spans = tokenizer.tokenize_with_offsets([t if isinstance(t, str) else " ".join(t) for t in texts])
-            tokens = [[span.id for span in text_spans] for text_spans in spans]
+            ids_by_text = [[span.id for span in text_spans] for text_spans in spans]
             alignments = [tokens_of_words(*words_and_spans) for words_and_spans in zip(words, spans, strict=True)]
-        encoded = preprocessor.pack(tokens)
-        max_tokens = encoded.lengths - preprocessor.packing.overhead(pair=False)
+        encoded = preprocessor.pack(ids_by_text)
+        token_counts = encoded.lengths - preprocessor.packing.overhead(pair=False)
         values_per_token = len(mix.layers) * models.states[0].shape[-1]
-        results: dict[int, WordVectors] = {}
+        vectors_by_text: dict[int, WordVectors] = {}
         order = np.argsort(-encoded.lengths, kind="stable")
         start = 0
         missing_count = 0
@@ -174,15 +175,15 @@ def embed_words(
             model = models.get(mix.layers)
             hidden_states = predict_encoded(task, model, encoded.select(indices), batch_size, verbose=0, per_token=True)
             for i, vectors in zip(indices.tolist(), hidden_states, strict=True):  # (T, K, H)
-                word_index, token_index = (index[alignments[i][1] < max_tokens[i]] for index in alignments[i])
-                word_indices, first_tokens, counts = np.unique(word_index, return_index=True, return_counts=True)
+                aligned_words, aligned_tokens = (column[alignments[i][1] < token_counts[i]] for column in alignments[i])
+                covered_words, group_starts, sizes = np.unique(aligned_words, return_index=True, return_counts=True)
                 means = np.zeros((len(words[i]), *vectors.shape[1:]), "float32")  # (w, K, H)
-                if len(word_indices):
-                    token_vectors = vectors[token_index + bool(preprocessor.packing.start)]
-                    means[word_indices] = np.add.reduceat(token_vectors, first_tokens, axis=0) / counts[:, None, None]
-                missing_count += len(means) - len(word_indices)
+                if len(covered_words):
+                    token_vectors = vectors[aligned_tokens + bool(preprocessor.packing.start)]
+                    means[covered_words] = np.add.reduceat(token_vectors, group_starts, axis=0) / sizes[:, None, None]
+                missing_count += len(means) - len(covered_words)
                 offsets = np.array([place for _, *place in words[i]], "int64").reshape(-1, 2)
-                results[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.combine(means))
+                vectors_by_text[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.combine(means))
     if missing_count:
         word_count = sum(map(len, words))
         messages.append(
@@ -190,4 +191,4 @@ def embed_words(
         )
     if messages:
         warn(" ".join(messages))
-    return [results[i] for i in range(len(texts))]
+    return [vectors_by_text[i] for i in range(len(texts))]

@@ -12,17 +12,18 @@ from lmzoo.training.span_metrics import IGNORED
 
 
 def read_weights(sample_weight: Any) -> tuple[np.ndarray | None, list[Any] | None]:
-    """Read a `sample_weight` as weights of texts or as weights of words.
+    """Interpret a `sample_weight` as weights of texts or as weights of words.
 
     Args:
         sample_weight: n numbers, one for each text; n lists or arrays, one number for each word; or None.
 
     Returns:
-        `(text_weights, word_weights)`, float (n,) and a list of n lists or arrays, at least one of them None.
+        `(text_weights, word_weights)`: text weights are float (n,), and word weights a list of n lists or arrays; at
+        least one of the two is None.
 
     Raises:
-        TypeError: if text weights are not numbers.
-        ValueError: for text weights that are NaN, infinite or negative, or not one for each text.
+        TypeError: if weights of texts are not numbers.
+        ValueError: if weights of texts are NaN, infinite or negative, or not one number for each text.
     """
     if hasattr(sample_weight, "to_list"):  # a ragged tensor, or a pandas Series
         sample_weight = sample_weight.to_list()
@@ -39,17 +40,17 @@ def read_weights(sample_weight: Any) -> tuple[np.ndarray | None, list[Any] | Non
 
 
 def join_weights(rows: Sequence[Any], counts: Sequence[int], unit: str) -> np.ndarray:
-    """Check the weights of words or tokens, and return the weights of all texts as one array, float32.
+    """Check the weights of each text's words or tokens, and concatenate them into one float32 array.
 
     Args:
-        rows: n lists or arrays, the weights of each text's words or tokens.
+        rows: for each text, a list or an array with the weights of its words or tokens.
         counts: the number of words or tokens in each text.
         unit: "words" or "tokens", for messages.
 
     Raises:
         TypeError: for weights that are not numbers; the message names their position.
-        ValueError: for weights that are NaN, infinite or negative, or not one for each word or token; the message names
-            their position.
+        ValueError: for weights that are NaN, infinite or negative, or for a text without exactly one weight for each
+            word or token; the message names the position.
     """
     weights = [np.zeros(0, "float32")]
     for i, (row, count) in enumerate(zip(rows, counts, strict=True)):
@@ -79,11 +80,11 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
 
 
 def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Return token weights, float (n, T): class weights, multiplied by sample weights if there are any.
+    """Return the class weights of tokens, multiplied by sample weights if there are any, float (n, T).
 
     Args:
-        y: int (n, T), labels of tokens.
-        weights: (n,) or (n, T), sample weights, or None.
+        y: int (n, T), labels of the T tokens of n texts.
+        weights: sample weights of the texts, (n,), or of the tokens, (n, T); or None.
         class_weight: dict from the number of every class to its weight.
     """
     class_weights = get_class_weights(y, class_weight)  # (n, T)
@@ -100,10 +101,16 @@ def get_class_weights(labels: np.ndarray, class_weight: Mapping[int, float]) -> 
 
 
 def make_batch_weights(weights: np.ndarray, indices: np.ndarray, width: int) -> np.ndarray:
-    """Return the token weights of a batch, (b, t), from text weights (n,) or from a list of n texts' token weights."""
+    """Return the token weights of a batch, (b, width).
+
+    Args:
+        weights: weights of n texts, float (n,), or an object array of the token weights of each of n texts.
+        indices: int (b,), indices of the texts in the batch.
+        width: int, padded length.
+    """
     if weights.dtype != object:
         return np.repeat(weights[indices, None], width, axis=1)
-    result = np.zeros((len(indices), width), "float32")
-    for row, index in zip(result, indices, strict=True):
-        row[: len(weights[index])] = weights[index]
-    return result
+    batch_weights = np.zeros((len(indices), width), "float32")
+    for row, text_index in zip(batch_weights, indices, strict=True):
+        row[: len(weights[text_index])] = weights[text_index]
+    return batch_weights

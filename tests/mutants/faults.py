@@ -285,8 +285,8 @@ FAULTS = (
     Fault(
         "weights of words are at the first tokens of a text instead of at those of its words",
         "tasks/token_classifier.py",
-        'token_weights[places] = join_weights(rows, counts, "words")[in_sequence]',
-        'token_weights[: len(places)] = join_weights(rows, counts, "words")[in_sequence]',
+        'token_weights[first_tokens] = join_weights(word_weights, word_counts, "words")[is_in_sequence]',
+        'token_weights[: len(first_tokens)] = join_weights(word_weights, word_counts, "words")[is_in_sequence]',
     ),
     Fault(
         "the schedule of a second fit begins where that of the first one did",
@@ -518,14 +518,14 @@ FAULTS = (
     Fault(
         "predictions come in the order of the texts' lengths",
         "tasks/base/prediction.py",
-        "result[order] = output",
-        "result[:] = output[: len(result)]",
+        "reordered[example_order] = output",
+        "reordered[:] = output[: len(reordered)]",
     ),
     Fault(
         "a label one above the last class passes",
         "tasks/base/labels.py",
-        "refuse_first((array < 0) | (array >= num_classes), ",
-        "refuse_first((array < 0) | (array > num_classes), ",
+        "refuse_first((classes < 0) | (classes >= num_classes), ",
+        "refuse_first((classes < 0) | (classes > num_classes), ",
     ),
     Fault(
         "weights of classes are ignored",
@@ -864,8 +864,8 @@ FAULTS = (
     Fault(
         "padding counts among the tokens that a discriminator judges",
         "tasks/pretrainer.py",
-        'original["padding_mask"].astype("float32") * weight[:, None]',
-        'np.ones_like(original["padding_mask"], "float32") * weight[:, None]',
+        'original["padding_mask"].astype("float32") * sequence_weights[:, None]',
+        'np.ones_like(original["padding_mask"], "float32") * sequence_weights[:, None]',
     ),
     Fault(
         "a head of transformers has the activation of the configuration",

@@ -10,7 +10,7 @@ import keras
 
 from lmzoo.common.arguments import is_integer, refuse_arguments, require, require_share
 
-# Argument -> its smallest valid value, and advice for smaller values.
+# Argument -> its smallest valid value, and advice on smaller values.
 _COUNT_LIMITS = {
     "batch_size": (1, "Omit it for the default size."),
     "epochs": (0, "1 trains on every example once."),
@@ -49,7 +49,7 @@ def check_arguments(**arguments: object) -> None:
 
 
 def list_callbacks(callbacks: object) -> list[keras.callbacks.Callback]:
-    """Convert the `callbacks` argument of `fit`, a list, one callback, Keras' `CallbackList` or None, to a list."""
+    """Return the argument `callbacks` of `fit` (a list, one callback, Keras' `CallbackList` or None) as a list."""
     callbacks = getattr(callbacks, "callbacks", callbacks)
     if callbacks is None:
         return []

@@ -47,8 +47,8 @@ class Examples(NamedTuple):
 
     Attributes:
         encoded: n encoded examples.
-        labels: n labels in the form returned by the task's `encode_labels`, or None.
-        weights: float (n,), or an array of token weights for each example, or None.
+        labels: n labels in the form that the task's `encode_labels` returns, or None.
+        weights: weights of the examples, float (n,); an array of token weights for each example; or None.
     """
 
     encoded: EncodedInputs
@@ -56,25 +56,27 @@ class Examples(NamedTuple):
     weights: np.ndarray | None = None
 
     def split(self, share: float) -> tuple[Examples, Examples]:
-        """Split the examples for training and validation, holding out the last fraction `share`.
+        """Hold out the last fraction `share` of the examples, and return `(training, validation)`.
 
         Raises:
-            ValueError: if one of the parts would be empty.
+            ValueError: if one of the sets would be empty.
         """
         encoded: Encoded = self.encoded
         cut = find_first_held_out(len(encoded), share, encoded.cut_before)
         training, validation = (
-            Examples(encoded[part], *(a if a is None else a[part] for a in self[1:]))
-            for part in (slice(cut), slice(cut, None))
+            Examples(encoded[example_slice], *(array if array is None else array[example_slice] for array in self[1:]))
+            for example_slice in (slice(cut), slice(cut, None))
         )
         return training, validation
 
 
 def find_first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
-    """Return the index of the first held-out example when holding out the last fraction `share` of `count` examples.
+    """Return the index from which on the last fraction `share` of `count` examples is held out, as in Keras.
 
-    Keras holds out the same examples. `cut_before` moves an index back to the nearest point at which the data can be
-    split.
+    Args:
+        count: int, number of examples.
+        share: float, fraction to hold out.
+        cut_before: function from an index to the nearest index, at or before it, at which the examples may be split.
 
     Raises:
         ValueError: if no example would remain for training or for validation.
@@ -92,8 +94,8 @@ class BatchOptions:
 
     Attributes:
         batch_size: int, examples per batch; None for the task's default.
-        order: `"shuffle"`, `"sorted"` by length, or `"given"`; see `lmzoo.text.LengthBatches`.
-        seed: ints, seed for shuffling and all other random choices.
+        order: order of the examples: `"shuffle"`, `"sorted"` by length, or `"given"`; see `lmzoo.text.LengthBatches`.
+        seed: ints that together seed shuffling and all other random choices.
         training: whether the batches are for training.
         steps: int, batches per epoch; None for all.
         verbose: whether progress is shown.
@@ -117,11 +119,11 @@ def as_array(values: Any) -> np.ndarray | None:
 
 
 def as_example_weights(values: Any) -> np.ndarray | None:
-    """Check example weights, (n,) or (n, 1), and return them as a numpy array (n,); None stays None.
+    """Check the weights of n examples, (n,) or (n, 1), and return them as a numpy array (n,); None stays None.
 
     Raises:
         TypeError: see `as_weights`.
-        ValueError: for weights with the wrong shape; see `as_weights`.
+        ValueError: for weights of another shape; see also `as_weights`.
     """
     weights = as_weights(values)
     if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
@@ -136,8 +138,8 @@ def as_weights(values: Any) -> np.ndarray | None:
 
     Raises:
         TypeError: if the weights are not numbers.
-        ValueError: for lists of different lengths; for a weight that is NaN, infinite or negative, which would ruin the
-            model (the message names its position).
+        ValueError: for lists of different lengths, or for a weight that is NaN, infinite or negative, which would ruin
+            the model (the message names its position).
     """
     if values is None:
         return None
@@ -148,9 +150,9 @@ def as_weights(values: Any) -> np.ndarray | None:
     if weights.dtype.kind not in "fiub":
         raise TypeError(f"`sample_weight` must be numbers, got an array of {weights.dtype}.")
     weights = weights.astype("float32") if weights.dtype.kind == "b" else weights
-    invalid = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(invalid):
-        position = tuple(map(int, np.unravel_index(invalid[0], weights.shape)))
+    invalid_indices = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(invalid_indices):
+        position = tuple(map(int, np.unravel_index(invalid_indices[0], weights.shape)))
         raise ValueError(
             f"`sample_weight` is {weights[position]} at position {', '.join(map(str, position))}: weights must be "
             "finite and at least 0. To leave an example out, weigh it with 0."

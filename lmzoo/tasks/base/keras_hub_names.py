@@ -1,4 +1,4 @@
-"""Advice on what replaces KerasHub's attributes and `compile` arguments of tasks."""
+"""Advice for users of KerasHub: replacements for the attributes and `compile` arguments of its tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WEIGHTS = "`save_to_preset` and `from_preset` write and read a task with its he
 
 
 class KerasHubTaskNames(AdvisesOnNames):
-    """Mixin whose errors advise what to use instead of the attributes and methods of KerasHub's tasks."""
+    """Mixin whose errors for the attributes and methods of KerasHub's tasks name lmzoo's replacements."""
 
     names_instead: ClassVar[Mapping[str, str]] = {
         "backbone_cls": "`type(task.backbone)` is the class of the backbone",

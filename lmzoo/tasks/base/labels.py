@@ -11,9 +11,9 @@ import numpy as np
 from lmzoo.common.arguments import is_integer
 from lmzoo.tasks.base.examples import Labels
 
-# From this number of examples on, lists that are all [0, 1] are taken for rows of indicators, not for sets of classes.
+# If there are at least this many examples and each label is [0, 1], the labels are taken for indicators, not for sets.
 _MIN_FOR_INDICATORS = 100
-_MAX_LISTED = 5  # classes in a warning
+_MAX_LISTED = 5  # maximum number of classes that a warning names
 
 
 def check_classes(
@@ -24,9 +24,9 @@ def check_classes(
     A missing `num_classes` is derived from `labels`; missing `labels` stay None.
 
     Raises:
-        TypeError: if `labels` is unordered or holds anything but strings; if `preprocessor` is an integer, probably
-            meant as the number of classes.
-        ValueError: for a repeated name, a `num_classes` that does not fit `labels`, or fewer than two classes.
+        TypeError: if `labels` is unordered or holds anything but strings, or if `preprocessor` is an integer, which was
+            probably meant as the number of classes.
+        ValueError: for a repeated name, a `num_classes` that is not the number of `labels`, or fewer than two classes.
     """
     if is_integer(preprocessor):
         raise TypeError(
@@ -36,8 +36,8 @@ def check_classes(
     if labels is not None and not _is_listed(labels):
         raise TypeError(f"`labels` must be a list, whose order numbers the classes; got {labels!r:.60}.")
     if labels is not None:
-        if invalid := [label for label in labels if not isinstance(label, str)]:
-            raise TypeError(f"`labels` are the names of the classes, strings; got {invalid[0]!r}.")
+        if invalid_labels := [label for label in labels if not isinstance(label, str)]:
+            raise TypeError(f"`labels` are the names of the classes, strings; got {invalid_labels[0]!r}.")
         labels = [str(label) for label in labels]
         if len(set(labels)) != len(labels):
             raise ValueError(f"`labels` holds a name twice: {labels}.")
@@ -63,7 +63,7 @@ def as_labels(y: Labels, expected: str) -> np.ndarray:
     """Convert labels to an array, without checking its shape or values.
 
     Args:
-        y: n labels.
+        y: the labels.
         expected: description of valid labels, for the message.
 
     Raises:
@@ -84,22 +84,22 @@ def _is_listed(values: Any) -> bool:
 
 
 def squeeze_labels(y: Labels, expected: str) -> np.ndarray:
-    """Convert labels with shape (n,) or (n, 1), one per example, to an array (n,).
+    """Convert labels, one per example, to an array with one axis.
 
     Args:
-        y: n labels.
+        y: the labels of n examples, with shape (n,) or (n, 1).
         expected: description of valid labels, for messages.
 
     Raises:
         TypeError: if `y` is not a list or an array.
-        ValueError: for labels with the wrong shape.
+        ValueError: for labels of another shape.
     """
-    array = as_labels(y, expected)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise ValueError(f"Expected {expected}, got labels of shape {array.shape}.")
-    return array
+    labels = as_labels(y, expected)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(f"Expected {expected}, got labels of shape {labels.shape}.")
+    return labels
 
 
 def refuse_first(
@@ -109,87 +109,87 @@ def refuse_first(
 
     Args:
         wrong: bool (n,), whether each label is wrong.
-        labels: array (n,).
+        labels: array (n,), the labels.
         problem: rest of the message after "Label 7 at position 3", such as "is not a finite number."
-        place: function from the index of a label to words for its position in the message.
+        place: function from the index of a label to the words for its position, such as "at position 3".
 
     Raises:
         ValueError: if any label is wrong.
     """
     if wrong.any():
-        first = int(wrong.argmax())
-        raise ValueError(f"Label {labels[first]!s} {place(first)} {problem}")
+        first_wrong = int(wrong.argmax())
+        raise ValueError(f"Label {labels[first_wrong]!s} {place(first_wrong)} {problem}")
 
 
 def encode_classes(
     y: Labels, num_classes: int, labels: Sequence[str] | None, place: Callable[[int], str] = "at position {}".format
 ) -> np.ndarray:
-    """Check classes, given by number or by name, and return their numbers, int32 (n,).
+    """Check the classes of examples, given by number or by name, and return their numbers, int32 (n,).
 
     Args:
-        y: n classes.
+        y: the classes of n examples.
         num_classes: int, number of classes of the model.
         labels: names of the classes, or None.
-        place: function from the index of a class in `y` to words for its position in a message.
+        place: function from an index in `y` to the words for this position in a message, such as "at position 3".
 
     Raises:
         TypeError: if some entries are strings and others are not.
         ValueError: for an entry that is not a class of the model; the message names the first.
     """
-    array = squeeze_labels(y, "one class for each text")
-    is_beyond_int64 = array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array)
-    if array.dtype.kind in "USOT" and not is_beyond_int64:
-        return _encode_names(array, labels, place)
-    if not is_beyond_int64 and array.dtype.kind not in "iubf":
-        raise ValueError(f"Labels must be whole numbers or strings, got {array.dtype}.")
+    classes = squeeze_labels(y, "one class for each text")
+    is_beyond_int64 = classes.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in classes)
+    if classes.dtype.kind in "USOT" and not is_beyond_int64:
+        return _encode_names(classes, labels, place)
+    if not is_beyond_int64 and classes.dtype.kind not in "iubf":
+        raise ValueError(f"Labels must be whole numbers or strings, got {classes.dtype}.")
     # NaN is not equal to anything, so it is also invalid.
-    if array.dtype.kind == "f" and len(invalid := np.flatnonzero(~(array == np.round(array)))):
-        position = int(invalid[0])
-        hint = " A label is missing there." if np.isnan(array[position]) else ""
-        raise ValueError(f"Labels must be whole numbers or strings, got {array[position]} {place(position)}.{hint}")
+    if classes.dtype.kind == "f" and len(invalid_positions := np.flatnonzero(~(classes == np.round(classes)))):
+        position = int(invalid_positions[0])
+        hint = " A label is missing there." if np.isnan(classes[position]) else ""
+        raise ValueError(f"Labels must be whole numbers or strings, got {classes[position]} {place(position)}.{hint}")
     problem = (
         f"is outside [0, {num_classes}), the classes of this model. Build it with a larger `num_classes`, or number "
         "the labels from 0."
     )
-    refuse_first((array < 0) | (array >= num_classes), array, problem, place)
-    return array.astype("int32")
+    refuse_first((classes < 0) | (classes >= num_classes), classes, problem, place)
+    return classes.astype("int32")
 
 
 def describe_missing_classes(training: Mapping[str, int], validation: Mapping[str, int]) -> str:
-    """Return a sentence that names the classes which held-out examples lack, or "" if they lack none.
+    """Return a sentence that names the classes without validation examples, or "" if every class has some.
 
-    Rare classes do not count: those of which a held-out fraction in proportion would not even have one example.
+    A class is not named if it is so rare that a proportional validation set would hold less than one of its examples.
 
     Args:
-        training: number of training examples of each class.
-        validation: number of held-out examples of each class.
+        training: dict from each class to its number of training examples.
+        validation: dict from each class to its number of validation examples.
     """
     num_validation = sum(validation.values())
     total = num_validation + sum(training.values())
     missing = [name for name, count in training.items() if not validation.get(name) and count * num_validation >= total]
     if not missing:
         return ""
-    listed = ", ".join(f"{name!r:.40}" for name in missing[:_MAX_LISTED])
+    listed_names = ", ".join(f"{name!r:.40}" for name in missing[:_MAX_LISTED])
     if len(missing) > _MAX_LISTED:
-        listed += f" and {len(missing) - _MAX_LISTED} more"
-    number = "the class" if len(missing) == 1 else f"{len(missing)} classes:"
-    return f"The validation examples lack {number} {listed}."
+        listed_names += f" and {len(missing) - _MAX_LISTED} more"
+    noun = "the class" if len(missing) == 1 else f"{len(missing)} classes:"
+    return f"The validation examples lack {noun} {listed_names}."
 
 
 def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None) -> np.ndarray:
     """Convert sets of classes to indicators, float32 (n, C), 1 where an example has the class and 0 elsewhere.
 
     Args:
-        y: for each example, a list, tuple or set, possibly empty, of class numbers or names; or an array (n, C) of
+        y: a list, tuple or set of class numbers or names for each of n examples, possibly empty; or an array (n, C) of
             zeros and ones.
-        num_classes: int, number of classes of the model, C.
+        num_classes: int, number C of classes of the model.
         labels: names of the classes, or None.
 
     Raises:
-        TypeError: if `y` is not a list or an array; for an entry that is not a collection of classes (the message names
-            its position).
+        TypeError: if `y` is not a list or an array, or if an entry is not a collection of classes; the message names
+            its position.
         ValueError: for a class that the model does not have, or that an example has twice (the message names its
-            position); for an array with the wrong shape or with values other than 0 and 1.
+            position), or for an array of another shape or with values other than 0 and 1.
     """
     y = y.to_list() if hasattr(y, "to_list") else y  # a ragged tensor, or a pandas Series
     check_listed(y)
@@ -211,25 +211,25 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
         example_positions.extend([position] * len(example_labels))
         classes.extend(example_labels)
     class_numbers = encode_classes(classes, num_classes, labels, lambda k: f"at position {example_positions[k]}")
-    counts = np.zeros((len(y), num_classes), "float32")
-    np.add.at(counts, (np.array(example_positions, "int64"), class_numbers), 1)
+    label_counts = np.zeros((len(y), num_classes), "float32")
+    np.add.at(label_counts, (np.array(example_positions, "int64"), class_numbers), 1)
     advice = "Rows of 0s and 1s, one for each class, are passed as an array."
-    if repeated := np.argwhere(counts > 1).tolist():
+    if repeated := np.argwhere(label_counts > 1).tolist():
         raise ValueError(f"The labels at position {repeated[0][0]} hold class {repeated[0][1]} twice. ({advice})")
     # Lists of 0 and 1 were probably meant as indicators if they occur in both orders or if there are many examples.
     looks_like_indicators = len(set(classes[::2])) > 1 or len(y) >= _MIN_FOR_INDICATORS
-    if num_classes == 2 and looks_like_indicators and counts.all() and isinstance(classes[0], numbers.Integral):
+    if num_classes == 2 and looks_like_indicators and label_counts.all() and isinstance(classes[0], numbers.Integral):
         raise ValueError(f"All {len(y)} examples have both classes, 0 and 1. {advice}")
-    return counts
+    return label_counts
 
 
-def _check_indicators(array: np.ndarray, num_classes: int) -> np.ndarray:
-    """Check that an array (n, C) holds only zeros and ones, and return it as float32."""
-    if array.shape[1] != num_classes:
-        raise ValueError(f"Expected 0s and 1s of shape (n, {num_classes}), got labels of shape {array.shape}.")
-    for row, column in np.argwhere((array != 0) & (array != 1))[:1]:
-        raise ValueError(f"Label {array[row, column]} at position {row} is neither 0 nor 1.")
-    return array.astype("float32")
+def _check_indicators(indicators: np.ndarray, num_classes: int) -> np.ndarray:
+    """Check that indicators are zeros and ones of shape (n, num_classes), and return them as float32."""
+    if indicators.shape[1] != num_classes:
+        raise ValueError(f"Expected 0s and 1s of shape (n, {num_classes}), got labels of shape {indicators.shape}.")
+    for row, column in np.argwhere((indicators != 0) & (indicators != 1))[:1]:
+        raise ValueError(f"Label {indicators[row, column]} at position {row} is neither 0 nor 1.")
+    return indicators.astype("float32")
 
 
 def encode_numbers(y: Labels) -> np.ndarray:
@@ -237,17 +237,17 @@ def encode_numbers(y: Labels) -> np.ndarray:
 
     Raises:
         TypeError: for a label that is not a number; the message names the first.
-        ValueError: for a label that is not finite (the message names the first); for several numbers per text.
+        ValueError: for a label that is not finite (the message names the first), or for several numbers per text.
     """
-    array = squeeze_labels(y, "one number for each text")
-    if array.dtype.kind not in "fiub":
+    label_array = squeeze_labels(y, "one number for each text")
+    if label_array.dtype.kind not in "fiub":
         for position, label in enumerate(y):
             if not isinstance(label, numbers.Real):
                 raise TypeError(f"Label {label!r:.60} at position {position} is not a number.")
     with np.errstate(over="ignore"):
-        array = array.astype("float32")
-    refuse_first(~np.isfinite(array), array, "is not a finite number.")
-    return array
+        label_array = label_array.astype("float32")
+    refuse_first(~np.isfinite(label_array), label_array, "is not a finite number.")
+    return label_array
 
 
 def encode_exact_numbers(y: Labels) -> np.ndarray:
@@ -258,24 +258,24 @@ def encode_exact_numbers(y: Labels) -> np.ndarray:
 
 def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
     """Return the numbers of classes given by name, int32 (n,); see `encode_classes`."""
-    names = [n.decode(errors="replace") if isinstance(n, bytes) else n for n in array.tolist()]
-    are_strings = [isinstance(name, str) for name in names]
+    entries = [n.decode(errors="replace") if isinstance(n, bytes) else n for n in array.tolist()]
+    are_strings = [isinstance(entry, str) for entry in entries]
     if not any(are_strings):
-        position = next((i for i, label in enumerate(names) if not isinstance(label, numbers.Real)), 0)
+        position = next((i for i, label in enumerate(entries) if not isinstance(label, numbers.Real)), 0)
         raise TypeError(
-            f"Label {names[position]!r:.60} {place(position)} is neither a class's number nor its name: leave out "
+            f"Label {entries[position]!r:.60} {place(position)} is neither a class's number nor its name: leave out "
             "examples without a label."
         )
     if not all(are_strings):
         position = are_strings.index(False)
-        raise TypeError(f"Label {names[position]!r:.60} {place(position)} is not a string, but others are.")
+        raise TypeError(f"Label {entries[position]!r:.60} {place(position)} is not a string, but others are.")
     if labels is None:
         raise ValueError(
-            f"Got string labels such as {names[0]!r}, but this model's classes have no names. Pass "
-            f"`labels=[...]` when building it, for example labels={sorted(set(map(str, names)))[:5]}."
+            f"Got string labels such as {entries[0]!r}, but this model's classes have no names. Pass "
+            f"`labels=[...]` when building it, for example labels={sorted(set(map(str, entries)))[:5]}."
         )
     numbers_by_name = {label: i for i, label in enumerate(labels)}
-    for position, name in enumerate(names):
-        if name not in numbers_by_name:
-            raise ValueError(f"Label {name!r} {place(position)} is not one of {list(labels)}.")
-    return np.array([numbers_by_name[name] for name in names], "int32")
+    for position, entry in enumerate(entries):
+        if entry not in numbers_by_name:
+            raise ValueError(f"Label {entry!r} {place(position)} is not one of {list(labels)}.")
+    return np.array([numbers_by_name[entry] for entry in entries], "int32")

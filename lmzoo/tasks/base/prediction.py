@@ -19,14 +19,14 @@ from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import ArrayBatches, fit_buckets, ladder_buckets, smallest_bucket
 from lmzoo.text.keras_input import batch_signature, in_memory, keras_input
 
-_MAX_IN_MEMORY = 1024  # maximum number of sequences whose features are all made before prediction starts
+_MAX_IN_MEMORY = 1024  # up to this many sequences, all features are made before prediction starts
 # At most this many batches are predicted one by one, which takes less time than starting the loop of
 # `keras.Model.predict`.
 _MAX_BATCHES_WITHOUT_LOOP = 4
 
 
 class Predictor(Encoder, Protocol):
-    """Protocol with the attributes of a task that prediction needs; see `lmzoo.models.Task`."""
+    """Protocol of a task, with the attributes that prediction needs; see `lmzoo.models.Task`."""
 
     output: Any
     per_token: bool
@@ -41,7 +41,7 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
     """Return the model's outputs for a task's inputs, in the order of the examples.
 
     Args:
-        task: the task, which is the model.
+        task: the task, a Keras model.
         inputs: texts in memory, a dataset of texts, or token features.
         batch_size: int, examples per batch; 32 if None.
         **kwargs: further arguments of `keras.Model.predict`.
@@ -74,11 +74,11 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
 def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, **kwargs: Any) -> Tensors:
     if inputs.is_empty:
         return _make_empty_outputs(task)
-    batches = inputs.x
-    if isinstance(batches, Mapping):
-        batches = _make_prediction_input(ArrayBatches((batches, None, None), batch_size))
+    source = inputs.x
+    if isinstance(source, Mapping):
+        source = _make_prediction_input(ArrayBatches((source, None, None), batch_size))
     with suppress_retracing_warnings():
-        return task.predict_batches(batches, **kwargs)
+        return task.predict_batches(source, **kwargs)
 
 
 def _make_empty_outputs(task: Predictor) -> Tensors:
@@ -106,10 +106,10 @@ def predict_encoded(
         model: the task, or another model with the same inputs.
         encoded: encoded examples.
         batch_size: int, examples per batch.
-        per_token: whether the second axis of the outputs is the token axis; None for the task's own setting. Such
-            outputs are zero beyond the padded length of a batch.
-        extra: further inputs of a model without outputs per token, arrays with a row for each example, by name; None
-            for the task's own.
+        per_token: whether the second axis of the outputs is the token axis; None for the task's own setting. Outputs
+            per token are zero beyond the padded length of their batch.
+        extra: further inputs of the model, a dict of arrays with a row for each example; None for the task's
+            `extra_features`. Not used for outputs per token.
         **kwargs: further arguments of `keras.Model.predict`.
 
     Returns:
@@ -124,12 +124,12 @@ def predict_encoded(
             buckets = _choose_buckets(encoded.lengths, buckets, batch_size)
         batches = _make_prediction_batches(task, encoded, batch_size, buckets, extra)
         outputs = _predict_batches(model, batches, **kwargs)
-    order = batches.example_order
+    example_order = batches.example_order
 
     def restore_order(output: np.ndarray) -> np.ndarray:  # undoes the sorting by length
-        result = np.empty((len(encoded), *output.shape[1:]), output.dtype)
-        result[order] = output
-        return result
+        reordered = np.empty((len(encoded), *output.shape[1:]), output.dtype)
+        reordered[example_order] = output
+        return reordered
 
     return keras.tree.map_structure(restore_order, outputs)
 
@@ -147,11 +147,11 @@ def _predict_batches(
     callbacks: list[keras.callbacks.Callback] | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Predict all batches and concatenate the outputs, without the loop of `keras.Model.predict` for a few batches."""
-    several_devices = _uses_several_devices(model)
-    if keras.backend.backend() == "tensorflow" and not several_devices:
+    """Predict all batches and concatenate the outputs, bypassing `keras.Model.predict` if there are few batches."""
+    uses_several_devices = _uses_several_devices(model)
+    if keras.backend.backend() == "tensorflow" and not uses_several_devices:
         _trace_for_all_shapes(model, batches)
-    needs_loop = verbose or callbacks or kwargs or several_devices
+    needs_loop = verbose or callbacks or kwargs or uses_several_devices
     # A task overrides these methods to take texts, so call the base class.
     if needs_loop or len(batches) > _MAX_BATCHES_WITHOUT_LOOP:
         dataset = _make_prediction_input(batches)
@@ -163,7 +163,7 @@ def _predict_batches(
 def _trace_for_all_shapes(model: SeveralDevicesModel, batches: LengthBatches) -> None:
     """Trace TensorFlow's prediction function once for batches of any size and width, unless it exists already.
 
-    TensorFlow would trace it for the shape of the first batch, and again for each axis whose size then changes.
+    TensorFlow would otherwise trace it for the shape of the first batch, and again for each axis that changes in size.
     """
     if model.predict_function is not None or model.run_eagerly or model.steps_per_execution != 1:
         return
@@ -175,7 +175,7 @@ def _trace_for_all_shapes(model: SeveralDevicesModel, batches: LengthBatches) ->
 def _uses_several_devices(model: SeveralDevicesModel) -> bool:
     """Return whether a model's batches are split over devices, so that `predict_on_batch` must not be used.
 
-    On TensorFlow, it would return the outputs once for each device.
+    On TensorFlow, `predict_on_batch` would return the outputs once for each device.
     """
     if keras.backend.backend() == "tensorflow":
         return bool(model.distribute_strategy.num_replicas_in_sync > 1)
@@ -192,44 +192,47 @@ def _predict_tokens(
     callbacks: list[keras.callbacks.Callback] | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Return outputs per token, (n, t, ...), where t is the largest padded length.
+    """Return the outputs per token of n examples, (n, t, ...), where t is the largest padded length.
 
     `_predict_batches` is called once for each padded length, since Keras can only concatenate outputs of equal length.
     """
     widths = np.asarray(buckets)[np.searchsorted(buckets, encoded.lengths)]  # (n,)
     indices_by_width = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
-    results = []
+    outputs_by_width = []
     batch_count = sum(-(-len(indices) // batch_size) for indices in indices_by_width.values())
     with progress_bar("Predicting", batch_count, "batches", show=bool(verbose)) as advance:
-        progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
-        all_callbacks = [*(callbacks or []), *([progress] if verbose else [])]
+        progress_callback = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
+        all_callbacks = [*(callbacks or []), *([progress_callback] if verbose else [])]
         for width, indices in indices_by_width.items():
             batches = _make_prediction_batches(task, encoded.select(indices), batch_size, [width])
             outputs = _predict_batches(model, batches, verbose=0, callbacks=all_callbacks, **kwargs)
-            results.append((indices[batches.example_order], outputs))
+            outputs_by_width.append((indices[batches.example_order], outputs))
     return keras.tree.map_structure(
-        lambda *parts: _merge_padded(len(encoded), [indices for indices, _ in results], parts),
-        *[outputs for _, outputs in results],
+        lambda *parts: _merge_padded(len(encoded), [indices for indices, _ in outputs_by_width], parts),
+        *[outputs for _, outputs in outputs_by_width],
     )
 
 
 def _merge_padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Merge outputs of different padded lengths; row i of `parts[k]` becomes row `indices[k][i]` of (count, t, ...)."""
-    result = np.zeros((count, max(part.shape[1] for part in parts), *parts[0].shape[2:]), parts[0].dtype)
-    for rows, part in zip(indices, parts, strict=True):
-        result[rows, : part.shape[1]] = part
-    return result
+    """Merge outputs of different padded lengths into one array (count, t, ...), padded with zeros.
+
+    Row i of `parts[k]` becomes row `indices[k][i]`.
+    """
+    merged = np.zeros((count, max(part.shape[1] for part in parts), *parts[0].shape[2:]), parts[0].dtype)
+    for row_indices, part in zip(indices, parts, strict=True):
+        merged[row_indices, : part.shape[1]] = part
+    return merged
 
 
 def _make_prediction_batches(
     task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int], extra: FeatureArrays | None = None
 ) -> LengthBatches:
-    compiled = bool(task.jit_compile)  # then each shape takes long to compile
-    return LengthBatches(*_make_batch_source(task, encoded, extra), batch_size, buckets, "sorted", round_up=compiled)
+    is_compiled = bool(task.jit_compile)  # if True, each new shape takes long to compile
+    return LengthBatches(*_make_batch_source(task, encoded, extra), batch_size, buckets, "sorted", round_up=is_compiled)
 
 
 def _make_prediction_input(batches: LengthBatches) -> Any:
-    """Return the batches in the form that Keras reads fastest: in memory for a few sequences on TensorFlow."""
+    """Return the batches in the form that Keras reads fastest: in memory for few sequences on TensorFlow."""
     if keras.backend.backend() == "tensorflow" and len(batches.lengths) <= _MAX_IN_MEMORY:
         return in_memory(batches)
     return keras_input(batches)

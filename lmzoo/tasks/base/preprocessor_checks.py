@@ -26,10 +26,11 @@ def takes_zero_segments(backbone: Backbone, preprocessor: Preprocessor | None) -
 
 
 def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor, reads_pairs: bool = False) -> Preprocessor:
-    """Return the preprocessor, or a copy with other segment ids, after checking that its output fits the backbone.
+    """Return a preprocessor that makes the segment ids the task needs, and check that its output fits the backbone.
 
-    If the backbone takes segment ids that are always 0, the copy makes these zeros. With `reads_pairs`, it makes the
-    segment ids of pairs, and the task itself passes zeros to such a backbone.
+    This is a copy of `preprocessor` if its segment ids must change. With `reads_pairs`, the copy makes segment ids that
+    tell the texts of a pair apart, and if the backbone needs zeros, the task passes them itself. Otherwise, for a
+    backbone that takes segment ids which must all be 0, the copy makes zeros.
 
     Raises:
         TypeError: see `check_preprocessor`.
@@ -49,12 +50,13 @@ def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor, reads_pairs
 
 
 def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
-    """Check that a preprocessor's output fits a model.
+    """Check that a preprocessor's output fits a backbone.
 
     Raises:
         TypeError: if `preprocessor` is not a preprocessor.
-        ValueError: if its sequences or words are too long for the model, or its ids too high; if its features are not
-            the model's inputs; if its packing needs tokens that its tokenizer does not have.
+        ValueError: if its sequences or words are too long for the backbone, if its vocabulary is larger than the
+            backbone's, if its features are not the backbone's inputs, or if its packing needs tokens that its tokenizer
+            does not have.
     """
     check_is_preprocessor(preprocessor)
     tokenizer = preprocessor.tokenizer
@@ -65,7 +67,7 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     max_length = getattr(config, "max_sequence_length", None)
     token_count = tokenizer.vocabulary_size
     embedding_count = config.vocabulary_size
-    tokenizer_characters, model_characters = (getattr(part, "max_characters", None) for part in (tokenizer, config))
+    tokenizer_characters, model_characters = (getattr(owner, "max_characters", None) for owner in (tokenizer, config))
     require(is_integer(length, 1), "sequence_length", "a positive integer", length)
     if max_length is not None and length > max_length:
         raise ArgumentError(
@@ -73,16 +75,17 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
             f"{max_length}.",
             "sequence_length",
         )
-    no_ids = np.zeros((0, 0), "int32")
-    features = set(tokenizer.features(no_ids, no_ids))
-    inputs = {name for name in backbone.input if not name.startswith("decoder_")}  # the task makes a decoder's inputs
+    empty_ids = np.zeros((0, 0), "int32")
+    feature_names = set(tokenizer.features(empty_ids, empty_ids))
+    # The task itself makes the inputs of a decoder.
+    input_names = {name for name in backbone.input if not name.startswith("decoder_")}
     packing = preprocessor.packing
-    # The model need not take segment ids.
-    segment_features = {"segment_ids"} if packing.segments or packing.zero_segments else set()
-    if not features <= inputs <= features | segment_features:
+    # A backbone need not take the segment ids that the packing makes.
+    segment_names = {"segment_ids"} if packing.segments or packing.zero_segments else set()
+    if not feature_names <= input_names <= feature_names | segment_names:
         raise ValueError(
-            f"This {model_name} takes {', '.join(sorted(inputs))}, but this {tokenizer_name} with its packing makes "
-            f"{', '.join(sorted(features | segment_features))}: they do not belong together."
+            f"This {model_name} takes {', '.join(sorted(input_names))}, but this {tokenizer_name} with its packing "
+            f"makes {', '.join(sorted(feature_names | segment_names))}: they do not belong together."
         )
     if embedding_count is not None and token_count > embedding_count:
         raise ValueError(

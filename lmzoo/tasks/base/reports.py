@@ -40,7 +40,7 @@ def add_optional_tables(
         report: report to add the tables to.
         x: examples, not encoded.
         errors: whether to add the tables of errors; see `add_errors`.
-        columns: values by column, for tables of slices, or None; see `add_slices`.
+        columns: dict from column names to values, one per example, for tables of slices; or None; see `add_slices`.
         history: result of `fit`, for the learning curve, or None; see `add_learning_curve`.
 
     Raises:

@@ -1,4 +1,8 @@
-"""Base class of tasks that predict masked tokens, which has their inputs and head and masks training examples."""
+"""Base class of tasks that predict masked tokens: their inputs, their head, and the masking of training examples.
+
+Letters in shapes: n, B or b sequences, T tokens, M masked tokens, V vocabulary size, H width of hidden states, E width
+of token embeddings.
+"""
 
 from __future__ import annotations
 
@@ -24,31 +28,32 @@ from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.mask_tokens import mask_positions, maskable
 from lmzoo.text.permutation import factorization_order
 
-MAX_SPAN_LENGTH = 20  # tokens of a span with a boundary loss, as in SpanBERT's code
+MAX_SPAN_LENGTH = 20  # later tokens of a span have no boundary loss, as in SpanBERT's code
 
 
 class MaskedTokensTask(Task):
     """Base class of tasks that predict masked tokens, alone or together with another objective.
 
     Args:
-        backbone: `lmzoo.models.Backbone`.
+        backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         masking: `lmzoo.text.Masking` or a dict of its arguments; the masking of the family's pre-training by default.
         activation: str, activation of the head's layer; the backbone's by default.
         layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
-        outputs: function from logits (B, M, V) and the backbone's outputs to the task's outputs.
+        outputs: function from the logits of the masked tokens, (B, M, V), and a dict with the outputs of the backbone,
+            or of the layers of the objective, to the task's outputs.
         name: name of the model.
         objective: "plm" to predict tokens in a random order, with the backbone's query stream, instead of masks; "rtd"
             to fill masks with a generator's tokens, which the backbone learns to distinguish from original tokens;
             "sbo" to predict masked tokens a second time, from the vectors at the boundaries of their spans.
-        generator_width: int, width of the generator's hidden states.
-        tie_embeddings: bool, whether logits are products with the token embeddings, or with a kernel of the head.
+        generator_width: int, width of the hidden states of the generator for "rtd"; None for its default.
+        tie_embeddings: bool, whether logits are products with the token embeddings; if False, the head has a kernel of
+            its own for them.
 
     Raises:
         TypeError: if `masking` is neither a `Masking` nor a dict.
-        ValueError: if the family or the tokenizer has no mask token, or if the backbone is causal; for an unknown
-            `activation` or an epsilon outside of (0, 1); for an objective whose logits are always tied, if
-            `tie_embeddings` is False.
+        ValueError: if the family or the tokenizer has no mask token, if the backbone is causal, if `activation` is
+            unknown, if `layer_norm_epsilon` is outside of (0, 1), or if `tie_embeddings` is False for "rtd" or "sbo".
     """
 
     predicts_tokens = True
@@ -81,12 +86,12 @@ class MaskedTokensTask(Task):
         epsilon = config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon
         require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
         can_untie = objective not in ("rtd", "sbo")
-        valid = isinstance(tie_embeddings, bool) and (tie_embeddings or can_untie)
-        require(valid, "tie_embeddings", "True or False" if can_untie else "True", tie_embeddings)
+        is_valid = isinstance(tie_embeddings, bool) and (tie_embeddings or can_untie)
+        require(is_valid, "tie_embeddings", "True or False" if can_untie else "True", tie_embeddings)
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
         inputs = {**backbone.input, "mask_positions": positions}
         features = {}
-        settings = {"name": "masked_lm_head", "tie_embeddings": tie_embeddings}
+        head_settings = {"name": "masked_lm_head", "tie_embeddings": tie_embeddings}
         if objective == "rtd":
             inputs["draws"] = keras.Input((None,), name="draws")
             generator = Generator(backbone, activation, epsilon, generator_width, name="generator")
@@ -95,7 +100,7 @@ class MaskedTokensTask(Task):
             logits = features["masked_lm"]  # (B, M, V)
         elif objective == "plm":
             inputs["order"] = keras.Input((None,), dtype="int32", name="order")
-            head = backbone.make_masked_lm_head(activation, epsilon, transform=False, **settings)
+            head = backbone.make_masked_lm_head(activation, epsilon, transform=False, **head_settings)
             stream = QueryStream(backbone, name="query_stream")
             stream_inputs = (backbone.input, inputs["order"], positions)
             logits = head(stream(*stream_inputs))  # (B, M, V)
@@ -103,7 +108,7 @@ class MaskedTokensTask(Task):
                 vectors, bias = logits  # (B, M, E), (V,)
                 logits = stream(*stream_inputs, vectors=vectors, bias=bias)  # (B, M, V)
         else:
-            head = backbone.make_masked_lm_head(activation, epsilon, **settings)
+            head = backbone.make_masked_lm_head(activation, epsilon, **head_settings)
             features = backbone(backbone.input)
             vectors = backbone.masked_vectors_at(backbone.input, positions, features)  # (B, M, H)
             logits = _compute_logits(backbone, head, vectors)  # (B, M, V)
@@ -141,13 +146,13 @@ class MaskedTokensTask(Task):
 
         Args:
             encoded: encoded texts.
-            indices: int (b,), indices of the sequences.
-            width: int, padded length.
+            indices: int (b,), indices of the sequences to mask.
+            width: int, padded length of the sequences.
             rng: generator of the random masks.
 
         Returns:
-            The task's inputs; the targets, int32 (b, M); and their weights, float32 (b, M), 1 for tokens to predict and
-            0 for padding.
+            The task's inputs; the targets, int32 (b, M), which are the original ids of the masked tokens; and their
+            weights, float32 (b, M), 1 for tokens to predict and 0 for padding.
         """
         preprocessor = self.text_preprocessor
         features = preprocessor.features(encoded, indices, width)
@@ -157,33 +162,34 @@ class MaskedTokensTask(Task):
         if self.masking.dynamic:
             positions, is_chosen, corrupted_ids = self._draw_masks(tokenizer, ids, lengths, rng)
         else:  # seeded by the content of each sequence, so that its masks do not depend on its position in the data
-            rows = [row[None, :length] for row, length in zip(ids, lengths, strict=True)]
+            sequences = [row[None, :length] for row, length in zip(ids, lengths, strict=True)]
             masks = [
-                self._draw_masks(tokenizer, part, np.array([part.size]), _make_rng_from_ids(part)) for part in rows
+                self._draw_masks(tokenizer, sequence, np.array([sequence.size]), _make_rng_from_ids(sequence))
+                for sequence in sequences
             ]
             slot_count = self.masking.slots(width)
             positions, is_chosen, corrupted_ids = (
-                np.concatenate([np.pad(part, ((0, 0), (0, slot_count - part.shape[1]))) for part in column])
-                for column in zip(*masks, strict=True)
+                np.concatenate([np.pad(array, ((0, 0), (0, slot_count - array.shape[1]))) for array in arrays])
+                for arrays in zip(*masks, strict=True)
             )
         targets = np.take_along_axis(ids, positions, axis=1)  # (b, M)
-        row, column = np.nonzero(is_chosen)
+        rows, slots = np.nonzero(is_chosen)
         if self.objective == "plm":
             is_visible = maskable(tokenizer, ids)
-            is_visible[row, positions[row, column]] = False
+            is_visible[rows, positions[rows, slots]] = False
             features["order"] = factorization_order(is_visible, lengths, rng)
         else:
-            ids[row, positions[row, column]] = corrupted_ids[row, column]
+            ids[rows, positions[rows, slots]] = corrupted_ids[rows, slots]
         if self.objective == "rtd":
             features["draws"] = np.zeros(positions.shape, "float32")
             # Draw a number for each chosen token only, so that the draws do not depend on padding.
-            features["draws"][row, column] = rng.random(len(row), "float32")
+            features["draws"][rows, slots] = rng.random(len(rows), "float32")
         return {**features, "mask_positions": positions}, targets, is_chosen.astype("float32")
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
-        """Return the model's inputs for predicting the mask tokens in texts.
+        """Return the model's inputs for texts that contain mask tokens.
 
-        With "plm", each mask token is predicted from all tokens that are not masked.
+        With "plm", the token at each mask is predicted from all tokens that are not masked.
         """
         features = super().features(encoded, indices, width)
         if self.objective == "plm":
@@ -191,7 +197,7 @@ class MaskedTokensTask(Task):
         return features
 
     def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
-        """Return `mask_positions` int32 (n, M), the positions of mask tokens, padded with 0.
+        """Return `mask_positions`, the positions of the mask tokens in each sequence, int32 (n, M), padded with 0.
 
         For "rtd", also return `draws` of -1, which make the generator fill masks with its most probable tokens.
         """
@@ -203,7 +209,7 @@ class MaskedTokensTask(Task):
     def _draw_masks(
         self, tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw masks for ids (b, T), and return `(positions, chosen, corrupted_ids)`, all (b, M)."""
+        """Draw masks for token ids (b, T), and return `(positions, is_chosen, corrupted_ids)`, each (b, M)."""
         # `word_starts` iterates over the vocabulary, which takes as long as the rest of this function.
         is_word_start = tokenizer.word_starts()[ids] if self.masking.whole_word else np.ones(ids.shape, bool)
         positions, is_chosen = self.masking.choose(maskable(tokenizer, ids), lengths, is_word_start, rng)
@@ -218,7 +224,7 @@ class MaskedTokensTask(Task):
 
 
 def _compute_logits(backbone: Backbone, head: MaskedLMHead, vectors: Tensor) -> Tensor:
-    """Apply a head, tied to the backbone's token embeddings or not, to vectors (B, M, H); logits float32 (B, M, V)."""
+    """Return the head's logits for vectors (B, M, H), float32 (B, M, V), with the token embeddings if it is tied."""
     if not head.tie_embeddings:
         return head(vectors)
     vectors, bias = head(vectors)  # (B, M, E), (V,)

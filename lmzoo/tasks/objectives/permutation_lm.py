@@ -1,4 +1,7 @@
-"""The layer with the query stream of permutation language modeling."""
+"""The layer with the query stream of permutation language modeling.
+
+Letters in shapes: B sequences, T tokens, M predicted tokens, H width of the hidden states, V vocabulary size.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from lmzoo.layers.initializers import TruncatedNormal
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class QueryStream(ConfiguredLayer):
-    """A layer that runs a backbone's query stream, whose queries start as one learned vector (Yang et al., 2019).
+    """A layer that runs a backbone's query stream, with one learned vector as initial query (Yang et al., 2019).
 
     The query stream is not an output of the backbone, since Keras requires a layer in a graph to return the same number
     of outputs in every call.
@@ -23,9 +26,10 @@ class QueryStream(ConfiguredLayer):
     Args:
         backbone: a backbone with `query_stream`, such as `lmzoo.models.XlnetBackbone`.
 
-    Call arguments: `inputs`, the backbone's inputs; `order` int (B, T) and `positions` int (B, M), see
-    `XlnetBackbone.query_stream`. Returns the last hidden states, float (B, M, H). With `vectors` and `bias` it returns
-    the backbone's `token_logits`, float32 (B, M, V), instead: see `Backbone.call`.
+    Call arguments: `inputs`, the backbone's inputs; `order` int (B, T), the factorization order of the tokens; and
+    `positions` int (B, M), the positions to predict. Returns the last hidden states of the query stream, float
+    (B, M, H). If `vectors` and `bias` are passed, it returns the backbone's `token_logits` for them instead, float32
+    (B, M, V).
     """
 
     def __init__(self, backbone: Backbone, **kwargs: Any) -> None:

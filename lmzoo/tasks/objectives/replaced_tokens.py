@@ -1,4 +1,8 @@
-"""Replaced token detection: a generator fills masks, and a backbone detects the replaced tokens."""
+"""Replaced token detection: a generator fills masks, and a backbone detects the replaced tokens.
+
+Letters in shapes: B sequences, T tokens, M masked tokens, V vocabulary size, H width of hidden states, E width of token
+embeddings.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ def make_shallow_config(config: EncoderConfig, width: int | None = None) -> Enco
     """Return the configuration of a generator as wide as the backbone, with half of its blocks (He et al., 2021).
 
     Raises:
-        ValueError: for a `width` that is neither None nor the backbone's.
+        ValueError: for a `width` that is neither None nor the width of the backbone's hidden states.
     """
     is_valid = width in (None, config.hidden_dim)
     require(is_valid, "generator_width", f"{config.hidden_dim}, the width of the embeddings", width)
@@ -32,15 +36,15 @@ def make_shallow_config(config: EncoderConfig, width: int | None = None) -> Enco
 def make_narrow_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
     """Return the configuration of a generator that is narrower than the backbone (Clark et al., 2020).
 
-    Both can share their embeddings, whose width is a separate setting.
+    The generator can share the backbone's embeddings, because their width is a separate setting.
 
     Args:
         config: configuration of the backbone.
-        width: int, width of the generator's hidden states; a quarter of the backbone's by default. The number of heads
-            and the width of feed-forward layers are reduced by the same factor.
+        width: int, width of the generator's hidden states; a quarter of the backbone's width by default. The number of
+            heads and the width of feed-forward layers are reduced by the same factor.
 
     Raises:
-        ValueError: for a `width` that is not a positive integer, or not a multiple of the number of heads.
+        ValueError: for a `width` that is not a positive multiple of the generator's number of heads.
     """
     if width is None:
         num_heads = max(1, config.num_heads // 4)
@@ -54,7 +58,7 @@ def make_narrow_config(config: EncoderConfig, width: int | None = None) -> Encod
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Generator(ConfiguredLayer):
-    """A small model that predicts masked tokens, with a backbone's embeddings or with embeddings of its own.
+    """A layer that predicts masked tokens with a small model, using a backbone's embeddings or its own.
 
     Args:
         backbone: a backbone with `generator_embeddings`. If this is "shared", the generator uses the backbone's
@@ -63,7 +67,8 @@ class Generator(ConfiguredLayer):
         layer_norm_epsilon: float, epsilon of the head's LayerNorm.
         width: int, width of the hidden states; see `make_narrow_config` and `make_shallow_config`.
 
-    Call arguments: `inputs`, the backbone's inputs, and `positions` int (B, M). Returns float32 logits (B, M, V).
+    Call arguments: `inputs`, the backbone's inputs, and `positions` int (B, M), the positions of the masked tokens.
+    Returns the logits of these tokens, float32 (B, M, V).
     """
 
     def __init__(
@@ -104,7 +109,7 @@ class Generator(ConfiguredLayer):
         return compute_tied_logits(self.embeddings.token_embedding, vectors, bias)
 
     def _compute_hidden_states(self, inputs: Features) -> list[Tensor]:
-        """Return all hidden states of the generator, (B, T, width)."""
+        """Return the hidden states of all layers of the generator, each (B, T, width)."""
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         return type(self.backbone).compute_hidden_states(self._get_parts_by_name(), inputs, mask)
 
@@ -136,8 +141,8 @@ class Generator(ConfiguredLayer):
 class ReplacedTokens(ConfiguredLayer):
     """A layer that fills masks with tokens of a `Generator`, and predicts for each token whether it was replaced.
 
-    Generator and discriminator share one layer: if a layer is in a graph and also inside another layer of that graph,
-    Keras turns it into two layers when it copies or loads the graph.
+    This layer holds both the generator and the discriminator. If a layer were in a graph and also inside another layer
+    of that graph, Keras would turn it into two layers when it copies or loads the graph.
 
     With disentangled embeddings (He et al., 2021, section 3.2.3), the discriminator's token table is the generator's
     table plus a difference, each trained by its own loss only. The backbone's table holds the sum at the last call of
@@ -147,9 +152,9 @@ class ReplacedTokens(ConfiguredLayer):
         generator: `Generator` whose backbone is the discriminator (Clark et al., 2020).
 
     Call arguments: `inputs`, the backbone's inputs with masks; `positions` int (B, M), the positions that the generator
-    predicts, padded with 0; `draws` float (B, M), see `sample`. Returns a dict: `masked_lm`, the generator's logits,
-    float32 (B, M, V); `corrupted_ids` int32 (B, T), the ids after filling the masks; `replaced_tokens` float32 (B, T),
-    logits for the probability that each token was replaced.
+    predicts, padded with 0; `draws` float (B, M), random numbers for `sample`. Returns a dict: `masked_lm`, the
+    generator's logits, float32 (B, M, V); `corrupted_ids` int32 (B, T), the token ids after filling the masks; and
+    `replaced_tokens` float32 (B, T), the logits of the probability that each token was replaced.
     """
 
     def __init__(self, generator: Generator, **kwargs: Any) -> None:
@@ -178,13 +183,13 @@ class ReplacedTokens(ConfiguredLayer):
     def call(self, inputs: Features, positions: Tensor, draws: Tensor) -> Features:
         """Compute the logits of the generator and the discriminator, and the corrupted token ids."""
         logits = self.generator(inputs, positions)  # (B, M, V)
-        tokens = sample(ops.stop_gradient(logits), draws)  # (B, M)
-        ids = fill(inputs["token_ids"], positions, tokens)  # (B, T)
-        vectors = self._discriminate({**inputs, "token_ids": ids})  # (B, T, H)
-        return {"masked_lm": logits, "replaced_tokens": self.head(vectors), "corrupted_ids": ids}
+        sampled_ids = sample(ops.stop_gradient(logits), draws)  # (B, M)
+        corrupted_ids = fill(inputs["token_ids"], positions, sampled_ids)  # (B, T)
+        states = self._discriminate({**inputs, "token_ids": corrupted_ids})  # (B, T, H)
+        return {"masked_lm": logits, "replaced_tokens": self.head(states), "corrupted_ids": corrupted_ids}
 
     def _discriminate(self, inputs: Features) -> Tensor:
-        """Return the vectors of all tokens from the discriminator, (B, T, H)."""
+        """Return the discriminator's last hidden states, (B, T, H)."""
         if self.merged_table is None:
             return self.backbone(inputs)["sequence_output"]
         ids = inputs["token_ids"]
@@ -216,23 +221,32 @@ class ReplacedTokens(ConfiguredLayer):
 
 
 def sample(logits: Tensor, draws: Tensor) -> Tensor:
-    """Sample tokens, int32 (B, M), from the distributions given by `logits`.
+    """Sample a token id from each distribution that `logits` define.
 
     The random numbers are arguments, so that a batch gives the same result on every backend and any number of devices.
 
     Args:
-        logits: float32 (B, M, V).
-        draws: float (B, M), uniform in [0, 1). The sampled token is the first at which the cumulative probability, in
-            the order of the ids, exceeds the number. A negative number selects the most probable token.
+        logits: float32 (B, M, V), logits of the tokens at each masked position.
+        draws: float (B, M), random numbers, uniform in [0, 1). The sampled id is the first at which the cumulative
+            probability, in the order of the ids, exceeds the draw. A negative draw selects the most probable token.
+
+    Returns:
+        The sampled ids, int32 (B, M).
     """
-    cumulative = ops.cumsum(ops.softmax(logits), axis=-1)  # (B, M, V)
-    count_below = ops.sum(ops.cast(cumulative <= draws[..., None], "int32"), axis=-1)  # (B, M)
-    sampled = ops.minimum(count_below, logits.shape[-1] - 1)  # the last cumulative sum may be rounded to less than 1
+    cumulative_probabilities = ops.cumsum(ops.softmax(logits), axis=-1)  # (B, M, V)
+    counts_below = ops.sum(ops.cast(cumulative_probabilities <= draws[..., None], "int32"), axis=-1)  # (B, M)
+    sampled = ops.minimum(counts_below, logits.shape[-1] - 1)  # the last cumulative sum may be rounded to less than 1
     return ops.where(draws < 0, ops.cast(ops.argmax(logits, axis=-1), "int32"), sampled)
 
 
 def fill(ids: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
-    """Replace the ids, (B, T), at `positions`, (B, M), with `tokens`, (B, M); positions of 0 are padding."""
+    """Replace the token ids at `positions` with `tokens`.
+
+    Args:
+        ids: int (B, T), token ids.
+        positions: int (B, M), the positions to fill; 0 is padding.
+        tokens: int (B, M), the new token ids.
+    """
     is_target = ops.arange(ops.shape(ids)[1], dtype=positions.dtype) == positions[..., None]  # (B, M, T)
     is_target = is_target & (positions[..., None] > 0)
     new_ids = ops.max(ops.where(is_target, ops.cast(tokens, ids.dtype)[..., None], 0), axis=1, initial=0)  # (B, T)
