@@ -10,7 +10,7 @@ import numpy as np
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
 from benchmarks.evidence.replaced import count_flops_per_token, fine_tune
-from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SCALE, SST2, VOCABULARY, Training, train
+from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SST2, VOCABULARY, Training, train
 from benchmarks.multi30k import read
 from lmzoo.families.electra import ElectraConfig
 from lmzoo.families.t5 import FAMILY, T5Config
@@ -109,7 +109,7 @@ encoder and decoder of the same size each reads {T5_TOKENS:,} tokens. Each arm i
 0.001, 0.002 and 0.004, and the best of the three counts, for each seed and each task. The tasks are SST-2 (4,000
 sentences) and parts of speech (EWT, 1,000 sentences), fine-tuned with the recipes that the presets recommend; of the
 T5, only the encoder is fine-tuned. The rule allows span corruption to be one point worse.""",
-        limits=f"{SCALE} The paper fine-tunes the decoder as well, and compares at equal steps. The arms also differ "
+        limits="The paper fine-tunes the decoder as well, and compares at equal steps. The arms also differ "
         "in their vocabularies (WordPiece in lowercase, and SentencePiece) and in the places of their norms.",
     ),
     Claim(
