@@ -106,8 +106,8 @@ similarity of their vectors. A word that occurs in both has the same static vect
         how=f"""BiDAF (`encoder="bidaf"`), of width 64 in each direction, learns from 1,200 questions of SQuAD 1.1,
 shuffled by each seed, for 6 epochs, and is tested on 500 questions of the development set. {SAME} The paper trained a
 variant of BiDAF with self-attention on 87,599 questions, and gained 4.7 points (81.1 to 85.8).""",
-        limits="From so few questions, BiDAF learns little with either kind of vectors. As for ESIM, the static vectors are"
-        " trained on the same text as ELMo.",
+        limits="From so few questions, BiDAF learns little with either kind of vectors. As for ESIM, the static vectors"
+        " are trained on the same text as ELMo.",
         reading="""From 1,200 questions, neither arm learns to answer: returning the sentence that is most like the
 question has an F1 of 17. With ELMo, whose three layers are mixed, F1 is even three points lower than with its lowest
 layer alone.""",
