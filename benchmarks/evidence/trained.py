@@ -277,7 +277,7 @@ sentence. The three seeds reach this point at different times, so their losses a
         rule=(Comparison("128", "32", LOSS), Comparison("32", "8", LOSS)),
         common=COMMON,
         how=f"{HOW} Peak learning rates grow with the square root of the batch size: 0.0005, 0.001 and 0.002.",
-        limits="With batches of 128 there are 240 steps; the paper has 31,000 or more. Rates were not tuned.",
+        limits="With batches of 128 there are 240 steps; the paper has 31,000 or more. Learning rates were not tuned.",
         reading="""At equal tokens, smaller batches are better here because they allow more steps: 3,840 with
 batches of 8, and 240 with batches of 128. The paper compares batches of 256 to 8,000 sequences, with 31,000 steps
 or more.""",
