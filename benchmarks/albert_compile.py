@@ -1,4 +1,4 @@
-"""(e) The time in which an ALBERT classifier compiles its train step, and the time of a step.
+"""The time in which an ALBERT classifier compiles its train step, and the time of a step.
 
 Every peer has dropout 0.1, plain SGD, and a batch without padding. A round is a new process; "compile s" is the time of
 its first step minus the time of later steps. Without `--xla`, Keras chooses: XLA on JAX, and on a CPU no XLA on

@@ -1,4 +1,4 @@
-"""(n) Smaller artifacts: size on disk, time of a request and accuracy of one fine-tuned classifier.
+"""Smaller artifacts: size on disk, time of a request and accuracy of one fine-tuned classifier.
 
 The preset is fine-tuned on SST-2 and exported in float32, in bfloat16 and with int8 weights (`quantize("int8")`), as an
 ONNX file in float32 and in int8, and as a LiteRT file. SavedModels take strings; for ONNX and LiteRT files, a

@@ -1,10 +1,10 @@
-"""(f) ELMo's encoder on sentences, and (g) a training step of a bidirectional language model's LSTMs.
+"""ELMo's encoder on sentences, and a training step of a bidirectional language model's LSTMs.
 
 "rnn" is the straightforward implementation in Keras: one `keras.layers.RNN` for each layer and direction, over a cell
 with projection and clips, and the character CNN on every token. Both peers take the same arrays.
 
-(f) reads sentences of SST-2, sorted by length, or random ones if the shared development data is missing.
-(g) takes the gradient of the mean square of the outputs. It leaves out the softmax over words, which is the same.
+Inference reads sentences of SST-2, sorted by length, or random ones if the shared development data is missing.
+Training takes the gradient of the mean square of the outputs. It leaves out the softmax over words, which is the same.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=SIZES, help="by default original for (f) and small for (g)")
+    parser.add_argument("--size", choices=SIZES, help="by default original for inference and small for training")
     parser.add_argument("--backend", choices=BACKENDS, default="tf")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--sentences", type=int, default=128)

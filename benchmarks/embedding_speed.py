@@ -1,4 +1,4 @@
-"""(ab) Embedding texts of 32 and of 256 tokens: texts per second, in the shape of MiniLM-L6 by default.
+"""Embedding texts of 32 and of 256 tokens: texts per second, in the shape of MiniLM-L6 by default.
 
 All peers read one directory in Sentence Transformers' layout, with random weights, a vocabulary of numbered words, and
 mean pooling. All texts have the same number of tokens, so that no peer gains from less padding. In each round, a peer

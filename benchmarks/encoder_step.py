@@ -1,4 +1,4 @@
-"""(ac) One train step and one forward pass of classifiers in the shapes of ModernBERT, DeBERTa-v3 and MPNet.
+"""One train step and one forward pass of classifiers in the shapes of ModernBERT, DeBERTa-v3 and MPNet.
 
 A case is a number of texts and their length in tokens, such as 8x128, without padding; `:forward` leaves out the train
 step. Every peer has AdamW and the step that its library compiles by default. Dropout has the published rates, which are

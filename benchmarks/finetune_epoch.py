@@ -1,4 +1,4 @@
-"""(b) A fine-tuning epoch from the strings of SST-2: sentences per second, and the accuracy afterwards.
+"""A fine-tuning epoch from the strings of SST-2: sentences per second, and the accuracy afterwards.
 
 All peers train a 4 x 256 BERT with random weights, BERT's vocabulary of 30,522 tokens, batches of 32, and AdamW at the
 same constant rate. The first round includes tracing and compiling; later rounds continue with the same model and start

@@ -1,4 +1,4 @@
-"""(z) The first minute: a new process loads a small BERT, fine-tunes it on 300 texts and classifies 100 others.
+"""The first minute: a new process loads a small BERT, fine-tunes it on 300 texts and classifies 100 others.
 
 All peers load the weights of `bert_nano_en_uncased` from their own files, and train on the reviews of `examples/data`
 for 3 epochs with batches of 32. Every measurement starts a new process, which compiles anew. At the end, each process

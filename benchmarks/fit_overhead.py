@@ -1,4 +1,4 @@
-"""(c) The overhead of `fit()` over the bare compiled train step, for lmzoo on both backends.
+"""The overhead of `fit()` over the bare compiled train step, for lmzoo on both backends.
 
 The same model is trained on the same batches in a loop over a hand-written `tf.function` or `jax.jit` step, and with
 `fit()`: on encoded sequences, and on strings, which adds the tokenizer. On TensorFlow, `fit()` compiles once for all

@@ -1,4 +1,4 @@
-"""(r) Tokens that a GPT-2 generates in a second: prompts of 32 tokens and 64 new ones, greedily, with a cache.
+"""Tokens that a GPT-2 generates in a second: prompts of 32 tokens and 64 new ones, greedily, with a cache.
 
 Every peer has random weights and its library's default generation loop. No text ends early. lmzoo takes texts, so its
 time includes the tokenizer; the other peers take ids.

@@ -1,4 +1,4 @@
-"""(w) A training step of a BERT classifier on one GPU, and the fraction of the GPU's peak that it reaches.
+"""A training step of a BERT classifier on one GPU, and the fraction of the GPU's peak that it reaches.
 
     python -m benchmarks.gpu_step [--cases nano:128:256 base:128:256 base:512:64 large:512:32] [--precision bf16 fp32]
 

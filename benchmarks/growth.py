@@ -1,4 +1,4 @@
-"""(v) Time and memory of a step as the batch, length, width, number of layers or number of texts grows.
+"""Time and memory of a step as the batch, length, width, number of layers or number of texts grows.
 
 The base case is a BERT classifier of 4 x 256 on batches of 16 x 64 tokens without padding; one dimension at a time is
 doubled three times. `texts` is the number of strings in one `predict`. The slope is the slope of a line through the

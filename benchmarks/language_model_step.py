@@ -1,4 +1,4 @@
-"""(s) One train step of a language model: GPT-2, and two layers of LSTMs.
+"""One train step of a language model: GPT-2, and two layers of LSTMs.
 
 Every peer has random weights, dropout 0.1, AdamW, sequences without padding, and the step that its library compiles by
 default. lmzoo's LSTMs are compared with models of `keras.layers.LSTM` and `torch.nn.LSTM`, which also predict with the

@@ -1,4 +1,4 @@
-"""(j) Loading BERT-base from Hugging Face's files: seconds, and the increase of peak memory after the imports.
+"""Loading BERT-base from Hugging Face's files: seconds, and the increase of peak memory after the imports.
 
 Every round is a new process, which imports its library before the clock starts. The weights are random and take 440 MB.
 """

@@ -1,4 +1,4 @@
-"""(aa) The cost of local attention as sequences grow: a layer of ModernBERT-base, forward and backward.
+"""The cost of local attention as sequences grow: a layer of ModernBERT-base, forward and backward.
 
 The layer reads one sequence without padding, with 12 heads of width 64, windows of 128, rotary positions and no biases.
 `blocks` is the local attention that lmzoo computes for long sequences; `mask` is local attention with a mask over all

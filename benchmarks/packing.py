@@ -1,4 +1,4 @@
-"""(x) The possible gain of packed batches: an epoch grouped by length, and a lower bound for packed rows.
+"""The possible gain of packed batches: an epoch grouped by length, and a lower bound for packed rows.
 
 Several texts in one row of 128 tokens need little padding, and all batches have one shape, so that nothing is compiled
 twice. But every batch needs as many rows as the fullest one, and attention reads whole rows. `packed` trains the same

@@ -1,4 +1,4 @@
-"""(k) Preparing pre-training data: tokens per second and core, from files to shards and from shards to sequences.
+"""Preparing pre-training data: tokens per second and core, from files to shards and from shards to sequences.
 
 Core seconds are the processor time of all threads together, which hardly changes if the machine is busy. Padding is
 measured in the batches of 32 that `fit` makes of the sequences.

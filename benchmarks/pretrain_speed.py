@@ -1,4 +1,4 @@
-"""(l) Masked-LM pre-training: real tokens per second, with data in the form that each library usually gets.
+"""Masked-LM pre-training: real tokens per second, with data in the form that each library usually gets.
 
 The texts are paragraphs of books and textbooks. lmzoo trains on its tokenized shards, packed into sequences of whole
 sentences. KerasHub (`BertMaskedLM` with its preprocessor) tokenizes, truncates and pads each paragraph to one sequence;

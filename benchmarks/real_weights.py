@@ -1,4 +1,4 @@
-"""(y) Quality and speed with published weights: all-MiniLM-L6-v2, which `make minilm` downloads.
+"""Quality and speed with published weights: all-MiniLM-L6-v2, which `make minilm` downloads.
 
 `--weights mpnet` selects all-mpnet-base-v2, which `make mpnet` downloads.
 

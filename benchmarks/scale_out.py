@@ -1,4 +1,4 @@
-"""(o) The commands `lmzoo prepare` and `lmzoo predict` on many files, without workers and with Ray's.
+"""The commands `lmzoo prepare` and `lmzoo predict` on many files, without workers and with Ray's.
 
 Each command runs on few and on many files, which separates its start from its speed: the seconds are
 `start + files / speed`. `at an hour` is a peer's time, in hours, for work that takes the first peer an hour: 1.15 is an

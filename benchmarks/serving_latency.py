@@ -1,4 +1,4 @@
-"""(m) Latency of an exported classifier, from strings to labels.
+"""Latency of an exported classifier, from strings to labels.
 
 The requests are SST-2's sentences in the order of the file, so that batches have realistic lengths. Models have random
 weights and BERT's vocabulary of 30,522 tokens. lmzoo's SavedModel takes the strings. KerasHub's takes ids from its

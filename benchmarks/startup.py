@@ -1,4 +1,4 @@
-"""(d) Time from the start of a process to its first prediction: import, local preset and one sentence.
+"""Time from the start of a process to its first prediction: import, local preset and one sentence.
 
 Every round starts each peer once. `keras alone` is the lower bound: it only imports Keras.
 """

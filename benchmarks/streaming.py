@@ -1,4 +1,4 @@
-"""(p) Training on more text than fits into memory: peak memory, and the speed of reading.
+"""Training on more text than fits into memory: peak memory, and the speed of reading.
 
 The script writes files of random words from the preset's vocabulary into a temporary directory, reads all of them,
 trains for some steps with `lmzoo.data.readers.TableStream`, and resumes the run. The peak memory of the process is

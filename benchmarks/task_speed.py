@@ -1,4 +1,4 @@
-"""(h) Tagging and (i) question answering: an epoch of fine-tuning, and predictions from text to answers.
+"""Tagging and question answering: an epoch of fine-tuning, and predictions from text to answers.
 
 The data are WNUT-17's sentences and SQuAD's questions; the model is a 4 x 256 BERT with random weights and BERT's
 30,522 tokens, trained with AdamW. transformers tokenizes, pads and decodes as in its scripts `run_ner` and `run_qa`:

@@ -1,4 +1,4 @@
-"""(a) One train step and one forward pass of a BERT classifier, at equal shapes.
+"""One train step and one forward pass of a BERT classifier, at equal shapes.
 
 Every peer has dropout 0.1, AdamW, a batch without padding, and the step that its library compiles by default.
 """

@@ -1,4 +1,4 @@
-"""(t) Translation: generation from 24 tokens to 24 new ones, with 4 beams and greedily, and a train step.
+"""Translation: generation from 24 tokens to 24 new ones, with 4 beams and greedily, and a train step.
 
 Every peer has random weights, by default in the shape of the published Marian models or of t5-small, and its library's
 default loop and step. No text ends early, because the end token does not count as one. lmzoo takes texts, so its time

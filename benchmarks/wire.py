@@ -1,4 +1,4 @@
-"""(q) Bytes that devices send each other in a training step, and the time of a step, for each layout of the weights.
+"""Bytes that devices send each other in a training step, and the time of a step, for each layout of the weights.
 
 A step of BERT's masked LM is compiled for eight virtual devices, and the collective operations are read from XLA's
 program. Steps with other numbers of layers and tokens show how the bytes grow with each, which gives the bytes for

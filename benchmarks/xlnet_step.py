@@ -1,4 +1,4 @@
-"""(u) One train step and one forward pass of an XLNet classifier, and one step of permutation language modeling.
+"""One train step and one forward pass of an XLNet classifier, and one step of permutation language modeling.
 
 As in `train_step`, every peer has dropout 0.1, AdamW, and a batch without padding. KerasHub only has XLNet's backbone:
 its classifier is a dense layer on the last token, and it has no second stream to train.

@@ -135,8 +135,8 @@ CLAIMS = (
 The features are frozen vectors of `bert_nano_en_uncased`, averaged over the tokens of each word. One bidirectional
 LSTM layer, of width 128 in each direction, reads them (AdamW, peak learning rate 0.001, 10 epochs in batches of
 32). Fine-tuning trains all weights and a linear layer, at a peak learning rate of 0.0003, also for 10 epochs.""",
-        limits="""The preset was trained once, and has six layers, so "the last four" are most of it. The paper used
-two LSTM layers, a cased model and a larger dataset. The learned weighted sums of its table are left out.""",
+        limits="""The preset has six layers, so "the last four" are most of it. The paper used two LSTM layers, a
+cased model and a larger dataset. The learned weighted sums of its table are left out.""",
         reading="""Four layers joined are three points better than the last layer alone, which is six points better
 than the embeddings. Fine-tuning, with a deviation of two points, is not better than the features: on 1,100
 sentences, LSTMs over frozen vectors do as well. Unlike in the paper, the last layer but one is no better than the
@@ -168,9 +168,9 @@ last.""",
 "apple" in two. For each use of a word, the experiment finds the nearest other use by cosine similarity. The measure
 is how often both have the same sense, averaged over the two words. Each seed draws three quarters of the sentences.
 By chance, the measure would be 23% and 47%, or 35% on average.""",
-        limits="""There are only two words and 48 sentences, which were written for this experiment, and the presets
-were trained once. BERT's embeddings contain the position in the sentence, and ELMo's characters may contain a
-capital letter, so they are not at chance. The paper shows examples, without counts.""",
+        limits="""There are only two words and 48 sentences, which were written for this experiment. BERT's
+embeddings contain the position in the sentence, and ELMo's characters may contain a capital letter, so they are not at
+chance. The paper shows examples, without counts.""",
         reading="""With trained models, the nearest use has the same sense more than four times out of five. With
 random weights, which read the same neighboring words, it has the same sense half of the time. ELMo's first layer is
 as good as its second.""",

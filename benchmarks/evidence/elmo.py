@@ -99,9 +99,9 @@ SIZES = {100: 30, 300: 12, 1000: 5}  # epochs by number of sentences, so that th
 FROZEN = Tagging()
 TAGGER = """The tagger is the one in the paper: one bidirectional LSTM layer, of width 64 in each direction, over
 ELMo's vectors and word vectors of its own (`TokenClassifier(encoder="bilstm")`). It learns parts of speech from
-sentences of UD English-EWT ({sentences}), which each seed draws, and is tested on 1,000 others. The optimizer is
-AdamW with a peak learning rate of {rate}, in batches of 16."""
-ONE_PRESET = "The preset was trained once, so the deviations come only from the drawn examples and the classifiers."
+1,000 sentences of UD English-EWT, which each seed draws, for 5 epochs, and is tested on 1,000 others. The optimizer
+is AdamW with a peak learning rate of 0.003, in batches of 16."""
+SAME_TAGGER = "The tagger, its task and its training are the same as for [all layers or the last one](#elmo_mix)"
 
 CLAIMS = (
     Claim(
@@ -117,7 +117,7 @@ CLAIMS = (
 of `elmo_nano_en`, and word vectors of its own, as in the paper. It learns parts of speech from 1,000 sentences of UD
 English-EWT, and the sentiment of 1,000 sentences of SST-2, which each seed draws; it is tested on 1,000 and 872 others.
 It is trained for five epochs with AdamW, at a peak learning rate of 0.003, in batches of 16.""",
-        limits=f"""{ONE_PRESET} The static vectors were trained on more text than ELMo, 72M words instead of 23M, which
+        limits="""The static vectors were trained on more text than ELMo, 72M words instead of 23M, which
 favors them; they do not tell uppercase from lowercase. The paper adds ELMo to static vectors instead of comparing the
 two.""",
         reading="""For parts of speech, ELMo is more than two points better, which is a fifth of the errors. For
@@ -139,7 +139,7 @@ Syntax is tested with the parts of speech of UD English-EWT, on 1,000 training s
 Wikipedia, both words of such a pair are replaced by "thing", and the classifier has to tell from the vector of
 "thing" which of the two it was. There are 200 sentences for each word, half of them for training. The paper
 disambiguated the words of SemCor.""",
-        limits=f"""{ONE_PRESET} Made-up words test the topic of a sentence more than shades of meaning. The
+        limits="""Made-up words test the topic of a sentence more than shades of meaning. The
 characters of "thing" give the same vector everywhere, so their accuracy is the fraction of the more frequent word
 of a pair; it is above one half because some words occur in fewer than 200 sentences.""",
         reading="""The result is the same as in the paper, and the differences are about as small: half a point for
@@ -166,7 +166,7 @@ parts of speech, two points for senses. Both LSTM layers are far better than the
         how="""The vectors of ELMo's last layer join the outputs of a forward and a backward language model, with 64
 dimensions each. The classifiers are the same as for [the layers](#elmo_layers), on one half, on the other, and on
 both. Since more dimensions alone may help, the rule uses both halves reduced to 64 principal components.""",
-        limits=f"{ONE_PRESET} A language model in one direction with twice the width was not trained.",
+        limits="A language model in one direction with twice the width was not trained.",
         reading="""With the same number of dimensions, both directions together are three points better than either
 one for parts of speech, and four to six points better for senses.""",
     ),
@@ -179,9 +179,8 @@ one for parts of speech, and four to six points better for senses.""",
         arms={"mix, frozen": FROZEN, "last layer, frozen": Tagging(layer=2)},
         run=tag,
         rule=(Comparison("mix, frozen", "last layer, frozen", POS),),
-        how=TAGGER.format(sentences="1,000 for 5 epochs", rate="0.003"),
-        limits=f"""{ONE_PRESET} There is only one task, a syntactic one, for which the last layer is expected to be
-worse.""",
+        how=TAGGER,
+        limits="There is only one task, a syntactic one, for which the last layer is expected to be worse.",
         reading="""The mix is a quarter of a point better, as in the paper, but the difference is less than twice its
 standard error.""",
     ),
@@ -194,8 +193,8 @@ standard error.""",
         arms={"mix, frozen": FROZEN, "mix, fine-tuned": Tagging(tuned=True)},
         run=tag,
         rule=(Comparison("mix, frozen", "mix, fine-tuned", POS),),
-        how=TAGGER.format(sentences="1,000 for 5 epochs", rate="0.003, or 0.001 if the language model is also trained"),
-        limits=f"""{ONE_PRESET} The paper unfroze the language model step by step, with learning rates that differ
+        how=f"{SAME_TAGGER}, except for a peak learning rate of 0.001 if the language model is also trained.",
+        limits="""The paper unfroze the language model step by step, with learning rates that differ
 by layer; here everything is trained from the first step. The learning rates were not tuned, and the lower one also
 applies to the tagger's own layers, which may account for part of the difference.""",
         reading="""Fine-tuning, at its lower learning rate, is nearly a point worse.""",
@@ -217,12 +216,11 @@ applies to the tagger's own layers, which may account for part of the difference
             Comparison("ELMo, 1,000 sentences", "static, 1,000 sentences", POS),
             Comparison("ELMo, 100 sentences", "static, 1,000 sentences", POS, -0.01),
         ),
-        how=TAGGER.format(sentences="100 for 30 epochs, 300 for 12, 1,000 for 5", rate="0.003")
-        + """
-The static vectors come from below ELMo's LSTMs: they are computed from the characters of a word alone, and were
-trained on the same text. In the last comparison, the rule allows ELMo with a tenth of the sentences to be one point
+        how=f"""{SAME_TAGGER}, except for the number of sentences: 100 for 30 epochs, 300 for 12, or 1,000 for 5. The
+static vectors come from below ELMo's LSTMs: they are computed from the characters of a word alone, and were trained on
+the same text. In the last comparison, the rule allows ELMo with a tenth of the sentences to be one point
 worse.""",
-        limits=f"""{ONE_PRESET} Static vectors from characters capture the endings of words, unlike the paper's
+        limits="""Static vectors from characters capture the endings of words, unlike the paper's
 vectors from a table, so they are a strong baseline for parts of speech.""",
         reading="""ELMo is better with every number of sentences, by 1.7 points with 100 and by 1.3 with 1,000. With
 300 sentences it is nearly as good as static vectors with 1,000; with 100 sentences, a tenth, it is almost two

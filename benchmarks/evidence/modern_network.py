@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.evidence.claim import Claim, Comparison
 from benchmarks.evidence.replaced import count_encoder_products, count_prediction_products
-from benchmarks.evidence.trained import HOW, LENGTH, LOSS, SCALE, VOCABULARY, Training, measure
+from benchmarks.evidence.trained import HOW, LENGTH, LOSS, VOCABULARY, Training, measure
 from lmzoo.families.bert import BertConfig
 from lmzoo.families.modernbert import ModernBertConfig
 from lmzoo.text import Masking
@@ -49,7 +49,7 @@ CLAIMS = (
         how=f"""{HOW} The models have 4 layers of width 128 (`--size nano`), and BERT reads {TOKENS:,} tokens.
 ModernBERT's gated feed-forward networks have three matrices instead of two, so with the same FLOPs it reads
 {MODERN_TOKENS:,} tokens. Both models read the same tokens of byte-level BPE, and learn from masks on 15% of them.""",
-        limits=f"{SCALE} The paper names no loss of BERT's network with the same data. At {LENGTH} tokens, local"
+        limits=f"The paper names no loss of BERT's network with the same data. At {LENGTH} tokens, local"
         " attention sees the whole sequence, so it saves nothing.",
     ),
 )

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import ROOT
-from benchmarks.evidence.claim import NOT_RUN, SEEDS, Claim, Row, judge, lower_is_better, spread, verdict
+from benchmarks.evidence.claim import (
+    CONTRADICTED,
+    NOT_RUN,
+    OPEN,
+    REPRODUCED,
+    SEEDS,
+    Claim,
+    Row,
+    judge,
+    lower_is_better,
+    spread,
+    verdict,
+)
 from benchmarks.evidence.runner import stored_rows
 
 PAGE = ROOT / "docs/evidence/index.md"
 INTRODUCTION = """# Evidence
 
-Papers and lectures make claims about how these models should be trained and used. This page tests which of these
-claims can be reproduced on a small machine, with one small experiment for each. The arms of an experiment differ in one
-thing; where something else had to change as well, such as the learning rate, the text says so. Each arm is run with
-three seeds, and the rule for the verdict was written before the first run.
+This page shows which claims of papers and lectures about these models you can reproduce on a small machine.
+{tally}
 
-These are the verdicts:
+```console
+$ python -m benchmarks.evidence --list   # prints the claims and their verdicts
+```
+
+Each claim is tested by one small experiment. An experiment compares two or more *arms*: ways to train or use a model
+that differ in one thing. Where something else had to change as well, such as the learning rate, the text says so. Each
+arm is run with three seeds. The *rule* for the verdict names the comparisons that must hold; it was written before the
+first run.
+
+## Verdicts
 
 * **reproduced**: every comparison of the rule holds. A comparison holds if the difference of the means, minus twice its
   standard error, exceeds the margin that the rule asks for (0 unless stated).
@@ -29,16 +49,23 @@ These are the verdicts:
 * **not run yet**: the experiment is written, but has no results yet, or not for all three seeds.
 
 The standard error of a difference is √(s₁²/3 + s₂²/3), where s₁ and s₂ are the standard deviations over three seeds.
-Numbers are percentages, except for losses, which are in nats per predicted token. The models are small, and the
-claims are about large models: a verdict says what happens here, and does not refute a paper.
+Numbers are percentages, except for losses, which are in nats per predicted token.
+
+Two limits apply to many of the experiments:
+
+* The models are small, and the claims are about large models: a verdict says what happens here, and does not refute a
+  paper.
+* Each shipped preset was trained once. In experiments on shipped presets, the deviations therefore come only from the
+  drawn examples and from what is trained on top of the preset.
 
 {table}
+
+## Run the experiments
 
 The runs so far took {minutes:.0f} minutes on one or two cores of an AMD EPYC, including pauses, while other programs
 were running. Some of the runs that pre-train models took {on_gpu:.0f} minutes on a GPU, which up to 28 runs shared.
 
 ```console
-$ python -m benchmarks.evidence --list
 $ python -m benchmarks.evidence word_senses elmo_layers --data DATA --work WORK
 $ python -m benchmarks.evidence --table
 ```
@@ -78,19 +105,32 @@ def _is_other(name: str, value: object) -> bool:
     return isinstance(value, float) and name not in ("seconds", "load")
 
 
+def tally(claims: Sequence[Claim]) -> str:
+    """Return a sentence with the number of claims for each verdict."""
+    verdicts = [verdict(claim, stored_rows(claim)) for claim in claims]
+    counts = {judgment: verdicts.count(judgment) for judgment in (REPRODUCED, CONTRADICTED, OPEN, NOT_RUN)}
+    return (
+        f"Of the {len(claims)} claims, {counts[REPRODUCED]} are reproduced, {counts[CONTRADICTED]} are contradicted, "
+        f"{counts[OPEN]} are neither reproduced nor contradicted at this scale, and {counts[NOT_RUN]} have not been "
+        "tested yet."
+    )
+
+
 def summary(claims: Sequence[Claim]) -> str:
-    """Return the table that opens the page."""
-    lines = ["| claim | source | arms, mean ± deviation | verdict |", "|---|---|---|---|"]
+    """Return the table of all claims, with a line for each comparison of their rules."""
+    lines = ["| claim | source | comparisons, mean ± deviation | verdict |", "|---|---|---|---|"]
     for claim in claims:
         rows = stored_rows(claim)
-        arms = [arm for arm in claim.arms if any(arm in comparison[:2] for comparison in claim.rule)]
         cells = []
-        for measure in dict.fromkeys(comparison.measure for comparison in claim.rule) if rows else ():
-            values = "; ".join(f"{arm} {format_value(rows, arm, measure)}" for arm in arms)
-            cells.append(f"{measure}: {values}")
+        for better, worse, measure, _ in claim.rule:
+            if rows:
+                values = [f"{arm} {format_value(rows, arm, measure)}" for arm in (better, worse)]
+                cells.append(f"{measure}: {'; '.join(values)}")
+            else:
+                cells.append(f"{better}; {worse}")
         lines.append(
             f"| [{claim.says}](#{claim.name}) | [{claim.source}]({claim.url}) "
-            f"| {'<br>'.join(cells) or '; '.join(arms)} | {_mark_verdict(verdict(claim, rows))} |"
+            f"| {'<br>'.join(dict.fromkeys(cells))} | {_mark_verdict(verdict(claim, rows))} |"
         )
     return "\n".join(lines)
 
@@ -108,7 +148,7 @@ def section(claim: Claim) -> str:
         for comparison in claim.rule
         for better, worse, measure, least in [comparison]
     ]
-    text.append("**Rule.** " + "; ".join(comparisons) + f". **Verdict: {verdict(claim, rows)}.**")
+    text.append(_format_rule(comparisons, verdict(claim, rows)))
     if rows:
         measures = list_measures(claim, rows)
         table = [f"| | {' | '.join(measures)} |", "|---" * (len(measures) + 1) + "|"]
@@ -127,7 +167,8 @@ def page(claims: Sequence[Claim]) -> str:
     """Return the whole page."""
     own_rows = [row for claim in claims for row in stored_rows(claim) if "from" not in row]
     minutes = {"minutes": _sum_minutes(own_rows, gpu=False), "on_gpu": _sum_minutes(own_rows, gpu=True)}
-    parts = [INTRODUCTION.format(table=summary(claims), **minutes).rstrip()]
+    tally_lines = "\n".join(textwrap.wrap(tally(claims), 120))
+    parts = [INTRODUCTION.format(tally=tally_lines, table=summary(claims), **minutes).rstrip()]
     for claim in claims:
         common = f"## Common setting of the pre-training experiments {{#common}}\n\n{_join_lines(claim.common)}"
         parts += [common] * (bool(claim.common) and common not in parts) + [section(claim)]
@@ -171,23 +212,30 @@ def draw(claim: Claim, path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
+def _format_rule(comparisons: list[str], judgment: str) -> str:
+    """Return the rule and the verdict: a single comparison in a line with it, several as a list."""
+    if len(comparisons) == 1:
+        return f"**Rule.** {comparisons[0]}. **Verdict: {judgment}.**"
+    items = "\n".join(f"* {comparison}" for comparison in comparisons)
+    return f"**Rule.** All of these comparisons must hold:\n\n{items}\n\n**Verdict: {judgment}.**"
+
+
 def _describe_time(claim: Claim, rows: list[Row]) -> str:
+    """Return the numbers of runs and minutes by machine, such as "6 runs, 32 minutes on an AMD EPYC."."""
     own_rows = [row for row in rows if "from" not in row]
-    shared, on_gpu = len(rows) - len(own_rows), [row for row in own_rows if "machine" in row]
-    text = f"{len(rows)} of {len(claim.arms) * len(SEEDS)} runs"
-    text += f", {shared} of which were made for other claims" if shared else ""
-    times = []
+    on_gpu = [row for row in own_rows if "machine" in row]
+    parts = []
     if on_gpu:
-        machine = on_gpu[0]["machine"]
-        times.append(
-            f"{_pluralize(len(on_gpu), 'run')} took {_pluralize(_sum_minutes(own_rows, True), 'minute')} "
-            f"on an {machine}"
-        )
+        minutes = _pluralize(_sum_minutes(own_rows, gpu=True), "minute")
+        parts.append(f"{_pluralize(len(on_gpu), 'run')}, {minutes} on an {on_gpu[0]['machine']}")
     if on_cpu := len(own_rows) - len(on_gpu):
-        times.append(
-            f"{_pluralize(on_cpu, 'run')} took {_pluralize(_sum_minutes(own_rows, False), 'minute')} on an AMD EPYC"
-        )
-    return f"{text}{': ' * bool(times)}{', '.join(times)}. Other programs used the machines as well."
+        minutes = _pluralize(_sum_minutes(own_rows, gpu=False), "minute")
+        parts.append(f"{_pluralize(on_cpu, 'run')}, {minutes} on an AMD EPYC")
+    if shared := len(rows) - len(own_rows):
+        parts.append(f"{_pluralize(shared, 'run')} made for other claims")
+    if missing := len(claim.arms) * len(SEEDS) - len(rows):
+        parts.append(f"{_pluralize(missing, 'run')} missing")
+    return "; ".join(parts) + "."
 
 
 def _sum_minutes(rows: list[Row], gpu: bool) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
-from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SCALE, SST2, VOCABULARY, Training, train
+from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SST2, VOCABULARY, Training, train
 from benchmarks.quality import DATASETS, sample
 from lmzoo.families.electra import ElectraConfig
 from lmzoo.tasks.objectives.replaced_tokens import make_narrow_config
@@ -108,7 +108,7 @@ With the same FLOPs, an ELECTRA of the same size reads
 includes the FLOPs of its generator, which has a width of 32. Each arm is trained with peak learning rates of
 0.0005, 0.001 and 0.002, and the best of the three counts, for each seed and each task. The tasks are SST-2 (4,000
 sentences) and parts of speech (EWT, 1,000 sentences), fine-tuned with the recipes that the presets recommend.""",
-        limits=f"{SCALE} In the paper, the smallest model has 12 layers, and a thousand times the FLOPs.",
+        limits="In the paper, the smallest model has 12 layers, and a thousand times the FLOPs.",
         reading="""With three times the FLOPs, masks gain seven points for parts of speech, and replaced tokens gain
 nothing. The discriminator has hardly begun to learn: after 5.4 million tokens, with each of the learning rates, it is
 right about 87% of the tokens of held-out text, and 87% of these tokens were not replaced. Always answering "original"

@@ -10,7 +10,7 @@ import numpy as np
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
 from benchmarks.evidence.replaced import count_flops_per_token, fine_tune
-from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SCALE, SST2, VOCABULARY, Training, train
+from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SST2, VOCABULARY, Training, train
 from benchmarks.multi30k import read
 from lmzoo.families.electra import ElectraConfig
 from lmzoo.families.t5 import FAMILY, T5Config
@@ -109,7 +109,7 @@ encoder and decoder of the same size each reads {T5_TOKENS:,} tokens. Each arm i
 0.001, 0.002 and 0.004, and the best of the three counts, for each seed and each task. The tasks are SST-2 (4,000
 sentences) and parts of speech (EWT, 1,000 sentences), fine-tuned with the recipes that the presets recommend; of the
 T5, only the encoder is fine-tuned. The rule allows span corruption to be one point worse.""",
-        limits=f"{SCALE} The paper fine-tunes the decoder as well, and compares at equal steps. The arms also differ "
+        limits="The paper fine-tunes the decoder as well, and compares at equal steps. The arms also differ "
         "in their vocabularies (WordPiece in lowercase, and SentencePiece) and in the places of their norms.",
     ),
     Claim(
@@ -121,11 +121,11 @@ T5, only the encoder is fine-tuned. The rule allows span corruption to be one po
         arms={RANDOM: Translation(T5_TRAINING, False), PRETRAINED: Translation(T5_TRAINING, True)},
         run=translate_best,
         rule=(Comparison(PRETRAINED, RANDOM, BLEU),),
-        how=f"""The T5 of [span corruption](#span_corruption), trained with a peak learning rate of 0.002, or random
-weights, with the vocabulary of the same run, then learn Multi30k's 29,000 pairs from German to English in {EPOCHS}
-epochs with batches of 128 (AdamW, rates of 0.001 and 0.003 that fall with the inverse square root of the steps, label
-smoothing of 0.1), and the better of the two rates counts. BLEU is sacrebleu's, on the 1,014 pairs of the validation
-set, with four beams.""",
+        how=f"""Both arms learn Multi30k's 29,000 pairs from German to English in {EPOCHS} epochs with batches of 128.
+One arm starts from the T5 of [span corruption](#span_corruption), trained with a peak learning rate of 0.002, the
+other from random weights, with the vocabulary of the same run. The optimizer is AdamW, with label smoothing of 0.1.
+Its learning rate falls with the inverse square root of the steps, from 0.001 or 0.003; the better of the two counts.
+BLEU is sacrebleu's, on the 1,014 pairs of the validation set, with four beams.""",
         limits="The text of the pre-training, and so the vocabulary, is English. In the paper, pre-training hardly "
         "helps with the largest of three translation tasks (English to French).",
     ),

@@ -8,7 +8,7 @@ import numpy as np
 
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
-from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SCALE, Training, train
+from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, Training, train
 from benchmarks.quality import DATASETS, sample, take
 from lmzoo.evaluation import squad_metrics
 
@@ -64,6 +64,6 @@ one to ten whole words, with a mean of 3.8. The tasks are SQuAD 1.1 (1,200 quest
 batches of 16, and 500 questions of the development set), with contexts in windows of {LENGTH} tokens, and parts of
 speech (EWT, 1,000 sentences), fine-tuned with the recipe that the preset recommends. The rule allows tags to be one
 point worse.""",
-        limits=f"{SCALE} The paper's models have 24 layers, and learn from all 88,000 questions.",
+        limits="The paper's models have 24 layers, and learn from all 88,000 questions.",
     ),
 )

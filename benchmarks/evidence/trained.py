@@ -168,9 +168,11 @@ vocabulary of {VOCABULARY:,} tokens. Unless an arm says otherwise, the models re
 sequences of {LENGTH} and batches of 32, with AdamW at a peak learning rate of 0.001, masked tokens as the only
 objective, and no dropout. The held-out loss is measured on single masked tokens, the same ones for all arms, in
 {NUM_HELD_OUT:,} other sequences. SST-2 is the accuracy of a linear classifier on the mean of the last layer; parts of
-speech is the accuracy of a linear classifier on the vectors of words (EWT, 1,000 sentences)."""
+speech is the accuracy of a linear classifier on the vectors of words (EWT, 1,000 sentences).
+
+2 million tokens are too few for a good model, so effects that only better models show cannot be seen in any of these
+experiments."""
 HOW = "See [the common setting](#common)."
-SCALE = "2 million tokens are too few for a good model, so effects that only better models show cannot be seen."
 
 CLAIMS = (
     Claim(
@@ -184,7 +186,7 @@ CLAIMS = (
         rule=(Comparison("dynamic", "static", LOSS, -0.02),),
         common=COMMON,
         how=f"{HOW} The text is {SMALL.documents} articles, read about ten times: in one pass, all masks would be new.",
-        limits=f"{SCALE} The paper had ten static masks for each sequence. One, as here, is a harder test.",
+        limits="The paper had ten static masks for each sequence. One, as here, is a harder test.",
         reading="""With one set of masks, the loss on other text is 0.37 nats higher: in ten passes, the model
 memorizes what was masked. Linear classifiers show little of this: 1.4 points for parts of speech, and nothing for
 SST-2.""",
@@ -203,7 +205,7 @@ SST-2.""",
         ),
         common=COMMON,
         how=f"{HOW} The rule allows the model without NSP to be one point worse.",
-        limits=f"{SCALE} The paper also used tasks on pairs of texts, which networks of this size do not learn.",
+        limits="The paper also used tasks on pairs of texts, which networks of this size do not learn.",
         reading="""For parts of speech, the model without NSP is better by 0.8 points. For SST-2 it is better by 1.4
 points, but with NSP the three seeds are so far apart (58 to 65) that this says little. The loss of masked tokens is
 0.17 nats higher with NSP: this model has learned from pairs of shorter texts, while the held-out sequences are
@@ -230,7 +232,7 @@ single texts.""",
 first token learns from 4,000 pairs of neighboring sentences. In half of the pairs, the sentences are swapped, or
 the second one is replaced by a sentence of another article. The classifier is tested on 2,000 held-out pairs; by
 chance, half of the answers are right.""",
-        limits=f"{SCALE} The paper's tasks on pairs of texts are left out: networks of this size do not learn them.",
+        limits="The paper's tasks on pairs of texts are left out: networks of this size do not learn them.",
         reading="""No run recognizes the order of sentences, or next sentences, in more than 57% of the pairs. The
 model that has never seen pairs is best at their order, so the classifiers do not measure what the objectives teach.""",
     ),
@@ -275,7 +277,7 @@ sentence. The three seeds reach this point at different times, so their losses a
         rule=(Comparison("128", "32", LOSS), Comparison("32", "8", LOSS)),
         common=COMMON,
         how=f"{HOW} Peak learning rates grow with the square root of the batch size: 0.0005, 0.001 and 0.002.",
-        limits="With batches of 128 there are 240 steps; the paper has 31,000 or more. Rates were not tuned.",
+        limits="With batches of 128 there are 240 steps; the paper has 31,000 or more. Learning rates were not tuned.",
         reading="""At equal tokens, smaller batches are better here because they allow more steps: 3,840 with
 batches of 8, and 240 with batches of 128. The paper compares batches of 256 to 8,000 sequences, with 31,000 steps
 or more.""",
@@ -310,7 +312,7 @@ are equally good with and without dropout.""",
         rule=tuple(Comparison("one to three words", "single tokens", measure_) for measure_ in (SST2, POS)),
         common=COMMON,
         how=f"{HOW} The loss of single tokens favors the arm that was trained on them, so it is not in the rule.",
-        limits=f"{SCALE} In the paper, question answering gains most.",
+        limits="In the paper, question answering gains most.",
         reading="""All three kinds of masks give equally good vectors: the arms differ by at most 0.7 points, less
 than the seeds do.""",
     ),
@@ -326,7 +328,7 @@ than the seeds do.""",
         common=COMMON,
         how=f"""{HOW} Both models read byte-level BPE tokens. One is a RoBERTa, the other a GPT-2 of the same size,
 which has LayerNorm before its sublayers.""",
-        limits=f"{SCALE} At equal tokens, the left-to-right model predicts seven times as many, so it learns faster.",
+        limits="At equal tokens, the left-to-right model predicts seven times as many, so it learns faster.",
         reading="""At equal tokens, the model that reads from left to right is far ahead, by 15 points for parts of
 speech and by two for SST-2. It predicts every token, while the masked model predicts one in seven, and has hardly
 begun to use neighboring words after 2 million tokens. Three times as many tokens bring a masked model [seven
@@ -352,7 +354,7 @@ points](#more_text).""",
         ),
         common=COMMON,
         how=f"{HOW} The models have 4 layers of width 128, and embeddings of width 128.",
-        limits=f"{SCALE} The paper's models have 12 layers.",
+        limits="The paper's models have 12 layers.",
         reading="""Sharing everything costs 0.02 nats, sharing only attention 0.01 or nothing, and sharing
 feed-forward networks as much as sharing everything. The order is the same as in the paper, but the difference
 between attention and feed-forward networks is less than twice its standard error.""",

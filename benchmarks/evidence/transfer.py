@@ -94,7 +94,7 @@ CLAIMS = (
     Claim(
         name="cove",
         title="CoVe: vectors from a translator",
-        says="Word vectors are better features if those of a translation model's encoder are joined to them.",
+        says="Word vectors are better features if the vectors of a translation model's encoder are joined to them.",
         source="McCann et al. (2017), section 6",
         url="https://arxiv.org/abs/1708.00107",
         arms={arm: arm for arm in (WORDS, COVE, ALL_WORDS)},
@@ -103,10 +103,10 @@ CLAIMS = (
         how=f"""A Marian with two blocks of width 128 in its encoder and in its decoder learns to translate the 29,000
 captions of Multi30k from English to German, for {EPOCHS_OF_TRANSLATION} epochs. A classifier with a BiLSTM of width 64
 in each direction then learns TREC's six kinds of questions for 8 epochs. It reads the vectors of `{STATIC}`, joined
-with those of the frozen encoder or, as word vectors alone, with zeros. Both arms read the translator's tokens, of which
-only whole words have word vectors; the third arm reads words, nearly all of which have one. In the paper, an encoder
-that was trained on up to 7 million pairs of sentences improves sentiment analysis, question classification, entailment
-and question answering.""",
+with the frozen encoder's vectors or, as word vectors alone, with zeros. Both arms read the translator's tokens, of
+which only whole words have word vectors; the third arm reads words, nearly all of which have one. In the paper, an
+encoder that was trained on up to 7 million pairs of sentences improves sentiment analysis, question classification,
+entailment and question answering.""",
         limits="One translator, trained on captions of images, whose words are seldom those of questions. The arm with"
         " zeros was added after a first run, in which the arm without the translator read words.",
         reading="""The translator's vectors add half a point, less than the seeds differ. Which words have a vector

@@ -605,6 +605,7 @@ def test_commands_of_the_guide_run(root, tmp_path, monkeypatch):
     """Commands on files that only the reader has are left out."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(root / "examples", target_is_directory=True)
+    (tmp_path / "more_reviews.csv").symlink_to(root / "examples/data/reviews.csv")
     page = (root / "docs/guides/command_line.md").read_text("utf-8").replace("\\\n", "")
     readers = ("reviews/", "books/", "s3://", "my_gpt2")
     commands = [c for c in re.findall(r"^\$ (.*)$", page, re.MULTILINE) if not any(name in c for name in readers)]

@@ -148,6 +148,12 @@ def test_the_page_shows_the_results_of_a_claim(tmp_path):
     assert "*one* is better than *other* (accuracy): reproduced. **Verdict: reproduced.**" in text
     assert "| one | 71.0 ± 1.0 |" in text
     assert "It is better." in text
+    both_ways = claim_of(BETTER, Comparison("other", "one", "accuracy"), name="toy")
+    items = (
+        "* *one* is better than *other* (accuracy): reproduced\n* *other* is better than *one* (accuracy): contradicted"
+    )
+    assert f"\n\n{items}\n\n**Verdict: contradicted.**" in page.section(both_ways)
+    assert page.tally([claim, both_ways]).startswith("Of the 2 claims, 1 are reproduced, 1 are contradicted, 0 are")
     page.draw(claim, tmp_path / "toy.svg")
     picture = (tmp_path / "toy.svg").read_text("utf-8")
     assert re.findall(r">(one|other|accuracy \(%\))<", picture).count("one") == 1
