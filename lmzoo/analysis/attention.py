@@ -174,7 +174,7 @@ def head_statistics(found: Sequence[Attention], special: str | None = None) -> H
         special: special token for the fraction of attention, such as "[SEP]"; by default all special tokens together.
 
     Raises:
-        ValueError: If `found` is empty, or `special` is not a special token of the texts.
+        ValueError: If `found` is empty, no text has tokens, or `special` is not a special token of the texts.
 
     Example:
 
@@ -189,6 +189,8 @@ def head_statistics(found: Sequence[Attention], special: str | None = None) -> H
     """
     if not found:
         raise ValueError("There is no attention to look at: the list is empty.")
+    if not any(text.tokens for text in found):
+        raise ValueError("There is no attention to look at: the texts have no tokens. Pass a text that is not empty.")
     names = {text.tokens[i] for text in found for i in np.flatnonzero(text.segments == SPECIAL)}
     require(special is None or special in names, "special", f"one of {', '.join(sorted(names))}", special)
     counted_names = names if special is None else {special}

@@ -45,8 +45,9 @@ def integrated_gradients(
 
     Raises:
         TypeError: If the task is of another kind, or an entry is not text; the message gives the entry's position.
-        ValueError: If the class or word is unknown, the family, such as ELMo, has no token embeddings (use
-            `leave_out`), a `TokenClassifier` has a CRF, or there are no texts.
+        ValueError: If the class or word is unknown, the family, such as ELMo, has no token embeddings, or the task's
+            `encoder` or `word_vectors` also look up the tokens (use `leave_out` for both); if a `TokenClassifier` has a
+            CRF, or there are no texts.
 
     Example:
 
@@ -86,10 +87,9 @@ def integrated_gradients(
                 return ops.sum(score(ops.cast(task(repeated_features, training=False), "float32")))
 
         compute_gradient = _make_gradient(sum_scores)
-        text_score, baseline_score = (
-            float(score(ops.convert_to_numpy(task(x, training=False)).astype("float32"))[0])
-            for x in (features, baseline_features)
-        )
+        text_score, baseline_score = (_compute_score(task, x, score) for x in (features, baseline_features))
+        if task.encoder is not None or task.word_vectors is not None:
+            _check_start(task, embedding_layer, path_start, features, score, baseline_score)
         for num_parts in _PART_COUNTS:
             mean_gradient = np.zeros(difference.shape[1:])  # (T, E)
             for part in range(num_parts):  # each part has all points, so that batches keep their shape
@@ -148,6 +148,41 @@ def leave_out(
     """
     texts = check_explained(task, texts, word)
     return compute_drops(task, texts, target, word, batch_size)
+
+
+def _compute_score(task: keras.Model, features: Features, score: Callable[[Any], Any]) -> float:
+    """Call the task on one text and return the score of its outputs."""
+    return float(score(ops.convert_to_numpy(task(features, training=False)).astype("float32"))[0])
+
+
+def _check_start(
+    task: keras.Model,
+    layer: keras.layers.Layer,
+    start: Tensor,
+    features: Features,
+    score: Callable[[Any], Any],
+    baseline_score: float,
+) -> None:
+    """Check that the embeddings of the baseline have its score, whatever the token ids are.
+
+    Args:
+        task: the task.
+        layer: its embedding layer.
+        start: embeddings of the baseline, (1, T, E).
+        features: inputs of the text.
+        score: function from the task's outputs to scores.
+        baseline_score: score of the baseline.
+
+    Raises:
+        ValueError: If the score differs, so that the contributions cannot add up.
+    """
+    with _replace_outputs(layer, lambda _: start):
+        start_score = _compute_score(task, features, score)
+    if abs(start_score - baseline_score) > _NOISE:
+        raise ValueError(
+            f"This {type(task).__name__} looks up its tokens also in its `encoder` or `word_vectors`, whose "
+            "contributions would be missing: use `leave_out` instead."
+        )
 
 
 @contextlib.contextmanager

@@ -76,7 +76,7 @@ def layer_changes(
 
     Raises:
         TypeError: If an entry is not text; the message gives its position.
-        ValueError: If there are no texts, or no preprocessor.
+        ValueError: If there are no texts, none of them has tokens, or there is no preprocessor.
 
     Example:
 
@@ -89,6 +89,7 @@ def layer_changes(
     """
     _, states = hidden_states(model, texts, batch_size, preprocessor)
     vectors = np.concatenate(states, axis=1).astype("float64")  # (L + 1, T of all texts, H)
+    require(vectors.shape[1], "texts", "texts of at least one token", "0 tokens")
     inputs = vectors[:-1]
     outputs = vectors[1:]
     degrees = np.degrees(np.arccos(np.clip(_compute_cosines(inputs, outputs), -1, 1)))
@@ -163,10 +164,12 @@ def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
     x, y = (np.asarray(values, "float64") for values in (x, y))
     if len(x) != len(y):
         raise ValueError(f"`x` and `y` must be vectors of the same examples, got {len(x)} and {len(y)}.")
+    # Centered, equal vectors need not be zero: their mean is rounded.
+    is_defined = all((vectors != vectors[:1]).any() for vectors in (x, y))
     x = x - x.mean(axis=0)
     y = y - y.mean(axis=0)
     scale = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
-    if not scale:
+    if not (is_defined and scale):
         raise ValueError("All vectors of `x` or of `y` are equal: their similarity is not defined.")
     return float(np.linalg.norm(y.T @ x) ** 2 / scale)
 

@@ -198,9 +198,13 @@ def hidden_states(
 
 
 def compute_text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean vector of each text in every layer, without special tokens: float32 (n, L + 1, H)."""
+    """Return the mean vector of each text in every layer, without special tokens: float32 (n, L + 1, H).
+
+    The mean of a text that has only special tokens includes these, and a text without tokens has zeros.
+    """
     means = []
     for text, text_states in zip(read, states, strict=True):
         is_word = text.segments != SPECIAL
-        means.append(text_states[:, is_word if is_word.any() else slice(None)].mean(axis=1))  # (L + 1, H)
+        vectors = text_states[:, is_word if is_word.any() else slice(None)]  # (L + 1, t, H)
+        means.append(vectors.sum(axis=1) / max(1, vectors.shape[1]))  # (L + 1, H)
     return np.stack(means)

@@ -73,17 +73,18 @@ def senses(
         embedder: a `lmzoo.models.TextEmbedder`, created from any preset by `TextEmbedder.from_preset(...)`.
         word: a whole word of the texts, in upper or lower case.
         texts: strings.
-        layers: layers of the vectors; see `lmzoo.models.TextEmbedder.embed`.
+        layers: layers of the vectors; see `lmzoo.models.TextEmbedder.embed`. "all" is not possible, since a sense has
+            one vector.
         groups: int, number of groups; fewer if the word occurs less often.
         batch_size: int, number of texts in a batch.
 
     Returns:
-        The occurrences, in the order of the texts.
+        The occurrences that have a vector, in the order of the texts; those beyond the sequence length have none.
 
     Raises:
         TypeError: If the model is of another kind, or an entry is not text; the message gives the entry's position.
-        ValueError: If there are no texts, or `word` occurs in none of them or is read as several words, such as "don't"
-            or "New York".
+        ValueError: If there are no texts, `layers` is "all", `word` occurs in none of the texts or is read as several
+            words, such as "don't" or "New York", or no occurrence has a vector.
 
     Example:
 
@@ -98,6 +99,8 @@ def senses(
     from sklearn.cluster import AgglomerativeClustering
 
     require(is_integer(groups, 1), "groups", "a positive integer", groups)
+    advice = "A sense has one vector: pass a dict of weights to mix layers."
+    require(not (isinstance(layers, str) and layers == "all"), "layers", "a layer, or several to mix", layers, advice)
     if not isinstance(embedder, TextEmbedder):
         raise WrongModelError(f"Senses are told apart by the vectors of a TextEmbedder, got {embedder!r:.60}.")
     cleaned_texts = clean_texts(texts)
@@ -107,16 +110,25 @@ def senses(
     text_indices = [i for i, text in enumerate(cleaned_texts) if lowercase_word in map(str.lower, list_words(text))]
     occurrences = []
     vectors = []
+    num_occurrences = 0
     embeddings = embedder.embed([cleaned_texts[i] for i in text_indices], batch_size, level="word", layers=layers)
     for i, word_vectors in zip(text_indices, embeddings, strict=True):
         for name, (start, end), vector in zip(*word_vectors, strict=True):
-            if name.lower() == lowercase_word:
+            if name.lower() != lowercase_word:
+                continue
+            num_occurrences += 1
+            if norm := float(np.linalg.norm(vector)):
                 occurrences.append((i, int(start), int(end)))
-                vectors.append(vector / max(float(np.linalg.norm(vector)), 1e-12))
-    if not occurrences:
+                vectors.append(vector / norm)
+    if not num_occurrences:
         parts = list_words(word)
         require(len(parts) == 1, "word", "one word", word, f"It is read as {parts}.")
         raise ValueError(f"The word {word!r} occurs in none of the {len(cleaned_texts)} texts as a whole word.")
+    if not occurrences:
+        raise ValueError(
+            f"No occurrence of the word {word!r} has a vector: words beyond the sequence length have none. Pass "
+            "shorter texts, or raise `sequence_length`."
+        )
     clusters = np.zeros(len(occurrences), "int64")
     if min(groups, len(occurrences)) > 1:
         clusterer = AgglomerativeClustering(min(groups, len(occurrences)), metric="cosine", linkage="average")

@@ -158,23 +158,51 @@ def add_learning_curve(report: Report, history: Any) -> Report:
 def learning_curve(history: Any) -> Cells:
     """Return a table of the loss and metrics in each epoch.
 
+    If there are fewer validation scores than epochs, they belong to every k-th epoch, as with `validation_freq=k`, and
+    the other epochs have NaN.
+
     Args:
-        history: result of `fit`, or its `history`: a dict from names to lists of numbers.
+        history: result of `fit`, or its `history`: a dict from names to lists of numbers, from the first epoch on.
 
     Raises:
         TypeError: If the type of `history` is not supported.
-        ValueError: If the lists are empty or differ in length.
+        ValueError: If the lists are empty or differ in length, except for validation scores whose epochs are clear.
     """
+    epoch_indices = getattr(history, "epoch", None)  # they do not begin at 0 after `initial_epoch` or resuming
     history = getattr(history, "history", history)
     if not isinstance(history, Mapping):
         raise TypeError(f"`history` must be what `fit` returns, or its `history`, got {history!r:.60}.")
     lengths = {name: len(values) for name, values in history.items()}
-    if len({*lengths.values()}) != 1 or not min(lengths.values()):
+    if epoch_indices is None:
+        epoch_indices = range(max(lengths.values(), default=0))
+    epochs = np.array([*epoch_indices], "int64") + 1
+    placed = [_place_scores(str(name), values, epochs) for name, values in history.items()]
+    columns = [column for column in placed if column is not None]
+    if not columns or len(columns) < len(placed):
         raise ValueError(f"`history` must hold a number for each epoch under every name, got {lengths}.")
-    rows: list[list[Cell]] = [
-        [epoch, *map(float, row)] for epoch, row in enumerate(zip(*history.values(), strict=True), start=1)
-    ]
+    rows: list[list[Cell]] = [[*row] for row in zip(epochs.tolist(), *columns, strict=True)]
     return ["epoch", *map(str, history)], rows
+
+
+def _place_scores(name: str, scores: Sequence[Any], epochs: np.ndarray) -> list[float] | None:
+    """Return a score for each epoch, NaN where there is none, or None if the epochs of the scores are unclear.
+
+    Args:
+        name: name of the scores.
+        scores: numbers of all epochs or, for validation scores, of every k-th epoch.
+        epochs: int (n,), numbers of the epochs, from 1.
+    """
+    if not len(scores):
+        return None
+    if len(scores) == len(epochs):
+        return [*map(float, scores)]
+    masks = {tuple((epochs % k == 0).tolist()) for k in range(1, 1 + int(epochs.max(initial=0)))}
+    possible_masks = [mask for mask in masks if sum(mask) == len(scores)]
+    if not name.startswith("val_") or len(possible_masks) != 1:
+        return None
+    column = np.full(len(epochs), np.nan)
+    column[np.array(possible_masks[0])] = [*map(float, scores)]
+    return column.tolist()
 
 
 def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:

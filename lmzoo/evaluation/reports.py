@@ -180,6 +180,8 @@ def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[fl
 def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> Report:
     """Compute accuracy over words, and precision, recall and F1 of spans or, if labels do not mark spans, of labels.
 
+    There are no scores if there are no words.
+
     Args:
         actual: for each text, a list of its words' labels.
         predicted: for each text, a list of its words' predicted labels; "" for no label.
@@ -188,6 +190,8 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     from sklearn import metrics
 
     word_labels = [[label for text in texts for label in text] for texts in (actual, predicted)]  # each (w,)
+    if not word_labels[0]:
+        return Report()
     scores = {"accuracy": float(metrics.accuracy_score(*word_labels))}
     actual_and_predicted = word_labels
     scheme = SpanScheme.of(labels)

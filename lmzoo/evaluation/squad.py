@@ -202,7 +202,7 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
         `answerable_exact_match`, `answerable_f1`, `answerable_total`, `unanswerable_accuracy` and `unanswerable_total`.
 
     Raises:
-        TypeError: If a prediction is not an answer; the message names its position.
+        TypeError: If `predictions` is a dict, or a prediction is not an answer; the message names its position.
         ValueError: If there are no examples, or if the numbers of predictions and labels differ.
 
     Example:
@@ -214,6 +214,8 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
     # {"exact_match": 100.0, "f1": 100.0, "total": 1}
     ```
     """
+    if isinstance(predictions, Mapping):
+        raise TypeError("`predictions` must be a list, got a dict. Pass its values, in the order of `golds`.")
     answer_lists = read_golds(golds)
     texts = [_get_answer_text(prediction, i) for i, prediction in enumerate(predictions)]
     if len(answer_lists) != len(texts) or not answer_lists:

@@ -33,9 +33,10 @@ import numpy as np
 from lmzoo.common.progress import progress_bar
 from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompress
 from lmzoo.files.urls import open_to_read, whole_file
-from lmzoo.ngrams.table import NEVER, START, NgramTable
+from lmzoo.ngrams.table import NEVER, START, UNKNOWN, NgramTable
 
 SPECIAL = ("<unk>", "<s>", "</s>")  # in the order of UNKNOWN, START and END
+UNKNOWN_ALIAS = "<UNK>"  # read as <unk>, so it cannot be a word
 SPACES = "\0\t\n\v\f\r "  # separators of words in files, which words must not contain
 MISSING = -100.0  # log10 probability of <unk> for files without it, as in KenLM
 
@@ -123,7 +124,8 @@ class _Reader:
         self.line = b""
         self.number = 0
         self.words = list(SPECIAL)
-        self.tokens = {word.encode(): token for token, word in enumerate(SPECIAL)} | {b"<UNK>": SPECIAL.index("<unk>")}
+        self.tokens = {word.encode(): token for token, word in enumerate(SPECIAL)}
+        self.tokens[UNKNOWN_ALIAS.encode()] = UNKNOWN
 
     def read(self) -> tuple[NgramTable, list[str]]:
         """Read the file, and return the n-grams and the vocabulary."""

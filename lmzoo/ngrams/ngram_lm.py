@@ -17,7 +17,7 @@ from lmzoo.common.progress import progress_over
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents, group_items
 from lmzoo.data.corpora.tokenized_documents import sentences_of as sentences_in
 from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
-from lmzoo.ngrams.arpa import SPACES, SPECIAL, read_arpa, write_arpa
+from lmzoo.ngrams.arpa import SPACES, SPECIAL, UNKNOWN_ALIAS, read_arpa, write_arpa
 from lmzoo.ngrams.kneser_ney import Discounts, estimate
 from lmzoo.ngrams.sampling import make_sampler
 from lmzoo.ngrams.table import END, START, UNKNOWN, NgramTable
@@ -39,7 +39,7 @@ class NgramLM:
         order: int, length of the longest n-grams; 3 for trigrams.
         tokenizer: tokenizer of `lmzoo.text` with a vocabulary, or None to let `fit` learn a vocabulary of words. With
             the tokenizer of `lmzoo.data.corpora.train_words`, the perplexity can be compared with the perplexity of a
-            `BidirectionalLM` with the same vocabulary. Tokens outside of the vocabulary are `<unk>`.
+            `BidirectionalLM` with the same vocabulary. Tokens outside of the vocabulary, and `<UNK>`, are `<unk>`.
 
     Attributes:
         discounts: list of the three discounts of each order after `fit`; otherwise empty.
@@ -74,7 +74,7 @@ class NgramLM:
         if tokenizer is not None:
             if not isinstance(tokenizer, Tokenizer) or not tokenizer.vocabulary:
                 raise ValueError(f"`tokenizer` must be one of lmzoo.text with a vocabulary, got {tokenizer!r:.60}.")
-            special = {*tokenizer.special_tokens, *SPECIAL}
+            special = {*tokenizer.special_tokens, *SPECIAL, UNKNOWN_ALIAS}
             words = dict.fromkeys(w for w in tokenizer.vocabulary if w not in special and _fits_a_file(w))
             self._set_vocabulary(tokenizer, [*SPECIAL, *words])
 
@@ -341,7 +341,8 @@ class NgramLM:
 
 def _learn_vocabulary(sentences: Iterable[Sequence[str]], min_frequency: int) -> tuple[list[str], np.ndarray]:
     """Return a vocabulary of special tokens and words by descending frequency, and the tokens of the sentences."""
-    ids_by_word = defaultdict(itertools.count(len(SPECIAL)).__next__, dict.fromkeys(SPECIAL, UNKNOWN))
+    special_ids = dict.fromkeys((*SPECIAL, UNKNOWN_ALIAS), UNKNOWN)
+    ids_by_word = defaultdict(itertools.count(len(SPECIAL)).__next__, special_ids)
     stream = array("i")
     for sentence in sentences:
         stream.append(START)

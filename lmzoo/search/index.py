@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from lmzoo.common.arguments import require
-from lmzoo.search.nearest import Hit, Vectors, as_hits, check_queries, check_top_k, find_nearest, is_vectors
+from lmzoo.search.nearest import (
+    Hit,
+    Vectors,
+    as_hits,
+    check_not_lists,
+    check_queries,
+    check_top_k,
+    find_nearest,
+    is_vectors,
+)
 from lmzoo.text.validate_text import is_column
 
 
@@ -86,7 +95,8 @@ def search_vectors(
 
     Args:
         queries: numbers (q, H), the vectors of q queries.
-        corpus: numbers (n, H), the n vectors to search in; or a `lmzoo.search.VectorIndex`.
+        corpus: numbers (n, H), the n vectors to search in, in an array of NumPy, JAX or TensorFlow; or a
+            `lmzoo.search.VectorIndex`.
         top_k: int, number of vectors to return for each query; by default 10, or all of a smaller corpus.
         similarity: `"cosine"` or `"dot"`; or `"euclidean"` or `"manhattan"`, whose scores are negative distances.
         texts: the n texts of the corpus, to include in the results.
@@ -118,10 +128,16 @@ def search_vectors(
 
 
 def open_index(corpus: Any) -> VectorIndex | None:
-    """Return the index of a corpus of vectors (an index or an array), or None for any other corpus."""
+    """Return the index of a corpus of vectors (an index or an array), or None for any other corpus.
+
+    Raises:
+        ValueError: If the corpus is a list of lists of numbers.
+    """
     if isinstance(corpus, VectorIndex):
         return corpus
-    return ArrayIndex(corpus) if is_vectors(corpus) else None
+    check_not_lists("corpus", corpus)
+    # A memory-mapped array remains one.
+    return ArrayIndex(np.asanyarray(corpus)) if is_vectors(corpus) else None
 
 
 def check_index(index: VectorIndex, width: int, texts: Iterable[str] | None) -> Sequence[str] | None:

@@ -8,7 +8,7 @@ from typing import Any, NotRequired, Protocol, TypedDict
 
 import numpy as np
 
-from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.progress import progress_bar
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
@@ -41,8 +41,20 @@ class Vectors(Protocol):
 
 
 def is_vectors(value: Any) -> bool:
-    """Return whether a value is an array (n, H) of numbers."""
-    return isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiu"
+    """Return whether a value is an array (n, H) of numbers, of NumPy, JAX or TensorFlow, also in bfloat16."""
+    kind = str(getattr(getattr(value, "dtype", None), "name", "")).rstrip("0123456789")
+    return kind in ("float", "bfloat", "int", "uint") and hasattr(value, "__array__") and value.ndim == 2
+
+
+def check_not_lists(name: str, value: Any) -> None:
+    """Check that vectors are not lists of numbers, which could be mistaken for texts.
+
+    Raises:
+        ValueError: If `value`, the argument `name`, is a list whose first entry is a list of numbers.
+    """
+    first = value[0] if isinstance(value, (list, tuple)) and value else None
+    holds_numbers = isinstance(first, (list, tuple, np.ndarray)) and len(first) > 0 and is_number(first[0])
+    require(not holds_numbers, name, "an array if it holds vectors", value, f"Pass `np.array({name})`.")
 
 
 def check_vectors(vectors: Any) -> tuple[int, int]:

@@ -76,8 +76,8 @@ def mine_negatives(
         corpus: more texts, or None.
         num_negatives: int, maximum number of negatives for each query.
         range_min: int, number of most similar candidates to skip, not counting candidates that the margins drop.
-        range_max: int, rank of the last candidate. By default, there are ten candidates for each negative if there is
-            a margin or `max_score`, and otherwise as many as needed.
+        range_max: int, rank of the last candidate, not counting candidates that the margins drop. By default, there are
+            ten candidates for each negative if there is a margin or `max_score`, and otherwise as many as needed.
         absolute_margin: float, minimum difference between the scores of the relevant text and a negative.
         relative_margin: float, the same difference as a fraction of the relevant text's score; 0.05 in the paper.
         max_score: float, highest score of a negative.
@@ -141,7 +141,7 @@ def mine_negatives(
                 candidate_scores[negative_positions].tolist(),
             )
     return [
-        {"query": query, "positive": positive, "negatives": mined[query][0], "scores": mined[query][1]}
+        {"query": query, "positive": positive, "negatives": [*mined[query][0]], "scores": [*mined[query][1]]}
         for query, positive in pairs
     ]
 

@@ -16,6 +16,7 @@ from lmzoo.text.validate_text import Text, clean_columns
 from lmzoo.text.word_splitting import list_words
 
 ALGORITHMS = ("skipgram", "cbow", "fasttext", "glove")
+_MAX_SENTENCE_WORDS = 10_000  # gensim ignores all further words of a sentence
 
 
 def train_table(
@@ -62,8 +63,13 @@ def _train_with_gensim(
         from gensim.models import FastText, Word2Vec
     except ImportError:
         raise ImportError("word2vec and fastText are trained by gensim: pip install 'lmzoo[vectors]'.") from None
+    slices = [
+        sentence[start : start + _MAX_SENTENCE_WORDS]
+        for sentence in sentences
+        for start in range(0, max(1, len(sentence)), _MAX_SENTENCE_WORDS)
+    ]
     arguments = {
-        "sentences": sentences,
+        "sentences": slices,
         "vector_size": sizes["hidden_dim"],
         "window": sizes["window"],
         "min_count": sizes["min_frequency"],

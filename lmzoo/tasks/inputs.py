@@ -486,10 +486,15 @@ def _select_real_tokens(features: Mapping[str, Any], prefix: str) -> list[list[i
 
 
 def list_rows(x: Any) -> list[Any]:
-    """Return the examples as a list; a tuple of two lists becomes a list of pairs."""
+    """Return the examples as a list; a tuple of two lists, or of two tensors of strings, becomes a list of pairs."""
     if isinstance(x, tuple):
-        return [*zip(*x, strict=True)]
-    return list(x.numpy() if hasattr(x, "numpy") else x)  # a tensor of strings
+        return [*zip(*map(_get_rows, x), strict=True)]
+    return list(_get_rows(x))
+
+
+def _get_rows(x: Any) -> Iterable[Any]:
+    """Return a tensor of strings as an array, whose rows can be read in Python, and anything else unchanged."""
+    return x.numpy() if hasattr(x, "numpy") else x
 
 
 def check_not_symbolic(x: Any, task: object) -> None:

@@ -17,7 +17,15 @@ from lmzoo.evaluation.reports import Judged, Report, compare_numbers
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import unit_vectors
 from lmzoo.search.index import ArrayIndex, VectorIndex, check_index, open_index
-from lmzoo.search.nearest import Hit, as_hits, check_queries, check_similarity, check_top_k, is_vectors
+from lmzoo.search.nearest import (
+    Hit,
+    as_hits,
+    check_not_lists,
+    check_queries,
+    check_similarity,
+    check_top_k,
+    is_vectors,
+)
 from lmzoo.serving.export import make_prompted_signature, text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
@@ -616,8 +624,9 @@ class TextEmbedder(LongTextTask):
         a corpus several times, pass its vectors. An array is searched exactly, and may be memory-mapped.
 
         Args:
-            queries: a list of strings, or their vectors, (q, H).
-            corpus: a list of n strings; their vectors, (n, H); or a `lmzoo.search.VectorIndex` of their vectors.
+            queries: a list of strings, or an array of their vectors, (q, H).
+            corpus: a list of n strings; an array of NumPy, JAX or TensorFlow with their vectors, (n, H); or a
+                `lmzoo.search.VectorIndex` of their vectors.
             top_k: int, number of texts to return for each query; by default 10, or all of a smaller corpus.
             batch_size: int, texts per batch.
             texts: the texts of the corpus, to return them with the hits; only if `corpus` is vectors.
@@ -649,6 +658,7 @@ class TextEmbedder(LongTextTask):
         self._get_query_prompt(query_prompt_name)  # an unknown name is an error before the first step
         self._get_document_prompt(document_prompt_name)
         width = self.output_shape[-1]
+        check_not_lists("queries", queries)
         index = open_index(corpus)
         corpus_texts: list[Any] = []
         if index is None:

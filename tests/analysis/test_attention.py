@@ -102,6 +102,11 @@ def test_wrong_models_texts_and_pages_are_refused(task, tmp_path):
         attention(task, ["a", None])
     with pytest.raises(ValueError, match="There is no attention"):
         head_statistics([])
+    empty = random_attention(("",), [], np.zeros((0, 2)), np.zeros(0, "int64"))
+    with pytest.raises(ValueError, match=r"the texts have no tokens\. Pass a text that is not empty"):
+        head_statistics([empty, empty])
+    one_token = random_attention(("a",), ["a"], [(0, 1)], [0])
+    np.testing.assert_array_equal(head_statistics([empty, one_token]).distance, np.zeros((2, 3)))
     with pytest.raises(ValueError, match="There is no attention"):
         write_attention(tmp_path / "page.html", [])
     long = random_attention(("a " * 257,), ["a"] * 257, [(2 * i, 2 * i + 1) for i in range(257)], [0] * 257)

@@ -12,7 +12,14 @@ from lmzoo.families.bert import FAMILY
 from lmzoo.families.distilbert import FAMILY as DISTILBERT
 from lmzoo.families.elmo import FAMILY as ELMO
 from lmzoo.families.gpt2 import FAMILY as GPT2
-from lmzoo.models import QuestionAnswerer, TextClassifier, TextEmbedder, TextRegressor, TokenClassifier
+from lmzoo.models import (
+    QuestionAnswerer,
+    StaticEmbedder,
+    TextClassifier,
+    TextEmbedder,
+    TextRegressor,
+    TokenClassifier,
+)
 from lmzoo.testing import randomize, tiny_task
 
 PAIRS = [("the film", "was good ."), ("a", "the plot was dull")]
@@ -54,6 +61,23 @@ def test_too_few_steps_are_warned_of(monkeypatch):
     monkeypatch.setattr(attribution, "_PART_COUNTS", (1,))
     with pytest.warns(UserWarning, match=r"text 0 do not add up to its score, by [\d.e-]+: raise `steps`"):
         integrated_gradients(task, texts, steps=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["encoder", "word_features"])
+def test_tasks_that_also_look_up_tokens_elsewhere_are_refused(name):
+    """Contributions of the encoder's own word vectors, or of static ones, cannot be seen in the embeddings."""
+    vectors = StaticEmbedder(["the", "film", "good"], np.random.default_rng(3).normal(size=(3, 7)).astype("float32"))
+    settings = {"encoder": "bilstm", "encoder_dim": 5} if name == "encoder" else {"word_vectors": vectors}
+    task = tiny_task(TextClassifier, FAMILY, pooling="mean", **settings)
+    randomize(task)
+    with pytest.raises(ValueError, match=r"looks up its tokens also in its `encoder` or `word_vectors`.*`leave_out`"):
+        integrated_gradients(task, ["the film was good"])
+    layer = task.get_layer(name)
+    table = layer.word_embedding.embeddings if name == "encoder" else layer.vectors
+    table.assign(np.zeros(table.shape))
+    (explained,) = integrated_gradients(task, ["the film was good"])
+    check_sum(explained)
 
 
 @pytest.mark.slow

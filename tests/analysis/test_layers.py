@@ -71,6 +71,20 @@ def test_means_omit_special_tokens(bert):
     assert np.isfinite(empty).all()
 
 
+def test_texts_without_tokens_have_means_of_zeros():
+    """Word vectors have no special tokens."""
+    model = tiny_task(TextEmbedder, families()["static_words"])
+    model.run_eagerly = True
+    texts = ["the film", "", "a plot", "was good"]
+    means = compute_text_means(*hidden_states(model, texts))
+    assert not means[1].any()
+    assert means[[0, 2, 3]].any(axis=(1, 2)).all()
+    np.testing.assert_allclose(layer_similarity(model, texts), [[1.0]], rtol=1e-6)
+    assert np.isfinite(probe(model, texts * 2, [0, 1, 0, 1] * 2, folds=2).accuracy).all()
+    with pytest.raises(ValueError, match="`texts` must be texts of at least one token"):
+        layer_changes(model, ["", ""])
+
+
 @pytest.mark.quick_cases("bert")
 def test_distances_and_angles_equal_numpy(task):
     _, states = hidden_states(task, TEXTS)
@@ -113,6 +127,11 @@ def test_cka_equals_the_formula_with_gram_matrices():
         linear_cka(x, y[:12])
     with pytest.raises(ValueError, match="are equal"):
         linear_cka(x, np.ones((13, 2)))
+    equal = np.full((13, 2), 0.3)
+    assert (equal.mean(axis=0) != 0.3).any()  # it is rounded
+    for sides in ((x, equal), (equal, x)):
+        with pytest.raises(ValueError, match="are equal"):
+            linear_cka(*sides)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.models import BidirectionalLM, CausalLM, MaskedLM, TextEmbedder
 from lmzoo.tasks.word_vectors import WordVectors
 from lmzoo.testing import tiny_task
+from lmzoo.text import TextWarning
 
 TEXTS = ["the film was good", "", "the plot was never dull ."]
 
@@ -109,6 +110,25 @@ def test_senses_lists_the_occurrences_of_a_word(embedder):
     assert [s[:3] for s in senses(embedder, "n't", ["I don't ."])] == [(0, 4, 7)]
     with pytest.raises(ValueError, match="`groups` must be a positive integer"):
         senses(embedder, "film", texts, groups=0)
+
+
+def test_occurrences_beyond_the_sequence_length_are_left_out(embedder):
+    """Their vectors are zeros, which have no cosine."""
+    texts = ["film", "a " * 99 + "film", "the film"]
+    for groups in (1, 2):
+        with pytest.warns(TextWarning, match="their vectors are zeros"):
+            occurrences = senses(embedder, "film", texts, groups=groups)
+        assert [(s.text, s.start) for s in occurrences] == [(0, 0), (2, 4)]
+        np.testing.assert_allclose([np.linalg.norm(s.vector) for s in occurrences], 1, rtol=1e-5)
+    with pytest.warns(TextWarning), pytest.raises(ValueError, match="No occurrence of the word 'film' has a vector"):
+        senses(embedder, "film", texts[1:2])
+
+
+def test_a_sense_has_the_vector_of_one_layer_or_mix(embedder):
+    with pytest.raises(ValueError, match="`layers` must be a layer, or several to mix, got 'all'"):
+        senses(embedder, "film", TEXTS, layers="all")
+    (occurrence,) = senses(embedder, "film", TEXTS, layers=[0, 1])
+    assert occurrence.vector.shape == (embedder.backbone.config.hidden_dim,)
 
 
 def test_similar_vectors_share_a_group(embedder, monkeypatch):

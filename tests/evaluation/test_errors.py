@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import keras
 import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
 
 from lmzoo.evaluation import calibration
-from lmzoo.evaluation.errors import add_errors, add_learning_curve, add_slices
+from lmzoo.evaluation.errors import add_errors, add_learning_curve, add_slices, learning_curve
 from lmzoo.evaluation.reports import Judged, Report
 
 
@@ -104,8 +105,40 @@ def test_the_learning_curve_is_a_table():
     history = {"loss": [2.0, 1.0], "val_loss": [2.5, 1.5]}
     expected = (["epoch", "loss", "val_loss"], [[1, 2.0, 2.5], [2, 1.0, 1.5]])
     assert add_learning_curve(Report(), history).tables == {"learning curve": expected}
-    for invalid in ({}, {"loss": []}, {"loss": [1.0], "val_loss": [1.0, 2.0]}):
+    for invalid in ({}, {"loss": []}, {"loss": [1.0], "val_loss": [1.0, 2.0]}, {"loss": [1.0, 2.0], "auc": [1.0]}):
         with pytest.raises(ValueError, match="a number for each epoch"):
             add_learning_curve(Report(), invalid)
     with pytest.raises(TypeError, match="`history` must be what `fit` returns"):
         add_learning_curve(Report(), [1.0])
+
+
+def test_a_learning_curve_has_the_numbers_of_its_epochs():
+    """Keras counts epochs from 0."""
+    history = keras.callbacks.History()
+    history.epoch = [3, 4]
+    history.history = {"loss": [2.0, 1.0]}
+    assert learning_curve(history) == (["epoch", "loss"], [[4, 2.0], [5, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("epochs", "scores", "expected"),
+    [
+        ([1, 2, 3, 4, 5], [0.5, 0.25], [None, 0.5, None, 0.25, None]),
+        ([1, 2, 3, 4, 5, 6, 7], [0.5, 0.25, 0.125], [None, 0.5, None, 0.25, None, 0.125, None]),
+        ([4, 5, 6, 7], [0.5, 0.25], [0.5, None, 0.25, None]),
+    ],
+)
+def test_validation_scores_belong_to_every_kth_epoch(epochs, scores, expected):
+    history = keras.callbacks.History()
+    history.epoch = [epoch - 1 for epoch in epochs]
+    history.history = {"loss": [1.0] * len(epochs), "val_loss": scores}
+    titles, rows = learning_curve(history)
+    assert titles == ["epoch", "loss", "val_loss"]
+    assert [row[0] for row in rows] == epochs
+    assert [row[2] for row in rows] == pytest.approx([np.nan if x is None else x for x in expected], nan_ok=True)
+
+
+def test_validation_scores_of_unclear_epochs_are_refused():
+    """One score of three epochs may be of the second or of the third one."""
+    with pytest.raises(ValueError, match=r"for each epoch under every name, got \{'loss': 3, 'val_loss': 1\}"):
+        learning_curve({"loss": [3.0, 2.0, 1.0], "val_loss": [0.5]})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
 
-from lmzoo.evaluation.reports import compare_classes, compare_label_sets, compare_numbers, compare_tags
+from lmzoo.evaluation.reports import Report, compare_classes, compare_label_sets, compare_numbers, compare_tags
 
 SPANS = ["O", "B-X", "I-X", "B-Y"]
 
@@ -99,6 +99,10 @@ def test_labels_that_mark_no_spans():
     report = compare_tags([["NOUN", "VERB"], ["NOUN"]], [["NOUN", "NOUN"], [""]], ["NOUN", "VERB", "X"])
     assert report.tables["labels"][1] == [["NOUN", 0.5, 0.5, 0.5, 2], ["VERB", 0.0, 0.0, 0.0, 1]]
     assert report.scores == pytest.approx({"accuracy": 1 / 3, "macro_f1": 0.25})
+
+
+def test_tags_of_no_words_have_no_scores():
+    assert compare_tags([[], []], [[], []], SPANS) == Report()
 
 
 def test_texts_without_spans():

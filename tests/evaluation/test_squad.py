@@ -158,6 +158,8 @@ def test_errors_of_predictions():
         squad_metrics(["a", 3], ["a", "b"])
     with pytest.raises(TypeError, match=r"`predictions\[0\]` must be"):
         squad_metrics([{"answer": "a"}], ["a"])
+    with pytest.raises(TypeError, match=r"must be a list, got a dict\. Pass its values, in the order of `golds`"):
+        squad_metrics({"id 1": "Bob"}, ["Bob"])
 
 
 def test_scores_are_those_of_the_reference():

@@ -12,6 +12,7 @@ import pytest
 
 from lmzoo.data.corpora import train_words
 from lmzoo.models import NgramLM
+from lmzoo.text import WordTokenizer
 
 # In SRILM's form: without weights of 0 and <unk>, and with unsorted bigrams.
 FILE = r"""
@@ -92,6 +93,23 @@ def test_files_round_trip_exactly(trigrams, reviews, tmp_path, name):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     is_gzip = (tmp_path / name).read_bytes()[:2] == b"\x1f\x8b"
     assert is_gzip == name.endswith(".gz")
+
+
+def test_another_name_of_the_unknown_word_is_no_word(tmp_path):
+    """Files may call the unknown word <UNK>, so a file with both as words could not be read."""
+    model = NgramLM(1)
+    with pytest.warns(UserWarning, match="too small"):
+        model.fit([["a b", ["a", "<UNK>", "b"], ["<UNK>"]], [["a", "<UNK>"]]], verbose=False)
+    assert model.vocabulary == ["<unk>", "<s>", "</s>", "a", "b"]
+    model.save(tmp_path / "model.arpa", verbose=False)
+    loaded = NgramLM.load(tmp_path / "model.arpa", verbose=False)
+    assert log10(loaded, ["a", "<UNK>"]) == pytest.approx(log10(model, ["a", "dog"]), rel=1e-6)
+    words = ["<unk>", "<s>", "</s>", "<UNK>", "a", "b"]
+    tokenizer = WordTokenizer(words, unk_token="<unk>", start_token="<s>", end_token="</s>")
+    model = NgramLM(1, tokenizer)
+    with pytest.warns(UserWarning, match="too small"):
+        model.fit([[["a", "<UNK>", "b"]]], verbose=False)
+    assert model.vocabulary == ["<unk>", "<s>", "</s>", "a", "b"]
 
 
 def test_special_words_of_a_tokenizer(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from keras import ops
 from scipy.spatial.distance import cdist
 
 from lmzoo.search import nearest as module
@@ -104,6 +105,14 @@ def test_cosines_of_very_long_and_very_short_vectors():
             np.testing.assert_allclose(scores, expected[0], atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_arrays_of_keras_equal_those_of_numpy(dtype):
+    corpus = ops.cast(CORPUS * 20, dtype)
+    expected = search_vectors(QUERIES, ops.convert_to_numpy(corpus).astype("float32"), 3, "dot")
+    for vectors in (corpus, ops.convert_to_numpy(corpus)):
+        assert search_vectors(QUERIES, vectors, 3, "dot") == expected
+
+
 def test_texts_of_a_table_are_taken_by_position():
     pandas = pytest.importorskip("pandas")
     texts = pandas.Series(["a", "b", "c"], index=[2, 0, 1])
@@ -134,6 +143,13 @@ NAN = np.where(np.arange(61)[:, None] == 41, np.nan, CORPUS)
             "`corpus` must be an array whose vectors have a width of at least 1, got 0",
         ),
         (QUERIES, ["a"], {}, r"`corpus` must be an array \(n, H\) of numbers or a VectorIndex, got \['a'\]"),
+        (
+            QUERIES,
+            [[0.5, 1], [1, 2]],
+            {},
+            r"`corpus` must be an array if .*, got \[\[0.5, .* Pass `np.array\(corpus\)`",
+        ),
+        (QUERIES, [*CORPUS], {}, r"`corpus` must be an array if it holds vectors"),
         (QUERIES, CORPUS, {"texts": "a" * 61}, "`texts` must be a list of texts, got 'aaa"),
         (QUERIES, CORPUS, {"texts": {*range(61)}}, "`texts` must be a list of texts, got {0, 1"),
         (QUERIES, CORPUS, {"texts": ["a"]}, "`texts` must hold a text for each of the 61 vectors of the corpus, got 1"),

@@ -120,6 +120,14 @@ def test_bytes_and_arrays_of_texts():
     assert (row["query"], row["positive"], sorted(row["negatives"])) == ("q0", "p0", ["t1", "t2"])
 
 
+def test_rows_of_a_query_have_lists_of_their_own():
+    first, second = mine_negatives(Embedder(), ["q1", "q1"], ["p1", "p3"], CORPUS, num_negatives=2)
+    assert (first["negatives"], first["scores"]) == (second["negatives"], second["scores"])
+    first["negatives"].clear()
+    first["scores"].clear()
+    assert len(second["negatives"]) == len(second["scores"]) == 2
+
+
 def test_a_query_is_no_negative_of_itself():
     rows = mine_negatives(Embedder(), QUERIES, POSITIVES, [*CORPUS, "q1", "q3"], num_negatives=4)
     assert all(row["query"] not in row["negatives"] and len(row["negatives"]) == 4 for row in rows)

@@ -102,6 +102,17 @@ def test_vectors_equal_gensims(algorithm: str) -> None:
         np.testing.assert_allclose(unknown.vectors[0], expected["kings"], atol=1e-6)
 
 
+def test_all_words_of_a_long_text_are_trained_on() -> None:
+    """Gensim itself ignores what follows the first 10,000 words of a sentence."""
+    gensim = pytest.importorskip("gensim")
+    words = ["a", "boy", "sleeps"] * 3334 + ["the", "king", "rules"] * 7
+    embedder = StaticEmbedder.train([words], hidden_dim=5, window=3, min_frequency=5, epochs=1, seed=3)
+    sizes = {"vector_size": 5, "window": 3, "min_count": 5, "epochs": 1, "seed": 3, "workers": 1}
+    expected = gensim.models.Word2Vec([words[:10_000], words[10_000:]], sg=1, **sizes).wv
+    assert embedder.words == expected.index_to_key
+    np.testing.assert_allclose(embedder.vectors, expected.vectors, atol=1e-6)
+
+
 def test_missing_gensim_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gensim.models", None)
     with pytest.raises(ImportError, match=r"pip install 'lmzoo\[vectors\]'"):

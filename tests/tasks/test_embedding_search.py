@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from keras import ops
 
 from lmzoo.models import TextEmbedder
 from lmzoo.registry.family import families
@@ -104,6 +105,12 @@ def test_vectors_are_searched_without_a_preprocessor():
         task.search(QUERIES, VECTORS)
 
 
+def test_vectors_may_be_tensors(embedder):
+    vectors = np.random.default_rng(5).normal(size=(11, VECTORS.shape[1])).astype("float32")
+    expected = embedder.search(vectors[:3], vectors, top_k=2)
+    assert embedder.search(ops.convert_to_tensor(vectors[:3]), ops.convert_to_tensor(vectors), top_k=2) == expected
+
+
 def test_inputs_of_embed_queries_that_are_not_single_texts(embedder):
     for embed in (embedder.embed_queries, embedder.embed_documents):
         with pytest.raises(ValueError, match="`texts` must be a list of single texts, got pairs"):
@@ -136,6 +143,8 @@ VECTORS = np.ones((2, families()["bert"].tiny.hidden_dim))
         ((QUERIES, TEXTS, 2), {"texts": TEXTS}, "`texts` must be None if `corpus` is a list of texts"),
         (([("a", "b")], TEXTS, 2), {}, "`queries` must be a list of single texts, got pairs"),
         ((QUERIES, (TEXTS, TEXTS), 2), {}, "`corpus` must be a list of single texts, got pairs"),
+        ((QUERIES, VECTORS.tolist(), 2), {}, r"`corpus` must be an array if it holds .* Pass `np.array\(corpus\)`"),
+        ((VECTORS.tolist(), VECTORS, 2), {}, r"`queries` must be an array if it holds .* Pass `np.array\(queries\)`"),
         ((QUERIES, TEXTS, 2), {"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
     ],
 )

@@ -404,6 +404,7 @@ def test_seq2seq_takes_pairs_by_keras_hubs_names(eager):
     for x in (named, datasets.from_tensor_slices((named,)).batch(2)):
         np.testing.assert_allclose(task.predict(x, verbose=0), expected, atol=1e-6)
     assert task.evaluate(named, verbose=0) == task.evaluate((sources, targets), verbose=0)
+    assert task.report(named, verbose=0) == task.report((sources, targets), verbose=0)
     assert task.generate({"encoder_text": sources}, 3) == task.generate(sources, 3)
     with pytest.raises(TypeError, match=r"may also have `decoder_token_ids`, beginnings of the targets\."):
         task.generate(named)

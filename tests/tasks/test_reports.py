@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from lmzoo import models
+from lmzoo.analysis import write_report
+from lmzoo.evaluation.reports import Judged, Report
 from lmzoo.families.bert import FAMILY
 from lmzoo.tasks.base.labels import encode_classes
+from lmzoo.tasks.base.reports import add_optional_tables
 from lmzoo.testing import tiny_examples, tiny_task
 
 
@@ -204,6 +207,31 @@ def test_both_forms_of_pairs_give_equal_reports(make_examples):
     task, x, y = make_examples("TextEmbedder")
     firsts, seconds = map(list, zip(*x, strict=True))
     assert task.report(x, y, verbose=0).scores == task.report((firsts, seconds), y, verbose=0).scores
+
+
+def test_texts_of_errors_are_valid_unicode(tmp_path):
+    """Invalid characters are shown as the model reads them, so that the report can be written as UTF-8."""
+    report = Report(judged=Judged.of_classes(["a", "b"], ["b", "a"], [0.5, 0.75]))
+    report = add_optional_tables(report, [("caf\ud800", b"\xff"), ("fine", b"film")], True, None)
+    assert [row[-1] for row in report.tables["worst"][1]] == ["fine / film", "caf\ufffd / \ufffd"]
+    write_report(tmp_path / "report.html", report)
+
+
+def test_errors_of_pairs_in_tensors():
+    tensorflow = pytest.importorskip("tensorflow")
+    report = Report(judged=Judged.of_classes(["a", "b"], ["b", "b"], [0.5, 0.75]))
+    pairs = tensorflow.constant(["the film", "a"]), tensorflow.constant(["good", "bad"])
+    report = add_optional_tables(report, pairs, True, {"n": [1, 2]})
+    assert [row[-1] for row in report.tables["worst"][1]] == ["the film / good"]
+    assert [row[0] for row in report.tables["by length"][1]] == ["7", "15"]
+
+
+def test_a_tagger_without_labeled_words_has_no_scores_of_words(make_examples):
+    task, x, y = make_examples("TokenClassifier")
+    ignored = [[-100] * len(labels) for labels in y]
+    report = task.compare([x], ignored, batch_size=3)
+    assert (report.scores, report.tables) == ({}, {})
+    assert report.judged.count == len(x)
 
 
 def test_a_report_needs_texts(make_examples):

@@ -10,6 +10,7 @@ from lmzoo.evaluation.reports import Report
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.inputs import list_rows
 from lmzoo.text import Encoded
+from lmzoo.text.validate_text import clean_texts, collect_warnings
 
 
 def check_optional_tables(
@@ -55,11 +56,16 @@ def add_optional_tables(
 
 
 def _format_examples(x: Texts) -> list[str]:
-    """Format each example as one string: both texts of a pair, all words, or a prompt followed by its choices."""
+    """Format each example as one string: both texts of a pair, all words, or a prompt followed by its choices.
+
+    Invalid Unicode is replaced, as in the model's input.
+    """
 
     def to_string(part: Any, separator: str = " / ") -> str:
         if isinstance(part, bytes):
             return part.decode(errors="replace")
         return part if isinstance(part, str) else separator.join(to_string(inner, " ") for inner in part)
 
-    return [to_string(row, " / " if isinstance(row, tuple) else " ") for row in list_rows(x)]
+    strings = [to_string(row, " / " if isinstance(row, tuple) else " ") for row in list_rows(x)]
+    with collect_warnings():  # discard warnings, which were already issued when the texts were encoded
+        return clean_texts(strings)

@@ -765,8 +765,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         print(task.report(["A fine film.", "A dull film."], ["good", "bad"], verbose=0))
         ```
         """
-        if not isinstance(read_inputs(x), TextsInMemory):
+        inputs = read_inputs(x)
+        if not isinstance(inputs, TextsInMemory):
             raise TypeError(f"A report needs texts in memory, got {type(x).__name__}: `evaluate` takes other data.")
+        x = inputs.x
         check_optional_tables(x, errors, columns, history)
         metrics = self.measure(x, y if self.needs_labels else None, batch_size, verbose)
         report = self.compare([x], y, batch_size=batch_size, **metrics)
