@@ -395,19 +395,17 @@ def _load_model(preset: str, recipe: Recipe) -> Task:
     elif recipe.method.spans:
         task = Seq2SeqLM.from_preset(preset, span_corruption=recipe.span_corruption, **settings)
     else:
-        task_class = (
-            Pretrainer
-            if objective in _REQUIRED_OBJECTIVES or (stored_objective and stored_objective == objective)
-            else MaskedLM
-        )
         masking = recipe.masking.with_spans() if objective == "sbo" else recipe.masking
-        task = task_class.from_preset(preset, masking=masking, **settings)
+        if objective in _REQUIRED_OBJECTIVES or (stored_objective and stored_objective == objective):
+            task = Pretrainer.from_preset(preset, masking=masking, objective=objective, **settings)
+        else:
+            task = MaskedLM.from_preset(preset, masking=masking, **settings)
     if recipe.remat:
         task = task.copy_with(remat=True)
     if not isinstance(task, MaskedLM):
         return task
     head_arguments = (task.masking, None, task.activation, task.layer_norm_epsilon)
-    model = Pretrainer(task.backbone, task.preprocessor, objective, *head_arguments)
+    model = Pretrainer(task.backbone, task.preprocessor, objective, *head_arguments, tie_embeddings=task.tie_embeddings)
     model.head.set_weights(task.head.get_weights())
     return model
 
