@@ -253,12 +253,17 @@ def _make_batches(
         length: int, maximum number of tokens of a sequence.
         share: float, fraction of the tokens of the training.
         batch_size: int, number of sequences in a batch.
+
+    Raises:
+        ValueError: if a text is too short for a sequence.
     """
     text_sequences = []
     for text, corpus in zip(texts, corpora, strict=True):
         passes = math.ceil(share * text.share * run.recipe.tokens / corpus.num_tokens)
         passes = _WSD_PASSES if run.recipe.schedule == "wsd" else passes  # a "wsd" run may be extended
-        text_sequences.append(_pack_corpus(model, corpus, length, passes, run))
+        sequences = _pack_corpus(model, corpus, length, passes, run)
+        _check_has_sequences(sequences, corpus, f"The corpus{f' {text.name}' if text.name else ''}", "corpus")
+        text_sequences.append(sequences)
     max_lengths = np.array([sequences.lengths.max() for sequences in text_sequences])
     options = BatchOptions(batch_size, "shuffle", buckets=_choose_buckets(model, max_lengths))
     mean_lengths = [float(sequences.lengths.mean()) for sequences in text_sequences]
@@ -448,10 +453,32 @@ def _make_held_out_sequences(
     Raises:
         ValueError: if the text is too small.
     """
+    description = f"The held-out text{f' of {text.name}' if text.name else ''}"
     try:
-        return _pack_corpus(model, corpus, length, 1, run)
+        sequences = _pack_corpus(model, corpus, length, 1, run)
     except ValueError as error:
-        raise ValueError(f"The held-out text{f' of {text.name}' if text.name else ''}: {error}") from None
+        raise ValueError(f"{description}: {error}") from None
+    _check_has_sequences(sequences, corpus, description, "validation")
+    return sequences
+
+
+def _check_has_sequences(sequences: EncodedTexts, corpus: TokenCorpus, description: str, argument: str) -> None:
+    """Check that a corpus is long enough for a sequence.
+
+    Args:
+        sequences: the sequences of the corpus.
+        corpus: the tokenized text.
+        description: str, description of the text, for the message.
+        argument: str, name of the argument that holds the text.
+
+    Raises:
+        ValueError: if there are no sequences.
+    """
+    if not len(sequences):
+        raise ArgumentError(
+            f"{description} has too few tokens for a sequence ({corpus.num_tokens}). Pass longer text (`{argument}`).",
+            argument,
+        )
 
 
 def _pack_corpus(model: Task, corpus: TokenCorpus, length: int, passes: int, run: Run) -> EncodedTexts:
