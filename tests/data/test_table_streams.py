@@ -160,6 +160,12 @@ def test_parquet_needs_pyarrow(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ImportError, match=r"Parquet files need pyarrow: pip install 'lmzoo\[parquet\]'"):
         TableStream(tmp_path)
+        (
+            "k.csv",
+            b"a,b\n1,2\nx,4\n",
+            {"types": {"a": {"1": 5}.__getitem__}},
+            "k.csv, line 3: 'a' is 'x', which is not",
+        ),
 
 
 def test_files_at_urls():

@@ -250,7 +250,7 @@ class TableStream:
         for name in self.types.keys() & cells.keys():
             try:
                 cells[name] = self.types[name](cells[name])
-            except (TypeError, ValueError):
+            except (KeyError, TypeError, ValueError):
                 type_name = getattr(self.types[name], "__name__", "value")
                 raise ValueError(
                     f"{where}: {name!r} is {cells[name]!r:.60}, which is not a valid {type_name}."
