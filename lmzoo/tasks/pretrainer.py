@@ -283,6 +283,14 @@ class Pretrainer(MaskedTokensTask):
             ValueError: for labels, for weights of documents that are not encoded, or, with an objective on pairs, for
                 encoded sequences that are not pairs.
         """
+        return self._encode_documents(x, y, sample_weight, is_part=False)
+
+    def encode_part(self, x: Any, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
+        """Encode documents that are a part of the examples, even if none of them has two sentences."""
+        return self._encode_documents(x, y, sample_weight, is_part=True)
+
+    def _encode_documents(self, x: Any, y: Labels | None, sample_weight: Weights | None, is_part: bool) -> Examples:
+        """Pack documents into training sequences or pairs; see `encode_examples` and `segment_pairs`."""
         if self.objective not in _PAIR_OBJECTIVES:
             return self._pack_documents(x, y, sample_weight, lambda x, by: pack_sentences(clean_documents(x), by))
         if isinstance(x, EncodedTexts) and not isinstance(x, SegmentPairs):
@@ -292,7 +300,9 @@ class Pretrainer(MaskedTokensTask):
             )
         objective = str(self.objective)
         rng = np.random.default_rng(0)
-        return self._pack_documents(x, y, sample_weight, lambda x, by: segment_pairs(x, by, objective, rng))
+        return self._pack_documents(
+            x, y, sample_weight, lambda x, by: segment_pairs(x, by, objective, rng, is_part=is_part)
+        )
 
     def encode_labels(self, y: Labels | None) -> Any:
         """Convert the labels of token features to arrays; None stays None."""

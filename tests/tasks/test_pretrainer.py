@@ -272,6 +272,46 @@ def test_losses_and_metrics_of_compile_are_saved(tiny, tmp_path):
         task.compile(loss={**loss, "sentence": keras.losses.SparseCategoricalCrossentropy()})
 
 
+class Rows(list):
+    """Table of documents in memory."""
+
+    def __init__(self, documents):
+        super().__init__({"text": document} for document in documents)
+
+
+def test_a_buffer_of_a_stream_may_have_no_document_of_two_sentences(tiny):
+    task = build(tiny)
+    documents = [*make_documents(tiny, count=4), ["good"], ["bad", ""]]
+    for streamed in (documents, [*documents[4:], *documents[:4]]):
+        with pytest.warns(TextWarning, match="2 of 2 documents are one sentence"):
+            scores = task.evaluate(lmzoo.data.stream(Rows(streamed), shuffle_buffer=2), batch_size=2, verbose=0)
+        assert np.isfinite(scores).all()
+    invalid = Rows([*documents[4:], ["dull", 3]])
+    with pytest.raises(TypeError, match=r"In row 2 of the stream: .* must be a string, got 3"):
+        task.evaluate(lmzoo.data.stream(invalid), verbose=0)
+
+
+def test_a_stream_of_empty_documents_is_refused(tiny):
+    for objective in ("nsp", None):
+        task = build(tiny, objective=objective)
+        with (
+            pytest.warns(TextWarning, match="2 of 2 documents held no tokens"),
+            pytest.raises(ValueError, match=r"There are no examples: .* too short"),
+        ):
+            task.fit(lmzoo.data.stream(Rows([[""], []])), steps_per_epoch=1, verbose=0)
+
+
+@pytest.mark.tf_only
+def test_a_batch_of_a_dataset_may_have_no_document_of_two_sentences(tiny):
+    import tensorflow as tf
+
+    documents = tf.ragged.constant([*make_documents(tiny, count=2), ["good"], ["bad"]])
+    dataset = tf.data.Dataset.from_tensor_slices(documents).batch(2)
+    with pytest.warns(TextWarning, match="2 of 2 documents are one sentence"):
+        scores = build(tiny).evaluate(dataset, verbose=0)
+    assert np.isfinite(scores).all()
+
+
 def test_errors_of_documents_and_sequences(tiny):
     documents = make_documents(tiny)
     task = build(tiny)
