@@ -41,7 +41,7 @@ def from_table(
 
     Raises:
         TypeError: If `table` is not a table in memory.
-        ValueError: If `table` lacks one of the columns.
+        ValueError: If `table` lacks one of the columns, or has several columns of its name.
 
     Example:
 
@@ -71,11 +71,13 @@ def _read_cells(table: Any, name: Any, argument: str) -> list[Any]:
     """Return the values of a column as a list; error messages name the parameter `argument`.
 
     Raises:
-        ValueError: If the table lacks the column.
+        ValueError: If the table lacks the column, or has several of its name.
     """
     names = column_names(table) or []
     if name not in names:
         raise ValueError(f"The table has no column {name!r}: pass one of {names!r:.200} as `{argument}`.")
+    if names.count(name) > 1:
+        raise ValueError(f"The table has several columns {name!r}. Rename all but one of them.")
     values = table[name]
     # Scalars of pandas and pyarrow become Python objects.
     return values.to_pylist() if hasattr(values, "to_pylist") else list(values)

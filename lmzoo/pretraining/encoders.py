@@ -253,12 +253,17 @@ def _make_batches(
         length: int, maximum number of tokens of a sequence.
         share: float, fraction of the tokens of the training.
         batch_size: int, number of sequences in a batch.
+
+    Raises:
+        ValueError: if a text is too short for a sequence.
     """
     text_sequences = []
     for text, corpus in zip(texts, corpora, strict=True):
         passes = math.ceil(share * text.share * run.recipe.tokens / corpus.num_tokens)
         passes = _WSD_PASSES if run.recipe.schedule == "wsd" else passes  # a "wsd" run may be extended
-        text_sequences.append(_pack_corpus(model, corpus, length, passes, run))
+        sequences = _pack_corpus(model, corpus, length, passes, run)
+        _check_has_sequences(sequences, corpus, f"The corpus{f' {text.name}' if text.name else ''}", "corpus")
+        text_sequences.append(sequences)
     max_lengths = np.array([sequences.lengths.max() for sequences in text_sequences])
     options = BatchOptions(batch_size, "shuffle", buckets=_choose_buckets(model, max_lengths))
     mean_lengths = [float(sequences.lengths.mean()) for sequences in text_sequences]
@@ -395,19 +400,17 @@ def _load_model(preset: str, recipe: Recipe) -> Task:
     elif recipe.method.spans:
         task = Seq2SeqLM.from_preset(preset, span_corruption=recipe.span_corruption, **settings)
     else:
-        task_class = (
-            Pretrainer
-            if objective in _REQUIRED_OBJECTIVES or (stored_objective and stored_objective == objective)
-            else MaskedLM
-        )
         masking = recipe.masking.with_spans() if objective == "sbo" else recipe.masking
-        task = task_class.from_preset(preset, masking=masking, **settings)
+        if objective in _REQUIRED_OBJECTIVES or (stored_objective and stored_objective == objective):
+            task = Pretrainer.from_preset(preset, masking=masking, objective=objective, **settings)
+        else:
+            task = MaskedLM.from_preset(preset, masking=masking, **settings)
     if recipe.remat:
         task = task.copy_with(remat=True)
     if not isinstance(task, MaskedLM):
         return task
     head_arguments = (task.masking, None, task.activation, task.layer_norm_epsilon)
-    model = Pretrainer(task.backbone, task.preprocessor, objective, *head_arguments)
+    model = Pretrainer(task.backbone, task.preprocessor, objective, *head_arguments, tie_embeddings=task.tie_embeddings)
     model.head.set_weights(task.head.get_weights())
     return model
 
@@ -450,10 +453,32 @@ def _make_held_out_sequences(
     Raises:
         ValueError: if the text is too small.
     """
+    description = f"The held-out text{f' of {text.name}' if text.name else ''}"
     try:
-        return _pack_corpus(model, corpus, length, 1, run)
+        sequences = _pack_corpus(model, corpus, length, 1, run)
     except ValueError as error:
-        raise ValueError(f"The held-out text{f' of {text.name}' if text.name else ''}: {error}") from None
+        raise ValueError(f"{description}: {error}") from None
+    _check_has_sequences(sequences, corpus, description, "validation")
+    return sequences
+
+
+def _check_has_sequences(sequences: EncodedTexts, corpus: TokenCorpus, description: str, argument: str) -> None:
+    """Check that a corpus is long enough for a sequence.
+
+    Args:
+        sequences: the sequences of the corpus.
+        corpus: the tokenized text.
+        description: str, description of the text, for the message.
+        argument: str, name of the argument that holds the text.
+
+    Raises:
+        ValueError: if there are no sequences.
+    """
+    if not len(sequences):
+        raise ArgumentError(
+            f"{description} has too few tokens for a sequence ({corpus.num_tokens}). Pass longer text (`{argument}`).",
+            argument,
+        )
 
 
 def _pack_corpus(model: Task, corpus: TokenCorpus, length: int, passes: int, run: Run) -> EncodedTexts:

@@ -99,8 +99,8 @@ def pretrain(
         KeyboardInterrupt: after Ctrl-C; during the training, its state has been saved.
         ProcessesError: if several processes have different arguments, or one of them has ended.
         TypeError: if documents can be iterated over only once.
-        ValueError: if `work` holds a run with another recipe or text, there is no held-out text, or the text is too
-            small for the vocabulary.
+        ValueError: if `work` holds a run with another recipe or text, there is no held-out text, the text is too small
+            for the vocabulary, or a text is too short for a sequence.
 
     Example:
 

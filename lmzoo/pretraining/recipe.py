@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.common.arguments import as_python_values, is_integer, is_number, require
 from lmzoo.errors import ArgumentError
 from lmzoo.families import DEFAULT_FAMILY
 from lmzoo.families.backbone import Backbone
@@ -199,6 +199,8 @@ class Recipe:
         return cls(**{**_read_preset_fields(preset), **settings, "init": str(preset)})
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, as_python_values(getattr(self, field.name)))
         allowed_values: dict[str, Collection[str]] = {
             "family": families(),
             "optimizer": OPTIMIZERS,
@@ -316,10 +318,10 @@ class Recipe:
             )
 
     def _check_numbers(self) -> None:
-        """Check the ranges of all numbers.
+        """Check the types and ranges of all numbers.
 
         Raises:
-            ValueError: if a number is out of range.
+            ValueError: if a number is out of range, or is not an integer where one is needed.
         """
         has_pairs = (self.family_record.objective if self.objective == "auto" else self.objective) in PAIRED
         min_vocabulary = 4 if self.method.words else 1
@@ -336,7 +338,12 @@ class Recipe:
         }
         for name, minimum in {**minima, "batch_size": 1, "accumulate": 1, "seed": 0}.items():
             value = getattr(self, name)
-            require(is_number(value, minimum), name, f"at least {minimum} for {self.family}", value)
+            is_valid = is_integer(value, minimum)
+            kind = "an integer"
+            if name == "tokens":  # may be a float, such as 6e7
+                is_valid = is_number(value, minimum) and value < math.inf
+                kind = "a finite number"
+            require(is_valid, name, f"{kind} of at least {minimum} for {self.family}", value)
         probability = self.mask_probability
         require(is_number(probability, 0, 1) and probability > 0, "mask_probability", "a number in (0, 1]", probability)
         learning_rate = self.learning_rate

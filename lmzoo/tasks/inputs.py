@@ -65,6 +65,7 @@ class Encoder(Protocol):
     text_preprocessor: Preprocessor
     longest_sequence: int
     encode_examples: Callable[..., Examples]
+    encode_part: Callable[..., Examples]
     encode_labels: Callable[[Any], Any]
     make_batch: Callable[[Examples, np.ndarray, int, np.random.Generator], Batch]
     select_inputs: Callable[[Any], Any]
@@ -206,11 +207,11 @@ class StreamedExamples(TaskInputs):
         x, y = self.x.examples(rows)
         try:
             with warning.only():
-                return task.encode_examples(x, y)
+                return task.encode_part(x, y)
         except (TypeError, ValueError):
             for row in rows if len(rows) > 1 else ():
                 with add_place_to_errors(self.x.where(*row)), collect_warnings():
-                    task.encode_examples(*self.x.examples([row]))
+                    task.encode_part(*self.x.examples([row]))
             raise
 
 
@@ -221,7 +222,7 @@ class TextDataset(TaskInputs):
         def encode(x: Texts, y: Labels | None, weights: Weights | None) -> tuple[np.ndarray, Callable[..., Batch]]:
             if y is None and task.needs_labels:
                 raise ValueError(f"{type(task).__name__} needs a dataset of (texts, labels); this one has texts only.")
-            examples = task.encode_examples(x, y, weights)
+            examples = task.encode_part(x, y, weights)
             if options.class_weight is not None:
                 examples = weigh_classes(examples, options.class_weight)
             return examples.encoded.lengths, partial(_make_batch, task, examples)

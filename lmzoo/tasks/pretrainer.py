@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -67,7 +68,8 @@ class Pretrainer(MaskedTokensTask):
     with mask tokens, see `MaskedLM`.
 
     With token features, labels are a dict by output: `masked_lm` and `boundary` int (B, M), `sentence` int (B,) and
-    `replaced_tokens` int (B, T), the ids of the original text. Weights are a dict with the same keys.
+    `replaced_tokens` int (B, T), the ids of the original text. Weights are a dict with the same keys, or one weight for
+    each sequence.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.
@@ -193,11 +195,32 @@ class Pretrainer(MaskedTokensTask):
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Tensor | None:
         """Compute the total loss; see `keras.Model.compute_loss`."""
+        sample_weight = self._weigh_tokens(x, y, sample_weight)
         return super().compute_loss(x, *self._label_replaced_tokens(y, y_pred, sample_weight), training)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         """Compute the metrics of all outputs; see `keras.Model.compute_metrics`."""
+        sample_weight = self._weigh_tokens(x, y, sample_weight)
         return super().compute_metrics(x, *self._label_replaced_tokens(y, y_pred, sample_weight))
+
+    def _weigh_tokens(self, x: Any, y: Any, sample_weight: Any) -> Any:
+        """Return a dict of weights by output, in which the weight of a sequence is repeated for each of its tokens.
+
+        Padding has the weight 0 among the tokens that the discriminator of `"rtd"` judges.
+        """
+        if y is None or sample_weight is None:
+            return sample_weight
+        if not isinstance(sample_weight, Mapping):
+            sample_weight = dict.fromkeys(y, sample_weight)
+        weights = dict(sample_weight)
+        for name, output_weights in sample_weight.items():
+            if len(y[name].shape) == 2 and output_weights.shape[1:] in ((), (1,)):
+                is_counted = ops.ones_like(y[name])  # (B, M) or (B, T)
+                if name == "replaced_tokens":
+                    is_counted = self.backbone.padding_mask(x)  # (B, T)
+                sequence_weights = ops.reshape(ops.cast(output_weights, "float32"), (-1, 1))  # (B, 1)
+                weights[name] = sequence_weights * ops.cast(is_counted, "float32")
+        return weights
 
     def _label_replaced_tokens(self, y: Any, y_pred: Features, sample_weight: Any) -> tuple[Any, Features, Any]:
         """For `"rtd"`, return labels, outputs and weights in which each token of the discriminator is an example.
@@ -260,6 +283,14 @@ class Pretrainer(MaskedTokensTask):
             ValueError: for labels, for weights of documents that are not encoded, or, with an objective on pairs, for
                 encoded sequences that are not pairs.
         """
+        return self._encode_documents(x, y, sample_weight, is_part=False)
+
+    def encode_part(self, x: Any, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
+        """Encode documents that are a part of the examples, even if none of them has two sentences."""
+        return self._encode_documents(x, y, sample_weight, is_part=True)
+
+    def _encode_documents(self, x: Any, y: Labels | None, sample_weight: Weights | None, is_part: bool) -> Examples:
+        """Pack documents into training sequences or pairs; see `encode_examples` and `segment_pairs`."""
         if self.objective not in _PAIR_OBJECTIVES:
             return self._pack_documents(x, y, sample_weight, lambda x, by: pack_sentences(clean_documents(x), by))
         if isinstance(x, EncodedTexts) and not isinstance(x, SegmentPairs):
@@ -269,7 +300,9 @@ class Pretrainer(MaskedTokensTask):
             )
         objective = str(self.objective)
         rng = np.random.default_rng(0)
-        return self._pack_documents(x, y, sample_weight, lambda x, by: segment_pairs(x, by, objective, rng))
+        return self._pack_documents(
+            x, y, sample_weight, lambda x, by: segment_pairs(x, by, objective, rng, is_part=is_part)
+        )
 
     def encode_labels(self, y: Labels | None) -> Any:
         """Convert the labels of token features to arrays; None stays None."""

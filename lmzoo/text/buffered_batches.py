@@ -10,6 +10,8 @@ import numpy as np
 from lmzoo.common.tensor_types import Tensors
 from lmzoo.text.batching import LengthBatches, OrderedBatches, fit_buckets
 
+_NO_SEQUENCES = "There are no examples: the stream is empty, or its texts are too short. Pass longer texts."
+
 # Two arguments of `LengthBatches`: the lengths of the sequences of a buffer, and `make_batch`.
 Encoded = tuple[np.ndarray, Callable[[np.ndarray, int, np.random.Generator], Tensors]]
 
@@ -17,7 +19,8 @@ Encoded = tuple[np.ndarray, Callable[[np.ndarray, int, np.random.Generator], Ten
 class BufferedBatches(OrderedBatches):
     """Batches as in `LengthBatches`, made from one buffer of examples after another.
 
-    If one buffer holds all examples, the batches are the same as in `LengthBatches`.
+    If one buffer holds all examples, the batches are the same as in `LengthBatches`. Buffers without sequences, such as
+    those of empty documents, are skipped.
 
     Args:
         read: callable `(epoch, first) -> buffers` that returns an iterator over lists of examples, starting with the
@@ -31,6 +34,9 @@ class BufferedBatches(OrderedBatches):
         count: callable that returns the number of batches of an epoch; None to count them by encoding all examples.
         described: callable that returns a dict of further numbers and strings to include in `identity`.
         compiled: bool, whether XLA compiles the model, see `fit_buckets`.
+
+    Raises:
+        ValueError: While reading, if an epoch has no sequences.
     """
 
     def __init__(
@@ -111,14 +117,16 @@ class BufferedBatches(OrderedBatches):
         self._resume_at = place or self._resume_at
 
     def first(self) -> Encoded:
-        """Return the encoded first buffer of the first epoch, whose lengths determine the padded widths.
+        """Return the first encoded buffer with sequences, whose lengths determine the padded widths.
 
         Raises:
-            ValueError: If there are no examples.
+            ValueError: If there are no sequences.
         """
-        for examples in self.read(0, 0):
-            return self._encode_buffer(examples, 0, 0)
-        raise ValueError("There are no examples: the stream is empty.")
+        for number, examples in enumerate(self.read(0, 0)):
+            encoded = self._encode_buffer(examples, 0, number)
+            if len(encoded[0]):
+                return encoded
+        raise ValueError(_NO_SEQUENCES)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the first buffer's batches, and the values of `described`."""
@@ -126,15 +134,24 @@ class BufferedBatches(OrderedBatches):
         return {**buffer_batches.identity(), **self.described()}
 
     def _buffers(self, epoch: int, example: int = 0, number: int = 0) -> Iterator[tuple[dict[str, int], LengthBatches]]:
-        """Yield the place and the batches of each buffer of an epoch, beginning with buffer `number` at `example`."""
+        """Yield the place and the batches of each buffer with sequences, beginning with buffer `number` at `example`.
+
+        Raises:
+            ValueError: If the epoch has no sequences.
+        """
         if not self._buckets:  # later buffers may hold longer sequences
             lengths = self.first()[0]
             buckets = fit_buckets(lengths, self.limit, batch_size=self.batch_size, compiled=self.compiled)
             self._buckets = buckets if buckets[-1] >= self.limit else [*buckets, self.limit]
+        has_sequences = example > 0  # an epoch is resumed at a buffer with sequences
         for examples in self.read(epoch, example):
-            yield {"example": example, "buffer": number}, self._make_buffer_batches(examples, epoch, number)
+            if len(self._encode_buffer(examples, epoch, number)[0]):
+                has_sequences = True
+                yield {"example": example, "buffer": number}, self._make_buffer_batches(examples, epoch, number)
             example += len(examples)
             number += 1
+        if not has_sequences:
+            raise ValueError(_NO_SEQUENCES)
 
     def _make_buffer_batches(self, examples: Sequence[Any], epoch: int, number: int) -> LengthBatches:
         """Return the batches of one buffer of examples."""

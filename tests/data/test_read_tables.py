@@ -124,6 +124,11 @@ def test_label_type_is_any_function(write):
             {"label": "label", "label_type": float},
             "line 3: the label 'x' is not a valid float",
         ),
+        (
+            "text,label\na,p\nc,q\n",
+            {"label": "label", "label_type": {"p": 1}.__getitem__},
+            "line 3: the label 'q' is not a valid",
+        ),
         ("text,label\na,p\nc,q\n", {"label": "label", "labels": ["p"]}, "line 3: the label 'q' is unknown. There are"),
         ("text,label\n", {}, "data.csv holds no examples"),
         ("", {}, "data.csv holds no examples"),

@@ -156,6 +156,14 @@ def test_a_document_of_one_sentence_has_a_random_segment():
         assert len({second[0] for _, second, _ in random}) > DOCUMENTS / 3
 
 
+def test_a_part_may_have_no_document_of_two_sentences():
+    part = [["d0s0 d0s0"], ["d1s0"]]
+    with pytest.warns(TextWarning, match="^2 of 2 documents are one sentence"):
+        pairs = segment_pairs(part, preprocessor(32), "sop", np.random.default_rng(11), is_part=True)
+    assert pairs.labels.tolist() == [1, 1]
+    assert sorted(pairs.lengths.tolist()) == [6, 6]
+
+
 def test_a_single_document_has_random_segments_of_its_own():
     assert {label for *_, label in rows(make_pairs("nsp", count=1))} == {0, 1}
 

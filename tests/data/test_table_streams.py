@@ -95,8 +95,30 @@ def test_a_selected_column_must_be_the_only_one_of_its_name(tmp_path):
     (tmp_path / "a.csv").write_text("text,note,note\ngood,x,y\n")
     table = TableStream(tmp_path / "a.csv")
     assert list(table.select_columns(["text"])) == [{"text": "good"}]
-    with pytest.raises(ValueError, match=r"a\.csv has several columns 'note'"):
+    for ambiguous in (table, table.select_columns(["note"])):
+        with pytest.raises(ValueError, match=r"a\.csv has several columns 'note'"):
+            next(iter(ambiguous))
+
+
+def test_a_selected_column_of_parquet_must_be_the_only_one_of_its_name(tmp_path):
+    repeated = pyarrow.table([["good"], ["x"], ["y"]], names=["text", "note", "note"])
+    pyarrow.parquet.write_table(repeated, tmp_path / "a.parquet")
+    table = TableStream(tmp_path / "a.parquet")
+    assert list(table.select_columns(["text"])) == [{"text": "good"}]
+    with pytest.raises(ValueError, match=r"a\.parquet has several columns 'note'"):
         next(iter(table.select_columns(["note"])))
+
+
+def test_column_names_are_in_the_order_of_the_cells(tmp_path):
+    (tmp_path / "a.csv").write_text("text,note,note,label\n")  # no rows
+    (tmp_path / "b.csv").write_text("text,note,note,label\ngood,x,y,pos\n")
+    table = TableStream(tmp_path / "*.csv")
+    assert table.column_names == ["text", "note", "note", "label"]
+    assert TableStream(tmp_path / "b.csv", header=False).column_names == [0, 1, 2, 3]
+    assert table.select_columns(["label"]).column_names == ["label"]
+    assert TableStream(tmp_path / "a.csv").column_names == []
+    labels = [row["label"] for row in table.select_columns([table.column_names[3]])]
+    assert labels == read_table(tmp_path / "b.csv", label=3)[1]
 
 
 def test_missing_columns_of_parquet_are_named(tmp_path):
@@ -138,6 +160,12 @@ def test_errors_of_files(tmp_path, write):
         ("c.csv", b'a,b\n1,2\n"3,4\n', {}, "c.csv, line 3: the quotes are wrong"),
         ("d.txt", b"a\nb\xff\n", {}, r"d.txt: the byte 0xff is not utf-8.*\(`encoding`\)"),
         ("e.csv", b"a,b\n1,2\nx,4\n", {"types": {"a": int}}, "e.csv, line 3: 'a' is 'x', which is not a valid int"),
+        (
+            "k.csv",
+            b"a,b\n1,2\nx,4\n",
+            {"types": {"a": {"1": 5}.__getitem__}},
+            "k.csv, line 3: 'a' is 'x', which is not",
+        ),
         ("f.txt.gz", gzip.compress(b"a\n" * 99)[:-9], {}, "f.txt.gz is a damaged archive"),
         ("g.txt", b"a\n", {"encoding": "utf-88"}, "no encoding 'utf-88'"),
         ("h.txt", b"a\n", {"format": "xml"}, "no format 'xml'. Pass one of these .*jsonl.*parquet"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.data.corpora import TokenCorpus, pack_continuously
+from lmzoo.errors import ArgumentError
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM, TextClassifier
 from lmzoo.pretraining import Recipe, pretrain
@@ -85,6 +86,19 @@ def test_gpt_is_trained_without_document_borders(text, tmp_path):
     model = CausalLM.from_preset(tmp_path / "preset")
     assert model.preprocessor.tokenizer.tokenize(["The SHIP"]) == model.preprocessor.tokenizer.tokenize(["the ship"])
     assert model.generate(["The ship"], max_new_tokens=4)[0].startswith(" ")
+
+
+def test_text_without_a_sequence_is_refused_before_the_training(text, tmp_path, monkeypatch):
+    """GPT adds no special tokens, so a lone token has nothing to predict."""
+    monkeypatch.setattr("lmzoo.pretraining.run.Run.fit", None)
+    recipe = Recipe(**{**GPT2, "family": "gpt", "vocabulary_size": 90})
+    message = r"has too few tokens for a sequence \(1\)\. Pass longer text"
+    with pytest.raises(ArgumentError, match=rf"The held-out text {message} \(`validation`\)"):
+        pretrain(text, tmp_path / "preset", recipe, [["."]], verbose=False)
+    (tmp_path / "dot.txt").write_text(".", "utf-8")
+    mixture = {text: 3, tmp_path / "dot.txt": 1}
+    with pytest.raises(ArgumentError, match=rf"The corpus dot {message} \(`corpus`\)"):
+        pretrain(mixture, tmp_path / "mixture", recipe, [LINES], verbose=False)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.training import FineTuningRecipe
 from lmzoo_cli.main import app
-from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
+from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop, assert_same_weights
 
 pytestmark = pytest.mark.usefixtures("eager")
 OWN = [[line.replace("ship", "boat") for line in LINES[i % 4 :]] for i in range(60)]
@@ -59,6 +59,14 @@ def test_training_begins_with_all_stored_weights(tmp_path, preset, objective, lo
         else:
             missing.add(path.split("/")[0])
     assert missing == missing_heads
+
+
+def test_training_begins_with_an_untied_head(tmp_path):
+    stored = tiny_task(lmzoo.models.MaskedLM, families()["bert"], tie_embeddings=False)
+    stored.save_to_preset(tmp_path / "untied")
+    model = encoders._load_model(str(tmp_path / "untied"), Recipe.from_preset(tmp_path / "untied"))
+    assert not model.tie_embeddings
+    assert_same_weights(model.head, stored.head)
 
 
 @pytest.mark.slow

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import lmzoo.registry.family
@@ -65,16 +68,19 @@ def test_objectives_of_other_families_are_refused(family, objective, message):
         ("elmo", {"size": "6x256"}, "must be one of nano, mini, small, medium, base, got '6x256'"),
         ("bert", {"optimizer": "sgd"}, "`optimizer` must be one of adamw, lamb"),
         ("bert", {"dtype": "mixed_bflot16"}, "`dtype` must be one of float32, mixed_bfloat16"),
-        ("bert", {"tokens": 0}, "`tokens` must be at least 1"),
-        ("bert", {"seed": -1}, "`seed` must be at least 0"),
-        ("bert", {"accumulate": 0}, "`accumulate` must be at least 1"),
+        ("bert", {"tokens": 0}, "`tokens` must be a finite number of at least 1"),
+        ("bert", {"seed": -1}, "`seed` must be an integer of at least 0"),
+        ("bert", {"accumulate": 0}, "`accumulate` must be an integer of at least 1"),
         ("bert", {"learning_rate": 0}, "`learning_rate` must be above 0, got 0"),
-        ("bert", {"sequence_length": 4}, "`sequence_length` must be at least 5 for bert, got 4"),
-        ("t5", {"sequence_length": 3}, "`sequence_length` must be at least 4 for t5, got 3"),
-        ("roberta", {"positions": 2}, "`positions` must be at least 3 for roberta"),
-        ("t5", {"positions": 3}, "`positions` must be at least 4 for t5, got 3"),
-        ("bert", {"batch_size": "32"}, "`batch_size` must be at least 1 for bert, got '32'"),
-        ("elmo", {"vocabulary_size": 3}, "`vocabulary_size` must be at least 4 for elmo, got 3"),
+        ("bert", {"sequence_length": 4}, "`sequence_length` must be an integer of at least 5 for bert, got 4"),
+        ("t5", {"sequence_length": 3}, "`sequence_length` must be an integer of at least 4 for t5, got 3"),
+        ("roberta", {"positions": 2}, "`positions` must be an integer of at least 3 for roberta"),
+        ("t5", {"positions": 3}, "`positions` must be an integer of at least 4 for t5, got 3"),
+        ("bert", {"batch_size": "32"}, "`batch_size` must be an integer of at least 1 for bert, got '32'"),
+        ("bert", {"batch_size": 16.5}, "`batch_size` must be an integer of at least 1 for bert, got 16.5"),
+        ("bert", {"positions": 23.0}, "`positions` must be an integer of at least 5 for bert, got 23.0"),
+        ("bert", {"tokens": math.inf}, "`tokens` must be a finite number of at least 1 for bert, got inf"),
+        ("elmo", {"vocabulary_size": 3}, "`vocabulary_size` must be an integer of at least 4 for elmo, got 3"),
         *(
             ("bert", {"mask_probability": value}, r"`mask_probability` must be a number in \(0, 1\]")
             for value in (0, 1.1, "a", True)
@@ -95,6 +101,15 @@ def test_objectives_of_other_families_are_refused(family, objective, message):
 def test_wrong_fields_are_refused(family, fields, message):
     with pytest.raises(ValueError, match=message):
         Recipe(family, **fields)
+
+
+def test_numbers_of_numpy_become_numbers_of_python():
+    fields = {"tokens": np.float64(6e7), "batch_size": np.int64(17), "seed": np.uint8(3), "remat": np.bool_(True)}
+    recipe = Recipe(**fields, learning_rate=np.float32(0.5))
+    stored = json.loads(json.dumps(dataclasses.asdict(recipe)))
+    expected = {"tokens": 6e7, "batch_size": 17, "seed": 3, "remat": True, "learning_rate": 0.5}
+    assert {name: stored[name] for name in expected} == expected
+    assert Recipe(**stored) == recipe
 
 
 def test_families_may_have_no_pretraining(monkeypatch):

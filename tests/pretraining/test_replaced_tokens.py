@@ -36,6 +36,16 @@ def test_training_continues_from_a_preset(family, objective, text, tmp_path):
     assert next_scores["loss"] < 1.1 * scores["loss"]
 
 
+def test_a_preset_of_another_objective_gets_a_generator(tmp_path):
+    stored = tiny_task(Pretrainer, families()["albert"])
+    assert stored.objective == "sop"
+    stored.save_to_preset(tmp_path / "pairs")
+    with pytest.warns(UserWarning, match="is for another `objective`: .*`replaced_tokens` .*from scratch"):
+        model = encoders._load_model(str(tmp_path / "pairs"), Recipe.from_preset(tmp_path / "pairs", objective="rtd"))
+    assert model.objective == "rtd"
+    assert_same_weights(model.backbone, stored.backbone)
+
+
 @pytest.mark.slow
 def test_a_generator_continues_to_fill_masks(tmp_path):
     """Files of transformers hold a generator, which fills masks, or a discriminator, which gets a new generator."""

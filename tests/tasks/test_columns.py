@@ -136,9 +136,21 @@ class Splits(dict):
         return {name: table.column_names for name, table in self.items()}
 
 
+class RepeatedFrame(Frame):
+    """Table like a DataFrame of pandas whose columns share a name, so that the name selects a table."""
+
+    def __init__(self, name):
+        super().__init__(**{name: TEXTS})
+        self.columns = np.repeat(self.columns, 2)
+
+    def __getitem__(self, name):
+        return self.columns  # a DataFrame iterates over its names
+
+
 @pytest.mark.parametrize(
     ("error", "message", "table", "columns"),
     [
+        (ValueError, "The table has several columns 'review'. Rename", RepeatedFrame("review"), ("review",)),
         (ValueError, r"no column 'text': pass one of \['review', 'stars'\] as `text`", Frame(review=[], stars=[]), ()),
         (ValueError, "no column 'label': pass one of .* as `label`", Frame(text=[], stars=[]), ("text", "label")),
         (TypeError, "Expected a table in memory, got list", TEXTS, ()),

@@ -73,6 +73,24 @@ def test_the_loss_is_the_sum_of_both_means(tiny, weighted):
         assert scores[f"{name}_accuracy"] == pytest.approx(np.average(is_correct, weights=weights[name]), rel=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_the_weight_of_a_sequence_counts_for_its_masked_tokens(tiny, shape):
+    task = build(tiny)
+    pairs = pair_neighbors(tiny, task)
+    features, targets, _ = make_batch(task, pairs)
+    sample_weight = np.linspace(0.5, 3, len(pairs)).astype("float32")
+    weights = {"masked_lm": np.broadcast_to(sample_weight[:, None], targets["masked_lm"].shape)}
+    weights["sentence"] = sample_weight
+    sequence_weights = sample_weight.reshape(shape)
+    scores, expected = (
+        task.evaluate(features, targets, sample_weight=w, batch_size=len(pairs), verbose=0, return_dict=True)
+        for w in (sequence_weights, weights)
+    )
+    assert scores == pytest.approx(expected, rel=1e-5)
+    batch_scores = task.test_on_batch(features, targets, sequence_weights, return_dict=True)
+    assert batch_scores == pytest.approx(expected, rel=1e-5)
+
+
 def test_batches_hold_the_labels_of_the_pairs(tiny):
     task = build(tiny)
     pairs = pair_neighbors(tiny, task)
@@ -252,6 +270,46 @@ def test_losses_and_metrics_of_compile_are_saved(tiny, tmp_path):
     assert actual.keys() == {"loss", "masked_lm_loss", "sentence_loss", "sentence_right", "sentence_m"}
     with pytest.raises(ValueError, match="outputs are logits"):
         task.compile(loss={**loss, "sentence": keras.losses.SparseCategoricalCrossentropy()})
+
+
+class Rows(list):
+    """Table of documents in memory."""
+
+    def __init__(self, documents):
+        super().__init__({"text": document} for document in documents)
+
+
+def test_a_buffer_of_a_stream_may_have_no_document_of_two_sentences(tiny):
+    task = build(tiny)
+    documents = [*make_documents(tiny, count=4), ["good"], ["bad", ""]]
+    for streamed in (documents, [*documents[4:], *documents[:4]]):
+        with pytest.warns(TextWarning, match="2 of 2 documents are one sentence"):
+            scores = task.evaluate(lmzoo.data.stream(Rows(streamed), shuffle_buffer=2), batch_size=2, verbose=0)
+        assert np.isfinite(scores).all()
+    invalid = Rows([*documents[4:], ["dull", 3]])
+    with pytest.raises(TypeError, match=r"In row 2 of the stream: .* must be a string, got 3"):
+        task.evaluate(lmzoo.data.stream(invalid), verbose=0)
+
+
+def test_a_stream_of_empty_documents_is_refused(tiny):
+    for objective in ("nsp", None):
+        task = build(tiny, objective=objective)
+        with (
+            pytest.warns(TextWarning, match="2 of 2 documents held no tokens"),
+            pytest.raises(ValueError, match=r"There are no examples: .* too short"),
+        ):
+            task.fit(lmzoo.data.stream(Rows([[""], []])), steps_per_epoch=1, verbose=0)
+
+
+@pytest.mark.tf_only
+def test_a_batch_of_a_dataset_may_have_no_document_of_two_sentences(tiny):
+    import tensorflow as tf
+
+    documents = tf.ragged.constant([*make_documents(tiny, count=2), ["good"], ["bad"]])
+    dataset = tf.data.Dataset.from_tensor_slices(documents).batch(2)
+    with pytest.warns(TextWarning, match="2 of 2 documents are one sentence"):
+        scores = build(tiny).evaluate(dataset, verbose=0)
+    assert np.isfinite(scores).all()
 
 
 def test_errors_of_documents_and_sequences(tiny):

@@ -92,6 +92,44 @@ def test_buffers_before_a_place_are_not_encoded():
     assert encodings == [0, 72]  # the first buffer decides the widths
 
 
+def buffered_lengths(*buffers, order="shuffle"):
+    """Return batches of buffers of examples, which are the lengths of their sequences, or 0 if they have none."""
+
+    def read_buffers(epoch, first):
+        begins = [0, *itertools.accumulate(map(len, buffers))]
+        return (buffer for begin, buffer in zip(begins, buffers, strict=False) if begin >= first)
+
+    def encode(examples):
+        lengths = np.array([length for length in examples if length], "int32")
+        return lengths, lambda indices, width, rng: sorted(lengths[indices].tolist())
+
+    return BufferedBatches(read_buffers, encode, 2, LIMIT, order)
+
+
+@pytest.mark.parametrize("order", ["shuffle", "sorted"])
+def test_buffers_without_sequences_are_skipped(order):
+    stream = buffered_lengths([0, 0], [3, 5], [0], [7], order=order)
+    assert list(stream.batches()) == [[3, 5], [7]]
+    assert stream.num_batches == 2
+    assert list(itertools.islice(stream.batches_from(0), 5)) == [[3, 5], [7], [3, 5], [7], [3, 5]]
+    resumed = buffered_lengths([0, 0], [3, 5], [0], [7], order=order)
+    resumed.begin_at({"step": 3, "epoch": 1, "example": 5, "buffer": 3})
+    assert list(itertools.islice(resumed.batches_from(3), 2)) == [[7], [3, 5]]
+
+
+def test_an_epoch_without_sequences_is_an_error():
+    empty = buffered_lengths([0, 0], [0])
+    for read in (empty.first, empty.identity, lambda: next(empty.batches()), lambda: next(empty.batches_from(0))):
+        with pytest.raises(ValueError, match=r"There are no examples: .* its texts are too short\. Pass"):
+            read()
+    later = buffered_lengths([3])
+    later.read = lambda epoch, first: iter([[0] if epoch else [3]])
+    batches = later.batches_from(0)
+    assert next(batches) == [3]
+    with pytest.raises(ValueError, match="There are no examples"):
+        next(batches)
+
+
 def test_an_empty_stream_is_an_error():
     empty = BufferedBatches(lambda epoch, first: iter(()), lambda examples: None, 6, LIMIT)
     with pytest.raises(ValueError, match="There are no examples: the stream is empty"):

@@ -54,6 +54,7 @@ def segment_pairs(
     rng: np.random.Generator,
     passes: int = 1,
     short: float = 0.1,
+    is_part: bool = False,
 ) -> SegmentPairs:
     """Split documents into pairs of segments, as in the pretraining of BERT and ALBERT (`create_pretraining_data`).
 
@@ -84,6 +85,8 @@ def segment_pairs(
         rng: numpy generator, source of all randomness: equal generators make equal sequences.
         passes: int, number of times to read the documents; each pass draws new pairs.
         short: float, probability of a smaller target length.
+        is_part: bool, whether the documents are a part of a larger dataset, such as a batch; if so, it is no error if
+            none of them has two sentences.
 
     Returns:
         The pairs of all passes in random order, with their labels.
@@ -92,7 +95,8 @@ def segment_pairs(
         TypeError: If a document is not a list of strings, in which case the message names its position; or if
             `preprocessor` or `rng` has the wrong type.
         ValueError: If `objective` is unknown, `passes` is below 1, `sequence_length` has room for fewer than two
-            tokens, the corpus is from another tokenizer, or no document has two sentences, since all labels would be 1.
+            tokens, the corpus is from another tokenizer, or, for `is_part=False`, no document has two sentences, since
+            all labels would be 1.
 
     Example:
 
@@ -123,7 +127,7 @@ def segment_pairs(
         parts = [tokenize_documents(cleaned_documents, preprocessor.tokenizer).without_empty()]
         num_documents = len(cleaned_documents)
     joined = _JoinedDocuments(parts)
-    _warn_of_short_documents(joined, num_documents, objective)
+    _warn_of_short_documents(joined, num_documents, objective, is_part)
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"`rng` must be a `numpy.random.Generator`, as from `default_rng(seed)`, got {rng!r:.60}.")
     order = array("q", rng.permutation(len(joined)).astype("int64").tobytes())
@@ -177,14 +181,14 @@ class _JoinedDocuments:
         return self.parts[part_index].token_ids[begin - self.tokens[part_index] : end - self.tokens[part_index]]
 
 
-def _warn_of_short_documents(joined: _JoinedDocuments, num_documents: int, objective: str) -> None:
+def _warn_of_short_documents(joined: _JoinedDocuments, num_documents: int, objective: str, is_part: bool) -> None:
     """Warn of documents without tokens, and of documents with a single sentence.
 
     Raises:
-        ValueError: If no document has two sentences.
+        ValueError: If no document has two sentences, and the documents are not a part of a dataset.
     """
     num_single_sentence = sum(int(np.count_nonzero(np.diff(part.document_splits) == 1)) for part in joined.parts)
-    if num_single_sentence and num_single_sentence == len(joined):
+    if num_single_sentence and num_single_sentence == len(joined) and not is_part:
         raise ValueError(
             f'None of the documents has two sentences, so with `objective="{objective}"` all labels would be 1: pass '
             "documents of several sentences, as `lmzoo.data.corpora.split_documents` makes them."

@@ -40,13 +40,16 @@ def read_numbered_parquet_rows(
 
     Raises:
         ImportError: If pyarrow is not installed.
-        ValueError: If a column does not exist, or the file is damaged or not Parquet; the message names the file.
+        ValueError: If a column does not exist or shares its name with another column, or the file is damaged or not
+            Parquet; the message names the file.
     """
     with _open_parquet(source) as file:
         names = file.schema_arrow.names
         for name in columns or ():
             if name not in names:
                 raise ValueError(f"{get_name(source)} has no column {name!r}.{near_names(str(name), names)}")
+            if names.count(name) > 1:
+                raise ValueError(f"{get_name(source)} has several columns {name!r}. Rename all but one of them.")
         row_number = 1
         for group_index in range(file.num_row_groups):
             num_rows = file.metadata.row_group(group_index).num_rows

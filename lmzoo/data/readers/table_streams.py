@@ -7,7 +7,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from lmzoo.common.arguments import near_names
 from lmzoo.common.progress import progress_bar
@@ -111,8 +111,10 @@ class TableStream:
 
     @property
     def column_names(self) -> list[Column]:
-        """Names of the columns, read from the first row."""
-        return next(([*row] for row in self._with(_first=0)), [])
+        """Names of the columns, read from the first file with rows; a repeated name of a header is repeated."""
+        if self._columns is not None:
+            return [*self._columns]
+        return next((names for file_index in self._order() if (names := self._read_column_names(file_index))), [])
 
     def __iter__(self) -> Iterator[Row]:
         """Iterate over the rows of all files."""
@@ -225,16 +227,34 @@ class TableStream:
             if format == "jsonl":
                 yield from read_numbered_rows(file, format, path, skip)
                 return
-            rows = read_numbered_rows(file, format, path)
-            first_rows = list(itertools.islice(rows, 1))
-            names = pop_names(first_rows, format, self.header)
-            header: list[Column] = [*(names or [])]
-            if repeated_names := [name for name in self._columns or () if header.count(name) > 1]:
-                raise ValueError(f"{path} has several columns {repeated_names[0]!r}. Rename all but one of them.")
-            for line, cells in itertools.islice(itertools.chain(first_rows, rows), skip, None):
+            names, rows = self._split_header(file, path, format)
+            selected = names if self._columns is None else self._columns
+            if repeated_names := [name for name in selected if names.count(name) > 1]:
+                raise ValueError(
+                    f"{path} has several columns {repeated_names[0]!r}. Rename all but one of them, or select other "
+                    "columns (`select_columns`)."
+                )
+            for line, cells in itertools.islice(rows, skip, None):
                 names = names or [*range(len(cells))]
                 check_width(f"{path}, line {line}", cells, names, format)
                 yield line, dict(zip(names, cells, strict=True))
+
+    def _read_column_names(self, index: int) -> list[Column]:
+        """Return the names of a file's columns, including repeated names, or an empty list for a file without rows."""
+        path = self.files[index]
+        format = self._formats[index]
+        if format in ("jsonl", "parquet"):
+            return next(([*row] for _, row in self._rows(index, 0)), [])
+        with open_text(path, self.encoding, line_ends(format)) as file:
+            names, rows = self._split_header(file, path, format)
+            return next((names or [*range(len(cells))] for _, cells in rows), [])
+
+    def _split_header(self, file: TextIO, path: str, format: str) -> tuple[list[Column], Iterator[tuple[int, Any]]]:
+        """Return the column names in the first line, if any, and an iterator over the numbered rows of a text file."""
+        rows = read_numbered_rows(file, format, path)
+        first_rows = list(itertools.islice(rows, 1))
+        names: list[Column] = [*(pop_names(first_rows, format, self.header) or [])]
+        return names, itertools.chain(first_rows, rows)
 
     def _convert(self, cells: dict[Column, Any], where: str) -> dict[Column, Any]:
         """Select the columns of a row and convert its cells; `where` names the row in messages.
@@ -250,7 +270,7 @@ class TableStream:
         for name in self.types.keys() & cells.keys():
             try:
                 cells[name] = self.types[name](cells[name])
-            except (TypeError, ValueError):
+            except (KeyError, TypeError, ValueError):
                 type_name = getattr(self.types[name], "__name__", "value")
                 raise ValueError(
                     f"{where}: {name!r} is {cells[name]!r:.60}, which is not a valid {type_name}."

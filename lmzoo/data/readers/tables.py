@@ -217,7 +217,7 @@ class Table:
         check_label(label, labels, self.where(row))
         try:
             return label_type(label)
-        except ValueError:
+        except (KeyError, ValueError):
             name = getattr(label_type, "__name__", "label")
             raise ValueError(f"{self.where(row)}: the label {label!r} is not a valid {name}.") from None
 

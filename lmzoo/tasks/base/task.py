@@ -449,6 +449,13 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         self.check_unlabeled(y)
         return self._add_labels(self.encode_inputs(x), y, sample_weight)
 
+    def encode_part(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
+        """Encode a part of the examples, such as a buffer of a stream, without checks that need all examples.
+
+        By default, it calls `encode_examples`.
+        """
+        return self.encode_examples(x, y, sample_weight)
+
     def _add_labels(self, encoded: EncodedInputs, y: Labels | None, sample_weight: Weights | None) -> Examples:
         """Combine encoded examples with their labels and weights, and check that there are equally many of each."""
         examples = Examples(encoded, self.encode_labels(y), as_example_weights(sample_weight))
