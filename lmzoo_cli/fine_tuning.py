@@ -71,7 +71,8 @@ class FitExamples:
         y: labels of the training examples.
         validation: inputs and labels of the validation examples, or None.
         class_names: names of the classes, or None if labels have no names.
-        counts: numbers of examples by class: of the training examples and, if there are any, the validation examples.
+        counts: number of training examples of each class, followed by the same for the validation examples if there
+            are any.
         weights: weights of the training examples, or None.
     """
 

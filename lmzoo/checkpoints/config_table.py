@@ -147,9 +147,9 @@ class ConfigTable:
 
     @property
     def stored_keys(self) -> dict[str, str]:
-        """The file's keys by argument, as messages spell them, such as "`hidden_size`"."""
-        keys = {argument: f"`{key}`" for key, argument in self._all_keys.items()}
-        return keys | {argument: f"{keys[argument]} minus {shift}" for argument, shift in self.shifts.items()}
+        """Descriptions of the file's keys by argument, for messages, such as "`hidden_size`"."""
+        descriptions = {argument: f"`{key}`" for key, argument in self._all_keys.items()}
+        return descriptions | {argument: f"{keys[argument]} minus {shift}" for argument, shift in self.shifts.items()}
 
     def write(self, config: Arguments, format: str) -> dict[str, object]:
         """Convert arguments of the configuration class to the content of a configuration file.

@@ -385,9 +385,10 @@ class SelfAttention(ConfiguredLayer):
     def _rotate(
         self, query: Tensor, key: Tensor, positions: Tensor | None, same_positions: bool
     ) -> tuple[Tensor, Tensor]:
-        """Apply rotary positions, if the layer has them, to queries at `positions` and to keys.
+        """Apply rotary position embeddings to queries at `positions` and to keys.
 
-        With `same_positions`, the keys are also at `positions`; otherwise they are at all positions of the inputs.
+        Return both unchanged if the layer has no rotary embeddings or `positions` is None. With `same_positions`, the
+        keys are also at `positions`; otherwise they are at all positions of the inputs.
         """
         if self.rotary_wavelength is None or positions is None:
             return query, key

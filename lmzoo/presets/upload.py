@@ -107,7 +107,16 @@ def _upload_kaggle(name: str, folder: str, private: bool) -> None:
 
 
 def _write_card(folder: Path, staging: Path, uri: str) -> None:
-    """Write the model card of a preset into `staging`: the preset's own card or a short one, with metadata for hubs."""
+    """Write a model card with metadata for hubs into `staging`, unless the preset's own card has metadata.
+
+    The text is that of the preset's own card or, without one, a short description. If the manifest lists the preset's
+    card, the manifest in `staging` is also rewritten.
+
+    Args:
+        folder: directory of the preset.
+        staging: directory of links to the files to upload.
+        uri: URI of the preset after the upload.
+    """
     file = folder / _CARD
     card = file.read_text("utf-8") if file.is_file() else _make_card(folder, uri)
     if card.startswith("---"):

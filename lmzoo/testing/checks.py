@@ -65,7 +65,7 @@ def _get_weights(model: keras.Model) -> list[np.ndarray]:
 
 
 def check_config(family: Family) -> None:
-    """Check that `get_config`, JSON and Keras' serialization preserve the configuration, and unknown arguments fail."""
+    """Check that serialization preserves the configuration, and that unknown arguments raise a TypeError."""
     backbone = tiny_backbone(family, dropout=0.17)
     config = json.loads(json.dumps(backbone.get_config()))
     assert family.backbone.from_config(config).get_config() == backbone.get_config()
@@ -99,18 +99,22 @@ def check_shapes(family: Family) -> None:
 def check_padding(family: Family) -> None:
     """Check that padding does not change the outputs, and that a sequence of only padding has finite outputs."""
     backbone = tiny_backbone(family)
-    (narrow, is_real), (wide, _) = (_make_features(family, extra) for extra in (0, 5))
+    (narrow_features, is_real), (wide_features, _) = (_make_features(family, extra) for extra in (0, 5))
     width = is_real.shape[1]
-    expected = _compute_outputs(backbone, narrow)
-    padded = _compute_outputs(backbone, wide)
-    assert_close(padded["pooled_output"], expected["pooled_output"], "pooled_output depends on padding")
-    for narrow_state, wide_state in zip(expected["hidden_states"], padded["hidden_states"], strict=True):
+    expected = _compute_outputs(backbone, narrow_features)
+    padded_outputs = _compute_outputs(backbone, wide_features)
+    assert_close(padded_outputs["pooled_output"], expected["pooled_output"], "pooled_output depends on padding")
+    for narrow_state, wide_state in zip(expected["hidden_states"], padded_outputs["hidden_states"], strict=True):
         assert_close(wide_state[:, :width][is_real], narrow_state[is_real], "hidden_states depend on padding")
-    _blank_out(wide, 0)
-    blank = _compute_outputs(backbone, wide)
-    assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank)), "an all-padding sequence is not finite"
+    _blank_out(wide_features, 0)
+    blank_outputs = _compute_outputs(backbone, wide_features)
+    assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank_outputs)), (
+        "an all-padding sequence is not finite"
+    )
     assert_close(
-        blank["pooled_output"][1:], padded["pooled_output"][1:], "an all-padding sequence changes its neighbors"
+        blank_outputs["pooled_output"][1:],
+        padded_outputs["pooled_output"][1:],
+        "an all-padding sequence changes its neighbors",
     )
 
 

@@ -459,8 +459,9 @@ def _check_weights(weights: Sequence[float] | None, settings: DistillationSettin
     """Check the weights that were passed for the three loss terms.
 
     Raises:
-        ValueError: if `weights` are not three numbers of at least 0; if predictions or labels have a weight, and the
-            task has neither; or if only labels have a weight, and there are no labels.
+        ValueError: if `weights` are not three numbers of at least 0, not all 0; if the soft loss or the loss on labels
+            has a weight, but the task compares only vectors; or if only the loss on labels has a weight, but there are
+            no labels.
     """
     if weights is None:
         return
@@ -480,10 +481,10 @@ def _choose_weights(
     teacher_vectors: Tensor,
     same_tokens: bool,
 ) -> tuple[float, float, float]:
-    """Return the weights of the three loss terms: of soft predictions, of labels and of vectors.
+    """Return the weights of the soft loss, the loss on labels and the cosine loss.
 
     Raises:
-        ValueError: if vectors with a weight cannot be compared.
+        ValueError: if the cosine loss has a weight, but the vectors of student and teacher cannot be compared.
     """
     widths = (vectors.shape[-1], teacher_vectors.shape[-1])
     are_text_vectors = len(vectors.shape) == 2

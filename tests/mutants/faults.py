@@ -185,8 +185,8 @@ FAULTS = (
     Fault(
         "files of ELMo hold the two directions in each other's place",
         "families/elmo/checkpoints.py",
-        'cell = f"RNN_{d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
-        'cell = f"RNN_{1 - d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
+        'cell_path = f"RNN_{direction_index}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
+        'cell_path = f"RNN_{1 - direction_index}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
     ),
     Fault(
         "BERT from KerasHub computes the exact GELU instead of the approximation",

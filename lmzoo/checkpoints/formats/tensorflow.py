@@ -110,7 +110,9 @@ class TensorFlowCheckpoint(TensorFile):
 
 
 def _iterate_data_files(index: Path) -> Iterator[Path]:
-    """Check and yield each data file of a checkpoint; the file names include the number of files.
+    """Check and yield each data file of a checkpoint.
+
+    The number of files is read from the names of existing files, so that missing files are detected.
 
     Raises:
         PresetError: If a file is missing, empty or not weights.

@@ -388,9 +388,9 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
     if kind == "seq2seq_lm":
         arguments = _read_beams(files)
     if layout.pooling and kind in POOLING_TOKENS:
-        stored = config.get(layout.pooling, "cls")
-        require_value(stored in POOLINGS, file, layout.pooling, " or ".join(map(repr, POOLINGS)), stored)
-        arguments["pooling"] = POOLINGS[stored]
+        pooling = config.get(layout.pooling, "cls")
+        require_value(pooling in POOLINGS, file, layout.pooling, " or ".join(map(repr, POOLINGS)), pooling)
+        arguments["pooling"] = POOLINGS[pooling]
     if kind in PREDICTING_TOKENS and layout.head_activation is not None:
         arguments["activation"] = layout.head_activation
     has_kernel = any(path in layout.heads[kind] for path in _OUTPUT_KERNELS)
@@ -407,15 +407,19 @@ def _read_output_activation(file: Path, config: JsonObject) -> Arguments:
     settings = config.get("sentence_transformers")
     if isinstance(settings, dict) and settings.get("activation_fn") is not None:
         key = "sentence_transformers.activation_fn"
-        stored = settings["activation_fn"]
+        activation = settings["activation_fn"]
     else:
         key = "sbert_ce_default_activation_function"
-        stored = config.get(key)
-    return {} if stored is None else {"output_activation": read_activation(stored, key, file)}
+        activation = config.get(key)
+    return {} if activation is None else {"output_activation": read_activation(activation, key, file)}
 
 
 def _read_beams(files: JsonFiles) -> Arguments:
     """Return the beam search settings from `generation_config.json` or, in older checkpoints, `config.json`."""
     file_name = "generation_config.json"
-    stored = files.read(file_name if (files.directory / file_name).is_file() else CONFIG_FILE)
-    return {name: stored[name] for name in ("num_beams", "length_penalty") if stored.get(name) is not None}
+    generation_config = files.read(file_name if (files.directory / file_name).is_file() else CONFIG_FILE)
+    return {
+        name: generation_config[name]
+        for name in ("num_beams", "length_penalty")
+        if generation_config.get(name) is not None
+    }

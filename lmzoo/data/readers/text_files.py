@@ -146,7 +146,8 @@ def check_label(label: str, labels: Sequence[str] | None, where: str) -> None:
     """Check that a label in a file is not empty and, if `labels` is not None, allowed.
 
     Raises:
-        ValueError: If the label is missing or not allowed; `where` is its place in the message.
+        ValueError: If the label is missing or not allowed. The message starts with `where`, the location of the label
+            in the file.
     """
     if not label:
         raise ValueError(f"{where}: the label is missing.")

@@ -96,13 +96,13 @@ class BytePairGraph(CutTextsGraph):
         return self._tokens(self.words(texts))
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        words, letters, character_indices = self._words(texts)
+        words, characters, character_indices = self._words(texts)
         ids = self._tokens(words)
         sizes = tf.gather(self._sizes, ids.values)  # (p,)
-        letter_ends = ends_in_bytes(letters)  # (l,)
+        character_ends = ends_in_bytes(characters)  # (l,)
         token_ends = tf.cumsum(sizes)  # (p,), in bytes of all words
-        begins = tf.gather(character_indices, tf.searchsorted(letter_ends, token_ends - sizes, side="right"))
-        ends = tf.gather(character_indices, tf.searchsorted(letter_ends, token_ends - 1, side="right")) + 1
+        begins = tf.gather(character_indices, tf.searchsorted(character_ends, token_ends - sizes, side="right"))
+        ends = tf.gather(character_indices, tf.searchsorted(character_ends, token_ends - 1, side="right")) + 1
         return ids, ids.with_values(tf.stack([begins, ends], axis=1))
 
     def count_spaces(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -147,8 +147,8 @@ class BytePairGraph(CutTextsGraph):
             )
         begins = _find_word_begins(codes, kinds)
         in_word = kinds != OUTSIDE
-        words, letters = join_letters(codes, text_indices, begins, in_word, ragged_codes.nrows())
-        return words, letters.values, tf.boolean_mask(character_indices, in_word)
+        words, characters = join_letters(codes, text_indices, begins, in_word, ragged_codes.nrows())
+        return words, characters.values, tf.boolean_mask(character_indices, in_word)
 
     # === Tokens ===
 

@@ -95,9 +95,10 @@ def character_map(
 
 
 def code_points() -> np.ndarray:
-    """Return a sample of code points that includes every case, in ascending order: int64 (N,).
+    """Return the code points for which tokenizers' rules are measured, in ascending order: int64 (N,).
 
-    Surrogates are not characters. Planes 4 to 13 are empty: their first and last code points stand for all of them.
+    Surrogates are left out, since they are not characters. Planes 4 to 13 have no assigned characters, so that all
+    their code points are treated alike; only the first and the last are included.
     """
     return np.concatenate([np.arange(0xD800), np.arange(0xE000, 0x40001), np.arange(0xDFFFF, 0x110000)])
 

@@ -190,9 +190,11 @@ class BytePairTokenizer(MergesTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of `size` tokens that include `words` with a leading space, such as "Ġfilm" for " film".
+        """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
 
-        If `size` is too small for all words, the vocabulary includes as many as possible.
+        The tokens are the special tokens, the 256 bytes, `words` with a leading space, such as "Ġfilm" for " film", the
+        prefixes from which they are merged, and fillers. If `size` is too small for all words, the vocabulary includes
+        as many as possible.
 
         Raises:
             ValueError: If `size` leaves no room for the special tokens and the bytes.

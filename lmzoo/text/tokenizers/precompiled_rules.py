@@ -1,9 +1,9 @@
-"""A SentencePiece model's own rules for cleaning texts, applied in the same way as by Hugging Face's `tokenizers`.
+"""A SentencePiece model's own rules for cleaning texts, applied the way Hugging Face's `tokenizers` applies them.
 
 The rules are applied to one grapheme cluster after another, such as a letter and its accents. If a cluster of at most
 five bytes begins with the source of a rule, the rule's result replaces the whole cluster; otherwise, each character is
-replaced separately. SentencePiece itself, which replaces the longest source at each place, also composes longer
-clusters, such as Hangul.
+replaced separately. SentencePiece itself replaces the longest source at each place, and so it also composes clusters
+of more than five bytes, such as Hangul.
 """
 
 from __future__ import annotations

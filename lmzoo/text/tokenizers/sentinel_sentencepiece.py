@@ -69,7 +69,9 @@ class T5Tokenizer(ModelRulesTokenizer):
     def of_words(
         cls, words: Sequence[str], size: int, num_sentinels: int = 100, **special: Unpack[SpecialTokens]
     ) -> Self:
-        """Create a tokenizer of `size` tokens that include `words` with a space in front, for tests and toy models.
+        """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
+
+        The tokens are the special tokens, the sentinels, each of `words` with a leading space, and fillers.
 
         Raises:
             ValueError: If `size` is too small.

@@ -164,7 +164,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     @classmethod
     @abstractmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of `size` tokens that include all of `words`, for tests and toy models."""
+        """Create a tokenizer with a vocabulary of `size` tokens that includes `words`, for tests and toy models."""
 
     @property
     def vocabulary(self) -> list[str]:

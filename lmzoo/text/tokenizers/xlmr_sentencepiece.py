@@ -88,7 +88,9 @@ class XlmRobertaTokenizer(ModelRulesTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of `size` tokens that include `words` with a space in front, for tests and toy models.
+        """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
+
+        The tokens are the special tokens, each of `words` with a leading space, and fillers.
 
         Raises:
             ValueError: If `size` is too small.
