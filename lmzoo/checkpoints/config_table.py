@@ -127,18 +127,18 @@ class ConfigTable:
                 )
         return arguments
 
-    def _resolve_aliases(self, stored: JsonObject, file: Path | str) -> Arguments:
-        """Return a copy of `stored` that also holds the value of each alias under its main key."""
-        resolved = dict(stored)
+    def _resolve_aliases(self, content: JsonObject, file: Path | str) -> Arguments:
+        """Return a copy of a file's content that also holds the value of each alias under its main key."""
+        resolved = dict(content)
         for alias, key in self.aliases.items():
-            if alias not in stored:
+            if alias not in content:
                 continue
-            if key in resolved and resolved[key] != stored[alias]:
+            if key in resolved and resolved[key] != content[alias]:
                 raise PresetError(
                     f"{file}: `{key}` is {resolved[key]!r:.60}, but `{alias}`, another name for it, is "
-                    f"{stored[alias]!r:.60}. Remove the wrong one."
+                    f"{content[alias]!r:.60}. Remove the wrong one."
                 )
-            resolved[key] = stored[alias]
+            resolved[key] = content[alias]
         return resolved
 
     @property
@@ -149,7 +149,9 @@ class ConfigTable:
     def stored_keys(self) -> dict[str, str]:
         """Descriptions of the file's keys by argument, for messages, such as "`hidden_size`"."""
         descriptions = {argument: f"`{key}`" for key, argument in self._all_keys.items()}
-        return descriptions | {argument: f"{keys[argument]} minus {shift}" for argument, shift in self.shifts.items()}
+        return descriptions | {
+            argument: f"{descriptions[argument]} minus {shift}" for argument, shift in self.shifts.items()
+        }
 
     def write(self, config: Arguments, format: str) -> dict[str, object]:
         """Convert arguments of the configuration class to the content of a configuration file.
@@ -161,7 +163,7 @@ class ConfigTable:
         Raises:
             PresetError: If the format cannot express a value; the message names the argument.
         """
-        stored = dict(self.written)
+        content = dict(self.written)
         for key, argument in self._all_keys.items():
             value = config[argument]
             if argument in self.values:
@@ -169,9 +171,9 @@ class ConfigTable:
                 if not spellings:
                     raise PresetError(f"The format {format!r} cannot express `{argument}={value!r}`.")
                 value = spellings[0]
-            stored[key] = value + self.shifts[argument] if argument in self.shifts else value
-        stored |= {key: config[argument] for key, argument in self.training.items()}
-        return self.derive(stored)
+            content[key] = value + self.shifts[argument] if argument in self.shifts else value
+        content |= {key: config[argument] for key, argument in self.training.items()}
+        return self.derive(content)
 
 
 def resolve_arguments(config_class: type, arguments: Arguments) -> Arguments:

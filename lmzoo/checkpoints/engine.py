@@ -234,7 +234,7 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
         PresetError: If a size in the configuration is too large; the message names its key.
     """
     names = canonical_names(layout, tensors)
-    keys = layout.config.stored_keys
+    key_descriptions = layout.config.stored_keys
     numbers_by_letter: dict[str, set[str]] = {}
     for pattern in map(name_pattern, {row.name for row in layout.backbone.values()}):
         for letter in pattern.groupindex:
@@ -244,9 +244,14 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
     for letter, argument in getattr(config, "numbered", _NUMBERED).items():
         if letter in numbers_by_letter:
             _check_size(
-                keys, argument, getattr(config, argument), len(numbers_by_letter[letter]), "of them", tensors.path
+                key_descriptions,
+                argument,
+                getattr(config, argument),
+                len(numbers_by_letter[letter]),
+                "of them",
+                tensors.path,
             )
-    check_axes(type(config), vars(config), map(tensors.shape, names.values()), tensors.path, keys)
+    check_axes(type(config), vars(config), map(tensors.shape, names.values()), tensors.path, key_descriptions)
 
 
 def check_axes(
@@ -271,13 +276,15 @@ def check_axes(
             _check_size(keys, argument, arguments.get(argument), longest_axis, "at most in one tensor", path)
 
 
-def _check_size(keys: Mapping[str, str], argument: str, size: Any, stored: int, description: str, path: Path) -> None:
+def _check_size(
+    keys: Mapping[str, str], argument: str, size: Any, stored_size: int, description: str, path: Path
+) -> None:
     largest_size = max((value for value in keras.tree.flatten(size) if isinstance(value, int)), default=0)
-    if largest_size > 2 * stored:
+    if largest_size > 2 * stored_size:
         key = keys.get(argument, f"`{argument}`")
         raise PresetError(
-            f"According to its configuration {key} is {largest_size:,}, but {path} holds {stored:,} {description}: "
-            "configuration and weights do not belong together. Nothing was built."
+            f"According to its configuration {key} is {largest_size:,}, but {path} holds {stored_size:,} "
+            f"{description}: configuration and weights do not belong together. Nothing was built."
         )
 
 

@@ -311,19 +311,19 @@ class KerasPreset:
         return part
 
 
-def _build_text_part(stored: JsonObject, base: type[_Part], file: Path) -> _Part:
+def _build_text_part(serialized_part: JsonObject, base: type[_Part], file: Path) -> _Part:
     """Build a preprocessor or tokenizer from its configuration; its class must be registered with Keras.
 
     Keras' own deserialization is not used, since it may call any function that the file names.
     """
-    name = stored.get("registered_name")
+    name = serialized_part.get("registered_name")
     cls = _find_registered(name, base)
     if cls is None:
         raise PresetError(
             f"{file} names no {base.__name__.lower()} of lmzoo: {name!r:.60}. If the class is yours, first import the "
             "module that registers it with `keras.saving.register_keras_serializable`."
         )
-    config = stored["config"]
+    config = serialized_part["config"]
     if base is Preprocessor:
         config = {**config, "tokenizer": _build_text_part(config["tokenizer"], Tokenizer, file)}  # type: ignore[type-abstract]
     return cls.from_config(config)

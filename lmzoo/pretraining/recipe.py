@@ -457,12 +457,12 @@ def _get_defaults() -> dict[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(Recipe)}
 
 
-def _describe_difference(stored: object, current: object) -> str:
+def _describe_difference(stored_value: object, current_value: object) -> str:
     """Return the stored and the current identity of a text in parentheses, or "" for other fields."""
-    if not isinstance(stored, dict) and not isinstance(current, dict):
+    if not isinstance(stored_value, dict) and not isinstance(current_value, dict):
         return ""
     stored_text, current_text = (
         ", ".join(f"{name} {value}" for name, value in text.items()) if isinstance(text, dict) else "none"
-        for text in (stored, current)
+        for text in (stored_value, current_value)
     )
     return f" ({stored_text}; now {current_text})"

@@ -390,7 +390,7 @@ FAULTS = (
     Fault(
         "the other name of a key in a configuration is not read",
         "checkpoints/config_table.py",
-        "resolved[key] = stored[alias]",
+        "resolved[key] = content[alias]",
         "resolved.pop(alias)",
     ),
     Fault(
@@ -426,8 +426,8 @@ FAULTS = (
     Fault(
         "square kernels of TensorFlow's files are not transposed",
         "checkpoints/hugging_face/tensorflow.py",
-        'return array.T if _get_variable_kind(stored) == "kernel" else',
-        'return array.T if len(set(array.shape)) > 1 and _get_variable_kind(stored) == "kernel" else',
+        'if _get_variable_kind(first_name) == "kernel"',
+        'if len(set(array.shape)) > 1 and _get_variable_kind(first_name) == "kernel"',
     ),
     Fault(
         "copies of a weight in TensorFlow's files may differ",

@@ -242,10 +242,10 @@ def _rewrite(
                 target.require_group(name).attrs.update(item.attrs)
                 return
             attributes = dict(item.attrs)
-            stored = item[()]
+            values = item[()]
             if attributes.pop("dtype", None) == _BFLOAT16:
-                stored = stored.view(_BFLOAT16)
-            for suffix, array in convert(name, stored, file).items():
+                values = values.view(_BFLOAT16)
+            for suffix, array in convert(name, values, file).items():
                 dataset = target.create_dataset(name + suffix, data=array)
                 if not suffix:
                     dataset.attrs.update(attributes)

@@ -103,7 +103,9 @@ def keras_hub_layout(
     attention_prefix = f"{_ATTENTION}/{'_' if private_attention else ''}"
     projections = {f"attention/{name}": f"{attention_prefix}{name}_dense" for name in ("query", "key", "value")}
     block = {**projections, "attention/output_dense": f"{attention_prefix}output_dense", **_BLOCK}
-    block_layers = {f"{blocks}/{layer}": f"{stored_block}_{template}/{stored}" for layer, stored in block.items()}
+    block_layers = {
+        f"{blocks}/{layer}": f"{stored_block}_{template}/{stored_layer}" for layer, stored_layer in block.items()
+    }
     rows = keras_layers({**layers, **block_layers})
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
     return KerasHubLayout(

@@ -203,8 +203,10 @@ def _warn_about_offsets(post_processor: JsonObject | None, file: Path) -> None:
 
     There is no warning for a processor that is `ByteLevel` alone, since all files of GPT-2 have it.
     """
-    stored = post_processor if isinstance(post_processor, Mapping) else {}
-    processors = stored.get("processors") or ([] if stored.get("type") == "ByteLevel" else [stored])
+    outer_processor = post_processor if isinstance(post_processor, Mapping) else {}
+    processors = outer_processor.get("processors") or (
+        [] if outer_processor.get("type") == "ByteLevel" else [outer_processor]
+    )
     if any(processor.get("trim_offsets") is False for processor in processors if isinstance(processor, Mapping)):
         warnings.warn(
             f"{file}: `post_processor.trim_offsets` is false, but the offsets of lmzoo's tokens never include the "

@@ -57,13 +57,13 @@ def read_packing(
         if any(flags) and not has_fixed_packing:
             packing = _make_packing(tokenizer, *flags)
     else:
-        stored = _convert_processor(pipeline.get("post_processor"), tokenizer, file)
+        stored_packing = _convert_processor(pipeline.get("post_processor"), tokenizer, file)
         if not has_fixed_packing:
-            packing = stored or NO_PACKING
-        elif stored is not None and dataclasses.replace(stored, segments=packing.segments) != packing:
+            packing = stored_packing or NO_PACKING
+        elif stored_packing is not None and dataclasses.replace(stored_packing, segments=packing.segments) != packing:
             warnings.warn(
-                f"{file}: `post_processor` packs texts as {_describe(stored)}, but a {peer.name} of transformers as "
-                f"{_describe(packing)}, which lmzoo follows.",
+                f"{file}: `post_processor` packs texts as {_describe(stored_packing)}, but a {peer.name} of "
+                f"transformers as {_describe(packing)}, which lmzoo follows.",
                 stacklevel=2,
             )
     input_names = settings.get("model_input_names")

@@ -155,13 +155,16 @@ class BiLM(ConfiguredLayer):
             outputs.append(inputs)
         return outputs, {direction: tuple(pairs) for direction, pairs in new_state.items()}
 
-    def _make_initial_state(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
-        """Return the initial memory (B, D) and output (B, P), which are zero for sequences that are not in `stored`."""
+    def _make_initial_state(self, stored_state: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
+        """Return the initial memory (B, D) and output (B, P), which are zero for sequences that have no stored state."""
         memory = ops.zeros((batch, self.config.lstm_dim), get_memory_dtype(self.compute_dtype))
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
-        if stored is None:
+        if stored_state is None:
             return zeros
-        return [ops.concatenate([ops.cast(s, z.dtype), z])[:batch] for s, z in zip(stored, zeros, strict=True)]
+        return [
+            ops.concatenate([ops.cast(x, zero.dtype), zero])[:batch]
+            for x, zero in zip(stored_state, zeros, strict=True)
+        ]
 
     def _make_markers(self, width: int | Tensor) -> Tensor:
         """Return the ids of the two sentence markers: token ids (2,), or character ids (2, W) with W = `width`."""
