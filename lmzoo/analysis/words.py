@@ -189,8 +189,8 @@ def _compute_bidirectional_surprisal(
     surprisals: list[list[WordSurprisal]] = [[] for _ in texts]
     scores = model.predict([[texts[i]] for i in nonempty], batch_size=batch_size, verbose=0) if nonempty else []
     for i, text_scores in zip(nonempty, scores, strict=True):  # (T, 2), each direction in its reading order
-        forward, backward = text_scores[: len(words[i])].T.astype("float64")
-        values = -(forward + backward[::-1]) / 2
+        forward_scores, backward_scores = text_scores[: len(words[i])].T.astype("float64")
+        values = -(forward_scores + backward_scores[::-1]) / 2
         surprisals[i] = [WordSurprisal(*word, float(value)) for word, value in zip(words[i], values, strict=True)]
     return surprisals
 

@@ -52,8 +52,8 @@ def compute_buckets(bucket_size: int, max_distance: int) -> np.ndarray:
     """
     middle = bucket_size // 2
     scale = np.log(np.float32((max_distance - 1) / middle))
-    longest = _compute_saturation_distance(bucket_size, middle, max_distance)
-    distances = np.arange(longest + 1)
+    max_offset = _compute_saturation_distance(bucket_size, middle, max_distance)
+    distances = np.arange(max_offset + 1)
     buckets = distances.copy()
     is_far = distances > middle
     if scale > 0:

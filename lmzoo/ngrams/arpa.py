@@ -194,8 +194,8 @@ class _Reader:
                 raise self._make_error(f"the 1-grams lack {word}")
         self._check_unique(tokens, np.argsort(tokens, kind="stable"), first_line)
         vocabulary_size = len(self.words)
-        for arrays_by_order, values, default in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
-            arrays_by_order.append(np.full(vocabulary_size, default, "float32"))
+        for arrays_by_order, values, default_value in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
+            arrays_by_order.append(np.full(vocabulary_size, default_value, "float32"))
             arrays_by_order[0][tokens] = values
         table.log10[0][START] = NEVER  # KenLM writes 0
         table.keys.append(np.arange(vocabulary_size))

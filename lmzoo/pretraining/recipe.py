@@ -209,9 +209,9 @@ class Recipe:
         for name, values in allowed_values.items():
             require(getattr(self, name) in values, name, f"one of {', '.join(values)}", getattr(self, name))
         for name, value in (_read_preset_fields(self.init) if self.init is not None else {}).items():
-            current = getattr(self, name)
-            is_valid = current == value or (name == "positions" and is_integer(current, 1, value))
-            require(is_valid, name, f"{value!r}, as in the preset {self.init}", current, "Leave out one of both.")
+            current_value = getattr(self, name)
+            is_valid = current_value == value or (name == "positions" and is_integer(current_value, 1, value))
+            require(is_valid, name, f"{value!r}, as in the preset {self.init}", current_value, "Leave out one of both.")
         width = self.shape[1]
         method = self.method
         if self.attends:

@@ -253,9 +253,9 @@ def _export(model: keras.Model, target: Path, format: str, subject: str) -> None
     with warnings.catch_warnings(), suppress_log_lines("Issue encountered when serializing", "Assets written to"):
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
         model.export(str(target), format=format, verbose=False)
-    if target.is_file() and (unsupported := _list_unsupported_ops(target)):
+    if target.is_file() and (unsupported_ops := _list_unsupported_ops(target)):
         raise ValueError(
-            f"{subject} cannot be written as {target.suffix}: the format has nothing for {', '.join(unsupported)}. "
+            f"{subject} cannot be written as {target.suffix}: the format has nothing for {', '.join(unsupported_ops)}. "
             "Export a SavedModel."
         )
 
@@ -302,13 +302,13 @@ def _list_unsupported_ops(file: Path) -> list[str]:
     model = onnx.load(file)
     versions = {opset.domain: opset.version for opset in model.opset_import}
     graphs = [model.graph]
-    unsupported = set()
+    unsupported_ops = set()
     while graphs:
         for node in graphs.pop().node:
             if not onnx.defs.has(node.op_type, versions[node.domain], node.domain):
-                unsupported.add(node.op_type)
+                unsupported_ops.add(node.op_type)
             graphs += [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    return sorted(unsupported)
+    return sorted(unsupported_ops)
 
 
 def strings(*names: str, axes: int = 1) -> list[tf.TensorSpec]:
@@ -345,8 +345,8 @@ def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
     else:
         pack = LongTextGraph(task.preprocessor, task.windows, task.stride)
     pair = make_prompted_signature(task, pack, prompt, "text", "text_pair")
-    default = pair if task.reads_pairs else make_prompted_signature(task, pack, prompt)
-    return pack, {"serving_default": default, "pair": pair, "tokens": tokens_signature(task)}
+    default_signature = pair if task.reads_pairs else make_prompted_signature(task, pack, prompt)
+    return pack, {"serving_default": default_signature, "pair": pair, "tokens": tokens_signature(task)}
 
 
 def make_prompted_signature(

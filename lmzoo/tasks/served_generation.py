@@ -202,8 +202,8 @@ class _ServedSampler:
         positions = tf.range(tf.shape(prompt)[1])  # (L,)
 
         def is_unfinished(index: tf.Tensor, prompt: tf.Tensor, cache: Tensors) -> tf.Tensor:
-            ended = (prompt == stop_token_ids[0]) & ~mask  # (B, L)
-            return (index < tf.shape(prompt)[1]) & ~tf.reduce_all(tf.reduce_any(ended, axis=1))
+            is_stop = (prompt == stop_token_ids[0]) & ~mask  # (B, L)
+            return (index < tf.shape(prompt)[1]) & ~tf.reduce_all(tf.reduce_any(is_stop, axis=1))
 
         def body(index: tf.Tensor, prompt: tf.Tensor, cache: Tensors) -> tuple[tf.Tensor, tf.Tensor, Tensors]:
             logits, _, cache = next(prompt, cache, index)  # (B, V + 1)

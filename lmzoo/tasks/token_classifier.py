@@ -332,9 +332,13 @@ class TokenClassifier(LongTextTask):
         token_labels = as_labels(y, "a label for each token")
         if token_labels.ndim != 2 or token_labels.dtype.kind not in "iu":
             raise ValueError(f"Expected labels of tokens, int (n, T), got {token_labels.dtype} {token_labels.shape}.")
-        invalid = token_labels[(token_labels != IGNORED) & ((token_labels < 0) | (token_labels >= self.num_classes))]
-        if len(invalid):
-            raise ValueError(f"Label {invalid[0]} is outside [0, {self.num_classes}), the classes of this model.")
+        invalid_labels = token_labels[
+            (token_labels != IGNORED) & ((token_labels < 0) | (token_labels >= self.num_classes))
+        ]
+        if len(invalid_labels):
+            raise ValueError(
+                f"Label {invalid_labels[0]} is outside [0, {self.num_classes}), the classes of this model."
+            )
         return token_labels.astype("int32")
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:

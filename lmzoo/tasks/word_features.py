@@ -84,12 +84,12 @@ class WordFeatures:
             The concatenated symbolic vectors, float (B, T, H + E).
         """
         layer = StaticWordFeatures(self.count, self.embedding_dim, dtype=dtype, name="word_features")
-        joined = layer(sequence, ids)
+        joined_vectors = layer(sequence, ids)
         if self.tokens is not None and self.vectors is not None and self.tokenizer is not None:
             token_ids = self.tokenizer.as_array(self.tokens, len(self.tokens))  # (n,) or (n, W)
             assign = layer.assign_words if token_ids.ndim == 2 else layer.assign_ids
             assign(token_ids, self.vectors)
-        return joined
+        return joined_vectors
 
 
 def _find_token_rows(words: list[str], tokenizer: Tokenizer) -> dict[Token, int]:

@@ -61,4 +61,4 @@ def _list_dicts(answer: object) -> list[dict[str, Any]]:
     """Return the dicts in the answer to one example: the answer itself, or the dicts in its nested lists."""
     if isinstance(answer, dict):
         return [answer]
-    return [entry for inner in answer for entry in _list_dicts(inner)] if isinstance(answer, list) else []
+    return [entry for inner_answer in answer for entry in _list_dicts(inner_answer)] if isinstance(answer, list) else []

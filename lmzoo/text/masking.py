@@ -78,8 +78,8 @@ class Masking:
 
     def slots(self, length: int) -> int:
         """Return the maximum number of predictions in a sequence of `length` tokens."""
-        exact = length * self.probability
-        return max(1, math.ceil(exact) if self.rounding == "random" else round(exact))
+        exact_count = length * self.probability
+        return max(1, math.ceil(exact_count) if self.rounding == "random" else round(exact_count))
 
     def choose(
         self,

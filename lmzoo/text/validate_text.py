@@ -162,16 +162,16 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
         TypeError: If a batch is a single string, or an entry is not text; the message names the first such entry's
             position.
     """
-    clean = _clean_words if words else _clean
-    cleaned = {
-        name: [clean(text, name, i) for i, text in enumerate(_check_column(texts, name))]
+    clean_text = _clean_words if words else _clean
+    cleaned_columns = {
+        name: [clean_text(text, name, i) for i, text in enumerate(_check_column(texts, name))]
         for name, texts in columns.items()
     }
-    num_replaced = sum(was_changed for column in cleaned.values() for _, was_changed in column)
+    num_replaced = sum(was_changed for column in cleaned_columns.values() for _, was_changed in column)
     if num_replaced:
-        num_texts = sum(map(len, cleaned.values()))
+        num_texts = sum(map(len, cleaned_columns.values()))
         warn(f"{num_replaced} of {num_texts} texts held invalid UTF-8; it was read as U+FFFD.")
-    return [[text for text, _ in column] for column in cleaned.values()]
+    return [[text for text, _ in column] for column in cleaned_columns.values()]
 
 
 def _check_column(texts: object, name: str) -> Iterable[object]:
@@ -207,5 +207,5 @@ def _clean_words(text: object, name: str, position: int) -> tuple[str | list[str
         text = text.tolist()
     if not isinstance(text, (list, tuple)):
         return _clean(text, name, position)
-    cleaned = [_clean(word, f"{name}[{position}]", i) for i, word in enumerate(text)]
-    return [word for word, _ in cleaned], any(was_changed for _, was_changed in cleaned)
+    cleaned_words = [_clean(word, f"{name}[{position}]", i) for i, word in enumerate(text)]
+    return [word for word, _ in cleaned_words], any(was_changed for _, was_changed in cleaned_words)

@@ -432,8 +432,8 @@ FAULTS = (
     Fault(
         "copies of a weight in TensorFlow's files may differ",
         "checkpoints/hugging_face/tensorflow.py",
-        "for copy in copies:",
-        "for copy in copies[:0]:",
+        "for name in other_names:",
+        "for name in other_names[:0]:",
     ),
     Fault(
         "of ALBERT's two biases in TensorFlow's files, the one that is never added is read",
@@ -681,8 +681,8 @@ FAULTS = (
     Fault(
         "a server is not warmed up for texts that fill a row",
         "serving/warmup.py",
-        "for texts in ([short], [long], [short, long, short, short]):",
-        "for texts in ([short], [short], [short, short, short, short]):",
+        "for texts in ([short_text], [long_text], [short_text, long_text, short_text, short_text]):",
+        "for texts in ([short_text], [short_text], [short_text, short_text, short_text, short_text]):",
     ),
     Fault(
         "requests by rows are answered by columns, and those by columns by rows",

@@ -131,15 +131,15 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
         convert_damage_errors(f"{file} cannot be read as PyTorch's"),
         torch.serialization.safe_globals(list(missing_globals)),
     ):
-        loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
-    if not isinstance(loaded, dict):
-        raise PresetError(f"{file} holds a {type(loaded).__name__}, expected a state dict.")
+        content = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
+    if not isinstance(content, dict):
+        raise PresetError(f"{file} holds a {type(content).__name__}, expected a state dict.")
     extra: dict[str, object] = {}
-    if isinstance(loaded.get("model"), dict) and ("args" in loaded or "cfg" in loaded):
-        extra = {key: _convert_namespaces(value) for key, value in loaded.items() if key != "model"}
-        loaded = loaded["model"]
+    if isinstance(content.get("model"), dict) and ("args" in content or "cfg" in content):
+        extra = {key: _convert_namespaces(value) for key, value in content.items() if key != "model"}
+        content = content["model"]
     file_size = file.stat().st_size
-    for name, tensor in loaded.items():
+    for name, tensor in content.items():
         if not (isinstance(name, str) and isinstance(tensor, torch.Tensor)):
             raise PresetError(
                 f"{file}: {name!r:.100} is a {type(tensor).__name__}, expected a tensor, as in a state dict."
@@ -147,7 +147,7 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
         if tensor.numel() * tensor.element_size() > file_size:
             raise PresetError(f"{file} has {file_size} bytes, too few for {name!r} with shape {tuple(tensor.shape)}.")
     state: dict[str, torch.Tensor] = {}
-    for name, tensor in loaded.items():
+    for name, tensor in content.items():
         for part_name, part_tensor in _split_fused(file, name, tensor):
             if part_name in state:
                 raise PresetError(f"{file} holds {part_name!r} twice: by itself and in a tensor with others.")

@@ -391,15 +391,15 @@ def _guess_lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool
     directory = files.directory
     capitalized_token = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
     if "model_type" in files.read_if_present(CONFIG_FILE):  # a checkpoint of transformers
-        default = bool(get_format(type(tokenizer)).settings["do_lower_case"][1])
-        if default and capitalized_token is not None:
+        default_lowercase = bool(get_format(type(tokenizer)).settings["do_lower_case"][1])
+        if default_lowercase and capitalized_token is not None:
             warnings.warn(
                 f"{directory}: text is lower-cased, as in transformers, since {SETTINGS_FILE} lacks `do_lower_case`. "
                 f"But {file.name} has tokens with capitals, such as {capitalized_token!r}. If text should keep its "
                 "case, set it to false there.",
                 stacklevel=2,
             )
-        return default
+        return default_lowercase
     for name in (directory.resolve().name, *(path.name for path in directory.glob("*.index"))):
         if match := re.search("(?<![a-z])(un)?cased(?![a-z])", name.lower()):
             return match[1] is not None

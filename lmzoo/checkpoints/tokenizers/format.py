@@ -180,10 +180,11 @@ def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[
         PresetError: If a key has an unsupported value; the message names the first such key.
     """
     stored = stored if isinstance(stored, dict) else {"type": stored}
-    for key, allowed in expected.items():
-        if (value := stored.get(key, None if key == "type" else allowed[0])) not in allowed:
+    for key, allowed_values in expected.items():
+        if (value := stored.get(key, None if key == "type" else allowed_values[0])) not in allowed_values:
             raise PresetError(
-                f"{file}: `{part}{key}` is {value!r:.80}, but lmzoo supports only {' or '.join(map(repr, allowed))}."
+                f"{file}: `{part}{key}` is {value!r:.80}, but lmzoo supports only "
+                f"{' or '.join(map(repr, allowed_values))}."
             )
 
 

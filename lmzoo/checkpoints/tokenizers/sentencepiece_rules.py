@@ -66,8 +66,8 @@ def _find_uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
         characters: Character map of the clean-up.
     """
     originals = defaultdict(list)
-    for code, cleaned in characters.changes().items():
-        originals[cleaned].append(chr(code))
+    for code, replacement in characters.changes().items():
+        originals[replacement].append(chr(code))
     return [
         character + source[end:]
         for source in sources

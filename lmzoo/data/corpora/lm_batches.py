@@ -233,8 +233,10 @@ class EncodedDocuments(Encoded):
         steps = []
         for i in range(len(documents)):
             sentences = list(sentences_of(documents, [i], warning))
-            forward, backward = ([pair for s in sentences for pair in pair_neighbors(s, b)] for b in (False, True))
-            steps.append(list(zip(forward, backward, strict=True)))
+            forward_pairs, backward_pairs = (
+                [pair for s in sentences for pair in pair_neighbors(s, b)] for b in (False, True)
+            )
+            steps.append(list(zip(forward_pairs, backward_pairs, strict=True)))
         return cls(steps)
 
     @property

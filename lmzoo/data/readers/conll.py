@@ -155,13 +155,13 @@ def _is_numbered(sentence_rows: Sequence[Sequence[_Line]]) -> bool:
     return is_numbered and max(map(len, sentence_rows)) > 1
 
 
-def _find_column_index(column: int | str | None, default: int | str, conllu: bool) -> int:
-    """Return the index of a column from its index or name; `default` replaces None.
+def _find_column_index(column: int | str | None, default_column: int | str, conllu: bool) -> int:
+    """Return the index of a column from its index or name; `default_column` replaces None.
 
     Raises:
         ValueError: If the column has an unknown name, or a name in a file that is not CoNLL-U.
     """
-    column = default if column is None else column
+    column = default_column if column is None else column
     if isinstance(column, int):
         return column
     if not conllu:

@@ -156,7 +156,7 @@ class BiLM(ConfiguredLayer):
         return outputs, {direction: tuple(pairs) for direction, pairs in new_state.items()}
 
     def _make_initial_state(self, stored_state: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
-        """Return the initial memory (B, D) and output (B, P), which are zero for sequences that have no stored state."""
+        """Return the initial memory (B, D) and output (B, P), zero for sequences without a stored state."""
         memory = ops.zeros((batch, self.config.lstm_dim), get_memory_dtype(self.compute_dtype))
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
         if stored_state is None:

@@ -82,17 +82,17 @@ def _derive_interval(config: JsonObject, file: Path | str) -> Any:
     types = config.get("layer_types")
     if types is None:
         return stored_interval
-    allowed = f"{_FULL!r} for block 0 and after equal numbers of {_LOCAL!r}, one for each block"
+    requirement = f"{_FULL!r} for block 0 and after equal numbers of {_LOCAL!r}, one for each block"
     num_layers = config.get("num_hidden_layers", 22)
     require_value(
-        isinstance(types, list) and len(types) == num_layers and num_layers > 0, file, "layer_types", allowed, types
+        isinstance(types, list) and len(types) == num_layers and num_layers > 0, file, "layer_types", requirement, types
     )
     global_indices = [index for index in range(1, num_layers) if types[index] == _FULL]
     candidates = [stored_interval, *global_indices[:1], num_layers]
     for interval in (candidate for candidate in candidates if is_integer(candidate, 1)):
         if types == [_LOCAL if index % interval else _FULL for index in range(num_layers)]:
             return interval
-    require_value(False, file, "layer_types", allowed, types)
+    require_value(False, file, "layer_types", requirement, types)
     return None
 
 
@@ -102,8 +102,8 @@ def _derive_wavelength(config: JsonObject, file: Path | str, kind: str) -> Any:
     Raises:
         PresetError: If the configuration scales rotary positions.
     """
-    key, default = _WAVELENGTHS[kind]
-    wavelength = config.get(key, default)
+    key, default_wavelength = _WAVELENGTHS[kind]
+    wavelength = config.get(key, default_wavelength)
     rope_parameters = config.get("rope_parameters")
     if rope_parameters is None:
         return wavelength

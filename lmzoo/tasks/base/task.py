@@ -378,12 +378,12 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compile with the output of `get_compile_config`, and create the optimizer's state for loading."""
         optimizer = config.get("optimizer")
-        built = isinstance(optimizer, dict) and optimizer.get("built", False)
-        built = config.get("optimizer_built", built)  # the key in older files
+        is_built = isinstance(optimizer, dict) and optimizer.get("built", False)
+        is_built = config.get("optimizer_built", is_built)  # the key in older files
         config = keras.saving.deserialize_keras_object(config)
         config.pop("optimizer_built", None)
         self.compile(**config)
-        if built:
+        if is_built:
             self.build_optimizer()
 
     def build_optimizer(self) -> None:

@@ -279,17 +279,17 @@ class _FindTokens(tf.Module):
             )
         return _Matches(tf.gather(self._ids, token_indices), rows, begins, ends)
 
-    def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
+    def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
         """Return whether each place lies inside its text and holds a word character: bool (k,).
 
         Args:
             codes: code points of the texts.
             place: int64 (k,), positions in the joined code points.
-            inside: bool (k,), whether each place lies inside its text.
+            is_inside: bool (k,), whether each place lies inside its text.
         """
         starts, kinds = word_characters()
         place_codes = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
-        return inside & tf.gather(kinds, tf.searchsorted(starts, place_codes, side="right") - 1)
+        return is_inside & tf.gather(kinds, tf.searchsorted(starts, place_codes, side="right") - 1)
 
     def _strip(
         self, codes: tf.RaggedTensor, index: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, first: tf.Tensor,

@@ -141,8 +141,8 @@ class Composition(tf.Module):
         values, ranks, consumed = (tf.gather(x, order) for x in (values, ranks, consumed))
         values, consumed, is_kept = self._compose(values, ranks, rows, consumed)
         values, consumed, rows = (tf.boolean_mask(x, is_kept) for x in (values, consumed, rows))
-        before = tf.cumsum(consumed, exclusive=True)  # number of original characters before each, in all texts
-        origins = tf.where(consumed == 0, tf.maximum(before - 1, 0), before)
+        num_before = tf.cumsum(consumed, exclusive=True)  # number of original characters before each, in all texts
+        origins = tf.where(consumed == 0, tf.maximum(num_before - 1, 0), num_before)
         return tf.RaggedTensor.from_value_rowids(values, rows, codes.nrows(), validate=False), origins
 
     def _decompose(self, values: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -150,8 +150,10 @@ class Composition(tf.Module):
         tables = self._tables
         indices = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
         is_decomposed = tf.gather(tables.characters, indices) == values
-        unchanged = tf.pad(values[:, None], [[0, 0], [0, tables.parts.shape[1] - 1]], constant_values=_NO_CHARACTER)
-        parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, indices), unchanged)  # (c, W)
+        unchanged_parts = tf.pad(
+            values[:, None], [[0, 0], [0, tables.parts.shape[1] - 1]], constant_values=_NO_CHARACTER
+        )
+        parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, indices), unchanged_parts)  # (c, W)
         is_part = parts != _NO_CHARACTER
         is_first = tf.cast(tf.range(tables.parts.shape[1]) == 0, tf.int32)  # (W,)
         broadcast = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], is_first[None]))
@@ -204,8 +206,8 @@ class Composition(tf.Module):
             last: tf.Tensor, rank: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:  # fmt: skip
             is_open = starts + step < ends  # (k,)
-            current = tf.where(is_open, starts + step, starts)
-            code, current_rank = tf.gather(values, current), tf.gather(ranks, current)
+            current_index = tf.where(is_open, starts + step, starts)
+            code, current_rank = tf.gather(values, current_index), tf.gather(ranks, current_index)
             is_pair, composed = self._find(last, code)
             merges = is_open & is_pair & ((rank == 0) | (rank < current_rank))
             values = tf.tensor_scatter_nd_update(
@@ -214,13 +216,15 @@ class Composition(tf.Module):
             consumed = tf.tensor_scatter_nd_add(
                 consumed,
                 tf.boolean_mask(base_index, merges)[:, None],
-                tf.boolean_mask(tf.gather(consumed, current), merges),
+                tf.boolean_mask(tf.gather(consumed, current_index), merges),
             )
-            removed = tf.boolean_mask(current, merges)[:, None]
-            is_kept = tf.tensor_scatter_nd_update(is_kept, removed, tf.zeros_like(removed[:, 0], tf.bool))
+            removed_indices = tf.boolean_mask(current_index, merges)[:, None]
+            is_kept = tf.tensor_scatter_nd_update(
+                is_kept, removed_indices, tf.zeros_like(removed_indices[:, 0], tf.bool)
+            )
             begins = is_open & ~merges & (current_rank == 0)
             stays = is_open & ~merges & (current_rank > 0)
-            base_index = tf.where(begins, current, base_index)
+            base_index = tf.where(begins, current_index, base_index)
             last = tf.where(merges, composed, tf.where(begins, code, last))
             rank = tf.where(begins, 0, tf.where(stays, current_rank, rank))
             return step + 1, values, consumed, is_kept, base_index, last, rank

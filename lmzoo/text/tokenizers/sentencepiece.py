@@ -402,10 +402,10 @@ def _make_aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
     if rules.normalize_str(_REMOVED) != _REMOVED:
         return (rules,)
     controls = [character for character in list_cleaned_characters() if unicodedata.category(character) == "Cc"]
-    removed = "".join(f"\\x{{{ord(c):x}}}" for c in controls if not rules.normalize_str(c))
-    if not removed:
+    removed_characters = "".join(f"\\x{{{ord(c):x}}}" for c in controls if not rules.normalize_str(c))
+    if not removed_characters:
         return (rules,)
-    return normalizers.Replace(Regex(f"[{removed}]"), _REMOVED), rules, normalizers.Replace(_REMOVED, "")
+    return normalizers.Replace(Regex(f"[{removed_characters}]"), _REMOVED), rules, normalizers.Replace(_REMOVED, "")
 
 
 def model_proto() -> Any:

@@ -214,8 +214,8 @@ class MarianTokenizer(Tokenizer):
 
         Tokens with a leading space, and special tokens, begin a word.
         """
-        special = {*self.special_tokens, *self.languages}
-        return np.array([token.startswith(SPACE) or token in special for token in self._tokens])
+        special_tokens = {*self.special_tokens, *self.languages}
+        return np.array([token.startswith(SPACE) or token in special_tokens for token in self._tokens])
 
     # === Files ===
 

@@ -121,7 +121,7 @@ def squeeze(after: Sequence[str], width: np.ndarray, begin: int) -> Aligned:
     is_space = codes == ord(" ")
     is_kept = ~is_space | ~np.concatenate([[True], is_space[:-1]])[: len(is_space)]
     origins = origins[is_kept]
-    cleaned = codes[is_kept].tobytes().decode("utf-32-le").rstrip(" ")
+    cleaned_text = codes[is_kept].tobytes().decode("utf-32-le").rstrip(" ")
     starts = begin + origins
     ends = begin + origins + width[origins]
-    return Aligned(cleaned, np.concatenate([starts, [begin + len(after)]]), ends[: len(cleaned)])
+    return Aligned(cleaned_text, np.concatenate([starts, [begin + len(after)]]), ends[: len(cleaned_text)])

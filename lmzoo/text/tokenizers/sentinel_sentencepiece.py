@@ -77,8 +77,8 @@ class T5Tokenizer(ModelRulesTokenizer):
             ValueError: If `size` is too small.
         """
         arguments: Any = {**special, "num_sentinels": 0}
-        plain = super().of_words(words, size - num_sentinels, **arguments)
-        return cls(plain.model, num_sentinels, **special)
+        plain_tokenizer = super().of_words(words, size - num_sentinels, **arguments)
+        return cls(plain_tokenizer.model, num_sentinels, **special)
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, without sentinels that were added to it."""
