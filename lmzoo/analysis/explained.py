@@ -194,15 +194,15 @@ def _compute_tag_drops(
         [j for j in range(len(row)) if j != k] for row, k in zip(word_lists, target_indices, strict=True)
     ]
     shortened_texts = [
-        [*row[:j], *row[j + 1 :]] for row, removed in zip(word_lists, removable_indices, strict=True) for j in removed
+        [*row[:j], *row[j + 1 :]] for row, indices in zip(word_lists, removable_indices, strict=True) for j in indices
     ]
     shifted_indices = [
-        k - (j < k) for removed, k in zip(removable_indices, target_indices, strict=True) for j in removed
+        k - (j < k) for indices, k in zip(removable_indices, target_indices, strict=True) for j in indices
     ]
     encoded = task.text_preprocessor.encode_words([*word_lists, *shortened_texts])
     positions = _find_word_positions(encoded, [*target_indices, *shifted_indices])
     logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(positions)), positions]  # (n + w, C)
-    words = [[(0, *encoded_texts.words[i][j]) for j in removed] for i, removed in enumerate(removable_indices)]
+    words = [[(0, *encoded_texts.words[i][j]) for j in indices] for i, indices in enumerate(removable_indices)]
     return _compute_class_drops(task, [(text,) for text in encoded_texts.texts], words, logits, target)
 
 

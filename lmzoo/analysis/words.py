@@ -198,8 +198,8 @@ def _compute_bidirectional_surprisal(
 def _compute_token_surprisal(spans: Sequence[TokenSpan], scores: Sequence[TokenScore]) -> np.ndarray:
     """Return the surprisal of each token, float64 (T,), NaN for tokens without a score, such as GPT's first token."""
     values = np.full(len(spans), np.nan)
-    pending = [*scores]
+    pending_scores = [*scores]
     for i, span in reversed([*enumerate(spans)]):  # from the end, since tokens of the same character share offsets
-        if pending and (pending[-1]["start"], pending[-1]["end"]) == (span.start, span.end):
-            values[i] = -pending.pop()["log_probability"]
+        if pending_scores and (pending_scores[-1]["start"], pending_scores[-1]["end"]) == (span.start, span.end):
+            values[i] = -pending_scores.pop()["log_probability"]
     return values

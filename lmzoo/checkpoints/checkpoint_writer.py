@@ -229,7 +229,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
         tensors = ((prefixes.get(name.partition(".")[0], "") + name, array) for name, array in tensors)
         labels = model.labels or [f"LABEL_{i}" for i in range(1 if head_kind == "regression" else model.num_classes)]
         if (pooling_key := family.checkpoints["hf"].pooling) and head_kind in POOLING_TOKENS:
-            config[pooling_key] = next(name for name, pooling in POOLINGS.items() if pooling == model.pooling)
+            config[pooling_key] = next(key for key, pooling in POOLINGS.items() if pooling == model.pooling)
         if labels:
             config["id2label"] = {str(i): name for i, name in enumerate(labels)}
             config["label2id"] = {name: i for i, name in enumerate(labels)}

@@ -86,8 +86,8 @@ class ConfigTable:
         Raises:
             PresetError: If a key is missing or unknown, or has an unsupported value; the message names the key.
         """
-        if not ignore_unknown and (unknown := self.unknown(stored)):
-            key, value = next(iter(unknown.items()))
+        if not ignore_unknown and (unknown_entries := self.unknown(stored)):
+            key, value = next(iter(unknown_entries.items()))
             raise PresetError(
                 f"{file}: the key {key!r} (value {value!r:.60}) is unknown. It might change what the model computes, "
                 "so nothing is loaded."

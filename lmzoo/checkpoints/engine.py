@@ -304,12 +304,12 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
     stored_names = canonical_names(layout, tensors)
     rows = _match_rows(layout, weights, head)
     rows = {path: replace(row, name=_find_tensor_to_read(layout, row, stored_names)) for path, row in rows.items()}
-    missing = [path for path, row in rows.items() if row.name not in stored_names]
-    for path in missing:
+    missing_paths = [path for path, row in rows.items() if row.name not in stored_names]
+    for path in missing_paths:
         group = next((prefix for prefix in layout.optional if path.startswith(prefix)), None)
-        if group is None or any(stored_path.startswith(group) for stored_path in rows.keys() - set(missing)):
+        if group is None or any(stored_path.startswith(group) for stored_path in rows.keys() - set(missing_paths)):
             raise PresetError(f"{tensors.path} lacks {rows[path].name!r} (the model's {path}).")
-    missing += [path for path in weights if path.startswith(layout.optional) and path not in rows]
+    missing_paths += [path for path in weights if path.startswith(layout.optional) and path not in rows]
     # Name in the table -> name in the file.
     matched_names = {row.name: stored_names[row.name] for row in rows.values() if row.name in stored_names}
     assignments = []
@@ -338,7 +338,7 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
                 f"{tensors.file_of(name)} holds {name!r} {tensors.shape(name)}, which is not part of the model: it "
                 "does not match the configuration, or it is another kind of model. Nothing was loaded."
             )
-    return Plan(tensors, assignments, copies, left_out, missing)
+    return Plan(tensors, assignments, copies, left_out, missing_paths)
 
 
 def convert_to_tensors(layout: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:

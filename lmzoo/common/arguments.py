@@ -73,10 +73,10 @@ def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str],
     Raises:
         TypeError: if `names` is not empty.
     """
-    if unknown := sorted(names):
-        similar = difflib.get_close_matches(unknown[0], arguments, 1)
-        hint = advice.get(unknown[0]) or (f"Did you mean `{similar[0]}`?" if similar else "")
-        raise TypeError(f"`{call}` takes no argument `{unknown[0]}`. {hint}".rstrip())
+    if unknown_names := sorted(names):
+        similar_names = difflib.get_close_matches(unknown_names[0], arguments, 1)
+        hint = advice.get(unknown_names[0]) or (f"Did you mean `{similar_names[0]}`?" if similar_names else "")
+        raise TypeError(f"`{call}` takes no argument `{unknown_names[0]}`. {hint}".rstrip())
 
 
 def list_stop_strings(stop: Any) -> list[str]:
@@ -98,7 +98,7 @@ def list_stop_strings(stop: Any) -> list[str]:
 
 def near_names(name: str, names: Sequence[str]) -> str:
     """Return the end of an error message about an unknown name: a similar name, and the list of all names."""
-    similar = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {similar[0]!r}?" if similar else ""
+    similar_names = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {similar_names[0]!r}?" if similar_names else ""
     listed = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
     return f"{hint} There are: {listed}."

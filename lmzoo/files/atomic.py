@@ -270,9 +270,9 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
         shutil.copy2(source, target, follow_symlinks=False)
 
 
-def _move_foreign(old: Path, target: Path, owns: Collection[str]) -> None:
-    """Move the entries of `old` that are neither in `owns` nor in `target` to `target`."""
-    for entry in old.iterdir():
+def _move_foreign(old_directory: Path, target: Path, owns: Collection[str]) -> None:
+    """Move the entries of `old_directory` that are neither in `owns` nor in `target` to `target`."""
+    for entry in old_directory.iterdir():
         if entry.name not in owns and not os.path.lexists(target / entry.name):
             entry.rename(target / entry.name)
 

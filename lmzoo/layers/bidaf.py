@@ -63,14 +63,16 @@ class AttentionFlow(ConfiguredLayer):
         question_mask = ops.expand_dims(ops.cast(is_question, "bool"), 1)  # (B, 1, T)
         context_mask = ops.cast(is_context, "bool")  # (B, T)
         question_probabilities = masked_softmax(scores, question_mask)  # (B, T, T)
-        attended = ops.matmul(ops.cast(question_probabilities, states.dtype), states)  # (B, T, D)
+        question_vectors = ops.matmul(ops.cast(question_probabilities, states.dtype), states)  # (B, T, D)
         max_scores = ops.max(
             ops.where(question_mask, ops.cast(scores, "float32"), MASKED), axis=2, initial=MASKED
         )  # (B, T)
         context_probabilities = ops.expand_dims(masked_softmax(max_scores, context_mask), 1)  # (B, 1, T)
         context_vector = ops.matmul(ops.cast(context_probabilities, states.dtype), states)  # (B, 1, D)
-        joined = ops.concatenate([states, attended, states * attended, states * context_vector], axis=-1)  # (B, T, 4D)
-        return joined * ops.expand_dims(ops.cast(context_mask, joined.dtype), 2)
+        joined_vectors = ops.concatenate(
+            [states, question_vectors, states * question_vectors, states * context_vector], axis=-1
+        )  # (B, T, 4D)
+        return joined_vectors * ops.expand_dims(ops.cast(context_mask, joined_vectors.dtype), 2)
 
     def compute_output_shape(self, states_shape: Shape, is_question_shape: Shape, is_context_shape: Shape) -> Shape:
         """Return the output shape (B, T, 4D)."""

@@ -123,9 +123,9 @@ class DistanceEmbedding(ConfiguredLayer):
     def call(self, inputs: Tensor) -> Tensor:
         """Return a vector for each distance in sequences of the inputs' length."""
         length = ops.shape(inputs)[1]  # T
-        longest = len(self._rows) // 2
+        max_offset = len(self._rows) // 2
         distances = length - ops.arange(2 * length + 1, dtype="int32")  # (R,)
-        rows = ops.take(self._rows, ops.clip(distances, -longest, longest) + longest)  # (R,)
+        rows = ops.take(self._rows, ops.clip(distances, -max_offset, max_offset) + max_offset)  # (R,)
         # The shape is restated for TensorFlow, whose gradient of `take` would be sparse otherwise.
         table = ops.reshape(self.layer_norm(self.embeddings), self.embeddings.shape)
         return ops.take(table, rows, axis=0)  # (R, H)

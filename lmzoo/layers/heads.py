@@ -235,8 +235,8 @@ class MaskedLMHead(ConfiguredLayer):
         vocabulary_size, width = self.table_shape
         if self.token_embedding is not None or not self.tie_embeddings:
             return keras.KerasTensor((*vectors.shape[:-1], vocabulary_size), "float32")
-        transformed = keras.KerasTensor((*vectors.shape[:-1], width), self.compute_dtype)
-        return transformed, keras.KerasTensor((vocabulary_size,), self.variable_dtype)
+        transformed_spec = keras.KerasTensor((*vectors.shape[:-1], width), self.compute_dtype)
+        return transformed_spec, keras.KerasTensor((vocabulary_size,), self.variable_dtype)
 
 
 def compute_tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -106,9 +106,9 @@ def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[
         FileNotFoundError: If the file does not exist.
         ValueError: If the file is damaged, truncated or not an ARPA file; the message gives the line.
     """
-    with open_to_read(path) as raw:
+    with open_to_read(path) as file:
         try:
-            return _Reader(path, decompress(raw), verbose).read()
+            return _Reader(path, decompress(file), verbose).read()
         except ARCHIVE_ERRORS as error:
             raise ValueError(f"{path} is a damaged archive: {error}") from None
 

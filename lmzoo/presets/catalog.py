@@ -266,8 +266,8 @@ def _find_similar(preset: str, names: Iterable[str]) -> list[str]:
     for name in names:
         full_similarity = compute_similarity(name)
         scores[name] = (max(full_similarity, compute_similarity(name[: len(preset)])), full_similarity)
-    similar = [name for name, (best, _) in scores.items() if best >= _MIN_SIMILARITY]
-    return sorted(similar, key=lambda name: scores[name], reverse=True)[:_MAX_SUGGESTIONS]
+    similar_names = [name for name, (best_score, _) in scores.items() if best_score >= _MIN_SIMILARITY]
+    return sorted(similar_names, key=lambda name: scores[name], reverse=True)[:_MAX_SUGGESTIONS]
 
 
 def _describe_unknown(preset: str, path: Path) -> str:
@@ -280,8 +280,8 @@ def _describe_unknown(preset: str, path: Path) -> str:
             message += " The package has the newest version only; older ones are in lmzoo's repository, in presets/."
         return message
     prefix = preset.lower()
-    similar = [name for name in names if prefix and name.startswith(prefix)][:_MAX_SUGGESTIONS]
-    similar = similar or _find_similar(prefix, names)
+    similar_names = [name for name in names if prefix and name.startswith(prefix)][:_MAX_SUGGESTIONS]
+    similar_names = similar_names or _find_similar(prefix, names)
     message = f"Unknown preset {preset!r:.200}."
     if os.path.isfile(path):
         message += (
@@ -292,8 +292,8 @@ def _describe_unknown(preset: str, path: Path) -> str:
         message += f" There is no directory {path.absolute()}."
         if preset.count("/") == 1 and preset[0] not in "~./":
             message += f" Write 'hf://{preset}' for the Hugging Face repository."
-    if similar:
-        message += f" Did you mean {' or '.join(map(repr, similar))}?"
+    if similar_names:
+        message += f" Did you mean {' or '.join(map(repr, similar_names))}?"
     return (
         f"{message} Expected one of {', '.join(local_names) or '(none)'}, one of the {len(_read_published())} "
         "published ones that `lmzoo presets` lists, the path of a directory, hf://org/name, kaggle://... or https://..."

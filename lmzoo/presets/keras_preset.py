@@ -190,15 +190,15 @@ class KerasPreset:
         weights = _get_head_weights(model)
         with contextlib.closing(Hdf5File(path)) as file:
             stored_names = set(file.names())
-            shared = {
+            shared_weights = {
                 name: weight
                 for name, weight in weights.items()
                 if name in stored_names and file.shape(name) == tuple(weight.shape)
             }
-            for name, weight in shared.items():
+            for name, weight in shared_weights.items():
                 weight.assign(file.read(name))
-        warn_about_not_finite(path, find_not_finite(shared.values()))
-        return sorted(weights.keys() - shared.keys())
+        warn_about_not_finite(path, find_not_finite(shared_weights.values()))
+        return sorted(weights.keys() - shared_weights.keys())
 
     def _check_shapes(self, backbone: keras.Model) -> None:
         """Compare the number and the shapes of stored weights with the backbone's.
@@ -331,8 +331,8 @@ def _build_text_part(serialized_part: JsonObject, base: type[_Part], file: Path)
 
 def _find_registered(name: object, base: type[T]) -> type[T] | None:
     """Return the subclass of `base` registered with Keras under a name, or None if no such class is registered."""
-    registered = keras.saving.get_registered_object(name) if isinstance(name, str) else None
-    return registered if isinstance(registered, type) and issubclass(registered, base) else None
+    registered_object = keras.saving.get_registered_object(name) if isinstance(name, str) else None
+    return registered_object if isinstance(registered_object, type) and issubclass(registered_object, base) else None
 
 
 def _get_backbone(model: keras.Model) -> keras.Model:

@@ -304,14 +304,14 @@ class Recipe:
                 "`words` is for lstm_lm and ffnn_lm that begin with random weights: other families have tokenizers of "
                 "their own, and `init` has that of the preset. Leave it out."
             )
-        supported = _list_objectives(self.family_record)
-        if self.objective not in supported:
+        supported_objectives = _list_objectives(self.family_record)
+        if self.objective not in supported_objectives:
             supporting_families = [
                 name for name, family in families().items() if self.objective in _list_objectives(family)
             ]
             raise ArgumentError(
-                f"`objective` must be {' or '.join(supported)} for {self.family}, got {self.objective!r}, which is for "
-                f"{', '.join(supporting_families)}.",
+                f"`objective` must be {' or '.join(supported_objectives)} for {self.family}, got {self.objective!r}, "
+                f"which is for {', '.join(supporting_families)}.",
                 "objective",
             )
 

@@ -64,9 +64,9 @@ def read_vectors(path: str | Path, verbose: bool = True) -> VectorTable:
 @contextlib.contextmanager
 def _open(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file, decompressed; raise a ValueError if its archive is damaged."""
-    with open_to_read(path) as raw:
+    with open_to_read(path) as file:
         try:
-            yield decompress(raw)
+            yield decompress(file)
         except ARCHIVE_ERRORS as error:
             raise ValueError(f"{path} is a damaged archive: {error}. Download it again.") from None
 

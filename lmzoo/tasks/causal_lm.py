@@ -465,8 +465,8 @@ class CausalLM(Task):
         scores = log_likelihoods / token_counts if reduction == "mean" else log_likelihoods
         if unconditional_prompt is not None:
             scores = scores[:-1] - scores[-1]
-        ranked = rank_classes(softmax(scores), cleaned_choices, top_k)
-        return [classes[0] for classes in ranked] if top_k == 1 else ranked
+        ranked_classes = rank_classes(softmax(scores), cleaned_choices, top_k)
+        return [classes[0] for classes in ranked_classes] if top_k == 1 else ranked_classes
 
     def _score_choices(
         self, prompts: Mapping[str, str], choices: Sequence[str], separator: str, batch_size: int

@@ -123,10 +123,10 @@ def _check_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
         allowed = ", ".join(f'"{kind}"' for kind in _SETTINGS)
         raise ValueError(f"`{name}` must be a dict whose `kind` is one of {allowed}, got {layer!r:.100}.")
     settings = {"kind": kind, **_SETTINGS[kind], **layer}
-    if unknown := settings.keys() - _SETTINGS[kind].keys() - {"kind"}:
-        raise ValueError(f"`{name}` has the unknown setting {sorted(unknown)[0]!r:.60} for {kind!r}.")
-    if missing := [setting for setting, value in settings.items() if value is _REQUIRED]:
-        raise ValueError(f"`{name}` lacks {missing[0]!r}, which {kind!r} needs.")
+    if unknown_settings := settings.keys() - _SETTINGS[kind].keys() - {"kind"}:
+        raise ValueError(f"`{name}` has the unknown setting {sorted(unknown_settings)[0]!r:.60} for {kind!r}.")
+    if missing_settings := [setting for setting, value in settings.items() if value is _REQUIRED]:
+        raise ValueError(f"`{name}` lacks {missing_settings[0]!r}, which {kind!r} needs.")
     if "units" in settings:
         require(is_integer(settings["units"], 1), f"{name}['units']", "a positive integer", settings["units"])
     if "rate" in settings:

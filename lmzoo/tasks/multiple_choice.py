@@ -112,8 +112,10 @@ class MultipleChoice(TextVectorTask):
         merge = MergeChoices(name="merge_choices")
         sequence_inputs = vector.inputs(backbone)
         inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in sequence_inputs.items()}
-        merged = {key: merge(x) for key, x in inputs.items()}
-        scores = head(vector.of(backbone, merged, vector.features(backbone, merged, preprocessor)))  # (B·C, 1)
+        merged_inputs = {key: merge(x) for key, x in inputs.items()}
+        scores = head(
+            vector.of(backbone, merged_inputs, vector.features(backbone, merged_inputs, preprocessor))
+        )  # (B·C, 1)
         logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, logits, None, name, vector, head)
         self.compile()

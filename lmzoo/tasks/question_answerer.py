@@ -319,13 +319,13 @@ class QuestionAnswerer(Task):
         if not len(encoded):
             return [], np.zeros(0)
         logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (w, T, 2)
-        ranked = rank_answers(logits, encoded, self.n_best, self.max_answer_length)
+        ranked_answers = rank_answers(logits, encoded, self.n_best, self.max_answer_length)
         if must_answer:
-            for i in (i for i, answers in enumerate(ranked) if not answers):
+            for i in (i for i, answers in enumerate(ranked_answers) if not answers):
                 windows, example = encoded.of_example(i)
                 all_answers = rank_answers(logits[windows], example, logits.shape[1], self.max_answer_length)
-                ranked[i] = all_answers[0][: self.n_best]
-        return ranked, null_scores(logits, encoded)
+                ranked_answers[i] = all_answers[0][: self.n_best]
+        return ranked_answers, null_scores(logits, encoded)
 
     def fit_null_threshold(self, x: Texts, y: Labels, batch_size: int = 32) -> float:
         """Set `null_score_threshold` to the value with the best F1 on held-out examples.
@@ -348,11 +348,11 @@ class QuestionAnswerer(Task):
         self.check_counts(len(encoded.contexts), golds, None)
         if len({bool(answers) for answers in golds}) < 2:
             raise ValueError("A threshold needs examples with an answer and examples without one.")
-        ranked, no_answer_scores = self._rank_answers(encoded, batch_size, must_answer=False)
-        best_scores = np.array([answers[0].score if answers else -np.inf for answers in ranked])
+        ranked_answers, no_answer_scores = self._rank_answers(encoded, batch_size, must_answer=False)
+        best_scores = np.array([answers[0].score if answers else -np.inf for answers in ranked_answers])
         answer_texts = [
             context[answers[0].start : answers[0].end] if answers else ""
-            for context, answers in zip(encoded.contexts, ranked, strict=True)
+            for context, answers in zip(encoded.contexts, ranked_answers, strict=True)
         ]
         answer_f1, no_answer_f1 = (
             np.array([answer_score(text, answers) for text, answers in zip(predicted, golds, strict=True)])

@@ -208,10 +208,10 @@ class TextClassifier(LongTextTask, TextVectorTask):
         require(threshold == 0.5 or self.multi_label, "threshold", "0.5", threshold, advice)
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
         scores = sigmoid(logits) if self.multi_label else softmax(logits)
-        ranked = rank_classes(scores, self.class_names, None if self.multi_label else top_k)
+        ranked_classes = rank_classes(scores, self.class_names, None if self.multi_label else top_k)
         if self.multi_label:
-            return [[answer for answer in row if answer["score"] >= threshold] for row in ranked]
-        return [classes[0] for classes in ranked] if top_k == 1 else ranked
+            return [[answer for answer in row if answer["score"] >= threshold] for row in ranked_classes]
+        return [classes[0] for classes in ranked_classes] if top_k == 1 else ranked_classes
 
     answers = classify
 

@@ -278,9 +278,9 @@ class LengthBatches(Batches):
         is_partial = len(indices) < self.batch_size and not self.round_up
         return self._width(self.lengths.max() if is_partial else self.lengths[indices].max())
 
-    def _width(self, longest: int) -> int:
-        """Return the smallest bucket that holds `longest` tokens."""
-        return smallest_bucket(self.buckets, longest)
+    def _width(self, length: int) -> int:
+        """Return the smallest bucket that holds `length` tokens."""
+        return smallest_bucket(self.buckets, length)
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""

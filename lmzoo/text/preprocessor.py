@@ -286,15 +286,15 @@ class Preprocessor(AdvisesOnNames):
             features = self._make_input_features(x, [as_single_text(part) for part in columns_or_texts])
         return keras.utils.pack_x_y_sample_weight(features, _convert_to_column(y), _convert_to_column(sample_weight))
 
-    def _make_input_features(self, x: Any, single: list[str | bytes | None]) -> dict[str, np.ndarray]:
-        """Return the features of `x`; `single` holds the text of each part of `x` that is a single text, else None."""
-        if isinstance(x, tuple) and any(single) and (None in single or len(single) != 2):
+    def _make_input_features(self, x: Any, single_texts: list[str | bytes | None]) -> dict[str, np.ndarray]:
+        """Return the features of `x`; `single_texts` holds the parts of `x` that are one text, and None for others."""
+        if isinstance(x, tuple) and any(single_texts) and (None in single_texts or len(single_texts) != 2):
             raise ValueError(
                 f"A tuple means pairs, (firsts, seconds), both texts or both lists of texts; got {x!r:.60}."
             )
-        if None in single or len(single) not in (1, 2):
+        if None in single_texts or len(single_texts) not in (1, 2):
             return self._pad(*split_segments(x, self.tokenizer.takes_words))
-        columns: list[Any] = [[text] for text in single]
+        columns: list[Any] = [[text] for text in single_texts]
         return {name: array[0] for name, array in self._pad(*columns).items()}
 
     def _pad(self, texts: Any, pairs: Any = None, length: int | None = None) -> dict[str, np.ndarray]:

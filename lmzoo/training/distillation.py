@@ -95,10 +95,10 @@ class DistillationLoss(ConfiguredLayer):
     def _compute_divergence(self, logits: Tensor, teacher_logits: Tensor) -> Tensor:
         """Return KL(teacher ‖ student) of the softened probabilities, float32 (B, M)."""
         num_shared = min(logits.shape[-1], teacher_logits.shape[-1])
-        scaled = [ops.cast(x[..., :num_shared], "float32") / self.temperature for x in (logits, teacher_logits)]
+        scaled_logits = [ops.cast(x[..., :num_shared], "float32") / self.temperature for x in (logits, teacher_logits)]
         if self.multi_label:  # sigmoid(x) is the softmax of x and 0
-            scaled = [ops.stack([x, ops.zeros_like(x)], axis=-1) for x in scaled]  # (B, C, 2)
-        student_log_probs, teacher_log_probs = (ops.log_softmax(x) for x in scaled)
+            scaled_logits = [ops.stack([x, ops.zeros_like(x)], axis=-1) for x in scaled_logits]  # (B, C, 2)
+        student_log_probs, teacher_log_probs = (ops.log_softmax(x) for x in scaled_logits)
         return ops.sum(ops.exp(teacher_log_probs) * (teacher_log_probs - student_log_probs), axis=-1)
 
     def compute_output_spec(self, logits: Tensor, *args: Tensor) -> keras.KerasTensor:

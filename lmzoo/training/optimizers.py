@@ -198,10 +198,10 @@ class AdamW(keras.optimizers.Optimizer):
         if self.layer_decay == 1 and not self._layers:
             return
         named_ids = zip(self._paths, self._variable_ids, strict=True)
-        if unknown := [path for path, variable_id in named_ids if variable_id not in self._layers]:
+        if unknown_paths := [path for path, variable_id in named_ids if variable_id not in self._layers]:
             raise ValueError(
-                f"The optimizer does not know the layer of {unknown[0]!r}, whose learning rate depends on it. For a "
-                "task, call `compile` after changing its layers; for another model, call `optimizer.set_layers`."
+                f"The optimizer does not know the layer of {unknown_paths[0]!r}, whose learning rate depends on it. "
+                "For a task, call `compile` after changing its layers; for another model, call `optimizer.set_layers`."
             )
 
     def start_schedule(self, warmup_steps: int = 0, total_steps: int = 0, elapsed: int = 0) -> None:

@@ -475,8 +475,8 @@ FAULTS = (
     Fault(
         "a name that is nearly that of a preset gets no suggestion",
         "presets/catalog.py",
-        "best >= _MIN_SIMILARITY",
-        "best >= 1",
+        "best_score >= _MIN_SIMILARITY",
+        "best_score >= 1",
     ),
     Fault(
         "the preset's recipe for fine-tuning does not decide on the pooling",
@@ -493,7 +493,7 @@ FAULTS = (
     Fault(
         "a whole file from a server that cannot resume is appended to the part that was there",
         "files/download.py",
-        'path.open("ab" if partial else "wb")',
+        'path.open("ab" if is_partial else "wb")',
         'path.open("ab")',
     ),
     Fault(
@@ -737,7 +737,7 @@ FAULTS = (
         "a role of one word goes on to the next",
         "data/readers/semantic_roles.py",
         "        if match[2]:",
-        "        if match[2] and not opened:",
+        "        if match[2] and not opened_role:",
     ),
     # === Pretraining, compatibility, command line ===
     Fault(

@@ -220,15 +220,15 @@ def _split_fused(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[
 
 def _is_plain(value: object) -> bool:
     """Return whether a value consists of at most `_MAX_EXTRA_VALUES` strings, numbers, None, lists and dicts."""
-    pending = [value]
+    pending_values = [value]
     for _ in range(_MAX_EXTRA_VALUES):
-        if not pending or len(pending) > _MAX_EXTRA_VALUES:
-            return not pending
-        item = pending.pop()
+        if not pending_values or len(pending_values) > _MAX_EXTRA_VALUES:
+            return not pending_values
+        item = pending_values.pop()
         if isinstance(item, dict):
-            pending += [*item.keys(), *item.values()]
+            pending_values += [*item.keys(), *item.values()]
         elif isinstance(item, (list, tuple)):
-            pending += item
+            pending_values += item
         elif not isinstance(item, (str, int, float, bool, type(None))):
             return False
     return False

@@ -64,9 +64,11 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, req
         matches = [family for family in candidates if names_in_transformers(family).model_type == model_type]
         matches = _choose_family(matches, architecture, requested)
         if not matches:
-            supported = ", ".join(dict.fromkeys(names_in_transformers(family).model_type for family in candidates))
+            supported_names = ", ".join(
+                dict.fromkeys(names_in_transformers(family).model_type for family in candidates)
+            )
             raise PresetError(
-                f"{file}: models of type {model_type!r:.60} are not supported; supported are {supported}."
+                f"{file}: models of type {model_type!r:.60} are not supported; supported are {supported_names}."
             )
     else:
         matches = [family for family in candidates if family.name == requested] or match_prefixes(architecture)

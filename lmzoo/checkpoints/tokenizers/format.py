@@ -210,6 +210,6 @@ def list_template_items(packing: Packing) -> tuple[list[tuple[str, int]], list[t
     start_item = (packing.start, 0)
     last_item = (packing.last, LAST_SEGMENT)
     between = [(token, 0) for token in packing.between]
-    single = [start_item, ("$A", 0), (packing.end, 0), last_item]
-    pair = [start_item, ("$A", 0), *between, ("$B", second_segment), (packing.end, second_segment), last_item]
-    return [item for item in single if item[0]], [item for item in pair if item[0]]
+    single_items = [start_item, ("$A", 0), (packing.end, 0), last_item]
+    pair_items = [start_item, ("$A", 0), *between, ("$B", second_segment), (packing.end, second_segment), last_item]
+    return [item for item in single_items if item[0]], [item for item in pair_items if item[0]]

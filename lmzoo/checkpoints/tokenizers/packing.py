@@ -130,23 +130,25 @@ def _list_items(processor: JsonObject, key: str) -> list[_Item]:
     return items
 
 
-def _convert_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
+def _convert_template(single_items: Sequence[_Item], pair_items: Sequence[_Item]) -> Packing | None:
     """Return the packing equivalent to a template, or None if there is no such packing."""
-    tokens = [item.token for item in pair]
+    tokens = [item.token for item in pair_items]
     if [token for token in tokens if token.startswith("$")] != ["$A", "$B"]:
         return None
     first_text_index = tokens.index("$A")
     second_text_index = tokens.index("$B")
-    body_end = len(tokens) - (pair[-1].segment == LAST_SEGMENT)
+    body_end = len(tokens) - (pair_items[-1].segment == LAST_SEGMENT)
     packing = Packing(
         "".join(tokens[:first_text_index]),
         "".join(tokens[second_text_index + 1 : body_end]),
         tuple(tokens[first_text_index + 1 : second_text_index]),
-        segments=pair[second_text_index].segment != 0,
+        segments=pair_items[second_text_index].segment != 0,
         last="".join(tokens[body_end:]),
     )
-    single_items, pair_items = list_template_items(packing)
-    is_equivalent = pair_items == pair and [token for token, _ in single_items] == [item.token for item in single]
+    new_single_items, new_pair_items = list_template_items(packing)
+    is_equivalent = new_pair_items == pair_items and [token for token, _ in new_single_items] == [
+        item.token for item in single_items
+    ]
     return packing if is_equivalent else None
 
 

@@ -175,16 +175,16 @@ class ShardWriter:
         """
         self.number = first
         with ThreadPoolExecutor(1) as pool:
-            pending: deque[tuple[Future[TokenizedDocuments], int, str]] = deque()
+            pending_batches: deque[tuple[Future[TokenizedDocuments], int, str]] = deque()
             for batch in self._batches(texts):
                 for document in batch:
                     digest.update(_encode_document(document))
                 future = pool.submit(lambda batch: tokenize_documents(batch, self.tokenizer).without_empty(), batch)
-                pending.append((future, read(), digest.hexdigest()))
-                if len(pending) > _MAX_WAITING_BATCHES:
-                    yield from self._take(*pending.popleft())
-            while pending:
-                yield from self._take(*pending.popleft())
+                pending_batches.append((future, read(), digest.hexdigest()))
+                if len(pending_batches) > _MAX_WAITING_BATCHES:
+                    yield from self._take(*pending_batches.popleft())
+            while pending_batches:
+                yield from self._take(*pending_batches.popleft())
         if self.parts:
             yield self._close(read(), digest.hexdigest())
 

@@ -141,14 +141,14 @@ def text_files(path: str | Path) -> list[str]:
 
 def _read_file_documents(path: str, field: str) -> Iterator[str | Sequence[str]]:
     """Yield the documents of a file, each a string or a list of lines."""
-    with open_to_read(path) as raw:
-        lines = _decode_lines(path, raw)
+    with open_to_read(path) as file:
+        lines = _decode_lines(path, file)
         yield from (
             _parse_json_texts(path, lines, field) if get_suffix(path) in _JSON_LINES else _group_paragraphs(lines)
         )
 
 
-def _decode_lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
+def _decode_lines(path: str, file: io.BufferedReader) -> Iterator[str]:
     """Yield the lines of a possibly compressed text file.
 
     Raises:
@@ -156,7 +156,7 @@ def _decode_lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
     """
     offset = 0
     try:
-        for line in decompress(raw):
+        for line in decompress(file):
             invalid_offset = line.find(b"\0")
             try:
                 text = line.decode()

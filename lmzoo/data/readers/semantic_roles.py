@@ -138,14 +138,14 @@ def _parse_role_column(name: str, rows: Sequence[_Line], column: int) -> list[st
     role = ""
     for number, cells in rows:
         match = _CELL.fullmatch(cells[column])
-        opened = match[1][1:] if match else ""
-        if match is None or (opened and role) or (match[2] and not (opened or role)):
+        opened_role = match[1][1:] if match else ""
+        if match is None or (opened_role and role) or (match[2] and not (opened_role or role)):
             raise ValueError(
                 f"{name}, line {number}, column {column}: {cells[column]!r} does not continue a list of roles such as "
                 "(ARG0*, *, *)."
             )
-        role = opened or role
-        labels.append(f"{'B' if opened else 'I'}-{role}" if role else "O")
+        role = opened_role or role
+        labels.append(f"{'B' if opened_role else 'I'}-{role}" if role else "O")
         if match[2]:
             role = ""
     if role:

@@ -236,15 +236,15 @@ class TableStream:
                 check_width(f"{path}, line {line}", cells, names, format)
                 yield line, dict(zip(names, cells, strict=True))
 
-    def _convert(self, cells: dict[Column, Any], where: str) -> dict[Column, Any]:
-        """Select the columns of a row and convert its cells; `where` names the row in messages.
+    def _convert(self, cells: dict[Column, Any], location: str) -> dict[Column, Any]:
+        """Select the columns of a row and convert its cells; `location` names the row in messages.
 
         Raises:
             ValueError: If a column does not exist, or a cell cannot be converted.
         """
         for name in self._columns or ():
             if name not in cells:
-                raise ValueError(f"{where} has no column {name!r}.{near_names(str(name), [*map(str, cells)])}")
+                raise ValueError(f"{location} has no column {name!r}.{near_names(str(name), [*map(str, cells)])}")
         if self._columns is not None:
             cells = {name: cells[name] for name in self._columns}
         for name in self.types.keys() & cells.keys():
@@ -253,6 +253,6 @@ class TableStream:
             except (TypeError, ValueError):
                 type_name = getattr(self.types[name], "__name__", "value")
                 raise ValueError(
-                    f"{where}: {name!r} is {cells[name]!r:.60}, which is not a valid {type_name}."
+                    f"{location}: {name!r} is {cells[name]!r:.60}, which is not a valid {type_name}."
                 ) from None
         return cells

@@ -85,9 +85,11 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
         message = f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1."
         raise ArgumentError(message, "encoding") from None
     with (
-        open_to_read(source) if isinstance(source, (str, Path)) else io.BufferedReader(io.BytesIO(source.read())) as raw
+        open_to_read(source)
+        if isinstance(source, (str, Path))
+        else io.BufferedReader(io.BytesIO(source.read())) as raw_file
     ):
-        file = io.TextIOWrapper(decompress(raw), encoding, newline=newline)
+        file = io.TextIOWrapper(decompress(raw_file), encoding, newline=newline)
         try:
             yield file
         except UnicodeDecodeError as error:
@@ -96,11 +98,11 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
             raise ValueError(f"{get_name(source)} is a damaged archive: {error}") from None
 
 
-def _make_encoding_error(where: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
-    """Return the error for a file in another encoding; `where` names the file and line."""
+def _make_encoding_error(location: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
+    """Return the error for a file in another encoding; `location` names the file and line."""
     return ArgumentError(
-        f"{where}: the byte 0x{error.object[error.start]:02x} is not {encoding.removesuffix('-sig')}. If the file is "
-        "in another encoding, such as latin-1, say so (`encoding`).",
+        f"{location}: the byte 0x{error.object[error.start]:02x} is not {encoding.removesuffix('-sig')}. If the file "
+        "is in another encoding, such as latin-1, say so (`encoding`).",
         "encoding",
     )
 
@@ -146,8 +148,7 @@ def check_label(label: str, labels: Sequence[str] | None, where: str) -> None:
     """Check that a label in a file is not empty and, if `labels` is not None, allowed.
 
     Raises:
-        ValueError: If the label is missing or not allowed. The message starts with `where`, the location of the label
-            in the file.
+        ValueError: If the label is missing or not allowed. The message starts with `where`, the label's location.
     """
     if not label:
         raise ValueError(f"{where}: the label is missing.")

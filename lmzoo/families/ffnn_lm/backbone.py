@@ -89,8 +89,8 @@ class FfnnLmBackbone(LeftToRightBackbone):
     @classmethod
     def hidden_layers(cls, config: FfnnLmConfig, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
         """Apply the family's layers to the embeddings, and return v after each token, float (B, T, H), in a list."""
-        padded = ops.pad(embedded, ((0, 0), (config.window - 1, 0), (0, 0)))  # (B, T + window - 1, H)
-        return [_predict_vectors(padded, config.window, **layers)]
+        padded_embeddings = ops.pad(embedded, ((0, 0), (config.window - 1, 0), (0, 0)))  # (B, T + window - 1, H)
+        return [_predict_vectors(padded_embeddings, config.window, **layers)]
 
     def empty_cache(self, batch: int, length: int) -> Tensors:
         """Return an empty cache of embeddings for `call_with_cache`, float (batch, window - 1 + length, H)."""

@@ -185,8 +185,10 @@ class LstmLmBackbone(LeftToRightBackbone):
         def select_last(x: Tensor) -> Tensor:  # not a `GatherPositions` layer, which would round the memories
             return gather_positions(x, last_positions)[:, 0]  # (B, H)
 
-        def update(new: Tensor, old: Tensor) -> Tensor:
-            return ops.stop_gradient(ops.where(lengths > 0, select_last(new), ops.cast(old, new.dtype)))  # (B, H)
+        def update(new_values: Tensor, old_values: Tensor) -> Tensor:
+            return ops.stop_gradient(
+                ops.where(lengths > 0, select_last(new_values), ops.cast(old_values, new_values.dtype))
+            )  # (B, H)
 
         new_state = keras.tree.map_structure(update, tuple(layer_states), keras.tree.lists_to_tuples(state))
         hidden_states = embedded, *(states[-1] for states in layer_states)

@@ -166,13 +166,15 @@ def describe_missing_classes(training: Mapping[str, int], validation: Mapping[st
     """
     num_validation = sum(validation.values())
     total = num_validation + sum(training.values())
-    missing = [name for name, count in training.items() if not validation.get(name) and count * num_validation >= total]
-    if not missing:
+    missing_names = [
+        name for name, count in training.items() if not validation.get(name) and count * num_validation >= total
+    ]
+    if not missing_names:
         return ""
-    listed_names = ", ".join(f"{name!r:.40}" for name in missing[:_MAX_LISTED])
-    if len(missing) > _MAX_LISTED:
-        listed_names += f" and {len(missing) - _MAX_LISTED} more"
-    noun = "the class" if len(missing) == 1 else f"{len(missing)} classes:"
+    listed_names = ", ".join(f"{name!r:.40}" for name in missing_names[:_MAX_LISTED])
+    if len(missing_names) > _MAX_LISTED:
+        listed_names += f" and {len(missing_names) - _MAX_LISTED} more"
+    noun = "the class" if len(missing_names) == 1 else f"{len(missing_names)} classes:"
     return f"The validation examples lack {noun} {listed_names}."
 
 

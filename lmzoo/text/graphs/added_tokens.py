@@ -331,9 +331,9 @@ def word_characters() -> tuple[np.ndarray, np.ndarray]:
     return codes[is_run_start].astype("int32"), is_word[is_run_start]
 
 
-def _join(parts: _Parts, plain: tf.RaggedTensor, token_values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
+def _join(parts: _Parts, plain_values: tf.RaggedTensor, token_values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
     """Concatenate, by text, the values of its parts, (p, None, ...), and of the token after each part, (p, ...)."""
-    part_values = tf.concat([plain, as_singletons(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
+    part_values = tf.concat([plain_values, as_singletons(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
     return tf.RaggedTensor.from_value_rowids(part_values, parts.row, rows, validate=False).merge_dims(1, 2)
 
 

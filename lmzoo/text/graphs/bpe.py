@@ -166,18 +166,17 @@ class BytePairGraph(CutTextsGraph):
         return tf.RaggedTensor.from_value_rowids(ids, word_indices, nrows=tf.size(words, tf.int64), validate=False)
 
 
-def _prepend_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
+def _prepend_spaces(codes: tf.Tensor, kinds: tf.Tensor, *further_values: tf.Tensor) -> list[tf.Tensor]:
     """Put a space in front of each text that begins with another character.
 
-    All arguments are (c,). `others` are further values of characters, such as their indices; a new space gets the
-    values of the next character.
+    All arguments are (c,), one value per character. A new space gets the values of the next character.
     """
     lacks_space = (kinds != OUTSIDE) & (shift(kinds, 1, OUTSIDE) == OUTSIDE) & (codes != ord(" "))  # (c,)
     sources = repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks_space, tf.int32))  # (d,)
     is_added = shift(sources, -1, -1) == sources  # (d,)
     codes = tf.where(is_added, ord(" "), tf.gather(codes, sources))
     kinds = tf.where(is_added, WHITESPACE, tf.gather(kinds, sources))
-    return [codes, kinds, *(tf.gather(values, sources) for values in others)]
+    return [codes, kinds, *(tf.gather(values, sources) for values in further_values)]
 
 
 def _find_word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:

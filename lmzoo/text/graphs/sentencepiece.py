@@ -84,8 +84,8 @@ class SentencePieceGraph(CutTextsGraph):
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         characters, places = self._clean_to_letters(texts)
-        normalized = self._normalizer(characters)
-        pieces, begin, end = self._pieces.tokenize_with_offsets(normalized.texts)
+        normalized_texts = self._normalizer(characters)
+        pieces, begin, end = self._pieces.tokenize_with_offsets(normalized_texts.texts)
         piece_indices, entries = self._tokens(pieces.values)  # (t,)
         is_split = entries >= 0
         ids, begin_in_piece, end_in_piece = tf.unstack(
@@ -97,7 +97,7 @@ class SentencePieceGraph(CutTextsGraph):
         ids = tf.where(is_split, ids, tf.gather(pieces.values, piece_indices))
         end = tf.where(is_split, begin + tf.cast(end_in_piece, begin.dtype), end)
         begin = tf.where(is_split, begin + tf.cast(begin_in_piece, begin.dtype), begin)
-        starts, stops, is_space = normalized.find_letters(rows, begin, end, self._last_part_counts)
+        starts, stops, is_space = normalized_texts.find_letters(rows, begin, end, self._last_part_counts)
         # A token at the end of a text, after all characters, is only a space.
         lengths = tf.gather(tf.strings.length(texts, "UTF8_CHAR"), rows)
         is_at_end = starts == tf.gather(characters.row_limits(), rows)
