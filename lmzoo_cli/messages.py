@@ -40,7 +40,7 @@ class Command(TyperCommand):
 
 
 def _describe(error: Exception, command: Any) -> str:
-    """Return an error's message, with the command's option for the argument that caused the error."""
+    """Return an error's message, followed by the command's option for the argument that caused it, if any."""
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"There is no {error.filename}."
     if isinstance(error, IsADirectoryError) and error.filename:

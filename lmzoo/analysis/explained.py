@@ -124,7 +124,7 @@ def _iterate_label_questions(
 def _iterate_span_questions(
     task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None
 ) -> Iterator[Question]:
-    """Iterate over the scores of answers, one per pair, in the window of the context that each answer comes from."""
+    """Iterate over the scores of answers, one per pair; each is computed in the window that holds the answer."""
     score_columns = _get_score_columns(target)
     answers: list[Any] = task.answer(pairs)
     encoded: EncodedWindows = task.encode_inputs(pairs)
@@ -155,7 +155,16 @@ def _iterate_span_questions(
 def _make_question(
     reader: Reader, read_text: ReadText, encoded: EncodedTexts, i: int, target: str, *indices: tuple[int, ...]
 ) -> Question:
-    """Return a score to explain: the sum of the outputs at `indices` for sequence `i` of `encoded`."""
+    """Return a score to explain, which sums some of the model's outputs for a sequence.
+
+    Args:
+        reader: reader of the task's texts.
+        read_text: the sequence with its tokens and their texts.
+        encoded: encoded sequences.
+        i: index of the sequence in `encoded`.
+        target: name of what the score is for, such as a class.
+        *indices: indices of the outputs to sum, without the batch axis.
+    """
 
     def score(outputs: Tensor) -> Tensor:
         return sum(outputs[(slice(None), *index)] for index in indices)

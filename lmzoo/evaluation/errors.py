@@ -240,7 +240,13 @@ def _make_worst_table(judged: Judged, texts: Sequence[str]) -> Cells:
 
 
 def _make_slice_table(name: str, values: Sequence[Any], judged: Judged) -> Cells:
-    """Return a table of scores for each group of examples with equal or similar values in a column."""
+    """Return a table of scores by group of examples, which have equal or similar values in a column.
+
+    Args:
+        name: title of the column.
+        values: the column's value of each example.
+        judged: the predictions.
+    """
     rows: list[list[Cell]] = []
     for value, in_group in _group_examples(values):
         is_selected = in_group[judged.example]

@@ -129,7 +129,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @property
     def layouts(self) -> Mapping[str, tuple[str | None, ...]]:
-        """Layouts for model parallelism: pattern of weight paths -> axes along which the weights are split."""
+        """Layouts for model parallelism: pattern of weight paths -> "split" or None for each axis; see `Family`."""
         return get_family(self).layouts
 
     def __getattr__(self, name: str) -> Any:

@@ -303,7 +303,10 @@ class SelfAttention(ConfiguredLayer):
         return ops.unstack(outputs, len(layers), axis=0)
 
     def _transpose(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
-        """Transpose `x`; in exported graphs as integers, since oneDNN takes 0.1 ms even for the smallest floats."""
+        """Return `x` with its axes in the order `axes`.
+
+        Exported graphs transpose it as integers, since oneDNN takes 0.1 ms even for the smallest floats.
+        """
         if self.joined_kernels is None:
             return ops.transpose(x, axes)
         import tensorflow as tf
@@ -486,7 +489,7 @@ def join_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
 
 
 def _join_kernels(layer: SelfAttention) -> JoinedKernels:
-    """Return copies of the kernels and biases of projections that are computed together, as joined variables."""
+    """Join copies of the kernels, and of the biases, of projections that are computed together into variables."""
     import tensorflow as tf
 
     by_layers = {}

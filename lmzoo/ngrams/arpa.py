@@ -74,7 +74,14 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
 
 
 def _format_lines(table: NgramTable, words: np.ndarray, order: int, chunk: slice) -> list[str]:
-    """Return the lines of an ARPA file for the n-grams of one order with numbers in the slice `chunk`."""
+    """Return lines of an ARPA file for some n-grams of one order.
+
+    Args:
+        table: the n-grams.
+        words: spelling of each token of the vocabulary.
+        order: int, number of words in an n-gram.
+        chunk: slice of the n-grams of this order.
+    """
     keys = table.keys[order - 1][chunk]
     word_columns = []
     for n in range(order, 0, -1):

@@ -31,7 +31,7 @@ def has_several_processes() -> bool:
 
 
 def process_index() -> int:
-    """Return the index of this process, which is 0 for a single process; process 0 writes the files."""
+    """Return the index of this process, or 0 if there is only one. Process 0 writes the files."""
     if not has_several_processes():
         return 0
     import jax

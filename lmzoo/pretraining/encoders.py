@@ -445,7 +445,7 @@ def _make_pair_model(model: Seq2SeqLM) -> Seq2SeqLM:
 def _make_held_out_sequences(
     model: Task, text: TrainingDocuments, corpus: TokenCorpus, length: int, run: Run
 ) -> EncodedTexts:
-    """Return the sequences of a held-out text; call this before training, to fail early.
+    """Return the sequences of a held-out text, made before training so that errors are raised early.
 
     Raises:
         ValueError: if the text is too small.

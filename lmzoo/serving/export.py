@@ -321,9 +321,10 @@ def strings(*names: str, axes: int = 1) -> list[tf.TensorSpec]:
 def signature(
     function: Callable[..., dict[str, tf.Tensor]], inputs: list[tf.TensorSpec] | list[dict[str, tf.TensorSpec]]
 ) -> tf.types.experimental.PolymorphicFunction:
-    """Return a `tf.function` with an input signature; loops and branches must be TensorFlow ops.
+    """Return a `tf.function` with an input signature.
 
-    AutoGraph, which converts Python's loops and branches, is off: it would take up a quarter of the export time.
+    Loops and branches must be TensorFlow ops. AutoGraph, which converts Python's loops and branches, is off, since it
+    would take up a quarter of the export time.
     """
     import tensorflow as tf
 

@@ -72,7 +72,7 @@ def _open(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def _is_binary(head: bytes) -> bool:
-    """Return whether the first vector of a file that begins with `head` is binary."""
+    """Return whether the first vector in `head`, the beginning of a file, is binary."""
     file = io.BytesIO(head)
     header = HEADER.fullmatch(file.readline())
     if header is None:

@@ -279,7 +279,10 @@ class CausalLM(Task):
     def _make_stream_batch(
         self, examples: Examples, steps: int, indices: np.ndarray, width: int, rng: np.random.Generator
     ) -> Batch:
-        """Return the batch of `make_batch` with `goes_on`, 0 for the first of the `steps` sequences of each stream."""
+        """Return the batch of `make_batch` with the feature `goes_on`, which is 0 where a stream begins, else 1.
+
+        Each stream has `steps` consecutive sequences.
+        """
         batch = self.make_batch(examples, indices, width, rng)
         batch[0]["goes_on"] = (indices % steps > 0).astype("int32")  # (b,)
         return batch

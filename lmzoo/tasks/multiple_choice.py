@@ -161,7 +161,7 @@ class MultipleChoice(TextVectorTask):
         return examples
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check the indices of the right choices, and return them as int32 (n,).
+        """Check the indices of the right choices, and return them as int32 (n,), or None if `y` is None.
 
         Raises:
             TypeError: for a label that is not an integer; the message names the first.

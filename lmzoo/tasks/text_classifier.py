@@ -162,7 +162,10 @@ class TextClassifier(LongTextTask, TextVectorTask):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check labels and return them as int32 (n,), or as float32 indicators (n, C) with `multi_label`."""
+        """Check labels and return them as int32 (n,), or as float32 indicators (n, C) with `multi_label`.
+
+        Return None if `y` is None.
+        """
         encode = encode_label_sets if self.multi_label else encode_classes
         return None if y is None else encode(y, self.num_classes, self.labels)
 

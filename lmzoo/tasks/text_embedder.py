@@ -363,7 +363,11 @@ class TextEmbedder(LongTextTask):
         )
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check labels and return them as float32 (n,); for objective "cosine" they must be between -1 and 1."""
+        """Check labels and return them as float32 (n,), or None if `y` is None.
+
+        For the objective "cosine", labels must be between -1 and 1. If the objective takes no labels, they are only
+        converted to an array.
+        """
         if y is None or not self.needs_labels:
             return as_array(y)
         labels = encode_numbers(y)
@@ -400,7 +404,13 @@ class TextEmbedder(LongTextTask):
 
     @staticmethod
     def _get_ids_in_batch(groups: EncodedGroups, features: FeatureArrays, indices: np.ndarray) -> np.ndarray:
-        """Assign a number to each different text of b groups of K texts, and return the numbers, int32 (Kb,)."""
+        """Return a number for each text of a batch of b groups of K texts, equal for equal texts: int32 (Kb,).
+
+        Args:
+            groups: the groups of all examples, perhaps with ids of their texts.
+            features: features of the batch, whose token ids tell texts apart if they have no ids.
+            indices: int (b,), indices of the batch's groups.
+        """
         keys: list[Any]
         if groups.ids is None:
             id_arrays = next(features[name] for name in ("character_ids", "token_ids") if name in features)
@@ -579,7 +589,7 @@ class TextEmbedder(LongTextTask):
         return "" if prompt_name is None else self.prompt_text(prompt_name)
 
     def _clean_single_texts(self, name: str, texts: Any) -> list[Any]:
-        """Clean single texts, the argument called `name`; see `lmzoo.text.segments.clean_single_texts`."""
+        """Check and clean a list of single texts; `name` is the argument's name, for messages."""
         return clean_single_texts(name, texts, self.text_preprocessor.tokenizer.takes_words)
 
     def _embed_with_progress(self, texts: Texts, batch_size: int | None, prompt: str) -> np.ndarray:

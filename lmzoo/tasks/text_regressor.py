@@ -120,7 +120,7 @@ class TextRegressor(TextVectorTask):
         return data
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check that labels are finite numbers, and return them as float32 (n,).
+        """Check that labels are finite numbers, and return them as float32 (n,), or None if `y` is None.
 
         Raises:
             TypeError: for a label that is not a number; the message names the first.

@@ -93,9 +93,10 @@ class WordFeatures:
 
 
 def _find_token_rows(words: list[str], tokenizer: Tokenizer) -> dict[Token, int]:
-    """Return the row of the vector of each token that is a whole word, the first row if several words share a token.
+    """Return, for each token that is a whole word, the index of this word in `words`.
 
-    If all words are lowercase, capitalized and uppercase tokens get the vector of the lowercase word.
+    If several words share a token, the first counts. If all words are lowercase, capitalized and uppercase tokens get
+    the vector of the lowercase word.
     """
     are_lowercase = all(word == word.lower() for word in words)
     spellings = (str, str.capitalize, str.upper) if are_lowercase else (str,)

@@ -67,7 +67,7 @@ def label_spans(
 
 
 def _check_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
-    """Check that a span lies within the text and matches it, and return the span."""
+    """Check that a span lies within `text` and matches it, and return the span; `place` names it in messages."""
     if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
         raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
     start = span["start"]

@@ -355,7 +355,7 @@ def halve_window(preprocessor: Preprocessor) -> int:
 
 
 def _count_prompt_tokens(prompt: Sequence[Token], texts: Sequence[Sequence[Token]]) -> np.ndarray:
-    """Return the number of the prompt's tokens that each text begins with: int64 (n,).
+    """Return, for each text, how many of the prompt's first tokens it begins with: int64 (n,).
 
     The last tokens of a prompt may be joined with the beginning of a text.
     """

@@ -88,7 +88,7 @@ class Masking:
         word_starts: np.ndarray,
         rng: np.random.Generator,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Choose the positions to predict; the amount of padding does not affect the choice.
+        """Choose the positions to predict, independently of the amount of padding.
 
         Args:
             candidates: bool (B, T), tokens that may be chosen, for B sequences padded to width T.

@@ -13,7 +13,7 @@ from lmzoo.common.span_marks import OUTSIDE, SpanScheme
 
 
 def _continues(previous_word: tuple[str, str], word: tuple[str, str]) -> bool:
-    """Return whether a word belongs to the span of the previous word; both are pairs of mark and type.
+    """Return whether a word belongs to the span of the previous word, given the mark and the type of both words.
 
     The rule is conlleval's, and seqeval's default: a span continues until the type changes, "B" or "S" begins another
     span, or "E" or "S" has ended the span.

@@ -34,7 +34,7 @@ _KIND_OF_CHARACTERS = {
 
 @functools.cache
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Return the kinds of all code points for `split_words`, by this Python's Unicode version; the result is cached.
+    """Return the kinds of all code points for `split_words`, by this Python's Unicode version.
 
     Returns:
         Two int32 arrays (R,) for R runs of code points of one kind: the first code point of each run, in ascending

@@ -457,7 +457,7 @@ class Adagrad(keras.optimizers.Adagrad):
 
 
 def _densify(grads: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """Return TensorFlow's gradients as dense tensors of one dtype.
+    """Return TensorFlow's gradients as dense tensors of one dtype, with None for variables without a gradient.
 
     The norm of sparse gradients with repeated rows would be wrong. Other backends' gradients are returned unchanged.
     """

@@ -403,7 +403,10 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
 
 
 def _read_output_activation(file: Path, config: JsonObject) -> Arguments:
-    """Return the stored argument `output_activation` of a cross-encoder; Sentence Transformers 4 renamed its key."""
+    """Return the stored argument `output_activation` of a cross-encoder.
+
+    Since Sentence Transformers 4, it has another key.
+    """
     settings = config.get("sentence_transformers")
     if isinstance(settings, dict) and settings.get("activation_fn") is not None:
         key = "sentence_transformers.activation_fn"

@@ -138,7 +138,10 @@ def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObj
 
 
 def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> TokenizerClass | None:
-    """Return the first class with existing vocabulary files, if possible one that fits the tokens in the files."""
+    """Return the first candidate with vocabulary files in a directory, or None if no candidate has any.
+
+    Among candidates that share these files, one that fits their tokens is preferred.
+    """
     candidates_with_files = [
         (candidate, files)
         for candidate in candidates

@@ -223,7 +223,9 @@ def _sort_by_id(
 
 
 def _list_mentions(files: JsonFiles, pipeline: JsonObject | None) -> Iterator[tuple[Path, str, int | None, Any]]:
-    """Yield every mention of a token in the files; as in transformers, the last mention counts.
+    """Yield every mention of a token in the files.
+
+    As in transformers, the last mention of a token counts.
 
     Yields:
         The path of the file, the attribute or "", the id or None, and the token as a string or an object of flags.

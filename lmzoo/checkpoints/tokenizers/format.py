@@ -138,7 +138,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return set()
 
     def with_flags(self, token: AddedToken, flags: JsonObject) -> AddedToken:
-        """Return a special token with the flags in `token_flags` that a file sets for it."""
+        """Return a special token with those of a file's `flags` that `token_flags` lists."""
         stored_flags: Arguments = {name: bool(flags[name]) for name in self.token_flags if name in flags}
         return replace(token, **stored_flags)
 

@@ -174,7 +174,10 @@ def _decode_lines(path: str, file: io.BufferedReader) -> Iterator[str]:
 
 
 def _group_paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Group lines into documents, separated by blank lines; a file without text is one empty document."""
+    """Group the lines of a file into documents, which blank lines separate.
+
+    A file without text is one empty document.
+    """
     document: list[str] = []
     has_documents = False
     for line in lines:

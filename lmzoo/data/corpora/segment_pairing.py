@@ -248,7 +248,18 @@ def _append_pairs(
     rng: np.random.Generator,
     pairs: _Pairs,
 ) -> None:
-    """Append the pairs of the document at `index` in `order`."""
+    """Split the document at `index` in `order` into pairs of segments, and append them to `pairs`.
+
+    Args:
+        joined_documents: all documents.
+        order: random order of the documents, as their indices.
+        index: index in `order` of the document to split.
+        budget: maximum number of tokens in a pair.
+        objective: "nsp" or "sop", see `segment_pairs`.
+        short: probability of a smaller target length.
+        rng: numpy generator, source of randomness.
+        pairs: the pairs so far.
+    """
     sentence_splits = joined_documents.splits(order[index])
     target_length = int(rng.integers(2, budget, endpoint=True)) if rng.random() < short else budget
     begin = 0

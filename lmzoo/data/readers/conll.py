@@ -105,7 +105,10 @@ def read_conll(
 
 
 def _count_columns(lines: Sequence[_Line]) -> int:
-    """Return the number of columns of the first line that may hold a word, preferably not a comment."""
+    """Return the number of columns in the first line that is not a comment, else in the first comment.
+
+    Empty lines and lines that begin a document are skipped. Without any other line, return 0.
+    """
     widths = {cells[0] == _COMMENT: len(cells) for _, cells in reversed(lines) if cells[0] != _DOCUMENT and any(cells)}
     return widths.get(False, widths.get(True, 0))
 
@@ -113,7 +116,16 @@ def _count_columns(lines: Sequence[_Line]) -> int:
 def _make_word_test(
     lines: Sequence[_Line], width: int, label: int, labels: Sequence[str] | None
 ) -> Callable[[list[str], bool], bool]:
-    """Return a function that tells words from comments, given a line's cells and whether it is inside a sentence."""
+    """Return a function that tells whether a line is a word, not a comment.
+
+    The function takes the cells of a line, and whether the line is inside a sentence.
+
+    Args:
+        lines: numbered lines of the file.
+        width: int, number of columns of a word's line.
+        label: int, index of the label column.
+        labels: the allowed labels, or None.
+    """
     word_labels = {*(labels or ())}
     if width > 1 and -width <= label < width:  # a single column holds words
         word_labels |= {cells[label] for _, cells in lines if len(cells) == width and cells[0] != _COMMENT}

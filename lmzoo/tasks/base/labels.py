@@ -259,7 +259,7 @@ def encode_exact_numbers(y: Labels) -> np.ndarray:
 
 
 def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
-    """Return the numbers of classes given by name, int32 (n,); see `encode_classes`."""
+    """Return the numbers of classes given by name, int32 (n,); `labels` and `place` are as in `encode_classes`."""
     entries = [n.decode(errors="replace") if isinstance(n, bytes) else n for n in array.tolist()]
     are_strings = [isinstance(entry, str) for entry in entries]
     if not any(are_strings):

@@ -135,7 +135,7 @@ def predict_encoded(
 
 
 def _choose_buckets(lengths: np.ndarray, ladder: list[int], batch_size: int) -> list[int]:
-    """Return the padded lengths of `ladder` that are worth compiling for sequences with the given lengths."""
+    """Return the padded lengths in `ladder` for which to compile a model that reads sequences of these lengths."""
     widths = fit_buckets(lengths, ladder[-1], batch_size=batch_size)
     return sorted({smallest_bucket(ladder, width) for width in widths})
 

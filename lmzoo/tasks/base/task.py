@@ -501,7 +501,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
                 raise ValueError(f"Got {count} texts but {len(values)} {kind}.")
 
     def encode_labels(self, y: Labels | None) -> Any:
-        """Check labels and return them as the array that the loss takes; None stays None."""
+        """Check labels and return them as the array that the loss takes, or None if `y` is None."""
         return as_array(y)
 
     def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
@@ -858,7 +858,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Tensor | None:
-        """Compute the loss of a batch, 0 if it has no examples; see `keras.Model.compute_loss`."""
+        """Compute the loss of a batch as `keras.Model.compute_loss` does, but return 0 if it has no examples."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         # Keras' mean over no examples is a tensor without values, for which JAX cannot compute a gradient.
         return keras.ops.sum(loss) if loss is not None and tuple(loss.shape) == (0,) else loss

@@ -295,7 +295,19 @@ class _FindTokens(tf.Module):
         self, codes: tf.RaggedTensor, index: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, first: tf.Tensor,
         limit: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
-        """Extend matches over whitespace that belongs to their tokens, within their texts, from `first` to `limit`."""
+        """Extend matches over the whitespace around them if their tokens strip it.
+
+        Args:
+            codes: code points of the texts, c in all.
+            index: int (k,), index of the token of each match.
+            begin: int64 (k,), position in the joined code points at which each match begins.
+            end: int64 (k,), position at which each match ends.
+            first: int64 (k,), position at which each match's text begins.
+            limit: int64 (k,), position at which each match's text ends.
+
+        Returns:
+            The new `begin` and `end`.
+        """
         is_nonspace = ~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1)  # (c,)
         end = tf.where(tf.gather(self._right, index), tf.minimum(find_first_from(is_nonspace, end), limit), end)
         stripped_begin = tf.maximum(find_last_up_to(is_nonspace, begin - 1) + 1, first)

@@ -35,10 +35,10 @@ OUTSIDE, WHITESPACE, OTHER, LETTER, NUMBER = range(5)
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    r"""Return the kind of each code point for GPT-2's word splitting; the first call takes half a second.
+    r"""Return the kind of each code point for GPT-2's word splitting.
 
     Kinds are measured by running the tokenizer's own splitter on every code point, so that they always follow its
-    version of Unicode.
+    version of Unicode. The first call takes half a second.
 
     Returns:
         Two int32 arrays (R,) for R runs of code points of one kind: the first code point of each run, in ascending

@@ -46,7 +46,7 @@ class CompositionTables(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def composition_tables() -> CompositionTables:
-    """Build the tables of the installed `tokenizers`, once per process; it takes about a second.
+    """Build the tables of the installed `tokenizers`, once per process, which takes about a second.
 
     Example:
 
@@ -96,7 +96,12 @@ def _split_at_separators(text: str) -> list[np.ndarray]:
 
 
 def _find_compositions(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
-    """Return the compositions of pairs of code points, by the keys of `CompositionTables.pairs`."""
+    """Return the compositions of pairs of code points, by the keys of `CompositionTables.pairs`.
+
+    Args:
+        decomposed: decompositions of characters, arrays of at least two code points.
+        compose: function that composes the characters of a text.
+    """
     text = "0".join(to_text(parts[:-1]) for parts in decomposed) + "0"
     pairs = {}
     first_parts = _split_at_separators(compose(text))

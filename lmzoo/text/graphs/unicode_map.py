@@ -44,9 +44,9 @@ class CharacterMap(NamedTuple):
 def character_map(
     lowercase: bool, strip_accents: bool | None, split_on_cjk: bool = True, split_punctuation: bool = True
 ) -> CharacterMap:
-    """Return the map of a `WordPieceTokenizer` with these options; the first call takes a second or two.
+    """Return the map of a `WordPieceTokenizer` with these options.
 
-    Without `split_punctuation`, it is the map of the normalizer alone.
+    Without `split_punctuation`, it is the map of the normalizer alone. The first call takes a second or two.
 
     Example:
 

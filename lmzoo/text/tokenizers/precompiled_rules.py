@@ -148,10 +148,10 @@ def make_normalizer(**source: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Return the kinds of all code points in grapheme clusters; the first call takes two seconds.
+    """Return the kinds of all code points in grapheme clusters.
 
     Kinds are measured by running the rules of `tokenizers` on every code point, so that they follow its version of
-    Unicode.
+    Unicode. The first call takes two seconds.
 
     Returns:
         Two int32 arrays (R,) for R runs of code points of one kind: the first code point of each run, in ascending

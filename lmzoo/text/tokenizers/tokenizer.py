@@ -296,7 +296,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
                 )
 
     def _make_token_normalizer(self) -> Normalizer | None:
-        """Return the normalizer of texts and of tokens with the flag `normalized`, or None without one."""
+        """Return the normalizer of texts, and of added tokens with the flag `normalized`; None if there is none."""
         return None
 
     def _prepare_text_tokens(self) -> None:
