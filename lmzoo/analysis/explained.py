@@ -325,7 +325,7 @@ def _compute_answer_scores(
 
 
 def _find_word_index(i: int, words: Sequence[tuple[str, int, int]], word: str | int | None) -> int:
-    """Return the index of `word`, which may be an index already, among the words of text `i`."""
+    """Return the index of `word`, which may itself be an index, in `words`, the words of text `i`."""
     names = [name for name, _, _ in words]
     if isinstance(word, str) and word in names:
         return names.index(word)

@@ -397,10 +397,11 @@ def _find_tensor_to_read(layout: Layout, row: Row, stored_names: Collection[str]
 
 
 def _group_by_tensor(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
-    """Return the paths of the weights that each tensor holds, in the order of `Row.part`.
+    """Group the paths of the weights by the name of the tensor that holds them, in the order of `Row.part`.
 
     Raises:
-        PresetError: If two weights claim the same part of a tensor, or no weight claims a part.
+        PresetError: If two weights claim the same part of a tensor, or no weight claims a part; the message names the
+            format of `layout`.
     """
     paths_by_tensor: dict[str, list[str]] = {}
     for path, row in rows.items():

@@ -243,7 +243,7 @@ def _get_answer_text(prediction: Prediction, position: int) -> str:
     """Return the text of a prediction, or "" for no answer.
 
     Raises:
-        TypeError: If the prediction is not an answer or its text.
+        TypeError: If the prediction is not an answer or its text; the message names its `position` in the list.
     """
     text = prediction.get("text") if isinstance(prediction, Mapping) else "" if prediction is None else prediction
     if not isinstance(text, str):

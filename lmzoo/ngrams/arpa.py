@@ -227,7 +227,16 @@ class _Reader:
         table.backoff.append(backoff[key_order])
 
     def _check_unique(self, keys: np.ndarray, key_order: np.ndarray, first_line: int) -> None:
-        """Raise a ValueError if a key occurs twice; `key_order` sorts the keys."""
+        """Check that the n-grams of an order are distinct.
+
+        Args:
+            keys: keys of the n-grams.
+            key_order: indices that sort the keys.
+            first_line: int, number of the line with the first n-gram.
+
+        Raises:
+            ValueError: If an n-gram is repeated; the message names its line.
+        """
         if len(repeated_positions := np.flatnonzero(np.diff(keys[key_order]) == 0)):
             raise ValueError(
                 f"{self.path}, line {first_line + key_order[repeated_positions + 1].min()} repeats an n-gram."

@@ -95,7 +95,7 @@ def _get_result(ray: Any, result_reference: Any, job: object) -> Any:
     """Return the result of a job.
 
     Raises:
-        ChildProcessError: If all workers that tried to run the job died.
+        ChildProcessError: If all workers that tried to run the job died; the message names `job`.
         Exception: The error that the function raised.
     """
     try:

@@ -130,7 +130,7 @@ def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
 
 
 def _list_choices(choices: object, position: int) -> list[Text]:
-    """Return the choices of one example as a list.
+    """Return the choices of the example at `position` as a list.
 
     Raises:
         TypeError: If `choices` is not a list, tuple or array.

@@ -188,7 +188,11 @@ def _check_column(texts: object, name: str) -> Iterable[object]:
 
 
 def _clean(text: object, name: str, position: int) -> tuple[str, bool]:
-    """Return the text as a valid string, and whether it was changed."""
+    """Return the text as a valid string, and whether it was changed.
+
+    Raises:
+        TypeError: If `text` is not text; the message names its `position` in the argument `name`.
+    """
     if isinstance(text, bytes):
         try:
             return text.decode(), False
@@ -202,7 +206,11 @@ def _clean(text: object, name: str, position: int) -> tuple[str, bool]:
 
 
 def _clean_words(text: object, name: str, position: int) -> tuple[str | list[str], bool]:
-    """Return a text, or a list of words, as valid strings, and whether it was changed."""
+    """Return a text, or a list of words, as valid strings, and whether it was changed.
+
+    Raises:
+        TypeError: If `text` is not text or words; the message names its `position` in the argument `name`.
+    """
     if isinstance(text, np.ndarray):  # words from a row of a ragged tensor or of a table
         text = text.tolist()
     if not isinstance(text, (list, tuple)):

@@ -132,7 +132,7 @@ def _parse_role_column(name: str, rows: Sequence[_Line], column: int) -> list[st
     """Convert a role column, with brackets such as "(ARG0*", "*" and "*)", to BIO labels.
 
     Raises:
-        ValueError: If the brackets are not well-formed.
+        ValueError: If the brackets are not well-formed; the message begins with `name`, the name of the file.
     """
     labels = []
     role = ""
