@@ -218,8 +218,8 @@ def class_weights(entries: Sequence[str], counts: Mapping[str, int]) -> dict[str
         ValueError: If a class is unknown, or a weight is not a number of at least 0.
     """
     if entries == [_BALANCED]:
-        total = sum(counts.values())
-        return {name: total / (len(counts) * count) for name, count in counts.items() if count}
+        num_examples = sum(counts.values())
+        return {name: num_examples / (len(counts) * count) for name, count in counts.items() if count}
     weights = dict.fromkeys(counts, 1.0)
     for entry in entries:
         name, _, weight_text = entry.rpartition("=")

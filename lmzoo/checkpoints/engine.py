@@ -374,11 +374,11 @@ def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[
             continue
         for template, row in table.items():
             if match := name_pattern(template).fullmatch(path):
-                numbers = match.groupdict()
+                numbers_by_letter = match.groupdict()
                 name = row.name
-                if row.alternative and row.alternative[0].format(**numbers) not in existing_paths:
+                if row.alternative and row.alternative[0].format(**numbers_by_letter) not in existing_paths:
                     name = row.alternative[1]
-                rows[path] = replace(row, name=name.format(**numbers))
+                rows[path] = replace(row, name=name.format(**numbers_by_letter))
                 break
         else:
             if not path.startswith(layout.optional):

@@ -24,7 +24,7 @@ def is_number(value: object, least: float = -math.inf, most: float = math.inf) -
 
 
 def as_python_values(value: Any) -> Any:
-    """Replace NumPy numbers in a setting, also in lists, tuples and dicts, by Python numbers, which JSON can hold."""
+    """Convert NumPy numbers in a setting, or in its lists, tuples and dicts, to Python numbers, as JSON requires."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):

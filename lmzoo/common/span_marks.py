@@ -103,7 +103,7 @@ def marks_spans(labels: Collection[str] | None) -> bool:
 
 
 def expand_marks(labels: Collection[str]) -> set[str]:
-    """Return the labels and all combinations of their marks and types: "B-LOC", "I-PER" also give "I-LOC", "B-PER"."""
+    """Return the labels and all combinations of their marks and types, such as "I-LOC" given "B-LOC" and "I-PER"."""
     scheme = SpanScheme.of(labels)
     if scheme is None:
         return set(labels)

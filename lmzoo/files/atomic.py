@@ -312,10 +312,10 @@ def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwri
     """
     if target.exists() and not target.is_dir():
         raise FileExistsError(f"{target} is a file; give the path of a directory.")
-    entries = set(os.listdir(target)) if target.exists() else set()
-    if entries and not overwrite:
+    entry_names = set(os.listdir(target)) if target.exists() else set()
+    if entry_names and not overwrite:
         raise PathExistsError(f"{target} exists already; pass `overwrite=True` or another directory.")
-    if marker not in entries and (owned_entries := sorted(entries.intersection(owns))):
+    if marker not in entry_names and (owned_entries := sorted(entry_names.intersection(owns))):
         raise FileExistsError(
             f"{target} is not replaced: it holds {owned_entries} but no {marker}. Give another directory."
         )

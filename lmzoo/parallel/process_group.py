@@ -259,9 +259,9 @@ def _catch_signals() -> Iterator[list[int]]:
     """Yield a list that collects SIGINT and SIGTERM; a second signal of the same kind has its usual effect."""
     signals: list[int] = []
 
-    def catch(number: int, frame: object) -> None:
-        signals.append(number)
-        signal.signal(number, handlers[number])
+    def catch(signal_number: int, frame: object) -> None:
+        signals.append(signal_number)
+        signal.signal(signal_number, handlers[signal_number])
 
     handlers: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in handlers:

@@ -87,7 +87,12 @@ def _build_backbone(
         ProcessesError: If several processes have different files of the preset.
     """
     if has_several_processes():
-        check_same(**{f"{name} of the preset": entry for name, entry in describe_files(source.directory).items()})
+        check_same(
+            **{
+                f"{name} of the preset": file_description
+                for name, file_description in describe_files(source.directory).items()
+            }
+        )
     backbone_class = source.backbone_class
     if not issubclass(backbone_class, cls):
         raise ValueError(

@@ -133,7 +133,9 @@ def pretrain(
     }
     if recipe.init is not None:
         file_descriptions = {
-            name: entry for name, entry in describe_files(resolve(recipe.init)).items() if name != "README.md"
+            name: file_description
+            for name, file_description in describe_files(resolve(recipe.init)).items()
+            if name != "README.md"
         }
         digest = hashlib.sha256(json.dumps(file_descriptions, sort_keys=True).encode()).hexdigest()[:16]
         run_identity["init"] = {"preset": recipe.init, "sha256": digest}

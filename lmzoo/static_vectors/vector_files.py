@@ -83,9 +83,11 @@ def _is_binary(head: bytes) -> bool:
     if line_end and _ends_in_numbers(line, width):
         return False
     after_word = body.partition(b" ")[2]
-    numbers = after_word[: 4 * width].partition(b"\n")[0]
-    is_long_enough = len(numbers) >= min(2 * width - 1, len(after_word))  # a newline may be a byte of a binary vector
-    return not (is_long_enough and _NUMBER_CHARACTERS.issuperset(numbers))
+    number_bytes = after_word[: 4 * width].partition(b"\n")[0]
+    is_long_enough = len(number_bytes) >= min(
+        2 * width - 1, len(after_word)
+    )  # a newline may be a byte of a binary vector
+    return not (is_long_enough and _NUMBER_CHARACTERS.issuperset(number_bytes))
 
 
 def _ends_in_numbers(line: bytes, width: int) -> bool:

@@ -326,7 +326,7 @@ class TokenClassifier(LongTextTask):
         return class_numbers
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check that labels of tokens are class numbers or -100, and return them as int32 (n, T), or None for None."""
+        """Check that token labels are class numbers or -100, and return them, int32 (n, T), or None if `y` is None."""
         if y is None:
             return None
         token_labels = as_labels(y, "a label for each token")

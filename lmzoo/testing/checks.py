@@ -419,13 +419,15 @@ def _affects_only_outputs(model: keras.Model, weight: keras.Variable, batch: tup
     Such a weight adds the same number to all logits of a softmax, for example a bias before a softmax over positions.
     """
     original = np.array(ops.convert_to_numpy(weight))
-    results = []
+    outputs_and_losses = []
     for shift in (0.0, 0.5):
         weight.assign(original + np.float32(shift))
         model.reset_metrics()
-        results.append((model.predict_on_batch(batch[0]), model.test_on_batch(*batch, return_dict=True)["loss"]))
+        outputs_and_losses.append(
+            (model.predict_on_batch(batch[0]), model.test_on_batch(*batch, return_dict=True)["loss"])
+        )
     weight.assign(original)
-    (outputs, loss), (shifted_outputs, shifted_loss) = results
+    (outputs, loss), (shifted_outputs, shifted_loss) = outputs_and_losses
     pairs = zip(keras.tree.flatten(outputs), keras.tree.flatten(shifted_outputs), strict=True)
     return any(not np.allclose(*pair, atol=1e-3) for pair in pairs) and bool(np.isclose(loss, shifted_loss, rtol=1e-5))
 

@@ -34,7 +34,7 @@ def assert_answers_agree(task: Task, x: Sequence[Any], outputs: dict[str, np.nda
         if name == "probabilities":  # not part of the answers in Python
             continue
         for row, answer in zip(outputs[name], answers, strict=True):
-            entries = [a["text" if name == "answer" else name] for a in _list_dicts(answer)]
+            entries = [answer_dict["text" if name == "answer" else name] for answer_dict in _list_dicts(answer)]
             expected = np.array(entries if isinstance(answer, (dict, list)) else answer).ravel()
             values = np.array(row, outputs[name].dtype).ravel()
             assert_same(values[: len(expected)], expected, f"served {name}")

@@ -266,10 +266,10 @@ class LengthBatches(Batches):
             batches[-1] = np.concatenate([last_batch, np.repeat(last_batch[:1], target_size - len(last_batch))])
         return batches
 
-    def _batch(self, indices: np.ndarray, epoch: int, number: int) -> Tensors:
+    def _batch(self, indices: np.ndarray, epoch: int, batch_number: int) -> Tensors:
         """Return one batch of an epoch from the indices of its sequences."""
         return self.make_batch(
-            indices, self._get_padded_width(indices), np.random.default_rng((*self.seed, epoch, number))
+            indices, self._get_padded_width(indices), np.random.default_rng((*self.seed, epoch, batch_number))
         )
 
     def _get_padded_width(self, indices: np.ndarray) -> int:

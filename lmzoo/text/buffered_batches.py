@@ -125,29 +125,31 @@ class BufferedBatches(OrderedBatches):
         _, buffer_batches = next(self._buffers(0))
         return {**buffer_batches.identity(), **self.described()}
 
-    def _buffers(self, epoch: int, example: int = 0, number: int = 0) -> Iterator[tuple[dict[str, int], LengthBatches]]:
-        """Yield the place and the batches of each buffer of an epoch, beginning with buffer `number` at `example`."""
+    def _buffers(
+        self, epoch: int, example: int = 0, buffer_index: int = 0
+    ) -> Iterator[tuple[dict[str, int], LengthBatches]]:
+        """Yield the place and the batches of each buffer of an epoch, beginning with `buffer_index` at `example`."""
         if not self._buckets:  # later buffers may hold longer sequences
             lengths = self.first()[0]
             buckets = fit_buckets(lengths, self.limit, batch_size=self.batch_size, compiled=self.compiled)
             self._buckets = buckets if buckets[-1] >= self.limit else [*buckets, self.limit]
         for examples in self.read(epoch, example):
-            yield {"example": example, "buffer": number}, self._make_buffer_batches(examples, epoch, number)
+            yield {"example": example, "buffer": buffer_index}, self._make_buffer_batches(examples, epoch, buffer_index)
             example += len(examples)
-            number += 1
+            buffer_index += 1
 
-    def _make_buffer_batches(self, examples: Sequence[Any], epoch: int, number: int) -> LengthBatches:
+    def _make_buffer_batches(self, examples: Sequence[Any], epoch: int, buffer_index: int) -> LengthBatches:
         """Return the batches of one buffer of examples."""
-        lengths, make_batch = self._encode_buffer(examples, epoch, number)
+        lengths, make_batch = self._encode_buffer(examples, epoch, buffer_index)
         # The first buffer has the same seed as a list in memory, so that both give the same batches.
-        seed = self.seed if number == 0 else (*self.seed, number)
+        seed = self.seed if buffer_index == 0 else (*self.seed, buffer_index)
         buffer_batches = LengthBatches(lengths, make_batch, self.batch_size, self._buckets, self.order, seed)
         buffer_batches.begin_epoch(epoch)
         return buffer_batches
 
-    def _encode_buffer(self, examples: Sequence[Any], epoch: int, number: int) -> Encoded:
+    def _encode_buffer(self, examples: Sequence[Any], epoch: int, buffer_index: int) -> Encoded:
         """Return the encoded buffer, reusing the last encoded buffer if it is the same."""
-        if self._latest is None or self._latest[0] != (epoch, number):
+        if self._latest is None or self._latest[0] != (epoch, buffer_index):
             self._latest = None  # free its memory before the next buffer is made
-            self._latest = ((epoch, number), self.encode(examples))
+            self._latest = ((epoch, buffer_index), self.encode(examples))
         return self._latest[1]

@@ -264,10 +264,8 @@ FAULTS = (
     Fault(
         "None passes for an empty text",
         "text/validate_text.py",
-        '"""Return the text as a valid string, and whether it was changed."""\n',
-        '"""Return the text as a valid string, and whether it was changed."""\n'
-        "    if text is None:\n"
-        '        return "", False\n',
+        "    if isinstance(text, bytes):\n",
+        '    if text is None:\n        return "", False\n    if isinstance(text, bytes):\n',
     ),
     Fault(
         "a literal <pad> in a text becomes the token for padding",

@@ -178,8 +178,8 @@ def to_keras_hub(tensors: Arrays, layout: KerasHubLayout, config: Arguments) -> 
     for name, array in split_heads(tensors, config["num_heads"], _find_heads_axis):
         stored_name = name
         if match := pattern.fullmatch(name):
-            number = int(match[1]) * group_size + int(match[2] or 0)
-            stored_name = f"layers/{layout.block}{f'_{number}' if number else ''}/{match[3]}"
+            block_number = int(match[1]) * group_size + int(match[2] or 0)
+            stored_name = f"layers/{layout.block}{f'_{block_number}' if block_number else ''}/{match[3]}"
         yield stored_name, array
 
 

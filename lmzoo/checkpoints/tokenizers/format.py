@@ -198,10 +198,12 @@ def make_template(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
     """Convert a packing to a post-processor of the `tokenizers` library."""
     from tokenizers import processors
 
-    single, pair = ([f"{token}:{segment}" for token, segment in items] for items in list_template_items(packing))
+    single_template, pair_template = (
+        [f"{token}:{segment}" for token, segment in items] for items in list_template_items(packing)
+    )
     tokens = dict.fromkeys(filter(None, (packing.start, *packing.between, *packing.closing)))
     special_tokens = [(token, tokenizer.token_to_id(token)) for token in tokens]
-    return processors.TemplateProcessing(single, pair, special_tokens)
+    return processors.TemplateProcessing(single_template, pair_template, special_tokens)
 
 
 def list_template_items(packing: Packing) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:

@@ -197,8 +197,8 @@ def _parse_json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[s
     Raises:
         ValueError: If a line is not JSON or has no text.
     """
-    for number, row in json_objects(enumerate(lines, 1), str(path)):
-        location = f"{path}, line {number}"
+    for line_number, row in json_objects(enumerate(lines, 1), str(path)):
+        location = f"{path}, line {line_number}"
         text = _get_field(row, field, location)
         if not (isinstance(text, str) or (isinstance(text, list) and all(isinstance(part, str) for part in text))):
             raise ValueError(

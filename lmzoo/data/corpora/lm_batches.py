@@ -234,7 +234,8 @@ class EncodedDocuments(Encoded):
         for i in range(len(documents)):
             sentences = list(sentences_of(documents, [i], warning))
             forward_pairs, backward_pairs = (
-                [pair for s in sentences for pair in pair_neighbors(s, b)] for b in (False, True)
+                [pair for sentence in sentences for pair in pair_neighbors(sentence, is_backward)]
+                for is_backward in (False, True)
             )
             steps.append(list(zip(forward_pairs, backward_pairs, strict=True)))
         return cls(steps)

@@ -178,7 +178,7 @@ def prepare_corpus(
         "tokenizer": identity_of(tokenizer)["sha256"],
         "files": [[os.path.basename(file), get_size(file)] for file in files],
     }
-    parts = [_Part(number, make_absolute(file), folder) for number, file in enumerate(files)]
+    parts = [_Part(file_index, make_absolute(file), folder) for file_index, file in enumerate(files)]
     if complete_counts := _begin(folder, json.loads(json.dumps(record)), tokenizer):
         _clean_up(parts)
         return complete_counts

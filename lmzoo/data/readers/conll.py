@@ -76,7 +76,8 @@ def read_conll(
         conllu = get_suffix(path) == ".conllu"
     label = _find_column_index(label, "upos" if conllu else -1, conllu)
     lines = [
-        (number, _split_cells(line)) for number, line in read_numbered_lines(read_text(path, encoding).split("\n"))
+        (line_number, _split_cells(line))
+        for line_number, line in read_numbered_lines(read_text(path, encoding).split("\n"))
     ]
     width = len(CONLLU) if conllu else _count_columns(lines)
     is_word = _is_conllu_word if conllu else _make_word_test(lines, width, label, labels)
@@ -85,9 +86,9 @@ def read_conll(
         raise NoExamplesError(f"{name} holds no words.")
     if labeled and word == label:
         raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
-    for number, cells in itertools.chain(*sentence_rows):
+    for line_number, cells in itertools.chain(*sentence_rows):
         if len(cells) != width:
-            raise ValueError(f"{name}, line {number} has {len(cells)} columns, other lines have {width}.")
+            raise ValueError(f"{name}, line {line_number} has {len(cells)} columns, other lines have {width}.")
     if word is None and not conllu and width > 1 + labeled and _is_numbered(sentence_rows):
         word = 1
     word = _find_column_index(word, "form" if conllu else 0, conllu)
@@ -99,8 +100,8 @@ def read_conll(
         return sentences, None
     if word % width == label % width:
         raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
-    for number, cells in itertools.chain(*sentence_rows):
-        check_label(cells[label], labels, f"{name}, line {number}")
+    for line_number, cells in itertools.chain(*sentence_rows):
+        check_label(cells[label], labels, f"{name}, line {line_number}")
     return sentences, [[cells[label] for _, cells in sentence] for sentence in sentence_rows]
 
 
@@ -151,12 +152,12 @@ def _group_rows(
     """Group the lines of words by sentence; blank lines, and lines whose first cell is `document_marker`, end one."""
     sentences: list[list[_Line]] = []
     in_sentence = False
-    for number, cells in lines:
+    for line_number, cells in lines:
         if not "".join(cells).strip() or cells[0] == document_marker:
             in_sentence = False
         elif is_word(cells, in_sentence):
             sentences += [] if in_sentence else [[]]
-            sentences[-1].append((number, cells))
+            sentences[-1].append((line_number, cells))
             in_sentence = True
     return sentences
 

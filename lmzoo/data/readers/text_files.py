@@ -65,8 +65,8 @@ def decompress(file: io.BufferedReader[Any]) -> BinaryIO:
 
 def read_numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield lines with their numbers from 1, without line ends."""
-    for number, line in enumerate(lines, 1):
-        yield number, line.removesuffix("\n").removesuffix("\r")
+    for line_number, line in enumerate(lines, 1):
+        yield line_number, line.removesuffix("\n").removesuffix("\r")
 
 
 @contextlib.contextmanager
@@ -126,16 +126,16 @@ def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[
     Raises:
         ValueError: If a line is not a JSON object; the message names the line.
     """
-    for number, line in lines:
+    for line_number, line in lines:
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"{name}, line {number} is not JSON: {error}.") from None
+            raise ValueError(f"{name}, line {line_number} is not JSON: {error}.") from None
         if not isinstance(row, dict):
-            raise ValueError(f'{name}, line {number} is not a JSON object ({{"text": ...}}): {line:.60}')
-        yield number, row
+            raise ValueError(f'{name}, line {line_number} is not a JSON object ({{"text": ...}}): {line:.60}')
+        yield line_number, row
 
 
 def get_suffix(source: Source) -> str:

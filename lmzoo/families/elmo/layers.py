@@ -150,8 +150,8 @@ class BiLM(ConfiguredLayer):
                 new_pair = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
                 if old_pair is not None:
                     new_pair = [
-                        ops.concatenate([n, ops.cast(o, n.dtype)[batch:]])
-                        for n, o in zip(new_pair, old_pair, strict=True)
+                        ops.concatenate([new_tensor, ops.cast(old_tensor, new_tensor.dtype)[batch:]])
+                        for new_tensor, old_tensor in zip(new_pair, old_pair, strict=True)
                     ]
                 new_state[direction].append(tuple(new_pair))
             if self.config.skip_connections and k:

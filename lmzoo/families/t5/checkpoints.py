@@ -70,7 +70,7 @@ def _write_feed_forward(config: dict[str, object]) -> dict[str, object]:
 
 
 def _make_config_table(rewritten: dict[str, str], **table: Any) -> ConfigTable:
-    """Return the table of `config.json`; `rewritten` and `table` are arguments that differ between the layouts."""
+    """Return the table of `config.json`, with further `rewritten` keys and other fields of `ConfigTable`."""
     return own_config_table(
         _CONFIG,
         aliases={"head_dim": "d_kv"},

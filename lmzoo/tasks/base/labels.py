@@ -165,9 +165,9 @@ def describe_missing_classes(training: Mapping[str, int], validation: Mapping[st
         validation: dict from each class to its number of validation examples.
     """
     num_validation = sum(validation.values())
-    total = num_validation + sum(training.values())
+    num_examples = num_validation + sum(training.values())
     missing_names = [
-        name for name, count in training.items() if not validation.get(name) and count * num_validation >= total
+        name for name, count in training.items() if not validation.get(name) and count * num_validation >= num_examples
     ]
     if not missing_names:
         return ""

@@ -78,8 +78,8 @@ class WordPieceGraph(CleanWordsGraph):
         )
         unknown_id = tokenizer.token_to_id(tokenizer.unk_token)
         ids = {**make_token_ids(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown_id}
-        entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
-        self._table = tf.lookup.StaticHashTable(entries, default_value=unknown_id)
+        table_initializer = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
+        self._table = tf.lookup.StaticHashTable(table_initializer, default_value=unknown_id)
         self._pieces = tf_text.WordpieceTokenizer(
             self._table,
             suffix_indicator=tokenizer.continuation_prefix,

@@ -68,8 +68,10 @@ class PrecompiledRules:
     @functools.cached_property
     def character_replacements(self) -> Mapping[str, str]:
         """Replacement of each character that changes; whitespace becomes a space."""
-        results = dict.fromkeys(WHITE_SPACE, " ") | self.exact_replacements
-        return {source: _SPACES.sub(lambda match: " " * len(match[0]), result) for source, result in results.items()}
+        replacements = dict.fromkeys(WHITE_SPACE, " ") | self.exact_replacements
+        return {
+            source: _SPACES.sub(lambda match: " " * len(match[0]), result) for source, result in replacements.items()
+        }
 
     @functools.cached_property
     def exact_replacements(self) -> dict[str, str]:
@@ -134,7 +136,7 @@ def compile_rules(rules: Sequence[tuple[str, str]]) -> bytes:
 
 
 def make_normalizer(**source: Any) -> Any:
-    """Return a SentencePiece normalizer with the rules of the arguments `source`, which leaves spaces unchanged."""
+    """Return a SentencePiece normalizer that only applies rules; `source` is the library's argument with the rules."""
     import sentencepiece
 
     sentencepiece.set_min_log_level(1)  # suppress a log line about the number of rules
