@@ -101,7 +101,7 @@ class WholeBatches(keras.distribution.ModelParallel):
         return self.distribution.get_tensor_layout(path)
 
     def split(self, array: Tensor | None) -> Tensor | None:
-        """Split an array of a batch between the devices; return None or an unevenly divisible array unchanged."""
+        """Split an array of a batch between the devices, or return it unchanged if it is None or not divisible."""
         mesh = self.device_mesh
         if array is None or array.shape[0] % mesh.shape[mesh.axis_names.index(self.batch_dim_name)]:
             return array

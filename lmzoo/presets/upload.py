@@ -109,7 +109,7 @@ def _upload_kaggle(name: str, folder: str, private: bool) -> None:
 def _write_card(folder: Path, staging: Path, uri: str) -> None:
     """Write a model card with metadata for hubs into `staging`, unless the preset's own card has metadata.
 
-    The text is that of the preset's own card or, without one, a short description. If the manifest lists the preset's
+    Its text is the preset's own card or, without one, a short description. If the manifest lists the preset's
     card, the manifest in `staging` is also rewritten.
 
     Args:

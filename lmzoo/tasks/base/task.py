@@ -858,7 +858,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Tensor | None:
-        """Compute the loss of a batch as `keras.Model.compute_loss` does, but return 0 if it has no examples."""
+        """Compute the loss like `keras.Model.compute_loss`, but return 0 for a batch without examples."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         # Keras' mean over no examples is a tensor without values, for which JAX cannot compute a gradient.
         return keras.ops.sum(loss) if loss is not None and tuple(loss.shape) == (0,) else loss

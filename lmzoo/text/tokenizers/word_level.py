@@ -143,7 +143,7 @@ class WordTokenizer(WordLevelTokenizer):
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """Create a tokenizer with `size` ids, for tests and toy models.
 
-        The ids belong to padding, unless it has no id, the special tokens, each of `words`, and fillers.
+        The ids belong to padding, if it has an id, and to the special tokens, each of `words`, and fillers.
         """
         tokens = [*cls(**special).special_tokens, *words]
         return cls([*tokens, *(f"filler{i}" for i in range(size - cls.first_id - len(tokens)))], **special)
