@@ -244,9 +244,9 @@ def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> lis
     names = [
         posixpath.splitext(name.removesuffix(".gz").removesuffix(".xz"))[0] for name in list_relative_names(data, files)
     ]
-    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+    if repeated_names := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(
-            f"The answers to several files would be called {repeated[0]}.{to}: predict for them separately."
+            f"The answers to several files would be called {repeated_names[0]}.{to}: predict for them separately."
         )
     pairs = [
         FilePair(make_absolute(file), join_path(make_absolute(directory), f"{name}.{to}"))
@@ -275,13 +275,13 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
             remove(path)
     elif exists(settings_path):
         old_settings = load_json(settings_path)
-        if differing := [name for name, value in settings.items() if old_settings.get(name) != value]:
+        if differing_names := [name for name, value in settings.items() if old_settings.get(name) != value]:
             raise FileExistsError(
-                f"{directory} holds answers of a command whose {differing[0]} differed: pass --overwrite to replace "
-                "them, or another directory."
+                f"{directory} holds answers of a command whose {differing_names[0]} differed: pass --overwrite to "
+                "replace them, or another directory."
             )
-    elif existing := [pair.target for pair in pairs if exists(pair.target)]:
-        raise FileExistsError(f"{existing[0]} exists: pass --overwrite to replace it.")
+    elif existing_files := [pair.target for pair in pairs if exists(pair.target)]:
+        raise FileExistsError(f"{existing_files[0]} exists: pass --overwrite to replace it.")
     save_json(settings_path, settings)
 
 

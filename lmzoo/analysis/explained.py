@@ -361,13 +361,13 @@ def _list_words(row: Iterable[_Text]) -> list[Word]:
 def _remove_word(row: tuple[_Text, ...], word: Word) -> tuple[_Text, ...]:
     """Return a text or pair of texts without one word."""
     segment, _, start, end = word
-    text = shortened = row[segment]
+    text = shortened_text = row[segment]
     if isinstance(text, str):
         removed_start, removed_end = _find_removed_span(text, start, end)
-        shortened = text[:removed_start] + text[removed_end:]
+        shortened_text = text[:removed_start] + text[removed_end:]
     else:
-        shortened = [name for name, *span in place_words(text) if span != [start, end]]
-    return (*row[:segment], shortened, *row[segment + 1 :])
+        shortened_text = [name for name, *span in place_words(text) if span != [start, end]]
+    return (*row[:segment], shortened_text, *row[segment + 1 :])
 
 
 def _find_removed_span(text: _Text, start: int, end: int) -> tuple[int, int]:

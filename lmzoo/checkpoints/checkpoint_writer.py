@@ -198,21 +198,24 @@ def _convert_config(layout: Layout, config: Any) -> Arguments:
     Raises:
         PresetError: If the format cannot express a value; the message names the argument.
     """
-    original = dataclasses.asdict(config)
-    stored_config = layout.config.write(original, layout.name)
-    omitted_values = {name: original[name] for name in layout.config.omitted}
-    restored = dataclasses.asdict(type(config)(**{**layout.config.read(stored_config, "the file"), **omitted_values}))
-    changed_names = sorted(name for name, value in original.items() if restored[name] != value)
+    original_arguments = dataclasses.asdict(config)
+    stored_config = layout.config.write(original_arguments, layout.name)
+    omitted_values = {name: original_arguments[name] for name in layout.config.omitted}
+    restored_arguments = dataclasses.asdict(
+        type(config)(**{**layout.config.read(stored_config, "the file"), **omitted_values})
+    )
+    changed_names = sorted(name for name, value in original_arguments.items() if restored_arguments[name] != value)
     if changed_names == ["initializer_range"]:  # has no effect on stored weights
         warnings.warn(
             f"The format {layout.name!r} holds no `initializer_range`: weights that are initialized later will have a "
-            f"deviation of {restored['initializer_range']:g}, not {original['initializer_range']:g}.",
+            f"deviation of {restored_arguments['initializer_range']:g}, not "
+            f"{original_arguments['initializer_range']:g}.",
             stacklevel=2,
         )
     elif changed_names:
         raise PresetError(
-            f"The format {layout.name!r} cannot express `{changed_names[0]}={original[changed_names[0]]!r}`: there "
-            f"it is {restored[changed_names[0]]!r}."
+            f"The format {layout.name!r} cannot express `{changed_names[0]}={original_arguments[changed_names[0]]!r}`: "
+            f"there it is {restored_arguments[changed_names[0]]!r}."
         )
     return stored_config
 

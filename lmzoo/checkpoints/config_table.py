@@ -129,17 +129,17 @@ class ConfigTable:
 
     def _resolve_aliases(self, content: JsonObject, file: Path | str) -> Arguments:
         """Return a copy of a file's content that also holds the value of each alias under its main key."""
-        resolved = dict(content)
+        resolved_content = dict(content)
         for alias, key in self.aliases.items():
             if alias not in content:
                 continue
-            if key in resolved and resolved[key] != content[alias]:
+            if key in resolved_content and resolved_content[key] != content[alias]:
                 raise PresetError(
-                    f"{file}: `{key}` is {resolved[key]!r:.60}, but `{alias}`, another name for it, is "
+                    f"{file}: `{key}` is {resolved_content[key]!r:.60}, but `{alias}`, another name for it, is "
                     f"{content[alias]!r:.60}. Remove the wrong one."
                 )
-            resolved[key] = content[alias]
-        return resolved
+            resolved_content[key] = content[alias]
+        return resolved_content
 
     @property
     def _all_keys(self) -> dict[str, str]:

@@ -57,10 +57,10 @@ def _transpose_copy(matrix: np.ndarray) -> np.ndarray:
 
     Copying strips that fit the CPU cache is several times faster than copying a transposed view.
     """
-    transposed = np.empty(matrix.shape[::-1], matrix.dtype)
+    transposed_matrix = np.empty(matrix.shape[::-1], matrix.dtype)
     for start in range(0, len(matrix), 32):
-        transposed[:, start : start + 32] = matrix[start : start + 32].T
-    return transposed
+        transposed_matrix[:, start : start + 32] = matrix[start : start + 32].T
+    return transposed_matrix
 
 
 TRANSPOSED = Transform(lambda shape: shape[::-1], _transpose_copy, lambda a: a.T)
@@ -325,14 +325,14 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
     copies = []
     left_out = {}
     for canonical, name in stored_names.items():
-        original = layout.copies.get(canonical)
+        original_name = layout.copies.get(canonical)
         if canonical in matched_names:
             continue
         if reason := _find_reason_to_ignore(layout, canonical, head, matched_names):
             left_out[name] = reason
-        elif original in matched_names:
-            _check_tensor(tensors, name, tensors.shape(matched_names[original]), f"a copy of {original}")
-            copies.append((name, matched_names[original]))
+        elif original_name in matched_names:
+            _check_tensor(tensors, name, tensors.shape(matched_names[original_name]), f"a copy of {original_name}")
+            copies.append((name, matched_names[original_name]))
         else:
             raise PresetError(
                 f"{tensors.file_of(name)} holds {name!r} {tensors.shape(name)}, which is not part of the model: it "
@@ -391,9 +391,9 @@ def _find_tensor_to_read(layout: Layout, row: Row, stored_names: Collection[str]
 
     Only a copy with an alternative name may be missing: transformers 4 always shared the output bias.
     """
-    original = layout.copies.get(row.name)
-    has_only_original = row.alternative is not None and row.name not in stored_names and original in stored_names
-    return original if original is not None and has_only_original else row.name
+    original_name = layout.copies.get(row.name)
+    has_only_original = row.alternative is not None and row.name not in stored_names and original_name in stored_names
+    return original_name if original_name is not None and has_only_original else row.name
 
 
 def _group_by_tensor(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
@@ -477,9 +477,9 @@ def _find_reason_to_ignore(
     kinds = [kind for kind, table in layout.heads.items() if _lists_tensor(table, canonical_name)]
     if kinds and head not in kinds:
         return f"the head of a {task_name(kinds[0])}"
-    original = layout.copies.get(canonical_name)
-    if original is not None and original not in read_names:
-        return f"a copy of {original}"
+    original_name = layout.copies.get(canonical_name)
+    if original_name is not None and original_name not in read_names:
+        return f"a copy of {original_name}"
     untied_copy = next((copy for copy in read_names if layout.copies.get(copy) == canonical_name), None)
     return f"{untied_copy}, which is not tied to it, is read in its place" if untied_copy else None
 

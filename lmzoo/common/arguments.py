@@ -100,5 +100,5 @@ def near_names(name: str, names: Sequence[str]) -> str:
     """Return the end of an error message about an unknown name: a similar name, and the list of all names."""
     similar_names = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {similar_names[0]!r}?" if similar_names else ""
-    listed = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
-    return f"{hint} There are: {listed}."
+    listed_names = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
+    return f"{hint} There are: {listed_names}."

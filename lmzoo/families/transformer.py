@@ -74,8 +74,8 @@ class TransformerBackbone(Backbone):
     @classmethod
     def compute_hidden_states(cls, layers: dict[str, Any], inputs: Features, mask: Tensor) -> list[Tensor]:
         """Return all hidden states, the embeddings and the output of each block, as float tensors (B, T, H)."""
-        embedded = cls.compute_embeddings(layers, inputs)
-        states = [embedded, *cls.compute_states(layers, embedded, mask)]
+        embeddings = cls.compute_embeddings(layers, inputs)
+        states = [embeddings, *cls.compute_states(layers, embeddings, mask)]
         if "final_norm" in layers:
             states[-1] = layers["final_norm"](states[-1])
         return states

@@ -162,13 +162,15 @@ class BiDAFEncoder(ConfiguredLayer):
         x = ops.reshape(x, ops.shape(words))  # (B, T, H + E)
         states = self.contextual(x, None, is_token, segment_ids, training=training)  # (B, T, 2U)
         flow = self.attention_flow(states, is_question, is_context)  # (B, T, 8U)
-        modeled = self.modeling_0(flow, None, is_context, training=training)  # (B, T, 2U)
-        modeled = self.modeling_1(modeled, None, is_context, training=training)  # (B, T, 2U)
-        end_modeled = self.end_modeling(modeled, None, is_context, training=training)  # (B, T, 2U)
+        modeled_states = self.modeling_0(flow, None, is_context, training=training)  # (B, T, 2U)
+        modeled_states = self.modeling_1(modeled_states, None, is_context, training=training)  # (B, T, 2U)
+        end_modeled_states = self.end_modeling(modeled_states, None, is_context, training=training)  # (B, T, 2U)
         logits = []
-        for dense, lstm_outputs in ((self.start_logits, modeled), (self.end_logits, end_modeled)):
-            joined = self.dropout(ops.concatenate([flow, lstm_outputs], axis=-1), training=training)  # (B, T, 10U)
-            logits.append(ops.reshape(dense(as_rows(joined)), ops.shape(is_token)))  # (B, T)
+        for dense, lstm_outputs in ((self.start_logits, modeled_states), (self.end_logits, end_modeled_states)):
+            joined_states = self.dropout(
+                ops.concatenate([flow, lstm_outputs], axis=-1), training=training
+            )  # (B, T, 10U)
+            logits.append(ops.reshape(dense(as_rows(joined_states)), ops.shape(is_token)))  # (B, T)
         scores = ops.cast(ops.stack(logits, axis=-1), "float32")  # (B, T, 2)
         scores = ops.where(ops.expand_dims(is_context, 2), scores, MASKED)
         is_first = ops.arange(ops.shape(is_token)[1])[None, :, None] == 0  # (1, T, 1)

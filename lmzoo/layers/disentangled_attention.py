@@ -238,10 +238,10 @@ class DisentangledAttention(SelfAttention):
 
     def _project_distance_vectors(self, distance_vectors: Tensor, layer: keras.layers.Dense, key: Tensor) -> Tensor:
         """Project the distance vectors with `layer`, and return the result split into heads, (B, N, D, R)."""
-        (projected,) = self._project_to_heads(distance_vectors[None], layer, join=False)  # (1, N, R, D)
-        projected = ops.swapaxes(projected, 2, 3)  # (1, N, D, R)
+        (projected_vectors,) = self._project_to_heads(distance_vectors[None], layer, join=False)  # (1, N, R, D)
+        projected_vectors = ops.swapaxes(projected_vectors, 2, 3)  # (1, N, D, R)
         # Repeated explicitly, since the gradient of TensorFlow's broadcasting product may crash.
-        return ops.broadcast_to(projected, (ops.shape(key)[0], *ops.shape(projected)[1:]))
+        return ops.broadcast_to(projected_vectors, (ops.shape(key)[0], *ops.shape(projected_vectors)[1:]))
 
     def scores(  # type: ignore[override]
         self, inputs: Tensor, padding_mask: Tensor, distances: Tensor

@@ -149,10 +149,12 @@ def compare_by_jax(facts: Mapping[str, Any]) -> None:
             if main_facts.get(name) != process_facts.get(name)
         ]
         if differences:
-            more = f" and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
+            more_note = (
+                f" and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
+            )
             raise ProcessesError(
-                f"Process {index} differs from process 0 in {', '.join(differences[:_MAX_DIFFERENCES])}{more}. All "
-                "processes of a run need the same."
+                f"Process {index} differs from process 0 in {', '.join(differences[:_MAX_DIFFERENCES])}{more_note}. "
+                "All processes of a run need the same."
             )
 
 

@@ -79,15 +79,15 @@ def _run_on_actors(
     # Ray sends the object once to each host. From a list, it passes the reference instead of the object.
     start_reference = [ray.put(start)]
     actors = [actor_class.remote() for _ in range(min(workers, len(jobs)))]
-    running = {
+    running_jobs = {
         actor.do.remote(start_reference, job): (actor, job) for actor, job in zip(actors, pending_jobs, strict=False)
     }
-    while running:
-        (finished_reference,), _ = ray.wait(list(running), num_returns=1)
-        actor, job = running.pop(finished_reference)
+    while running_jobs:
+        (finished_reference,), _ = ray.wait(list(running_jobs), num_returns=1)
+        actor, job = running_jobs.pop(finished_reference)
         result = _get_result(ray, finished_reference, job)
         for next_job in itertools.islice(pending_jobs, 1):
-            running[actor.do.remote(start_reference, next_job)] = (actor, next_job)
+            running_jobs[actor.do.remote(start_reference, next_job)] = (actor, next_job)
         yield job, result
 
 

@@ -79,11 +79,11 @@ def list_presets() -> dict[str, PresetInfo]:
     directories = _find_directories()
     for name in _drop_older_versions(directories):
         directory = directories[name]
-        shipped = directory.is_relative_to(_find_shipped_root())
+        is_shipped = directory.is_relative_to(_find_shipped_root())
         try:
             size_bytes = sum(entry["size"] for entry in read_manifest(directory).values())
             metadata = {**read_metadata(directory), "size_bytes": size_bytes, "handle": name}
-            presets[name] = _make_info(name, cast(PublishedPreset, metadata), shipped, read_version(directory))
+            presets[name] = _make_info(name, cast(PublishedPreset, metadata), is_shipped, read_version(directory))
         except PresetError as error:
             warnings.warn(f"Preset {name!r} is left out of the list. {error}", stacklevel=2)
     for name, entry in _read_published().items():
@@ -194,10 +194,14 @@ def _log_unchecked(directory: Path) -> None:
 
 def _find_shipped_root() -> Path:
     """Return the directory of shipped presets: inside an installed package, at the top level of a clone."""
-    packaged = _PACKAGE / "shipped"
+    packaged_root = _PACKAGE / "shipped"
     repository = _PACKAGE.parents[1]
     # Without the second condition an installed package would use site-packages/presets, which other packages may own.
-    return repository / "presets" if not packaged.is_dir() and (repository / "pyproject.toml").is_file() else packaged
+    return (
+        repository / "presets"
+        if not packaged_root.is_dir() and (repository / "pyproject.toml").is_file()
+        else packaged_root
+    )
 
 
 def _find_directories() -> dict[str, Path]:

@@ -402,8 +402,8 @@ def save_preset(
             (target / HEADS_DIR / name).mkdir(parents=True)
             _write_task(task, target / HEADS_DIR / name, halve=rewrite is not None)
             if task.preprocessor is not None:
-                serialized = keras.saving.serialize_keras_object(task.preprocessor)
-                write_json(target / HEADS_DIR / name, PREPROCESSOR_FILE, serialized)
+                serialized_preprocessor = keras.saving.serialize_keras_object(task.preprocessor)
+                write_json(target / HEADS_DIR / name, PREPROCESSOR_FILE, serialized_preprocessor)
         if preprocessor is not None:
             write_text_part(preprocessor, target)
         if add_files is not None:

@@ -89,9 +89,11 @@ def train_encoder(
         for text, documents in zip(held_out, held_out_corpora, strict=True)
     ]
     # Interleave the lengths: at the end, the learning rate would be too low to learn the later positions.
-    interleaved = Interleaved([part.batches for part in parts], [part.rate for part in parts])
-    interleaved.seed = (recipe.seed, 0)
-    seconds = run.fit(model, interleaved, total_batches, 1 / batches_per_token, find_decay_begin(recipe, total_batches))
+    interleaved_batches = Interleaved([part.batches for part in parts], [part.rate for part in parts])
+    interleaved_batches.seed = (recipe.seed, 0)
+    seconds = run.fit(
+        model, interleaved_batches, total_batches, 1 / batches_per_token, find_decay_begin(recipe, total_batches)
+    )
     text_scores = [
         _evaluate_lengths(run, model, parts, text_sequences, text.name)
         for text, text_sequences in zip(held_out, held_out_sequences, strict=True)

@@ -255,8 +255,8 @@ class Recipe:
             return SIZES[self.size]
         names = ", ".join(SIZES)
         if self.method.words or not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(self.size))):
-            alternative = "" if self.method.words else ', or layers and width such as "6x256"'
-            raise ArgumentError(f"`size` must be one of {names}{alternative}, got {self.size!r}.", "size")
+            size_hint = "" if self.method.words else ', or layers and width such as "6x256"'
+            raise ArgumentError(f"`size` must be one of {names}{size_hint}, got {self.size!r}.", "size")
         layers, width = map(int, match.groups())
         is_valid = width % _HEAD_DIM == 0 or self.init is not None
         require(is_valid, "size", f"layers and a width that is a multiple of {_HEAD_DIM}, such as 6x256", self.size)

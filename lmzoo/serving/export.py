@@ -281,11 +281,11 @@ def _quantize_file(file: Path) -> None:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     with tempfile.TemporaryDirectory() as folder:
-        prepared = Path(folder, "prepared.onnx")
-        quant_pre_process(file, prepared, skip_symbolic_shape=True)
+        prepared_file = Path(folder, "prepared.onnx")
+        quant_pre_process(file, prepared_file, skip_symbolic_shape=True)
         # Seven-bit weights: with eight bits, sums of two products overflow on processors without VNNI.
         options = {"per_channel": True, "reduce_range": True, "extra_options": {"EnableSubgraph": True}}
-        quantize_dynamic(prepared, file, weight_type=QuantType.QInt8, **options)
+        quantize_dynamic(prepared_file, file, weight_type=QuantType.QInt8, **options)
 
 
 def is_int8(backbone: keras.Model) -> bool:
@@ -364,8 +364,8 @@ def make_prompted_signature(
 
     def from_strings(text: tf.Tensor, *pair: tf.Tensor) -> dict[str, tf.Tensor]:
         features = pack(text, *pair, prompt=prompt)
-        truncated = features.pop("truncated")
-        return {**task.serve(features), "truncated": truncated}
+        is_truncated = features.pop("truncated")
+        return {**task.serve(features), "truncated": is_truncated}
 
     return signature(from_strings, strings(*(names or ("text",))))
 

@@ -74,8 +74,8 @@ class StaticEmbedder:
             )
         row_by_word = {word: row for row, word in enumerate(words)}
         if len(row_by_word) != len(words):
-            repeated = next(word for row, word in enumerate(words) if row_by_word[word] != row)
-            raise ValueError(f"`words` must be different, got {repeated!r:.60} twice.")
+            repeated_word = next(word for row, word in enumerate(words) if row_by_word[word] != row)
+            raise ValueError(f"`words` must be different, got {repeated_word!r:.60} twice.")
         if subwords is not None and subwords.vectors.shape[1:] != vectors.shape[1:]:
             widths = f"{vectors.shape[1]} and {subwords.vectors.shape[1]}"
             raise ValueError(f"`subwords` must have vectors as wide as the words', got the widths {widths}.")

@@ -84,9 +84,8 @@ def _is_binary(head: bytes) -> bool:
         return False
     after_word = body.partition(b" ")[2]
     number_bytes = after_word[: 4 * width].partition(b"\n")[0]
-    is_long_enough = len(number_bytes) >= min(
-        2 * width - 1, len(after_word)
-    )  # a newline may be a byte of a binary vector
+    # A newline may be a byte of a binary vector.
+    is_long_enough = len(number_bytes) >= min(2 * width - 1, len(after_word))
     return not (is_long_enough and _NUMBER_CHARACTERS.issuperset(number_bytes))
 
 

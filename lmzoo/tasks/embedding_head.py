@@ -94,14 +94,14 @@ def pool_sequence(sequence: Tensor, mask: Tensor, modes: Sequence[str], dtype: k
         modes: poolings, as returned by `check_pooling`.
         dtype: dtype policy.
     """
-    pooled = []
+    pooled_vectors = []
     for mode in modes:
         if mode == "cls":
-            pooled.append(sequence[:, 0])
+            pooled_vectors.append(sequence[:, 0])
         else:
             name = "pooler" if len(modes) == 1 else f"pooler_{mode}"
-            pooled.append(_POOLERS[mode](dtype=dtype, name=name)(sequence, mask))
-    return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
+            pooled_vectors.append(_POOLERS[mode](dtype=dtype, name=name)(sequence, mask))
+    return pooled_vectors[0] if len(pooled_vectors) == 1 else ops.concatenate(pooled_vectors, axis=-1)
 
 
 def check_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:

@@ -225,12 +225,12 @@ class MultipleChoice(TextVectorTask):
         prompts, choices = split_choices(examples)
         encoded = self.encode_inputs((prompts, choices))
         logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (n, C)
-        ranked: list[list[ChoiceAnswer]] = []
+        ranked_choices: list[list[ChoiceAnswer]] = []
         for row, texts in zip(logits, choices, strict=True):
             scores = softmax(row[: len(texts)])
             best_indices = np.argsort(-row[: len(texts)], kind="stable")[:top_k].tolist()
-            ranked.append([{"index": i, "choice": texts[i], "score": float(scores[i])} for i in best_indices])
-        return [answers[0] for answers in ranked] if top_k == 1 else ranked
+            ranked_choices.append([{"index": i, "choice": texts[i], "score": float(scores[i])} for i in best_indices])
+        return [answers[0] for answers in ranked_choices] if top_k == 1 else ranked_choices
 
     answers = choose
 
@@ -270,7 +270,7 @@ class MultipleChoice(TextVectorTask):
         def choose(prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
             shape = tf.shape(choices)  # n, C
             features = pack(tf.repeat(prompt, shape[1]), tf.reshape(choices, [-1]))
-            truncated = tf.reshape(features.pop("truncated"), shape)  # (n, C)
+            is_truncated = tf.reshape(features.pop("truncated"), shape)  # (n, C)
             # The number of choices that are not empty from each choice on, (n, C).
             remaining_choices = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)
             is_choice = (remaining_choices > 0) | (tf.range(shape[1]) == 0)  # (n, C), False for padding
@@ -283,7 +283,7 @@ class MultipleChoice(TextVectorTask):
                 {name: arrange_by_choice(values) for name, values in features.items()}
             )  # (n, C, t[, W])
             choice = tf.gather(choices, answers["index"], batch_dims=1)
-            return {"choice": choice, **answers, "truncated": tf.reduce_any(truncated & is_choice, axis=1)}
+            return {"choice": choice, **answers, "truncated": tf.reduce_any(is_truncated & is_choice, axis=1)}
 
         specs = [*strings("prompt"), *strings("choices", axes=2)]
         return pack, {"serving_default": signature(choose, specs), "tokens": tokens_signature(self)}

@@ -289,11 +289,11 @@ class QuestionAnswerer(Task):
         """
         check_top_k(top_k)
         encoded = self.encode_inputs(x if contexts is None else (x, contexts))
-        ranked, no_answer_scores = self._rank_answers(
+        ranked_answers, no_answer_scores = self._rank_answers(
             encoded, batch_size, must_answer=self.null_score_threshold is None
         )
         n_best_lists: list[list[TextAnswer]] = []
-        for i, (context, answers) in enumerate(zip(encoded.contexts, ranked, strict=True)):
+        for i, (context, answers) in enumerate(zip(encoded.contexts, ranked_answers, strict=True)):
             if self.null_score_threshold is not None:
                 answers, scores = insert_null(answers, no_answer_scores[i], self.null_score_threshold, self.n_best)
             else:

@@ -45,8 +45,8 @@ def make_generation_signatures(
 
     def serve(prompts: tf.Tensor, **sampling: Any) -> dict[str, tf.Tensor]:
         features = pack(prompts)
-        truncated = features.pop("truncated")
-        return {"text": generate_in_ops(task, features, max_new_tokens, **sampling), "truncated": truncated}
+        is_truncated = features.pop("truncated")
+        return {"text": generate_in_ops(task, features, max_new_tokens, **sampling), "truncated": is_truncated}
 
     def make_sampling_function(name: str) -> Callable[..., dict[str, tf.Tensor]]:
         sampler = get_sampler(name)  # outside of the graph, since it creates variables, even though they are unused

@@ -351,10 +351,10 @@ class TextEmbedder(LongTextTask):
         first_prompt, other_prompt = self._get_pair_prompts()
         firsts, *other_columns = columns
         count = len(firsts)
-        warning = FirstWarning()
-        with warning.only():
+        warning_filter = FirstWarning()
+        with warning_filter.only():
             first_column = self._encode_with_prompt(firsts, first_prompt)
-        with warning.only():
+        with warning_filter.only():
             other_texts = self._encode_with_prompt([text for column in other_columns for text in column], other_prompt)
         # Different prompts make equal texts differ in their tokens.
         ids = number_texts(columns) if first_prompt != other_prompt else None
@@ -520,8 +520,8 @@ class TextEmbedder(LongTextTask):
 
     def _truncate(self, vectors: np.ndarray, width: int) -> np.ndarray:
         """Truncate vectors to `width` features, and scale them to unit length if the model normalizes its vectors."""
-        truncated = vectors[:, :width]
-        return ops.convert_to_numpy(unit_vectors(truncated)) if self.normalize else truncated
+        truncated_vectors = vectors[:, :width]
+        return ops.convert_to_numpy(unit_vectors(truncated_vectors)) if self.normalize else truncated_vectors
 
     answers = embed
 

@@ -128,8 +128,8 @@ class LayerModels:
 
     def _build(self, layers: tuple[int, ...]) -> NamedInputsModel:
         """Build and compile a model that outputs the hidden states of `layers`, float32 (B, T, K, H)."""
-        stacked = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
-        model = NamedInputsModel(self.backbone.input, stacked)
+        stacked_states = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
+        model = NamedInputsModel(self.backbone.input, stacked_states)
         model.compile(**self.compile_settings)
         return model
 

@@ -104,11 +104,11 @@ def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
         _, loading_info = type(peer).from_pretrained(Path(folder) / "ours", output_loading_info=True)
         assert set(loading_info["missing_keys"]) <= missing_names, f"transformers misses {loading_info['missing_keys']}"
         assert not loading_info["unexpected_keys"], f"transformers ignores {loading_info['unexpected_keys']}"
-        reloaded = _load(family, head, Path(folder) / "ours")
+        reloaded_model = _load(family, head, Path(folder) / "ours")
         optional_prefixes = tuple(
             prefix for prefix in layout.optional if not any(n.startswith(prefix[:-1]) for n in names)
         )
-        for weight, reloaded_weight in zip(model.weights, reloaded.weights, strict=True):
+        for weight, reloaded_weight in zip(model.weights, reloaded_model.weights, strict=True):
             if not weight.path.startswith(optional_prefixes):  # weights that are in no file are random
                 np.testing.assert_array_equal(
                     ops.convert_to_numpy(reloaded_weight), ops.convert_to_numpy(weight), err_msg=weight.path

@@ -206,8 +206,8 @@ def check_seed(family: Family) -> None:
     for _ in range(2):
         keras.utils.set_random_seed(SEED)
         backbone = family.backbone(**config)
-        pooled = [backbone(features, training=True)["pooled_output"] for _ in range(2)]
-        outputs_by_run.append([ops.convert_to_numpy(array) for array in pooled])
+        pooled_outputs = [backbone(features, training=True)["pooled_output"] for _ in range(2)]
+        outputs_by_run.append([ops.convert_to_numpy(array) for array in pooled_outputs])
     assert_close(outputs_by_run[1], outputs_by_run[0], "the same seed twice")
     assert np.abs(outputs_by_run[0][0] - outputs_by_run[0][1]).max() > 1e-3, "dropout repeats its mask"
 
@@ -306,11 +306,11 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
         task.save_to_preset(Path(folder, "preset"))
-        uncompiled = keras.saving.load_model(Path(folder, "task.keras"), compile=False)
+        uncompiled_task = keras.saving.load_model(Path(folder, "task.keras"), compile=False)
         clones = [keras.saving.load_model(Path(folder, "task.keras")), task_class.from_preset(Path(folder, "preset"))]
-    assert not uncompiled.compiled
-    assert uncompiled.optimizer is None
-    for clone in [uncompiled, *clones]:
+    assert not uncompiled_task.compiled
+    assert uncompiled_task.optimizer is None
+    for clone in [uncompiled_task, *clones]:
         assert clone.get_config() == task.get_config()
         assert clone.preprocessor.tokenizer.vocabulary == task.text_preprocessor.tokenizer.vocabulary
         assert_close(_get_weights(clone), _get_weights(task), "weights after loading", tolerance=0)
@@ -385,8 +385,10 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
             has_all_outputs = token_outputs.keys() >= {*task.served_outputs}
             for name in outputs.keys() & token_outputs.keys() if has_all_outputs else ():
                 assert_same(token_outputs[name].numpy(), outputs[name], f"served {name}")
-        truncated = [signatures[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]
-    assert {len(rows) for rows in truncated} == {1, 4}, "requests to warm up with"
+        is_truncated = [
+            signatures[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))
+        ]
+    assert {len(rows) for rows in is_truncated} == {1, 4}, "requests to warm up with"
     if task_class.answers is not Task.answers:
         assert_answers_agree(task, x, outputs)
 
@@ -418,15 +420,15 @@ def _affects_only_outputs(model: keras.Model, weight: keras.Variable, batch: tup
 
     Such a weight adds the same number to all logits of a softmax, for example a bias before a softmax over positions.
     """
-    original = np.array(ops.convert_to_numpy(weight))
+    original_value = np.array(ops.convert_to_numpy(weight))
     outputs_and_losses = []
     for shift in (0.0, 0.5):
-        weight.assign(original + np.float32(shift))
+        weight.assign(original_value + np.float32(shift))
         model.reset_metrics()
         outputs_and_losses.append(
             (model.predict_on_batch(batch[0]), model.test_on_batch(*batch, return_dict=True)["loss"])
         )
-    weight.assign(original)
+    weight.assign(original_value)
     (outputs, loss), (shifted_outputs, shifted_loss) = outputs_and_losses
     pairs = zip(keras.tree.flatten(outputs), keras.tree.flatten(shifted_outputs), strict=True)
     return any(not np.allclose(*pair, atol=1e-3) for pair in pairs) and bool(np.isclose(loss, shifted_loss, rtol=1e-5))

@@ -159,11 +159,11 @@ class Masking:
             is_first = (span_offsets(positions, chosen) == 0)[chosen]  # (num_chosen,)
             draw = rng.random(np.count_nonzero(is_first))[np.cumsum(is_first) - 1]
         random_ids = rng.integers(vocabulary_size, size=num_chosen)
-        corrupted = targets.copy()
-        corrupted[chosen] = np.where(
+        corrupted_ids = targets.copy()
+        corrupted_ids[chosen] = np.where(
             draw < self.masked, mask_id, np.where(draw < self.masked + self.random, random_ids, targets[chosen])
         )
-        return corrupted
+        return corrupted_ids
 
 
 def span_offsets(positions: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -203,18 +203,18 @@ def _pick_words(
     # Word i is `positions[bounds[i]:bounds[i + 1]]`. Lists, since the loop would read arrays much more slowly.
     bounds = [*first_indices.tolist(), len(positions)]
     is_word_picked = [False] * len(first_indices)
-    remaining = count
+    num_remaining = count
     span_lengths = _draw_lengths(is_apart[first_indices], weights, rng).tolist() if len(weights) > 1 else None
     for word_index in order.tolist():
         end_index = word_index + (span_lengths[word_index] if span_lengths else 1)
-        while bounds[end_index] - bounds[word_index] > remaining:
+        while bounds[end_index] - bounds[word_index] > num_remaining:
             end_index -= 1
         if end_index == word_index or any(is_word_picked[word_index:end_index]):
             continue
         is_word_picked[word_index:end_index] = [True] * (end_index - word_index)
         is_picked[positions[bounds[word_index] : bounds[end_index]]] = True
-        remaining -= bounds[end_index] - bounds[word_index]
-        if not remaining:
+        num_remaining -= bounds[end_index] - bounds[word_index]
+        if not num_remaining:
             break
     return is_picked
 

@@ -41,8 +41,8 @@ def warn(message: str) -> None:
     Unlike `warnings.warn`, it repeats a warning that the same line has already caused. Inside `collect_warnings` the
     message is collected instead.
     """
-    if (collected := _COLLECTED.get()) is not None:
-        collected.append(message)
+    if (collected_messages := _COLLECTED.get()) is not None:
+        collected_messages.append(message)
         return
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("lmzoo", "keras"):

@@ -234,10 +234,13 @@ class AdamW(keras.optimizers.Optimizer):
         if self.schedule == "slanted_triangular":
             step = step + 1  # in both parts, the paper's t
         decay_fraction = ops.clip((total_steps - step) / ops.maximum(total_steps - warmup_steps, 1.0), 0.0, 1.0)
-        remaining = ops.where(step <= warmup_steps, 1.0, decay_fraction)  # also in a run that ends with the warm-up
+        # The whole decay remains until the warm-up ends, also in a run that ends with it.
+        remaining_fraction = ops.where(step <= warmup_steps, 1.0, decay_fraction)
         peak_step = ops.maximum(warmup_steps, 1.0)
         warmup_ratio = peak_step / ops.maximum(step + 1, peak_step)
-        factor = warmup_factor * ops.where(total_steps > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)
+        factor = warmup_factor * ops.where(
+            total_steps > 0, _DECAY_FACTORS[self.schedule](remaining_fraction, warmup_ratio), 1.0
+        )
         if self.schedule == "slanted_triangular":
             return (1 + factor * (_SLANTED_RATIO - 1)) / _SLANTED_RATIO
         return factor

@@ -388,8 +388,8 @@ FAULTS = (
     Fault(
         "the other name of a key in a configuration is not read",
         "checkpoints/config_table.py",
-        "resolved[key] = content[alias]",
-        "resolved.pop(alias)",
+        "resolved_content[key] = content[alias]",
+        "resolved_content.pop(alias)",
     ),
     Fault(
         "unknown keys of a configuration are ignored without a word",
@@ -516,8 +516,8 @@ FAULTS = (
     Fault(
         "predictions come in the order of the texts' lengths",
         "tasks/base/prediction.py",
-        "reordered[example_order] = output",
-        "reordered[:] = output[: len(reordered)]",
+        "reordered_output[example_order] = output",
+        "reordered_output[:] = output[: len(reordered_output)]",
     ),
     Fault(
         "a label one above the last class passes",
@@ -728,8 +728,8 @@ FAULTS = (
     Fault(
         "a damaged file of a corpus is read as other text",
         "data/corpora/token_corpus.py",
-        "if expected != actual:",
-        "if len(expected) != len(actual):",
+        "if expected_checksums != actual_checksums:",
+        "if len(expected_checksums) != len(actual_checksums):",
     ),
     Fault(
         "a role of one word goes on to the next",
@@ -778,8 +778,8 @@ FAULTS = (
     Fault(
         "the learning rate does not fall after the warm-up",
         "training/optimizers.py",
-        "ops.where(total_steps > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
-        "ops.where(total_steps > 0, ops.ones_like(remaining), 1.0)",
+        "total_steps > 0, _DECAY_FACTORS[self.schedule](remaining_fraction, warmup_ratio), 1.0",
+        "total_steps > 0, ops.ones_like(remaining_fraction), 1.0",
     ),
     Fault(
         "weight decay reaches biases and LayerNorms, too",
@@ -862,8 +862,8 @@ FAULTS = (
     Fault(
         "padding counts among the tokens that a discriminator judges",
         "tasks/pretrainer.py",
-        'original["padding_mask"].astype("float32") * sequence_weights[:, None]',
-        'np.ones_like(original["padding_mask"], "float32") * sequence_weights[:, None]',
+        'original_features["padding_mask"].astype("float32") * sequence_weights[:, None]',
+        'np.ones_like(original_features["padding_mask"], "float32") * sequence_weights[:, None]',
     ),
     Fault(
         "a head of transformers has the activation of the configuration",

@@ -156,8 +156,8 @@ def quantize_rows(array: np.ndarray) -> dict[str, np.ndarray]:
         return {"": convert_to_float16(array)}
     array = array.astype("float32")
     scales = np.abs(array).max(axis=-1, initial=0.0).astype("float32") / 127
-    quantized = np.rint(array / np.where(scales == 0, 1, scales)[..., None])
-    return {"": quantized.astype("int8"), SCALE: scales}
+    quantized_values = np.rint(array / np.where(scales == 0, 1, scales)[..., None])
+    return {"": quantized_values.astype("int8"), SCALE: scales}
 
 
 def rewrite_in_half_precision(path: Path) -> None:

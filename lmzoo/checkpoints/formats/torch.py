@@ -183,8 +183,8 @@ def _check_zip(file: Path) -> None:
             if entry.compress_type != zipfile.ZIP_STORED:
                 raise PresetError(f"{file} is compressed: unpack it, or save the weights with `torch.save`.")
             if name.endswith(".pkl"):
-                with archive.open(entry) as pickled:
-                    _check_pickle(file, pickled)
+                with archive.open(entry) as pickle_file:
+                    _check_pickle(file, pickle_file)
 
 
 def _verify_checksums(file: Path) -> None:
@@ -195,8 +195,8 @@ def _verify_checksums(file: Path) -> None:
         raise PresetError(f"{file} was altered: the checksum of {damaged_entry!r:.100} in it differs. Fetch it again.")
 
 
-def _check_pickle(file: Path, pickled: IO[bytes]) -> None:
-    for opcode, argument, _ in pickletools.genops(pickled):
+def _check_pickle(file: Path, pickle_file: IO[bytes]) -> None:
+    for opcode, argument, _ in pickletools.genops(pickle_file):
         if opcode.name in ("GLOBAL", "INST") and not _ALLOWED_GLOBALS.fullmatch(symbol := str(argument)):
             raise PresetError(
                 f"{file} asks for {symbol.replace(' ', '.')!r:.100}, which weights do not need, and is not unpickled. "

@@ -128,10 +128,12 @@ def _check_origin(path: Path, tensor_names: Sequence[str], is_shard: bool) -> No
     Raises:
         PresetError: If the tensors are of another origin; the message says how to convert the file.
     """
-    unexpected = next((name for name in tensor_names if not name.endswith(":0")), None)
-    if not tensor_names or unexpected:
+    unexpected_name = next((name for name in tensor_names if not name.endswith(":0")), None)
+    if not tensor_names or unexpected_name:
         reason = (
-            f"holds {unexpected!r}, which has no name of a variable of Keras 2" if tensor_names else "holds no tensors"
+            f"holds {unexpected_name!r}, which has no name of a variable of Keras 2"
+            if tensor_names
+            else "holds no tensors"
         )
         raise PresetError(f"{path} {reason}, so it is not a file of transformers' TensorFlow classes.")
     if is_shard:

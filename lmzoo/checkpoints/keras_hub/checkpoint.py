@@ -189,10 +189,10 @@ def _refuse_other_networks(family: Family, unknown_keys: Arguments, file: Path) 
     Raises:
         PresetError: If such a key has an unsupported value.
     """
-    restricted = family.checkpoints["hf"].config.allowed if "hf" in family.checkpoints else {}
-    for key in unknown_keys.keys() & restricted.keys():
-        expected = " or ".join(map(repr, restricted[key]))
-        require_value(unknown_keys[key] in restricted[key], file, key, expected, unknown_keys[key])
+    restricted_values = family.checkpoints["hf"].config.allowed if "hf" in family.checkpoints else {}
+    for key in unknown_keys.keys() & restricted_values.keys():
+        expected = " or ".join(map(repr, restricted_values[key]))
+        require_value(unknown_keys[key] in restricted_values[key], file, key, expected, unknown_keys[key])
 
 
 def find_keras_hub(files: JsonFiles) -> Checkpoint | None:

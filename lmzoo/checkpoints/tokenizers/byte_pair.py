@@ -159,8 +159,8 @@ class NormalizedBytePairFormat(BytePairFormat):
         """Return a post-processor that also trims offsets, as lmzoo's tokenizer does."""
         from tokenizers import processors
 
-        trimming = processors.ByteLevel(trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space)
-        return processors.Sequence([trimming, make_template(packing, tokenizer)])
+        trimming_processor = processors.ByteLevel(trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space)
+        return processors.Sequence([trimming_processor, make_template(packing, tokenizer)])
 
 
 class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):

@@ -379,10 +379,10 @@ def _get_lists(tokenizer_format: TokenizerFormat[Any], file: Path, vocabulary: A
 
 
 def _describe_missing_files(directory: Path, file_sets: list[tuple[str, ...]]) -> str:
-    existing = [name for names in file_sets for name in names if has_file(directory, name)]
+    existing_names = [name for names in file_sets for name in names if has_file(directory, name)]
     expected = " or ".join(dict.fromkeys([PIPELINE_FILE, *(" and ".join(names) for names in file_sets)]))
-    remark = f"; there is only {', '.join(existing)}" if existing else ""
-    advice = f" Fetch encoder.json and vocab.bpe from {_FAIRSEQ_URL} into it." if "dict.txt" in existing else ""
+    remark = f"; there is only {', '.join(existing_names)}" if existing_names else ""
+    advice = f" Fetch encoder.json and vocab.bpe from {_FAIRSEQ_URL} into it." if "dict.txt" in existing_names else ""
     return f"{directory} holds no tokenizer files: expected {expected}{remark}. Pass `preprocessor=`.{advice}"
 
 

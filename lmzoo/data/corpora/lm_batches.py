@@ -229,10 +229,10 @@ class EncodedDocuments(Encoded):
         """Split documents into words with `sentences_of`, and convert them to steps of both directions."""
         check_documents(documents)
         documents = list(documents)
-        warning = FirstWarning()
+        warning_filter = FirstWarning()
         steps = []
         for i in range(len(documents)):
-            sentences = list(sentences_of(documents, [i], warning))
+            sentences = list(sentences_of(documents, [i], warning_filter))
             forward_pairs, backward_pairs = (
                 [pair for sentence in sentences for pair in pair_neighbors(sentence, is_backward)]
                 for is_backward in (False, True)

@@ -216,8 +216,10 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
     label_counts = np.zeros((len(y), num_classes), "float32")
     np.add.at(label_counts, (np.array(example_positions, "int64"), class_numbers), 1)
     advice = "Rows of 0s and 1s, one for each class, are passed as an array."
-    if repeated := np.argwhere(label_counts > 1).tolist():
-        raise ValueError(f"The labels at position {repeated[0][0]} hold class {repeated[0][1]} twice. ({advice})")
+    if repeated_positions := np.argwhere(label_counts > 1).tolist():
+        raise ValueError(
+            f"The labels at position {repeated_positions[0][0]} hold class {repeated_positions[0][1]} twice. ({advice})"
+        )
     # Lists of 0 and 1 were probably meant as indicators if they occur in both orders or if there are many examples.
     looks_like_indicators = len(set(classes[::2])) > 1 or len(y) >= _MIN_FOR_INDICATORS
     if num_classes == 2 and looks_like_indicators and label_counts.all() and isinstance(classes[0], numbers.Integral):

@@ -127,9 +127,9 @@ def predict_encoded(
     example_order = batches.example_order
 
     def restore_order(output: np.ndarray) -> np.ndarray:  # undoes the sorting by length
-        reordered = np.empty((len(encoded), *output.shape[1:]), output.dtype)
-        reordered[example_order] = output
-        return reordered
+        reordered_output = np.empty((len(encoded), *output.shape[1:]), output.dtype)
+        reordered_output[example_order] = output
+        return reordered_output
 
     return keras.tree.map_structure(restore_order, outputs)
 

@@ -252,8 +252,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     @property
     def recipe(self) -> FineTuningRecipe:
         """The fine-tuning recipe that the backbone recommends for this kind of head, or the default recipe."""
-        recommended = self.backbone.fine_tuning.get(self.head_kind) or self.backbone.usual_recipes.get(self.head_kind)
-        return recommended or make_default_recipe(self.backbone.config.hidden_dim)
+        recommended_recipe = self.backbone.fine_tuning.get(self.head_kind) or self.backbone.usual_recipes.get(
+            self.head_kind
+        )
+        return recommended_recipe or make_default_recipe(self.backbone.config.hidden_dim)
 
     def default_loss(self) -> Losses:
         """Return the loss that `compile` uses for `loss="auto"`."""
@@ -974,18 +976,20 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, read from the attributes of the same names."""
         config = {name: as_python_values(getattr(self, name)) for name in list_constructor_arguments(type(self))}
-        serialized = {name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
+        serialized_parts = {
+            name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")
+        }
         if self.name == self.default_name:  # each copy gets its own name, so that one model can contain several
             config["name"] = None
-        return {**config, **serialized, "labels": None if self.labels is None else list(self.labels)}
+        return {**config, **serialized_parts, "labels": None if self.labels is None else list(self.labels)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
         """Build a task from the output of `get_config`, without compiling it: Keras compiles saved models itself."""
-        deserialized = {
+        deserialized_arguments = {
             name: keras.saving.deserialize_keras_object(config[name]) for name in ("backbone", "preprocessor")
         }
-        task = cls(**{**config, **deserialized})
+        task = cls(**{**config, **deserialized_arguments})
         task.compiled = False
         task.loss = None
         task.optimizer = None
@@ -1103,10 +1107,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         ```
         """
         backbone = self.backbone.resize_token_embeddings(size, seed)
-        resized = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
-        copy_weights(self, resized, seed)
-        resized.merge_weights()  # separately stored tables have different new rows until they are merged
-        return resized
+        resized_task = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
+        copy_weights(self, resized_task, seed)
+        resized_task.merge_weights()  # separately stored tables have different new rows until they are merged
+        return resized_task
 
     def save_to_preset(
         self, directory: str | Path, overwrite: bool = True, weights_dtype: str = "float32", **unknown: Any

@@ -102,12 +102,14 @@ class CutTextsGraph(tf.Module):
         super().__init__()
         tokens = tokenizer.text_tokens
         self._spaces = [ord(character) for character in spaces]
-        exact = [token for token in tokens if not token.normalized]
-        normalized = [token for token in tokens if token.normalized]
+        exact_tokens = [token for token in tokens if not token.normalized]
+        normalized_tokens = [token for token in tokens if token.normalized]
         ids = {token.content: tokenizer.token_to_id(token.content) for token in tokens}
-        self._exact = _FindTokens(exact, [token.content for token in exact], ids) if exact else None
-        contents = [normalize_token(token.content) for token in normalized]
-        self._normalized = _FindTokens(normalized, contents, ids) if normalized else None
+        self._exact = (
+            _FindTokens(exact_tokens, [token.content for token in exact_tokens], ids) if exact_tokens else None
+        )
+        contents = [normalize_token(token.content) for token in normalized_tokens]
+        self._normalized = _FindTokens(normalized_tokens, contents, ids) if normalized_tokens else None
 
     @property
     def is_normalized(self) -> bool:

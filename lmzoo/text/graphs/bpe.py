@@ -111,12 +111,13 @@ class BytePairGraph(CutTextsGraph):
     def trim(self, spans: tf.RaggedTensor, spaces: tf.RaggedTensor) -> tf.RaggedTensor:
         """Exclude the spaces at the ends of tokens from their spans, with the results of `tokenizers`."""
         begins, ends = tf.unstack(spans.values, num=2, axis=1)  # (p,)
-        leading, trailing = tf.unstack(spaces.values, num=2, axis=1)  # (p,)
+        leading_spaces, trailing_spaces = tf.unstack(spaces.values, num=2, axis=1)  # (p,)
         if self._adds_space:
             is_first = (indices_in_rows(spans) == 0) | (begins == 0)
-            leading = tf.where(is_first & (leading == 1), 0, leading)  # the library treats it as the added space
-        begins = tf.minimum(begins + leading, ends)
-        ends = tf.where(ends >= trailing, tf.maximum(ends - trailing, begins), ends)
+            # The library treats a single space there as the added space.
+            leading_spaces = tf.where(is_first & (leading_spaces == 1), 0, leading_spaces)
+        begins = tf.minimum(begins + leading_spaces, ends)
+        ends = tf.where(ends >= trailing_spaces, tf.maximum(ends - trailing_spaces, begins), ends)
         return spans.with_values(tf.stack([begins, ends], axis=1))
 
     # === Words ===

@@ -213,10 +213,10 @@ class Composition(tf.Module):
             is_open = starts + step < ends  # (k,)
             current_index = tf.where(is_open, starts + step, starts)
             code, current_rank = tf.gather(values, current_index), tf.gather(ranks, current_index)
-            is_pair, composed = self._find(last, code)
+            is_pair, composed_code = self._find(last, code)
             merges = is_open & is_pair & ((rank == 0) | (rank < current_rank))
             values = tf.tensor_scatter_nd_update(
-                values, tf.boolean_mask(base_index, merges)[:, None], tf.boolean_mask(composed, merges)
+                values, tf.boolean_mask(base_index, merges)[:, None], tf.boolean_mask(composed_code, merges)
             )
             consumed = tf.tensor_scatter_nd_add(
                 consumed,
@@ -230,7 +230,7 @@ class Composition(tf.Module):
             begins = is_open & ~merges & (current_rank == 0)
             stays = is_open & ~merges & (current_rank > 0)
             base_index = tf.where(begins, current_index, base_index)
-            last = tf.where(merges, composed, tf.where(begins, code, last))
+            last = tf.where(merges, composed_code, tf.where(begins, code, last))
             rank = tf.where(begins, 0, tf.where(stays, current_rank, rank))
             return step + 1, values, consumed, is_kept, base_index, last, rank
 

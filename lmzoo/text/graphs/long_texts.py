@@ -124,10 +124,10 @@ class LongTextGraph(PackingGraph):
         ids = self._python_tokenizer.tokenize([prompt])[0] if prompt else []
         if not ids:
             return tf.zeros_like(tokens.row_lengths())
-        expected = self._python_tokenizer.as_array(ids, len(ids))  # (p,), or (p, W) for characters
-        shape = tf.stack([-1, len(ids), *expected.shape[1:]])
-        is_equal = tokens.to_tensor(self._python_tokenizer.pad_id, shape=shape) == expected  # (n, p) or (n, p, W)
-        if len(expected.shape) > 1:
+        prompt_ids = self._python_tokenizer.as_array(ids, len(ids))  # (p,), or (p, W) for characters
+        shape = tf.stack([-1, len(ids), *prompt_ids.shape[1:]])
+        is_equal = tokens.to_tensor(self._python_tokenizer.pad_id, shape=shape) == prompt_ids  # (n, p) or (n, p, W)
+        if len(prompt_ids.shape) > 1:
             is_equal = tf.reduce_all(is_equal, axis=2)
         in_text = tf.sequence_mask(tokens.row_lengths(), len(ids))  # (n, p)
         return tf.reduce_sum(tf.math.cumprod(tf.cast(is_equal & in_text, tf.int64), axis=1), axis=1)

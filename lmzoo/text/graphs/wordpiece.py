@@ -127,12 +127,14 @@ def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.Rag
     Returns:
         Code points, int32 (n, None), and the flat index of the code point that each comes from, int32.
     """
-    original = texts.values  # (c,)
-    runs = tf.searchsorted(characters.starts, original, side="right") - 1  # (c,)
-    mapped_codes = tf.gather(characters.base, runs) + tf.gather(characters.step, runs) * original[:, None]  # (c, w)
+    original_codes = texts.values  # (c,)
+    runs = tf.searchsorted(characters.starts, original_codes, side="right") - 1  # (c,)
+    mapped_codes = (
+        tf.gather(characters.base, runs) + tf.gather(characters.step, runs) * original_codes[:, None]
+    )  # (c, w)
     width = characters.base.shape[1]
     codes = tf.RaggedTensor.from_row_splits(tf.reshape(mapped_codes, [-1]), texts.row_splits * width, validate=False)
-    origins = tf.repeat(tf.range(tf.size(original)), width)  # (c * w,)
+    origins = tf.repeat(tf.range(tf.size(original_codes)), width)  # (c * w,)
     has_value = codes.values != NOTHING
     codes = _select(codes, has_value)
     origins = tf.boolean_mask(origins, has_value)

@@ -48,8 +48,10 @@ class CharacterMap(dict[int, str]):
         """
         characters = [c for c in list_cleaned_characters() if c != _SEPARATOR]
         replacements = self.steps.normalize_str(_SEPARATOR.join(characters)).split(_SEPARATOR)
-        mapped = zip(characters, map(_replace_whitespace, replacements) if whitespace else replacements, strict=True)
-        return {ord(character): text for character, text in mapped if text != character}
+        replacement_pairs = zip(
+            characters, map(_replace_whitespace, replacements) if whitespace else replacements, strict=True
+        )
+        return {ord(character): text for character, text in replacement_pairs if text != character}
 
 
 def list_cleaned_characters() -> list[str]:

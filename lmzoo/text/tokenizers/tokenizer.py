@@ -145,8 +145,8 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         ids = {token: index for index, token in indexed_tokens}
         new_tokens = [token.content for token in self.added_tokens if token.content not in ids]
         if len(ids) != len(indexed_tokens):
-            repeated = next(token for index, token in indexed_tokens if ids[token] != index)
-            raise ValueError(f"The vocabulary holds {repeated!r} twice.")
+            repeated_token = next(token for index, token in indexed_tokens if ids[token] != index)
+            raise ValueError(f"The vocabulary holds {repeated_token!r} twice.")
         ids |= {token: index for index, token in enumerate(new_tokens, len(tokens))}
         missing_tokens = [token for token in self.special_tokens if token not in ids]
         if missing_tokens:

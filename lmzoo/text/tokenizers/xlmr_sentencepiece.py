@@ -105,9 +105,11 @@ class XlmRobertaTokenizer(ModelRulesTokenizer):
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
-        published = convert_from_fairseq_ids(self.model)
-        is_reversible = published is not None and convert_to_fairseq_ids(published) == self.model
-        (Path(directory) / MODEL_FILE).write_bytes(published if published is not None and is_reversible else self.model)
+        published_model = convert_from_fairseq_ids(self.model)
+        is_reversible = published_model is not None and convert_to_fairseq_ids(published_model) == self.model
+        (Path(directory) / MODEL_FILE).write_bytes(
+            published_model if published_model is not None and is_reversible else self.model
+        )
 
     def _set_model(self, model: bytes, name: str) -> None:
         super()._set_model(convert_to_fairseq_ids(model) if _is_published(model) else model, name)
