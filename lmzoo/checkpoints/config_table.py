@@ -216,8 +216,8 @@ class KeyReader:
         Raises:
             PresetError: If a key is missing or has an unsupported value; the message names the key.
         """
-        if unknown := table.unknown(stored):
-            self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown}
+        if unknown_values := table.unknown(stored):
+            self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown_values}
         return table.read(stored, file, ignore_unknown=True)
 
     def warn(self) -> None:

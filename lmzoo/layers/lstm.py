@@ -239,9 +239,9 @@ def _clip(x: Tensor, limit: float | None) -> Tensor:
     return x if limit is None else ops.clip(x, -limit, limit)
 
 
-def _compute_clip_gradient(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
+def _compute_clip_gradient(gradient: Tensor, clipped_values: Tensor, limit: float | None) -> Tensor:
     """Return the gradient of `_clip`'s argument, given the gradient of its result, and the result itself."""
-    return gradient if limit is None else ops.where(ops.abs(clipped) < limit, gradient, 0)
+    return gradient if limit is None else ops.where(ops.abs(clipped_values) < limit, gradient, 0)
 
 
 def _sum_outer_products(a: Tensor, b: Tensor) -> Tensor:

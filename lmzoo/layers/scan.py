@@ -162,5 +162,5 @@ def _scan_in_tensorflow_without_lists(
         (tf.constant(1), carry, results),
         shape_invariants=(tf.TensorShape([]), carry_shapes, result_shapes),
     )
-    stacked = iter(results)
-    return carry, _map(lambda _: next(stacked), first_y)
+    remaining_results = iter(results)
+    return carry, _map(lambda _: next(remaining_results), first_y)

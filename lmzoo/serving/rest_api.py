@@ -162,8 +162,8 @@ class RestApi(Starlette):
                 for status, num_requests in sorted(self._requests.items())
             ),
             buckets="\n".join(
-                f'lmzoo_predict_seconds_bucket{{le="{upper}"}} {count}'
-                for upper, count in zip((*_BUCKET_SECONDS, "+Inf"), counts, strict=True)
+                f'lmzoo_predict_seconds_bucket{{le="{upper_bound}"}} {count}'
+                for upper_bound, count in zip((*_BUCKET_SECONDS, "+Inf"), counts, strict=True)
             ),
             seconds=self._seconds,
             count=counts[-1],

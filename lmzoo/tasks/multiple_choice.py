@@ -236,10 +236,10 @@ class MultipleChoice(TextVectorTask):
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
         labels: Any = self.encode_labels(y)
-        actual = [str(index) for index in labels.tolist()]
+        actual_choices = [str(index) for index in labels.tolist()]
         answers: list[Any] = [answer for part in parts for answer in self.choose(part, batch_size=batch_size)]
-        predicted = [str(answer["index"]) for answer in answers]
-        judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
+        predicted_choices = [str(answer["index"]) for answer in answers]
+        judged = Judged.of_classes(actual_choices, predicted_choices, [answer["score"] for answer in answers])
         return Report({"accuracy": float(np.mean(judged.error == 0))}, judged=judged)
 
     served_outputs = ("choice", "index", "score", "probabilities")

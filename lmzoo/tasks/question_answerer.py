@@ -355,8 +355,8 @@ class QuestionAnswerer(Task):
             for context, answers in zip(encoded.contexts, ranked_answers, strict=True)
         ]
         answer_f1, no_answer_f1 = (
-            np.array([answer_score(text, answers) for text, answers in zip(predicted, golds, strict=True)])
-            for predicted in (answer_texts, [""] * len(answer_texts))
+            np.array([answer_score(text, answers) for text, answers in zip(predicted_texts, golds, strict=True)])
+            for predicted_texts in (answer_texts, [""] * len(answer_texts))
         )
         self.null_score_threshold = best_null_threshold(no_answer_scores - best_scores, answer_f1, no_answer_f1)
         return self.null_score_threshold
@@ -365,10 +365,10 @@ class QuestionAnswerer(Task):
         answers: list[Any] = [answer for part in parts for answer in self.answer(part, batch_size=batch_size)]
         golds = read_golds(y)
         scores = {name: score for name, score in squad_metrics(answers, y).items() if not name.endswith("total")}
-        predicted = [answer["text"] for answer in answers]
-        actual = [gold[0].text if gold else "" for gold in golds]
-        errors = [1 - answer_score(text, gold, exact_match) for text, gold in zip(predicted, golds, strict=True)]
-        judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
+        predicted_texts = [answer["text"] for answer in answers]
+        actual_texts = [gold[0].text if gold else "" for gold in golds]
+        errors = [1 - answer_score(text, gold, exact_match) for text, gold in zip(predicted_texts, golds, strict=True)]
+        judged = Judged.of_classes(actual_texts, predicted_texts, [answer["score"] for answer in answers])
         return Report(scores, judged=replace(judged, error=np.array(errors, "float64")))
 
     served_outputs = ("answer", "start", "end", "score")

@@ -223,32 +223,32 @@ class TextClassifier(LongTextTask, TextVectorTask):
             return self._compare_sets(parts, y, batch_size)
         names = self.class_names
         labels: Any = self.encode_labels(y)
-        actual = [names[class_number] for class_number in labels.tolist()]
+        actual_names = [names[class_number] for class_number in labels.tolist()]
         answers: list[Any] = [answer for part in parts for answer in self.classify(part, batch_size=batch_size)]
-        predicted = [answer["label"] for answer in answers]
-        judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
-        return replace(compare_classes(actual, predicted, names), judged=judged)
+        predicted_names = [answer["label"] for answer in answers]
+        judged = Judged.of_classes(actual_names, predicted_names, [answer["score"] for answer in answers])
+        return replace(compare_classes(actual_names, predicted_names, names), judged=judged)
 
     def _compare_sets(self, parts: Iterable[Texts], y: Any, batch_size: int) -> Report:
         """Compare sets of classes, counting each class of each text as a separate yes-or-no answer."""
         names = self.class_names
         labels: Any = self.encode_labels(y)  # (n, C)
-        actual = [
+        actual_sets = [
             [names[class_number] for class_number in np.flatnonzero(indicators).tolist()] for indicators in labels
         ]
         answers: list[Any] = [
             row for part in parts for row in self.classify(part, batch_size=batch_size, threshold=0.0)
         ]
         scores_by_class = [{answer["label"]: answer["score"] for answer in row} for row in answers]
-        predicted = [[name for name, score in row.items() if score >= 0.5] for row in scores_by_class]
+        predicted_sets = [[name for name, score in row.items() if score >= 0.5] for row in scores_by_class]
         actual_decisions, predicted_decisions = (
             [name if name in row else f"not {name}" for row in label_sets for name in names]
-            for label_sets in (actual, predicted)
+            for label_sets in (actual_sets, predicted_sets)
         )
         scores = np.array([[row[name] for name in names] for row in scores_by_class]).reshape(-1)
         decisions = Judged.of_classes(actual_decisions, predicted_decisions, np.maximum(scores, 1 - scores))
         decisions = replace(decisions, example=np.repeat(np.arange(len(scores_by_class)), len(names)))
-        return replace(compare_label_sets(actual, predicted, names), judged=decisions)
+        return replace(compare_label_sets(actual_sets, predicted_sets, names), judged=decisions)
 
     served_outputs = ("label", "score", "probabilities")
 

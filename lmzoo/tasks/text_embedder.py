@@ -690,8 +690,8 @@ class TextEmbedder(LongTextTask):
             firsts, seconds = (self.embed(texts, batch_size, prompt=prompt) for texts, prompt in sides)  # (n, H)
             norms = np.linalg.norm(firsts, axis=1) * np.linalg.norm(seconds, axis=1)
             cosines.append((firsts * seconds).sum(axis=1) / np.maximum(norms, 1e-12))
-        predicted = np.concatenate(cosines)
-        return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
+        similarities = np.concatenate(cosines)
+        return replace(compare_numbers(y, similarities), judged=Judged.of_numbers(y, similarities))
 
     served_outputs = ("embedding",)
     output_name = "embedding"

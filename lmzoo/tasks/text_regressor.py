@@ -194,8 +194,8 @@ class TextRegressor(TextVectorTask):
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         y = encode_exact_numbers(y)
-        predicted = [answer for part in parts for answer in self.score(part, batch_size=batch_size)]
-        return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
+        predicted_scores = [answer for part in parts for answer in self.score(part, batch_size=batch_size)]
+        return replace(compare_numbers(y, predicted_scores), judged=Judged.of_numbers(y, predicted_scores))
 
     served_outputs = ("score",)
 

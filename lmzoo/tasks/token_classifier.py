@@ -498,16 +498,17 @@ class TokenClassifier(LongTextTask):
                             (truncated_label if class_number is None else names[class_number], score, start, end)
                         )
                 word_counts.append(len(labels) - previous_count)
-        actual = [names[k] for k in encode_classes(labels, self.num_classes, self.labels).tolist()]
-        predicted = [label for label, *_ in predicted_words]
+        actual_labels = [names[k] for k in encode_classes(labels, self.num_classes, self.labels).tolist()]
+        predicted_labels = [label for label, *_ in predicted_words]
         decisions = replace(
-            Judged.of_classes(actual, predicted, [score for _, score, *_ in predicted_words]),
+            Judged.of_classes(actual_labels, predicted_labels, [score for _, score, *_ in predicted_words]),
             example=np.repeat(np.arange(len(word_counts)), word_counts),
             places=np.array([offsets for _, _, *offsets in predicted_words], "int64").reshape(-1, 2),
             count=len(word_counts),
         )
         actual_by_text, predicted_by_text = (
-            [[*itertools.islice(flat, count)] for count in word_counts] for flat in (iter(actual), iter(predicted))
+            [[*itertools.islice(label_iterator, count)] for count in word_counts]
+            for label_iterator in (iter(actual_labels), iter(predicted_labels))
         )
         return replace(compare_tags(actual_by_text, predicted_by_text, names), judged=decisions)
 

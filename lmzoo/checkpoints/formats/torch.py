@@ -77,8 +77,8 @@ class TorchFile(TensorFile):
         super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._open_file))
 
     def _open_file(self, file: Path) -> dict[str, Tensor]:
-        state, extra, is_zip = _load(file)
-        self.extra.update(extra)
+        state, other_entries, is_zip = _load(file)
+        self.extra.update(other_entries)
         self._states[file] = state
         if is_zip:
             self._bytes_read[file] = 0
@@ -134,9 +134,9 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
         content = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
     if not isinstance(content, dict):
         raise PresetError(f"{file} holds a {type(content).__name__}, expected a state dict.")
-    extra: dict[str, object] = {}
+    other_entries: dict[str, object] = {}
     if isinstance(content.get("model"), dict) and ("args" in content or "cfg" in content):
-        extra = {key: _convert_namespaces(value) for key, value in content.items() if key != "model"}
+        other_entries = {key: _convert_namespaces(value) for key, value in content.items() if key != "model"}
         content = content["model"]
     file_size = file.stat().st_size
     for name, tensor in content.items():
@@ -152,7 +152,7 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
             if part_name in state:
                 raise PresetError(f"{file} holds {part_name!r} twice: by itself and in a tensor with others.")
             state[part_name] = part_tensor
-    return state, {key: value for key, value in extra.items() if _is_plain(value)}, is_zip
+    return state, {key: value for key, value in other_entries.items() if _is_plain(value)}, is_zip
 
 
 def _convert_namespaces(value: Any) -> Any:

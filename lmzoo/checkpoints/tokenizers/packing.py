@@ -101,10 +101,10 @@ def _convert_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Pack
     for token in processor["special_tokens"].values():
         for content, id in zip(token["tokens"], token["ids"], strict=True):
             _check_id(tokenizer, content, id, file)
-    single, pair = (_list_items(processor, key) for key in ("single", "pair"))
-    packing = _convert_template(single, pair)
+    single_items, pair_items = (_list_items(processor, key) for key in ("single", "pair"))
+    packing = _convert_template(single_items, pair_items)
     if packing is None:
-        single_text, pair_text = (" ".join(item.token for item in items) for items in (single, pair))
+        single_text, pair_text = (" ".join(item.token for item in items) for items in (single_items, pair_items))
         raise PresetError(
             f"{file}: the `post_processor` packs texts as {single_text!r:.100} and {pair_text!r:.100}, which lmzoo "
             "does not support: a pair must begin and end as one text does."

@@ -69,13 +69,13 @@ def _write_feed_forward(config: dict[str, object]) -> dict[str, object]:
     return {**config, "feed_forward_proj": kind}
 
 
-def _make_config_table(rewritten: dict[str, str], **table: Any) -> ConfigTable:
-    """Return the table of `config.json`, with further `rewritten` keys and other fields of `ConfigTable`."""
+def _make_config_table(rewritten_keys: dict[str, str], **table: Any) -> ConfigTable:
+    """Return the table of `config.json`, with `rewritten_keys` added to its `rewritten` and the fields in `table`."""
     return own_config_table(
         _CONFIG,
         aliases={"head_dim": "d_kv"},
         rewrite=_add_derived_keys,
-        rewritten={**_FEED_FORWARD, **rewritten},
+        rewritten={**_FEED_FORWARD, **rewritten_keys},
         derive=_write_feed_forward,
         values={"activation": _ACTIVATIONS},
         allowed={"is_encoder_decoder": (True, False, None)},

@@ -247,8 +247,8 @@ def _make_outputs(
     """
     sequence = layers.output_dropout(hidden_states[-1], training=training)
     lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
-    pooled = layers.last_token(sequence, ops.maximum(lengths - 1, 0))[:, 0]  # (B, H)
-    return {"sequence_output": sequence, "pooled_output": pooled, "hidden_states": hidden_states}
+    pooled_output = layers.last_token(sequence, ops.maximum(lengths - 1, 0))[:, 0]  # (B, H)
+    return {"sequence_output": sequence, "pooled_output": pooled_output, "hidden_states": hidden_states}
 
 
 def _run_streams(

@@ -62,8 +62,10 @@ class AnswerGraph:
             tf.gather(x, order) for x in (scores, examples, answer_texts, starts, ends)
         )
         # Keep the first of several answers with the same text.
-        distinct, text_indices = tf.unique(tf.strings.join([tf.strings.as_string(examples), answer_texts], ":"))
-        first_indices = tf.math.unsorted_segment_min(tf.range(tf.size(text_indices)), text_indices, tf.size(distinct))
+        distinct_answers, text_indices = tf.unique(tf.strings.join([tf.strings.as_string(examples), answer_texts], ":"))
+        first_indices = tf.math.unsorted_segment_min(
+            tf.range(tf.size(text_indices)), text_indices, tf.size(distinct_answers)
+        )
         scores, examples, answer_texts, starts, ends = (
             tf.gather(x, first_indices) for x in (scores, examples, answer_texts, starts, ends)
         )

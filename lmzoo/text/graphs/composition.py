@@ -64,11 +64,13 @@ def composition_tables() -> CompositionTables:
     compose = normalizers.NFC().normalize_str
     codes = code_points()
     codes = codes[codes != _SEPARATOR]
-    decomposed = to_codes(decompose(to_text(np.stack([codes, np.full_like(codes, _SEPARATOR)], axis=1).reshape(-1))))
-    ends = np.flatnonzero(decomposed == _SEPARATOR)
+    decomposed_codes = to_codes(
+        decompose(to_text(np.stack([codes, np.full_like(codes, _SEPARATOR)], axis=1).reshape(-1)))
+    )
+    ends = np.flatnonzero(decomposed_codes == _SEPARATOR)
     lengths = np.diff(ends, prepend=-1) - 1
-    decomposed_indices = np.flatnonzero((lengths != 1) | (decomposed[ends - lengths] != codes))
-    decompositions = [(codes[i], decomposed[ends[i] - lengths[i] : ends[i]]) for i in decomposed_indices]
+    decomposed_indices = np.flatnonzero((lengths != 1) | (decomposed_codes[ends - lengths] != codes))
+    decompositions = [(codes[i], decomposed_codes[ends[i] - lengths[i] : ends[i]]) for i in decomposed_indices]
     width = max(len(parts) for _, parts in decompositions)
     padded_parts = np.full((len(decompositions), width), _NO_CHARACTER, "int32")
     for row, (_, parts) in enumerate(decompositions):
@@ -138,16 +140,16 @@ class Composition(tf.Module):
 
     def _normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         rows = compute_row_indices(codes)  # (c,)
-        values, rows, consumed = self._decompose(codes.values, rows)  # (d,)
+        values, rows, num_consumed = self._decompose(codes.values, rows)  # (d,)
         ranks = self._ranks(values)
         # A group is a character and the marks after it, within one text.
         begins = (ranks == 0) | (rows != tf.concat([[-1], rows[:-1]], axis=0))
         order = tf.argsort(tf.cumsum(tf.cast(begins, tf.int64)) * _UNIT + tf.cast(ranks, tf.int64), stable=True)
-        values, ranks, consumed = (tf.gather(x, order) for x in (values, ranks, consumed))
-        values, consumed, is_kept = self._compose(values, ranks, rows, consumed)
-        values, consumed, rows = (tf.boolean_mask(x, is_kept) for x in (values, consumed, rows))
-        num_before = tf.cumsum(consumed, exclusive=True)  # number of original characters before each, in all texts
-        origins = tf.where(consumed == 0, tf.maximum(num_before - 1, 0), num_before)
+        values, ranks, num_consumed = (tf.gather(x, order) for x in (values, ranks, num_consumed))
+        values, num_consumed, is_kept = self._compose(values, ranks, rows, num_consumed)
+        values, num_consumed, rows = (tf.boolean_mask(x, is_kept) for x in (values, num_consumed, rows))
+        num_before = tf.cumsum(num_consumed, exclusive=True)  # number of original characters before each, in all texts
+        origins = tf.where(num_consumed == 0, tf.maximum(num_before - 1, 0), num_before)
         return tf.RaggedTensor.from_value_rowids(values, rows, codes.nrows(), validate=False), origins
 
     def _decompose(self, values: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -171,7 +173,7 @@ class Composition(tf.Module):
         return tf.where(tf.gather(marks, indices) == values, tf.gather(ranks, indices), 0)
 
     def _compose(
-        self, values: tf.Tensor, ranks: tf.Tensor, row: tf.Tensor, consumed: tf.Tensor
+        self, values: tf.Tensor, ranks: tf.Tensor, row: tf.Tensor, num_consumed: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Compose decomposed texts.
 
@@ -196,7 +198,7 @@ class Composition(tf.Module):
         state = (
             tf.constant(1, tf.int64),
             values,
-            consumed,
+            num_consumed,
             tf.ones_like(row, tf.bool),
             starts,
             last,
@@ -207,7 +209,7 @@ class Composition(tf.Module):
             return tf.reduce_any(starts + step < ends)
 
         def compose(
-            step: tf.Tensor, values: tf.Tensor, consumed: tf.Tensor, is_kept: tf.Tensor, base_index: tf.Tensor,
+            step: tf.Tensor, values: tf.Tensor, num_consumed: tf.Tensor, is_kept: tf.Tensor, base_index: tf.Tensor,
             last: tf.Tensor, rank: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:  # fmt: skip
             is_open = starts + step < ends  # (k,)
@@ -218,10 +220,10 @@ class Composition(tf.Module):
             values = tf.tensor_scatter_nd_update(
                 values, tf.boolean_mask(base_index, merges)[:, None], tf.boolean_mask(composed_code, merges)
             )
-            consumed = tf.tensor_scatter_nd_add(
-                consumed,
+            num_consumed = tf.tensor_scatter_nd_add(
+                num_consumed,
                 tf.boolean_mask(base_index, merges)[:, None],
-                tf.boolean_mask(tf.gather(consumed, current_index), merges),
+                tf.boolean_mask(tf.gather(num_consumed, current_index), merges),
             )
             removed_indices = tf.boolean_mask(current_index, merges)[:, None]
             is_kept = tf.tensor_scatter_nd_update(
@@ -232,10 +234,10 @@ class Composition(tf.Module):
             base_index = tf.where(begins, current_index, base_index)
             last = tf.where(merges, composed_code, tf.where(begins, code, last))
             rank = tf.where(begins, 0, tf.where(stays, current_rank, rank))
-            return step + 1, values, consumed, is_kept, base_index, last, rank
+            return step + 1, values, num_consumed, is_kept, base_index, last, rank
 
-        _, values, consumed, is_kept, *_ = tf.while_loop(has_more, compose, state)
-        return values, consumed, is_kept
+        _, values, num_consumed, is_kept, *_ = tf.while_loop(has_more, compose, state)
+        return values, num_consumed, is_kept
 
     def _find(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return whether each pair of characters is composed, bool (k,), and its composition, int32 (k,)."""

@@ -116,8 +116,8 @@ class LongTextGraph(PackingGraph):
             parts += [between, _slices(second, text, *second_part)]
             boundary = prompt_lengths + first_part[1] + start.shape[1] + between.shape[1]
         rows = tf.concat([*parts, end], axis=1)
-        truncated = placement.truncated | (tf.minimum(shorter_lengths, budget // 2) < shorter_lengths)
-        return {**self._features(rows, boundary), "text": text, "length": rows.row_lengths(), "truncated": truncated}
+        is_truncated = placement.truncated | (tf.minimum(shorter_lengths, budget // 2) < shorter_lengths)
+        return {**self._features(rows, boundary), "text": text, "length": rows.row_lengths(), "truncated": is_truncated}
 
     def _count_prompt_tokens(self, tokens: tf.RaggedTensor, prompt: str) -> tf.Tensor:
         """Return, for each text, how many of the prompt's first tokens it begins with: int64 (n,)."""

@@ -54,10 +54,13 @@ class PackingGraph(tf.Module):
     def __init__(self, preprocessor: Preprocessor) -> None:
         super().__init__()
         cls = type(preprocessor)
-        if overridden := [name for name in _REIMPLEMENTED if getattr(cls, name) is not getattr(Preprocessor, name)]:
+        if overridden_methods := [
+            name for name in _REIMPLEMENTED if getattr(cls, name) is not getattr(Preprocessor, name)
+        ]:
             raise ValueError(
-                f"A {cls.__name__} has a `{overridden[0]}` of its own, which cannot become part of an exported model. "
-                "Export a task with a `lmzoo.text.Preprocessor`, and do its work before you send texts to the model."
+                f"A {cls.__name__} has a `{overridden_methods[0]}` of its own, which cannot become part of an "
+                "exported model. Export a task with a `lmzoo.text.Preprocessor`, and do its work before you send texts "
+                "to the model."
             )
         self._tokenizer = graph_tokenizer(preprocessor.tokenizer)
         # Trace once, so that a model contains these ops only once, even with several signatures or pairs of texts.
