@@ -154,7 +154,7 @@ def open_output(path: str | None) -> Iterator[BinaryIO]:
 
 
 def _make_row(origin: Origin, answer: Any) -> dict[str, Any]:
-    """Return the fields of an origin and then of its answer; a list of answers is a single field."""
+    """Return the fields of an origin, followed by the fields of its answer or, for several answers, one list."""
     fields = {"answers": answer} if isinstance(answer, list) else _get_fields(answer)
     return {**origin, **round_numbers(fields)}
 

@@ -62,7 +62,7 @@ def _read_processor() -> dict[str, str]:
 
 def _read_versions() -> dict[str, str]:
     """Return the version of each dependency, and in one line the installed packages of the extras."""
-    required = {}
+    required_versions = {}
     extras = {}
     for requirement in importlib.metadata.requires("lmzoo") or ():
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
@@ -71,11 +71,11 @@ def _read_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             version = ""
         if "extra ==" not in requirement:
-            required[name] = version or "not installed"
+            required_versions[name] = version or "not installed"
         elif version and name != "lmzoo":
             extras[name] = version
-    extra_packages = [f"{name} {extras[name]}" for name in sorted(extras.keys() - required.keys())]
-    return {**required, "extras": ", ".join(extra_packages) or "none"}
+    extra_packages = [f"{name} {extras[name]}" for name in sorted(extras.keys() - required_versions.keys())]
+    return {**required_versions, "extras": ", ".join(extra_packages) or "none"}
 
 
 def _load_backend() -> dict[str, str]:

@@ -71,7 +71,8 @@ class FitExamples:
         y: labels of the training examples.
         validation: inputs and labels of the validation examples, or None.
         class_names: names of the classes, or None if labels have no names.
-        counts: numbers of examples by class: of the training examples and, if there are any, the validation examples.
+        counts: numbers of examples by class, one counter for the training examples and, if there are any, one for the
+            validation examples.
         weights: weights of the training examples, or None.
     """
 
@@ -125,8 +126,8 @@ def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> Fi
     if reading.names and validation:
         training_counts = counts[0] if is_streamed else Counter(reading.names(y))
         counts = [training_counts, Counter(reading.names(validation[1]))]
-    if options.validation_split and reading.names is iter and (missing := describe_missing_classes(*counts)):
-        warnings.warn(f"{missing} Raise --validation-split, or pass --validation.", stacklevel=2)
+    if options.validation_split and reading.names is iter and (warning := describe_missing_classes(*counts)):
+        warnings.warn(f"{warning} Raise --validation-split, or pass --validation.", stacklevel=2)
     weights = None
     if options.class_weight and class_names:
         weight_by_class = class_weights(options.class_weight, {name: counts[0][name] for name in class_names})
@@ -217,8 +218,8 @@ def class_weights(entries: Sequence[str], counts: Mapping[str, int]) -> dict[str
         ValueError: If a class is unknown, or a weight is not a number of at least 0.
     """
     if entries == [_BALANCED]:
-        total = sum(counts.values())
-        return {name: total / (len(counts) * count) for name, count in counts.items() if count}
+        num_examples = sum(counts.values())
+        return {name: num_examples / (len(counts) * count) for name, count in counts.items() if count}
     weights = dict.fromkeys(counts, 1.0)
     for entry in entries:
         name, _, weight_text = entry.rpartition("=")

@@ -40,7 +40,7 @@ class Command(TyperCommand):
 
 
 def _describe(error: Exception, command: Any) -> str:
-    """Return an error's message, with the command's option for the argument that caused the error."""
+    """Return an error's message, followed by the command's option for the argument that caused it, if any."""
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"There is no {error.filename}."
     if isinstance(error, IsADirectoryError) and error.filename:
@@ -49,8 +49,10 @@ def _describe(error: Exception, command: Any) -> str:
         return "JAX is not installed: pip install 'lmzoo[jax]', or set KERAS_BACKEND=tensorflow."
     commands = getattr(command, "commands", {"": command}).values()
     parameters = [parameter for subcommand in commands for parameter in subcommand.params]
-    matching = [parameter for parameter in parameters if parameter.name == getattr(error, "argument", None)]
-    names = dict.fromkeys(name for parameter in matching for name in (*parameter.opts, *parameter.secondary_opts))
+    matching_parameters = [parameter for parameter in parameters if parameter.name == getattr(error, "argument", None)]
+    names = dict.fromkeys(
+        name for parameter in matching_parameters for name in (*parameter.opts, *parameter.secondary_opts)
+    )
     option = "/".join(name for name in names if name.startswith("--"))
     return f"{error} Option: {option}." if option else str(error)
 
@@ -58,11 +60,11 @@ def _describe(error: Exception, command: Any) -> str:
 @contextmanager
 def _show_notes_and_warnings() -> Iterator[None]:
     """Print each warning and each of the library's log messages once while the block runs."""
-    printed: set[str] = set()
+    printed_lines: set[str] = set()
 
     def show(message: str) -> None:
-        if message not in printed:  # a command may read the same texts twice
-            printed.add(message)
+        if message not in printed_lines:  # a command may read the same texts twice
+            printed_lines.add(message)
             say(message)
 
     class NoteHandler(logging.Handler):

@@ -206,20 +206,22 @@ class FitOptions:
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace a command's dataclass parameters with one option per annotated field."""
     signature = inspect.signature(command, eval_str=True)
-    expanded: dict[str, list[inspect.Parameter]] = {}
+    expanded_parameters: dict[str, list[inspect.Parameter]] = {}
     for name, parameter in signature.parameters.items():
         if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
             all_fields = inspect.signature(parameter.annotation, eval_str=True).parameters.values()
-            expanded[name] = [field for field in all_fields if get_origin(field.annotation) is Annotated]
+            expanded_parameters[name] = [field for field in all_fields if get_origin(field.annotation) is Annotated]
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
-        for name, options in expanded.items():
+        for name, options in expanded_parameters.items():
             arguments = {option.name: values.pop(option.name) for option in options}
             values[name] = signature.parameters[name].annotation(**arguments)
         command(**values)
 
-    options = chain.from_iterable(expanded.get(name, [option]) for name, option in signature.parameters.items())
+    options = chain.from_iterable(
+        expanded_parameters.get(name, [option]) for name, option in signature.parameters.items()
+    )
     parameters = [option.replace(kind=option.KEYWORD_ONLY) for option in options]
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return call

@@ -100,9 +100,9 @@ class Prediction:
         Raises:
             ValueError: If the task does not take one of `options`, or does not accept the examples.
         """
-        if unknown := self.options.keys() - inspect.signature(task.answers).parameters.keys():
+        if unknown_options := self.options.keys() - inspect.signature(task.answers).parameters.keys():
             raise ValueError(
-                f"A {type(task).__name__} takes no such option: leave out --{min(unknown).replace('_', '-')}."
+                f"A {type(task).__name__} takes no such option: leave out --{min(unknown_options).replace('_', '-')}."
             )
         with iterate_in_parts(x, self.batch_size, show_progress) as parts:
             WRITERS[self.to](file, self._answers(task, parts, origins, cancel_status))
@@ -166,26 +166,26 @@ def predict_files(
         with suppress(NoExamplesError):
             prediction.read(kind, read_source_file(pairs[0].source))
     _check_directory(prediction, pairs, directory, overwrite)
-    pending = [pair for pair in pairs if not exists(pair.target) or _is_newer(pair)]
-    if num_done := len(pairs) - len(pending):
+    pending_pairs = [pair for pair in pairs if not exists(pair.target) or _is_newer(pair)]
+    if num_done := len(pairs) - len(pending_pairs):
         say(f"Skipping {num_done} of {len(pairs)} files that are already done.")
-    if num_changed := sum(exists(pair.target) for pair in pending):
+    if num_changed := sum(exists(pair.target) for pair in pending_pairs):
         say(f"Predicting again for {num_changed} of {len(pairs)} files, which have changed.")
     start = time.monotonic()
-    num_examples = _predict_pending(prediction, pending, scale) if pending else 0
+    num_examples = _predict_pending(prediction, pending_pairs, scale) if pending_pairs else 0
     speed = f" ({num_examples / (time.monotonic() - start):,.0f} examples/s)" if num_examples else ""
-    say(f"Wrote answers to {num_examples:,} examples in {len(pending)} files to {directory}{speed}.")
+    say(f"Wrote answers to {num_examples:,} examples in {len(pending_pairs)} files to {directory}{speed}.")
 
 
-def _predict_pending(prediction: Prediction, pending: Sequence[FilePair], scale: WorkerOptions) -> int:
+def _predict_pending(prediction: Prediction, pending_pairs: Sequence[FilePair], scale: WorkerOptions) -> int:
     """Write the pending files of answers, and return the number of examples."""
     num_examples = 0
     start_time = time.monotonic()
     status = show_status(f"Starting {scale.workers} workers") if scale.workers else nullcontext(lambda: None)
     make_predictor = functools.partial(_load_predictor, prediction)
-    with status as cancel_status, progress_bar("Predicting", len(pending), "files") as advance:
+    with status as cancel_status, progress_bar("Predicting", len(pending_pairs), "files") as advance:
         for pair, (num_file_examples, messages) in run_jobs(
-            pending, make_predictor, scale.workers, scale.ray, accelerated=True
+            pending_pairs, make_predictor, scale.workers, scale.ray, accelerated=True
         ):
             cancel_status()
             num_examples += num_file_examples
@@ -244,9 +244,9 @@ def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> lis
     names = [
         posixpath.splitext(name.removesuffix(".gz").removesuffix(".xz"))[0] for name in list_relative_names(data, files)
     ]
-    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+    if repeated_names := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(
-            f"The answers to several files would be called {repeated[0]}.{to}: predict for them separately."
+            f"The answers to several files would be called {repeated_names[0]}.{to}: predict for them separately."
         )
     pairs = [
         FilePair(make_absolute(file), join_path(make_absolute(directory), f"{name}.{to}"))
@@ -275,13 +275,13 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
             remove(path)
     elif exists(settings_path):
         old_settings = load_json(settings_path)
-        if differing := [name for name, value in settings.items() if old_settings.get(name) != value]:
+        if differing_names := [name for name, value in settings.items() if old_settings.get(name) != value]:
             raise FileExistsError(
-                f"{directory} holds answers of a command whose {differing[0]} differed: pass --overwrite to replace "
-                "them, or another directory."
+                f"{directory} holds answers of a command whose {differing_names[0]} differed: pass --overwrite to "
+                "replace them, or another directory."
             )
-    elif existing := [pair.target for pair in pairs if exists(pair.target)]:
-        raise FileExistsError(f"{existing[0]} exists: pass --overwrite to replace it.")
+    elif existing_files := [pair.target for pair in pairs if exists(pair.target)]:
+        raise FileExistsError(f"{existing_files[0]} exists: pass --overwrite to replace it.")
     save_json(settings_path, settings)
 
 

@@ -183,8 +183,8 @@ def _parse_texts(values: list[str]) -> list[str] | dict[str, float]:
     matches = [re.fullmatch(r"(.+):(\d+\.?\d*|\.\d+)", text) for text in values]
     if not any(matches):
         return values
-    if unweighted := [text for text, match in zip(values, matches, strict=True) if match is None]:
-        raise ValueError(f"{', '.join(unweighted)}: no weight. Give all texts a weight, as in films/:2, or none.")
+    if unweighted_texts := [text for text, match in zip(values, matches, strict=True) if match is None]:
+        raise ValueError(f"{', '.join(unweighted_texts)}: no weight. Give all texts a weight, as in films/:2, or none.")
     weights = [(match[1], float(match[2])) for match in matches if match]
     if len(dict(weights)) < len(weights):
         raise ValueError("A text is given twice: each has one weight.")

@@ -148,9 +148,9 @@ def join_words(found: Attention) -> Attention:
         word_indices = word_indices[first_positions]
         for i in np.unique(word_indices).tolist():
             groups.append((segment_indices[token_indices[word_indices == i]].tolist(), words[i]))
-    grouped = {i for members, _ in groups for i in members}
-    ungrouped = [i for i in range(len(found.tokens)) if i not in grouped]
-    groups += [([i], (found.tokens[i], *found.offsets[i].tolist())) for i in ungrouped]
+    grouped_indices = {i for members, _ in groups for i in members}
+    ungrouped_indices = [i for i in range(len(found.tokens)) if i not in grouped_indices]
+    groups += [([i], (found.tokens[i], *found.offsets[i].tolist())) for i in ungrouped_indices]
     groups.sort(key=lambda group: group[0])
     is_member = np.zeros((len(groups), len(found.tokens)), "float32")  # (W, T)
     for row, (members, _) in enumerate(groups):

@@ -54,7 +54,10 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
 
 
 def _make_page_data(view: Attention) -> dict[str, object]:
-    """Return the page's data for a text; each score becomes two digits, ordered by layer, head, query and key."""
+    """Return the page's data for a text.
+
+    The scores are one string of two digits per score, ordered by layer, head, query and key.
+    """
     num_layers, num_heads, length, _ = view.scores.shape
     percentages = np.clip(np.rint(view.scores * 99), 0, 99).astype("int64").reshape(-1)
     digit_pairs = "".join(f"{percentage:02d}" for percentage in percentages.tolist())

@@ -54,10 +54,10 @@ def _render_section(attribution: Attribution) -> str:
         f'<th scope="row">{html.escape(token)}</th><td>{value:.4f}</td>'
         for token, value in zip(attribution.tokens, attribution.values.tolist(), strict=True)
     )
-    numbers = render_table("contributions", ("part", "contribution"), rows)
+    table_html = render_table("contributions", ("part", "contribution"), rows)
     return (
         f"<section>\n<h2>{answer}</h2>\n<p>Score {attribution.score:.4g}{baseline}.</p>\n{texts}"
-        f"<details><summary>Numbers</summary>{numbers}</details>\n</section>\n"
+        f"<details><summary>Numbers</summary>{table_html}</details>\n</section>\n"
     )
 
 

@@ -124,7 +124,7 @@ def _iterate_label_questions(
 def _iterate_span_questions(
     task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None
 ) -> Iterator[Question]:
-    """Iterate over the scores of answers, one per pair, in the window of the context that each answer comes from."""
+    """Iterate over the scores of answers, one per pair; each is computed in the window that holds the answer."""
     score_columns = _get_score_columns(target)
     answers: list[Any] = task.answer(pairs)
     encoded: EncodedWindows = task.encode_inputs(pairs)
@@ -155,7 +155,16 @@ def _iterate_span_questions(
 def _make_question(
     reader: Reader, read_text: ReadText, encoded: EncodedTexts, i: int, target: str, *indices: tuple[int, ...]
 ) -> Question:
-    """Return a score to explain: the sum of the outputs at `indices` for sequence `i` of `encoded`."""
+    """Return a score to explain, which sums some of the model's outputs for a sequence.
+
+    Args:
+        reader: reader of the task's texts.
+        read_text: the sequence with its tokens and their texts.
+        encoded: encoded sequences.
+        i: index of the sequence in `encoded`.
+        target: name of what the score is for, such as a class.
+        *indices: indices of the outputs to sum, without the batch axis.
+    """
 
     def score(outputs: Tensor) -> Tensor:
         return sum(outputs[(slice(None), *index)] for index in indices)
@@ -194,15 +203,15 @@ def _compute_tag_drops(
         [j for j in range(len(row)) if j != k] for row, k in zip(word_lists, target_indices, strict=True)
     ]
     shortened_texts = [
-        [*row[:j], *row[j + 1 :]] for row, removed in zip(word_lists, removable_indices, strict=True) for j in removed
+        [*row[:j], *row[j + 1 :]] for row, indices in zip(word_lists, removable_indices, strict=True) for j in indices
     ]
     shifted_indices = [
-        k - (j < k) for removed, k in zip(removable_indices, target_indices, strict=True) for j in removed
+        k - (j < k) for indices, k in zip(removable_indices, target_indices, strict=True) for j in indices
     ]
     encoded = task.text_preprocessor.encode_words([*word_lists, *shortened_texts])
     positions = _find_word_positions(encoded, [*target_indices, *shifted_indices])
     logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(positions)), positions]  # (n + w, C)
-    words = [[(0, *encoded_texts.words[i][j]) for j in removed] for i, removed in enumerate(removable_indices)]
+    words = [[(0, *encoded_texts.words[i][j]) for j in indices] for i, indices in enumerate(removable_indices)]
     return _compute_class_drops(task, [(text,) for text in encoded_texts.texts], words, logits, target)
 
 
@@ -316,7 +325,7 @@ def _compute_answer_scores(
 
 
 def _find_word_index(i: int, words: Sequence[tuple[str, int, int]], word: str | int | None) -> int:
-    """Return the index of `word`, which may be an index already, among the words of text `i`."""
+    """Return the index of `word`, which may itself be an index, in `words`, the words of text `i`."""
     names = [name for name, _, _ in words]
     if isinstance(word, str) and word in names:
         return names.index(word)
@@ -352,13 +361,13 @@ def _list_words(row: Iterable[_Text]) -> list[Word]:
 def _remove_word(row: tuple[_Text, ...], word: Word) -> tuple[_Text, ...]:
     """Return a text or pair of texts without one word."""
     segment, _, start, end = word
-    text = shortened = row[segment]
+    text = shortened_text = row[segment]
     if isinstance(text, str):
         removed_start, removed_end = _find_removed_span(text, start, end)
-        shortened = text[:removed_start] + text[removed_end:]
+        shortened_text = text[:removed_start] + text[removed_end:]
     else:
-        shortened = [name for name, *span in place_words(text) if span != [start, end]]
-    return (*row[:segment], shortened, *row[segment + 1 :])
+        shortened_text = [name for name, *span in place_words(text) if span != [start, end]]
+    return (*row[:segment], shortened_text, *row[segment + 1 :])
 
 
 def _find_removed_span(text: _Text, start: int, end: int) -> tuple[int, int]:

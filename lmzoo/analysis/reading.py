@@ -42,7 +42,10 @@ class ReadText(NamedTuple):
 
 
 def join_spans(texts: tuple[str, ...], *pieces: tuple[int, Sequence[TokenSpan]]) -> ReadText:
-    """Join groups of token spans into a sequence; each group is a pair of its text's index, or `SPECIAL`, and spans."""
+    """Join groups of token spans into a sequence.
+
+    Each group is a pair: the index in `texts` of the text that the spans come from, or `SPECIAL`; and the spans.
+    """
     spans = [span for _, piece in pieces for span in piece]
     offsets = np.array([(span.start, span.end) for span in spans], "int64").reshape(-1, 2)
     segments = np.repeat([segment for segment, _ in pieces], [len(piece) for _, piece in pieces])

@@ -121,7 +121,15 @@ _DASHES = ("solid", "dashed")
 
 
 def _draw_chart(lines: Lines, x_name: str, y_name: str, x_range: Range, y_range: Range) -> str:
-    """Return a line chart as SVG; the table next to it gives the same numbers to screen readers."""
+    """Return a line chart as SVG. Screen readers find the same numbers in the table next to it.
+
+    Args:
+        lines: label of each line -> its x and y coordinates.
+        x_name: title of the x axis.
+        y_name: title of the y axis.
+        x_range: minimum and maximum of the x axis.
+        y_range: minimum and maximum of the y axis.
+    """
 
     def to_pixels(x: float, y: float) -> tuple[float, float]:
         x_fraction, y_fraction = (

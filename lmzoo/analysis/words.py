@@ -201,8 +201,8 @@ def _compute_bidirectional_surprisal(
     surprisals: list[list[WordSurprisal]] = [[] for _ in texts]
     scores = model.predict([[texts[i]] for i in nonempty], batch_size=batch_size, verbose=0) if nonempty else []
     for i, text_scores in zip(nonempty, scores, strict=True):  # (T, 2), each direction in its reading order
-        forward, backward = text_scores[: len(words[i])].T.astype("float64")
-        values = -(forward + backward[::-1]) / 2
+        forward_scores, backward_scores = text_scores[: len(words[i])].T.astype("float64")
+        values = -(forward_scores + backward_scores[::-1]) / 2
         surprisals[i] = [WordSurprisal(*word, float(value)) for word, value in zip(words[i], values, strict=True)]
     return surprisals
 
@@ -210,8 +210,8 @@ def _compute_bidirectional_surprisal(
 def _compute_token_surprisal(spans: Sequence[TokenSpan], scores: Sequence[TokenScore]) -> np.ndarray:
     """Return the surprisal of each token, float64 (T,), NaN for tokens without a score, such as GPT's first token."""
     values = np.full(len(spans), np.nan)
-    pending = [*scores]
+    pending_scores = [*scores]
     for i, span in reversed([*enumerate(spans)]):  # from the end, since tokens of the same character share offsets
-        if pending and (pending[-1]["start"], pending[-1]["end"]) == (span.start, span.end):
-            values[i] = -pending.pop()["log_probability"]
+        if pending_scores and (pending_scores[-1]["start"], pending_scores[-1]["end"]) == (span.start, span.end):
+            values[i] = -pending_scores.pop()["log_probability"]
     return values

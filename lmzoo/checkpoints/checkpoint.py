@@ -319,8 +319,10 @@ def read_arguments(
         family.backbone.config_class(**arguments)
     except ValueError as error:
         argument = getattr(error, "argument", None)
-        key = table.stored_keys.get(argument, "")
-        hint = f" In the file, `{argument}` is {key}." if key not in ("", f"`{argument}`") else ""
+        key_description = table.stored_keys.get(argument, "")
+        hint = (
+            f" In the file, `{argument}` is {key_description}." if key_description not in ("", f"`{argument}`") else ""
+        )
         raise PresetError(f"{file}: {error}{hint}") from error
     except TypeError as error:  # raised by comparing values of different types
         raise PresetError(f"{file} holds a value of the wrong type: {error}.") from error

@@ -198,23 +198,26 @@ def _convert_config(layout: Layout, config: Any) -> Arguments:
     Raises:
         PresetError: If the format cannot express a value; the message names the argument.
     """
-    original = dataclasses.asdict(config)
-    stored = layout.config.write(original, layout.name)
-    omitted_values = {name: original[name] for name in layout.config.omitted}
-    restored = dataclasses.asdict(type(config)(**{**layout.config.read(stored, "the file"), **omitted_values}))
-    changed_names = sorted(name for name, value in original.items() if restored[name] != value)
+    original_arguments = dataclasses.asdict(config)
+    stored_config = layout.config.write(original_arguments, layout.name)
+    omitted_values = {name: original_arguments[name] for name in layout.config.omitted}
+    restored_arguments = dataclasses.asdict(
+        type(config)(**{**layout.config.read(stored_config, "the file"), **omitted_values})
+    )
+    changed_names = sorted(name for name, value in original_arguments.items() if restored_arguments[name] != value)
     if changed_names == ["initializer_range"]:  # has no effect on stored weights
         warnings.warn(
             f"The format {layout.name!r} holds no `initializer_range`: weights that are initialized later will have a "
-            f"deviation of {restored['initializer_range']:g}, not {original['initializer_range']:g}.",
+            f"deviation of {restored_arguments['initializer_range']:g}, not "
+            f"{original_arguments['initializer_range']:g}.",
             stacklevel=2,
         )
     elif changed_names:
         raise PresetError(
-            f"The format {layout.name!r} cannot express `{changed_names[0]}={original[changed_names[0]]!r}`: there "
-            f"it is {restored[changed_names[0]]!r}."
+            f"The format {layout.name!r} cannot express `{changed_names[0]}={original_arguments[changed_names[0]]!r}`: "
+            f"there it is {restored_arguments[changed_names[0]]!r}."
         )
-    return stored
+    return stored_config
 
 
 def _write_hugging_face(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Arrays) -> None:
@@ -229,7 +232,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
         tensors = ((prefixes.get(name.partition(".")[0], "") + name, array) for name, array in tensors)
         labels = model.labels or [f"LABEL_{i}" for i in range(1 if head_kind == "regression" else model.num_classes)]
         if (pooling_key := family.checkpoints["hf"].pooling) and head_kind in POOLING_TOKENS:
-            config[pooling_key] = next(stored for stored, pooling in POOLINGS.items() if pooling == model.pooling)
+            config[pooling_key] = next(key for key, pooling in POOLINGS.items() if pooling == model.pooling)
         if labels:
             config["id2label"] = {str(i): name for i, name in enumerate(labels)}
             config["label2id"] = {name: i for i, name in enumerate(labels)}
@@ -298,10 +301,12 @@ def _write_bilm(target: Path, model: keras.Model, family: Family, config: Argume
 
 def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Arrays) -> None:
     class_name = f"{keras_hub_prefix(family)}Backbone"
-    stored = {"class_name": class_name, "config": config, "registered_name": f"keras_hub>{class_name}"}
-    write_json(target, CONFIG_FILE, stored)
+    serialized_backbone = {"class_name": class_name, "config": config, "registered_name": f"keras_hub>{class_name}"}
+    write_json(target, CONFIG_FILE, serialized_backbone)
     if isinstance(model, HasHead):
-        task_config = embedder_config(keras_hub_prefix(family), stored, model.name, model.pooling, model.normalize)
+        task_config = embedder_config(
+            keras_hub_prefix(family), serialized_backbone, model.name, model.pooling, model.normalize
+        )
         write_json(target, TASK_FILE, task_config)
     write_json(target, METADATA_FILE, {"parameter_count": model.count_params(), "keras_version": keras.__version__})
     write_hdf5(target / MODEL_WEIGHTS_FILE, to_keras_hub(tensors, family.checkpoints["keras_hub"], config))

@@ -86,8 +86,8 @@ class ConfigTable:
         Raises:
             PresetError: If a key is missing or unknown, or has an unsupported value; the message names the key.
         """
-        if not ignore_unknown and (unknown := self.unknown(stored)):
-            key, value = next(iter(unknown.items()))
+        if not ignore_unknown and (unknown_entries := self.unknown(stored)):
+            key, value = next(iter(unknown_entries.items()))
             raise PresetError(
                 f"{file}: the key {key!r} (value {value!r:.60}) is unknown. It might change what the model computes, "
                 "so nothing is loaded."
@@ -127,19 +127,19 @@ class ConfigTable:
                 )
         return arguments
 
-    def _resolve_aliases(self, stored: JsonObject, file: Path | str) -> Arguments:
-        """Return a copy of `stored` that also holds the value of each alias under its main key."""
-        resolved = dict(stored)
+    def _resolve_aliases(self, content: JsonObject, file: Path | str) -> Arguments:
+        """Return a copy of a file's content that also holds the value of each alias under its main key."""
+        resolved_content = dict(content)
         for alias, key in self.aliases.items():
-            if alias not in stored:
+            if alias not in content:
                 continue
-            if key in resolved and resolved[key] != stored[alias]:
+            if key in resolved_content and resolved_content[key] != content[alias]:
                 raise PresetError(
-                    f"{file}: `{key}` is {resolved[key]!r:.60}, but `{alias}`, another name for it, is "
-                    f"{stored[alias]!r:.60}. Remove the wrong one."
+                    f"{file}: `{key}` is {resolved_content[key]!r:.60}, but `{alias}`, another name for it, is "
+                    f"{content[alias]!r:.60}. Remove the wrong one."
                 )
-            resolved[key] = stored[alias]
-        return resolved
+            resolved_content[key] = content[alias]
+        return resolved_content
 
     @property
     def _all_keys(self) -> dict[str, str]:
@@ -147,9 +147,11 @@ class ConfigTable:
 
     @property
     def stored_keys(self) -> dict[str, str]:
-        """The file's keys by argument, as messages spell them, such as "`hidden_size`"."""
-        keys = {argument: f"`{key}`" for key, argument in self._all_keys.items()}
-        return keys | {argument: f"{keys[argument]} minus {shift}" for argument, shift in self.shifts.items()}
+        """Descriptions of the file's keys by argument, for messages, such as "`hidden_size`"."""
+        descriptions = {argument: f"`{key}`" for key, argument in self._all_keys.items()}
+        return descriptions | {
+            argument: f"{descriptions[argument]} minus {shift}" for argument, shift in self.shifts.items()
+        }
 
     def write(self, config: Arguments, format: str) -> dict[str, object]:
         """Convert arguments of the configuration class to the content of a configuration file.
@@ -161,7 +163,7 @@ class ConfigTable:
         Raises:
             PresetError: If the format cannot express a value; the message names the argument.
         """
-        stored = dict(self.written)
+        content = dict(self.written)
         for key, argument in self._all_keys.items():
             value = config[argument]
             if argument in self.values:
@@ -169,9 +171,9 @@ class ConfigTable:
                 if not spellings:
                     raise PresetError(f"The format {format!r} cannot express `{argument}={value!r}`.")
                 value = spellings[0]
-            stored[key] = value + self.shifts[argument] if argument in self.shifts else value
-        stored |= {key: config[argument] for key, argument in self.training.items()}
-        return self.derive(stored)
+            content[key] = value + self.shifts[argument] if argument in self.shifts else value
+        content |= {key: config[argument] for key, argument in self.training.items()}
+        return self.derive(content)
 
 
 def resolve_arguments(config_class: type, arguments: Arguments) -> Arguments:
@@ -214,8 +216,8 @@ class KeyReader:
         Raises:
             PresetError: If a key is missing or has an unsupported value; the message names the key.
         """
-        if unknown := table.unknown(stored):
-            self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown}
+        if unknown_values := table.unknown(stored):
+            self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown_values}
         return table.read(stored, file, ignore_unknown=True)
 
     def warn(self) -> None:

@@ -57,10 +57,10 @@ def _transpose_copy(matrix: np.ndarray) -> np.ndarray:
 
     Copying strips that fit the CPU cache is several times faster than copying a transposed view.
     """
-    transposed = np.empty(matrix.shape[::-1], matrix.dtype)
+    transposed_matrix = np.empty(matrix.shape[::-1], matrix.dtype)
     for start in range(0, len(matrix), 32):
-        transposed[:, start : start + 32] = matrix[start : start + 32].T
-    return transposed
+        transposed_matrix[:, start : start + 32] = matrix[start : start + 32].T
+    return transposed_matrix
 
 
 TRANSPOSED = Transform(lambda shape: shape[::-1], _transpose_copy, lambda a: a.T)
@@ -234,7 +234,7 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
         PresetError: If a size in the configuration is too large; the message names its key.
     """
     names = canonical_names(layout, tensors)
-    keys = layout.config.stored_keys
+    key_descriptions = layout.config.stored_keys
     numbers_by_letter: dict[str, set[str]] = {}
     for pattern in map(name_pattern, {row.name for row in layout.backbone.values()}):
         for letter in pattern.groupindex:
@@ -244,9 +244,14 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
     for letter, argument in getattr(config, "numbered", _NUMBERED).items():
         if letter in numbers_by_letter:
             _check_size(
-                keys, argument, getattr(config, argument), len(numbers_by_letter[letter]), "of them", tensors.path
+                key_descriptions,
+                argument,
+                getattr(config, argument),
+                len(numbers_by_letter[letter]),
+                "of them",
+                tensors.path,
             )
-    check_axes(type(config), vars(config), map(tensors.shape, names.values()), tensors.path, keys)
+    check_axes(type(config), vars(config), map(tensors.shape, names.values()), tensors.path, key_descriptions)
 
 
 def check_axes(
@@ -271,13 +276,15 @@ def check_axes(
             _check_size(keys, argument, arguments.get(argument), longest_axis, "at most in one tensor", path)
 
 
-def _check_size(keys: Mapping[str, str], argument: str, size: Any, stored: int, description: str, path: Path) -> None:
+def _check_size(
+    keys: Mapping[str, str], argument: str, size: Any, stored_size: int, description: str, path: Path
+) -> None:
     largest_size = max((value for value in keras.tree.flatten(size) if isinstance(value, int)), default=0)
-    if largest_size > 2 * stored:
+    if largest_size > 2 * stored_size:
         key = keys.get(argument, f"`{argument}`")
         raise PresetError(
-            f"According to its configuration {key} is {largest_size:,}, but {path} holds {stored:,} {description}: "
-            "configuration and weights do not belong together. Nothing was built."
+            f"According to its configuration {key} is {largest_size:,}, but {path} holds {stored_size:,} "
+            f"{description}: configuration and weights do not belong together. Nothing was built."
         )
 
 
@@ -297,12 +304,12 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
     stored_names = canonical_names(layout, tensors)
     rows = _match_rows(layout, weights, head)
     rows = {path: replace(row, name=_find_tensor_to_read(layout, row, stored_names)) for path, row in rows.items()}
-    missing = [path for path, row in rows.items() if row.name not in stored_names]
-    for path in missing:
+    missing_paths = [path for path, row in rows.items() if row.name not in stored_names]
+    for path in missing_paths:
         group = next((prefix for prefix in layout.optional if path.startswith(prefix)), None)
-        if group is None or any(stored_path.startswith(group) for stored_path in rows.keys() - set(missing)):
+        if group is None or any(stored_path.startswith(group) for stored_path in rows.keys() - set(missing_paths)):
             raise PresetError(f"{tensors.path} lacks {rows[path].name!r} (the model's {path}).")
-    missing += [path for path in weights if path.startswith(layout.optional) and path not in rows]
+    missing_paths += [path for path in weights if path.startswith(layout.optional) and path not in rows]
     # Name in the table -> name in the file.
     matched_names = {row.name: stored_names[row.name] for row in rows.values() if row.name in stored_names}
     assignments = []
@@ -318,20 +325,20 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
     copies = []
     left_out = {}
     for canonical, name in stored_names.items():
-        original = layout.copies.get(canonical)
+        original_name = layout.copies.get(canonical)
         if canonical in matched_names:
             continue
         if reason := _find_reason_to_ignore(layout, canonical, head, matched_names):
             left_out[name] = reason
-        elif original in matched_names:
-            _check_tensor(tensors, name, tensors.shape(matched_names[original]), f"a copy of {original}")
-            copies.append((name, matched_names[original]))
+        elif original_name in matched_names:
+            _check_tensor(tensors, name, tensors.shape(matched_names[original_name]), f"a copy of {original_name}")
+            copies.append((name, matched_names[original_name]))
         else:
             raise PresetError(
                 f"{tensors.file_of(name)} holds {name!r} {tensors.shape(name)}, which is not part of the model: it "
                 "does not match the configuration, or it is another kind of model. Nothing was loaded."
             )
-    return Plan(tensors, assignments, copies, left_out, missing)
+    return Plan(tensors, assignments, copies, left_out, missing_paths)
 
 
 def convert_to_tensors(layout: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
@@ -367,11 +374,11 @@ def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[
             continue
         for template, row in table.items():
             if match := name_pattern(template).fullmatch(path):
-                numbers = match.groupdict()
+                numbers_by_letter = match.groupdict()
                 name = row.name
-                if row.alternative and row.alternative[0].format(**numbers) not in existing_paths:
+                if row.alternative and row.alternative[0].format(**numbers_by_letter) not in existing_paths:
                     name = row.alternative[1]
-                rows[path] = replace(row, name=name.format(**numbers))
+                rows[path] = replace(row, name=name.format(**numbers_by_letter))
                 break
         else:
             if not path.startswith(layout.optional):
@@ -384,16 +391,17 @@ def _find_tensor_to_read(layout: Layout, row: Row, stored_names: Collection[str]
 
     Only a copy with an alternative name may be missing: transformers 4 always shared the output bias.
     """
-    original = layout.copies.get(row.name)
-    has_only_original = row.alternative is not None and row.name not in stored_names and original in stored_names
-    return original if original is not None and has_only_original else row.name
+    original_name = layout.copies.get(row.name)
+    has_only_original = row.alternative is not None and row.name not in stored_names and original_name in stored_names
+    return original_name if original_name is not None and has_only_original else row.name
 
 
 def _group_by_tensor(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
-    """Return the paths of the weights that each tensor holds, in the order of `Row.part`.
+    """Group the paths of the weights by the name of the tensor that holds them, in the order of `Row.part`.
 
     Raises:
-        PresetError: If two weights claim the same part of a tensor, or no weight claims a part.
+        PresetError: If two weights claim the same part of a tensor, or no weight claims a part; the message names the
+            format of `layout`.
     """
     paths_by_tensor: dict[str, list[str]] = {}
     for path, row in rows.items():
@@ -469,9 +477,9 @@ def _find_reason_to_ignore(
     kinds = [kind for kind, table in layout.heads.items() if _lists_tensor(table, canonical_name)]
     if kinds and head not in kinds:
         return f"the head of a {task_name(kinds[0])}"
-    original = layout.copies.get(canonical_name)
-    if original is not None and original not in read_names:
-        return f"a copy of {original}"
+    original_name = layout.copies.get(canonical_name)
+    if original_name is not None and original_name not in read_names:
+        return f"a copy of {original_name}"
     untied_copy = next((copy for copy in read_names if layout.copies.get(copy) == canonical_name), None)
     return f"{untied_copy}, which is not tied to it, is read in its place" if untied_copy else None
 

@@ -34,9 +34,9 @@ FAIRSEQ_BLOCK = {
 
 
 def _add_segments(config: Any) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Return the argument and the embedding of zeros that give a model the one segment that transformers requires.
+    """Return the argument `num_segments` and a segment embedding of zeros, for models without segments.
 
-    If the model already has segments, return two empty dicts.
+    In transformers, the model needs one segment. If it already has segments, return two empty dicts.
     """
     if config.num_segments:
         return {}, {}

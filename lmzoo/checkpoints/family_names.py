@@ -48,8 +48,8 @@ class Names:
 
     def architecture(self, kind: str | None) -> str:
         """Return the class name of a model with the given kind of head; None stands for no head."""
-        default = f"{self.prefix}For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else f"{self.prefix}Model"
-        return self.architectures.get(kind or "", default)
+        default_name = f"{self.prefix}For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else f"{self.prefix}Model"
+        return self.architectures.get(kind or "", default_name)
 
     def kind(self, architecture: str) -> str | None:
         """Return the kind of head of a model class, or None if the class has no head or an unknown head."""

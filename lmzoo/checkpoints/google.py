@@ -150,8 +150,8 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
     families_by_file = {directory / google_files(family)[0]: family for family in find_families_by_format("google")}
     for file, family in families_by_file.items():
         if file.is_file():
-            stored = files.read(file.name)
-            return _read_checkpoint(files, family, file, stored, TensorFlowCheckpoint(_find_prefix(directory)))
+            config = files.read(file.name)
+            return _read_checkpoint(files, family, file, config, TensorFlowCheckpoint(_find_prefix(directory)))
     try:
         tensors = TensorFlowCheckpoint(_find_prefix(directory))
     except PresetError:  # no checkpoint, or other files with such names
@@ -163,7 +163,7 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
 
 
 def _read_checkpoint(
-    files: JsonFiles, family: Family, file: Path, stored: JsonObject, tensors: TensorFile
+    files: JsonFiles, family: Family, file: Path, config: JsonObject, tensors: TensorFile
 ) -> Checkpoint:
     """Read a checkpoint as a model of a family.
 
@@ -171,10 +171,10 @@ def _read_checkpoint(
         files: JSON files of the directory.
         family: Family of the model.
         file: Path of the configuration file, which need not exist, for messages.
-        stored: Content of the configuration file, or its replacement from `GoogleLayout.sizes`.
+        config: Content of the configuration file, or its replacement from `GoogleLayout.sizes`.
         tensors: Tensors with their names in the file.
     """
-    arguments = read_arguments(family, "google", stored, file, ignore_unknown=True)
+    arguments = read_arguments(family, "google", config, file, ignore_unknown=True)
     if is_model_garden(tensors):
         tensors = model_garden_tensors(tensors, arguments["num_heads"])
         if arguments["activation"] == "gelu":
@@ -182,7 +182,7 @@ def _read_checkpoint(
     layout: GoogleLayout = family.checkpoints["google"]
     tensors = unstack(tensors, layout.stacked)
     read_head = functools.partial(layout.read_head, tensors)
-    unknown_keys = layout.config.unknown(stored)
+    unknown_keys = layout.config.unknown(config)
     return Checkpoint(files, "google", family, arguments, LazyTensors(lambda: tensors), read_head, file, unknown_keys)
 
 

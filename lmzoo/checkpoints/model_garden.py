@@ -35,9 +35,9 @@ def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
     Raises:
         PresetError: If a tensor has the wrong number of heads; the message names the file and the tensor.
     """
-    joined = join_heads(checkpoint, num_heads, _find_heads_axis)
+    joined_tensors = join_heads(checkpoint, num_heads, _find_heads_axis)
     return PlacedTensors(
-        checkpoint.path, {_get_original_name(name): Place(joined, name) for name in checkpoint.names()}
+        checkpoint.path, {_get_original_name(name): Place(joined_tensors, name) for name in checkpoint.names()}
     )
 
 

@@ -24,7 +24,7 @@ def is_number(value: object, least: float = -math.inf, most: float = math.inf) -
 
 
 def as_python_values(value: Any) -> Any:
-    """Replace NumPy numbers in a setting, also in lists, tuples and dicts, by Python numbers, which JSON can hold."""
+    """Convert NumPy numbers in a setting, or in its lists, tuples and dicts, to Python numbers, as JSON requires."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
@@ -73,10 +73,10 @@ def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str],
     Raises:
         TypeError: if `names` is not empty.
     """
-    if unknown := sorted(names):
-        similar = difflib.get_close_matches(unknown[0], arguments, 1)
-        hint = advice.get(unknown[0]) or (f"Did you mean `{similar[0]}`?" if similar else "")
-        raise TypeError(f"`{call}` takes no argument `{unknown[0]}`. {hint}".rstrip())
+    if unknown_names := sorted(names):
+        similar_names = difflib.get_close_matches(unknown_names[0], arguments, 1)
+        hint = advice.get(unknown_names[0]) or (f"Did you mean `{similar_names[0]}`?" if similar_names else "")
+        raise TypeError(f"`{call}` takes no argument `{unknown_names[0]}`. {hint}".rstrip())
 
 
 def list_stop_strings(stop: Any) -> list[str]:
@@ -98,7 +98,7 @@ def list_stop_strings(stop: Any) -> list[str]:
 
 def near_names(name: str, names: Sequence[str]) -> str:
     """Return the end of an error message about an unknown name: a similar name, and the list of all names."""
-    similar = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {similar[0]!r}?" if similar else ""
-    listed = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
-    return f"{hint} There are: {listed}."
+    similar_names = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {similar_names[0]!r}?" if similar_names else ""
+    listed_names = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
+    return f"{hint} There are: {listed_names}."

@@ -93,9 +93,9 @@ class _CountColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Return the text of the column for one bar."""
-        done, total, speed = (
-            None if number is None else f"{number * self.scale:,.{self.digits}f}"
-            for number in (task.completed, task.total, task.finished_speed or task.speed)
+        completed_text, total_text, speed_text = (
+            None if amount is None else f"{amount * self.scale:,.{self.digits}f}"
+            for amount in (task.completed, task.total, task.finished_speed or task.speed)
         )
-        parts = [done, *(["of", total] if total else []), self.unit]
-        return Text(" ".join(filter(None, parts)) + (f", {speed} {self.unit}/s" if speed else ""))
+        parts = [completed_text, *(["of", total_text] if total_text else []), self.unit]
+        return Text(" ".join(filter(None, parts)) + (f", {speed_text} {self.unit}/s" if speed_text else ""))

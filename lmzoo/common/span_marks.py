@@ -92,7 +92,7 @@ class SpanScheme:
         return (mark, type_) in self.marks.values()
 
     def find(self, type_: str, *marks: str) -> str:
-        """Return the label of a type with the first of `marks` that the scheme has for this type, or else with "B"."""
+        """Return the label for `type_` with the first of `marks` that occurs with this type, or "B" if none does."""
         labels = (label for mark in marks for label, parts in self.marks.items() if parts == (mark, type_))
         return next(labels, self.spelling.join("B", type_))
 
@@ -103,7 +103,7 @@ def marks_spans(labels: Collection[str] | None) -> bool:
 
 
 def expand_marks(labels: Collection[str]) -> set[str]:
-    """Return the labels and all combinations of their marks and types: "B-LOC", "I-PER" also give "I-LOC", "B-PER"."""
+    """Return the labels and all combinations of their marks and types, such as "I-LOC" given "B-LOC" and "I-PER"."""
     scheme = SpanScheme.of(labels)
     if scheme is None:
         return set(labels)

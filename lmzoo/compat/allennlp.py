@@ -153,9 +153,9 @@ class Elmo(keras.layers.Layer):
         float_mask = ops.cast(token_mask, layers[0].dtype)[:, :, None]
         representations = []
         for mix in self.scalar_mixes:
-            mixed = mix(layers, mask)[:, positions] * float_mask  # (B, T, 2P)
-            mixed = self.dropout(mixed, training=training)
-            representations.append(ops.reshape(mixed, (*leading_shape, *ops.shape(mixed)[1:])))
+            mixed_layers = mix(layers, mask)[:, positions] * float_mask  # (B, T, 2P)
+            mixed_layers = self.dropout(mixed_layers, training=training)
+            representations.append(ops.reshape(mixed_layers, (*leading_shape, *ops.shape(mixed_layers)[1:])))
         output_mask = ops.reshape(token_mask, (*leading_shape, ops.shape(token_mask)[1]))
         return {"elmo_representations": representations, "mask": output_mask}
 
@@ -191,10 +191,10 @@ class Elmo(keras.layers.Layer):
     ) -> Representations:
         """Return the shapes and dtypes of the outputs."""
         word_ids = None if self._cache is None else word_inputs
-        *leading, length = inputs.shape[:-1] if word_ids is None else word_ids.shape
+        *leading_axes, length = inputs.shape[:-1] if word_ids is None else word_ids.shape
         if self.keep_sentence_boundaries and length is not None:
             length += 2
-        shape = (*leading, length, self.get_output_dim())
+        shape = (*leading_axes, length, self.get_output_dim())
         representations = [keras.KerasTensor(shape, self.compute_dtype) for _ in self.scalar_mixes]
         return {"elmo_representations": representations, "mask": keras.KerasTensor(shape[:-1], "bool")}
 

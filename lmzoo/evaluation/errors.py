@@ -268,7 +268,13 @@ def _make_worst_table(judged: Judged, texts: Sequence[str]) -> Cells:
 
 
 def _make_slice_table(name: str, values: Sequence[Any], judged: Judged) -> Cells:
-    """Return a table of scores for each group of examples with equal or similar values in a column."""
+    """Return a table of scores by group of examples, which have equal or similar values in a column.
+
+    Args:
+        name: title of the column.
+        values: the column's value of each example.
+        judged: the predictions.
+    """
     rows: list[list[Cell]] = []
     for value, in_group in _group_examples(values):
         is_selected = in_group[judged.example]
@@ -286,16 +292,16 @@ def _make_slice_table(name: str, values: Sequence[Any], judged: Judged) -> Cells
 
 def _group_examples(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
     """Group n examples by value, and yield the name and the mask, bool (n,), of each group."""
-    numbers = np.array([*map(_to_number, values)], "float64")
-    is_number = np.isfinite(numbers)
+    numeric_values = np.array([*map(_to_number, values)], "float64")
+    is_number = np.isfinite(numeric_values)
     names = np.array([_NONE if str(value) in _MISSING else str(value) for value in values], object)
-    if (is_number | (names == _NONE)).all() and len(np.unique(numbers[is_number])) > _MAX_SINGLE_NUMBERS:
-        bounds = np.unique(np.quantile(numbers[is_number], [0, 0.25, 0.5, 0.75, 1]))
-        quartile_indices = np.clip(np.searchsorted(bounds, numbers, side="right") - 1, 0, len(bounds) - 2)
+    if (is_number | (names == _NONE)).all() and len(np.unique(numeric_values[is_number])) > _MAX_SINGLE_NUMBERS:
+        bounds = np.unique(np.quantile(numeric_values[is_number], [0, 0.25, 0.5, 0.75, 1]))
+        quartile_indices = np.clip(np.searchsorted(bounds, numeric_values, side="right") - 1, 0, len(bounds) - 2)
         for k in range(len(bounds) - 1):
             is_selected = is_number & (quartile_indices == k)
             if is_selected.any():
-                yield f"{numbers[is_selected].min():g} to {numbers[is_selected].max():g}", is_selected
+                yield f"{numeric_values[is_selected].min():g} to {numeric_values[is_selected].max():g}", is_selected
         if not is_number.all():
             yield _NONE, ~is_number
         return

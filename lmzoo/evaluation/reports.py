@@ -233,7 +233,13 @@ def _format_table(rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def _make_class_table(title: str, names: Sequence[str], columns: Sequence[np.ndarray]) -> Cells:
-    """Return a table of precision, recall, F1 and count by class, from scikit-learn's arrays."""
+    """Return a table of precision, recall, F1 and count by class.
+
+    Args:
+        title: title of the column of class names.
+        names: the class names.
+        columns: the four arrays that scikit-learn returns, with a value per class.
+    """
     *scores, counts = (column.tolist() for column in columns)
     rows: list[list[Cell]] = [[*row, int(count)] for *row, count in zip(names, *scores, counts, strict=True)]
     return [title, "precision", "recall", "f1", "count"], rows

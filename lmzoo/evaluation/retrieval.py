@@ -91,8 +91,8 @@ def _get_keys(ranking: Any, query_index: int) -> list[Any]:
     require(is_column(ranking), f"rankings[{query_index}]", "a list of keys, best first", ranking)
     keys = [entry["index"] if isinstance(entry, Mapping) else entry for entry in ranking]
     if len(set(keys)) < len(keys):
-        repeated = next(key for position, key in enumerate(keys) if key in keys[:position])
-        raise ValueError(f"`rankings[{query_index}]` holds {repeated!r:.60} twice.")
+        repeated_key = next(key for position, key in enumerate(keys) if key in keys[:position])
+        raise ValueError(f"`rankings[{query_index}]` holds {repeated_key!r:.60} twice.")
     return keys
 
 
@@ -106,7 +106,7 @@ def _get_grades(relevant_texts: Any, query_index: int) -> dict[Any, float]:
             raise ValueError(
                 f"`relevant[{query_index}]` must have finite grades of at least 0, got {grade!r:.60} for {key!r:.60}."
             )
-    positive = {key: float(grade) for key, grade in grades.items() if grade > 0}
-    if not positive:
+    positive_grades = {key: float(grade) for key, grade in grades.items() if grade > 0}
+    if not positive_grades:
         raise ValueError(f"`relevant[{query_index}]` names no relevant text. Leave out queries without relevant texts.")
-    return positive
+    return positive_grades

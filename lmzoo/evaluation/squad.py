@@ -57,8 +57,8 @@ def read_golds(y: Any) -> list[list[Gold]]:
         raise TypeError(f"`y` must be a list with the answer of each example, got {y!r:.60} ({type(y).__name__}).")
     golds = [[gold for gold in _parse_golds(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
     with collect_warnings():  # discard warnings, which were already issued when the texts were encoded
-        cleaned = clean_columns({"y": [gold.text for answers in golds for gold in answers]})
-    texts = iter(cleaned[0])
+        cleaned_columns = clean_columns({"y": [gold.text for answers in golds for gold in answers]})
+    texts = iter(cleaned_columns[0])
     return [[gold._replace(text=next(texts)) for gold in answers] for answers in golds]
 
 
@@ -223,14 +223,16 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
             f"Expected as many predictions as golds, and at least one; got {len(texts)} and {len(answer_lists)}."
         )
     pairs = [*zip(texts, answer_lists, strict=True)]
-    exact, f1 = (np.array([answer_score(*pair, score) for pair in pairs]) * 100 for score in (exact_match, token_f1))
-    metrics = {"exact_match": float(exact.mean()), "f1": float(f1.mean()), "total": len(answer_lists)}
+    exact_matches, f1_scores = (
+        np.array([answer_score(*pair, score) for pair in pairs]) * 100 for score in (exact_match, token_f1)
+    )
+    metrics = {"exact_match": float(exact_matches.mean()), "f1": float(f1_scores.mean()), "total": len(answer_lists)}
     has_answer = np.array([bool(answers) for answers in answer_lists])
     if not has_answer.all():
         scores_by_subset = {
-            "answerable_exact_match": exact[has_answer],
-            "answerable_f1": f1[has_answer],
-            "unanswerable_accuracy": exact[~has_answer],
+            "answerable_exact_match": exact_matches[has_answer],
+            "answerable_f1": f1_scores[has_answer],
+            "unanswerable_accuracy": exact_matches[~has_answer],
         }
         metrics |= {
             name: float(subset_scores.mean()) for name, subset_scores in scores_by_subset.items() if len(subset_scores)
@@ -243,7 +245,7 @@ def _get_answer_text(prediction: Prediction, position: int) -> str:
     """Return the text of a prediction, or "" for no answer.
 
     Raises:
-        TypeError: If the prediction is not an answer or its text.
+        TypeError: If the prediction is not an answer or its text; the message names its `position` in the list.
     """
     text = prediction.get("text") if isinstance(prediction, Mapping) else "" if prediction is None else prediction
     if not isinstance(text, str):

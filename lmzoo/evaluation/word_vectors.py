@@ -162,7 +162,16 @@ def _judge_answers(
     method: str,
     verbose: bool,
 ) -> np.ndarray:
-    """Return whether each question is answered correctly, bool (n,); the words are uppercase."""
+    """Return whether each of n questions is answered correctly, bool (n,).
+
+    Args:
+        embedder: the word vectors.
+        rows_by_word: uppercase word -> rows of the words that are equal to it in uppercase.
+        questions: four uppercase words each, the last of which is the right answer.
+        num_words: number of words, the first of the vocabulary, among which answers are searched.
+        method: scoring method, see `score_analogies`.
+        verbose: whether to show progress.
+    """
     is_right = []
     chunk_size = max(1, _MAX_SCORES // len(embedder.words))
     with progress_bar("Answering", len(questions), "questions", verbose) as advance:

@@ -129,7 +129,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @property
     def layouts(self) -> Mapping[str, tuple[str | None, ...]]:
-        """Layouts for model parallelism: pattern of weight paths -> axes along which the weights are split."""
+        """Layouts for model parallelism: pattern of weight paths -> "split" or None for each axis; see `Family`."""
         return get_family(self).layouts
 
     def __getattr__(self, name: str) -> Any:
@@ -342,9 +342,9 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             raise ValueError(f"This {class_name} reads the characters of words: it has no table of tokens to resize.")
         if self.lora_rank or any(layer.quantization_mode for layer in sublayers(self)):
             raise ValueError(f"This {class_name} is quantized or has LoRA. Resize the embeddings first.")
-        resized = type(self).from_config({**self.get_config(), "vocabulary_size": size})
-        copy_weights(self, resized, seed)
-        return resized
+        resized_backbone = type(self).from_config({**self.get_config(), "vocabulary_size": size})
+        copy_weights(self, resized_backbone, seed)
+        return resized_backbone
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments, the dtype policies of quantized layers, and the paths of frozen layers."""

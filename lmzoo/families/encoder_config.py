@@ -115,5 +115,5 @@ def check_rates(config: Any) -> None:
     """Check that `dropout` is in [0, 1) and `initializer_range` is finite and not negative."""
     require_share("dropout", config.dropout)
     deviation = config.initializer_range
-    valid = is_number(deviation, 0) and deviation < math.inf
-    require(valid, "initializer_range", "a finite number of at least 0", deviation)
+    is_valid = is_number(deviation, 0) and deviation < math.inf
+    require(is_valid, "initializer_range", "a finite number of at least 0", deviation)

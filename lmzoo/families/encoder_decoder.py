@@ -145,8 +145,8 @@ class EncoderDecoderBackbone(Backbone):
             padding_mask: int (B, T), 1 at real tokens.
         """
         mask = ops.cast(padding_mask, "bool")  # (B, T)
-        embedded = self.embeddings(token_ids)  # (B, T, H)
-        x = compute_states(embedded, mask, self.encoder_blocks, self.encoder_bias, self.encoder_norm)[-1]  # (B, T, H)
+        embeddings = self.embeddings(token_ids)  # (B, T, H)
+        x = compute_states(embeddings, mask, self.encoder_blocks, self.encoder_bias, self.encoder_norm)[-1]  # (B, T, H)
         return Source([block.source_attention.keys_and_values(x) for block in self.decoder_blocks], mask)
 
     def empty_cache(self, batch: int, length: int) -> list[Cache]:

@@ -96,8 +96,8 @@ class LeftToRightBackbone(Backbone):
 
         # === Functional Model ===
         inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("token_ids", "padding_mask")}
-        embedded = layers["embeddings"](inputs["token_ids"])  # (B, T, H)
-        hidden_states = embedded, *cls.hidden_layers(config, layers, embedded)
+        embeddings = layers["embeddings"](inputs["token_ids"])  # (B, T, H)
+        hidden_states = embeddings, *cls.hidden_layers(config, layers, embeddings)
         sequence = layers["output_dropout"](hidden_states[-1])
         last_positions = ops.maximum(ops.sum(inputs["padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
         pooled = GatherPositions(dtype=dtype, name="last_token")(sequence, last_positions)[:, 0]  # (B, H)

@@ -202,10 +202,16 @@ def _read_updates(path: Path) -> tuple[int, dict[str, dict[str, np.ndarray]]]:
 
 
 def _check_shapes(path: Path, rank: int, layer: keras.layers.Layer, arrays: Mapping[str, np.ndarray]) -> None:
-    """Check that the shapes of low-rank updates fit the weights of a layer.
+    """Check that low-rank updates fit the weight of a layer.
+
+    Args:
+        path: path of the file with the updates, for messages.
+        rank: int, rank of the updates.
+        layer: the layer.
+        arrays: the layer's updates in the file, by name.
 
     Raises:
-        PresetError: If the shapes differ.
+        PresetError: If a shape is wrong, or an array is missing or unexpected.
     """
     weight = next(weight for weight in layer.weights if weight.name in ("kernel", "embeddings"))
     expected_shapes = {

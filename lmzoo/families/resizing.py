@@ -18,9 +18,13 @@ def copy_weights(model: keras.Model, resized: keras.Model, seed: int) -> None:
         seed: seed of the random rows.
     """
     rng = np.random.default_rng(seed)
-    for old, new in zip(model.weights, resized.weights, strict=True):
+    for weight, resized_weight in zip(model.weights, resized.weights, strict=True):
         # Arrays are not shared: compiled steps on JAX delete their inputs.
-        new.assign(keras.ops.convert_to_numpy(old) if old.shape == new.shape else _resize(old, new.shape, rng))
+        resized_weight.assign(
+            keras.ops.convert_to_numpy(weight)
+            if weight.shape == resized_weight.shape
+            else _resize(weight, resized_weight.shape, rng)
+        )
 
 
 def _resize(weight: keras.Variable, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -67,15 +67,15 @@ class TransformerBackbone(Backbone):
         inputs = make_inputs(config)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         states = cls.compute_hidden_states(layers, inputs, mask)
-        pooled = cls.compute_pooled(layers, states, mask)  # (B, H)
-        outputs = {"sequence_output": states[-1], "pooled_output": pooled, "hidden_states": tuple(states)}
+        pooled_output = cls.compute_pooled(layers, states, mask)  # (B, H)
+        outputs = {"sequence_output": states[-1], "pooled_output": pooled_output, "hidden_states": tuple(states)}
         return layers, inputs, outputs
 
     @classmethod
     def compute_hidden_states(cls, layers: dict[str, Any], inputs: Features, mask: Tensor) -> list[Tensor]:
         """Return all hidden states, the embeddings and the output of each block, as float tensors (B, T, H)."""
-        embedded = cls.compute_embeddings(layers, inputs)
-        states = [embedded, *cls.compute_states(layers, embedded, mask)]
+        embeddings = cls.compute_embeddings(layers, inputs)
+        states = [embeddings, *cls.compute_states(layers, embeddings, mask)]
         if "final_norm" in layers:
             states[-1] = layers["final_norm"](states[-1])
         return states
@@ -124,9 +124,9 @@ class TransformerBackbone(Backbone):
         # does not use, such as the last block's output at all positions.
         bias = compute_position_bias(layers.get("position_bias"), states[-2])
         bias = None if bias is None else bias[:, :, :1]  # (1, N, 1, T)
-        pooled = layers["blocks"][-1](states[-2], mask, states[-2][:, :1], bias=bias)  # (B, 1, H)
-        pooled = layers["final_norm"](pooled) if "final_norm" in layers else pooled
-        return layers["pooler"](pooled) if "pooler" in layers else pooled[:, 0]
+        pooled_output = layers["blocks"][-1](states[-2], mask, states[-2][:, :1], bias=bias)  # (B, 1, H)
+        pooled_output = layers["final_norm"](pooled_output) if "final_norm" in layers else pooled_output
+        return layers["pooler"](pooled_output) if "pooler" in layers else pooled_output[:, 0]
 
     @classmethod
     def compute_masked_vectors(

@@ -270,9 +270,9 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
         shutil.copy2(source, target, follow_symlinks=False)
 
 
-def _move_foreign(old: Path, target: Path, owns: Collection[str]) -> None:
-    """Move the entries of `old` that are neither in `owns` nor in `target` to `target`."""
-    for entry in old.iterdir():
+def _move_foreign(old_directory: Path, target: Path, owns: Collection[str]) -> None:
+    """Move the entries of `old_directory` that are neither in `owns` nor in `target` to `target`."""
+    for entry in old_directory.iterdir():
         if entry.name not in owns and not os.path.lexists(target / entry.name):
             entry.rename(target / entry.name)
 
@@ -312,10 +312,10 @@ def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwri
     """
     if target.exists() and not target.is_dir():
         raise FileExistsError(f"{target} is a file; give the path of a directory.")
-    entries = set(os.listdir(target)) if target.exists() else set()
-    if entries and not overwrite:
+    entry_names = set(os.listdir(target)) if target.exists() else set()
+    if entry_names and not overwrite:
         raise PathExistsError(f"{target} exists already; pass `overwrite=True` or another directory.")
-    if marker not in entries and (owned_entries := sorted(entries.intersection(owns))):
+    if marker not in entry_names and (owned_entries := sorted(entry_names.intersection(owns))):
         raise FileExistsError(
             f"{target} is not replaced: it holds {owned_entries} but no {marker}. Give another directory."
         )

@@ -95,15 +95,17 @@ def _write_response(response: requests.Response, path: Path, etag_file: Path, fi
         ValueError: if the response is not the expected file.
     """
     downloaded_bytes = _get_file_size(path)
-    partial = response.status_code == http.HTTPStatus.PARTIAL_CONTENT
-    has_wrong_range = partial and not response.headers.get("Content-Range", "").startswith(f"bytes {downloaded_bytes}-")
+    is_partial = response.status_code == http.HTTPStatus.PARTIAL_CONTENT
+    has_wrong_range = is_partial and not response.headers.get("Content-Range", "").startswith(
+        f"bytes {downloaded_bytes}-"
+    )
     if has_wrong_range or response.status_code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         path.unlink(missing_ok=True)
         raise ConnectionError(f"{file.url} cannot be resumed after {downloaded_bytes} bytes.")
     response.raise_for_status()
     if response.headers.get("Content-Type", "").startswith("text/html"):
         raise ValueError(f"{response.url} is a web page, not a file.")
-    downloaded_bytes = downloaded_bytes if partial else 0
+    downloaded_bytes = downloaded_bytes if is_partial else 0
     total_bytes = (
         file.size if response.raw.length_remaining is None else downloaded_bytes + response.raw.length_remaining
     )
@@ -111,10 +113,10 @@ def _write_response(response: requests.Response, path: Path, etag_file: Path, fi
         path.unlink(missing_ok=True)
         raise ValueError(f"{file.url} is not the expected file: it has {total_bytes} bytes, not {file.size}.")
     with (
-        path.open("ab" if partial else "wb") as output_file,
+        path.open("ab" if is_partial else "wb") as output_file,
         progress_bar(path.name, total_bytes, "bytes") as advance,
     ):
-        if not partial:
+        if not is_partial:
             etag = response.headers.get("ETag", "")
             etag_file.write_text(etag if etag.startswith('"') else "")  # weak tags do not guarantee equal bytes
         advance(downloaded_bytes)

@@ -282,28 +282,31 @@ class SelfAttention(ConfiguredLayer):
         head_shape = self.num_heads, self.head_width
         joined_weights = self.joined_kernels.by_layers.get(layers) if self.joined_kernels else None
         if joined_weights:
-            projected = matmul(rows, joined_weights[0])  # (B·T, layers·H)
-            projected = projected + joined_weights[1] if self.use_bias else projected
+            projections = matmul(rows, joined_weights[0])  # (B·T, layers·H)
+            projections = projections + joined_weights[1] if self.use_bias else projections
         elif not join or self.heads_width > MAX_JOINED_WIDTH or not all(map(is_plain, layers)):
             shape = (*ops.shape(x)[:2], *head_shape)
             return [self._transpose(ops.reshape(apply_dense(layer, rows), shape), (0, 2, 1, 3)) for layer in layers]
         elif isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
             # Kernels are sharded along their last axis. If they were joined along it, devices would exchange shards.
             kernel = ops.stack([layer.kernel for layer in layers], axis=1)  # (H, layers, H)
-            projected = ops.tensordot(rows, kernel, 1)  # (B·T, layers, H)
-            projected = projected + ops.stack([layer.bias for layer in layers]) if self.use_bias else projected
+            projections = ops.tensordot(rows, kernel, 1)  # (B·T, layers, H)
+            projections = projections + ops.stack([layer.bias for layer in layers]) if self.use_bias else projections
         else:
             # One wide product is faster than several narrow ones, until copying the kernels costs more than it saves.
             kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)  # (H, layers·H)
-            projected = matmul(rows, kernel)
+            projections = matmul(rows, kernel)
             if self.use_bias:
-                projected = projected + ops.concatenate([layer.bias for layer in layers], axis=0)
+                projections = projections + ops.concatenate([layer.bias for layer in layers], axis=0)
         shape = (*ops.shape(x)[:2], len(layers), *head_shape)
-        outputs = self._transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
+        outputs = self._transpose(ops.reshape(projections, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
         return ops.unstack(outputs, len(layers), axis=0)
 
     def _transpose(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
-        """Transpose `x`; in exported graphs as integers, since oneDNN takes 0.1 ms even for the smallest floats."""
+        """Return `x` with its axes in the order `axes`.
+
+        Exported graphs transpose it as integers, since oneDNN takes 0.1 ms even for the smallest floats.
+        """
         if self.joined_kernels is None:
             return ops.transpose(x, axes)
         import tensorflow as tf
@@ -385,9 +388,10 @@ class SelfAttention(ConfiguredLayer):
     def _rotate(
         self, query: Tensor, key: Tensor, positions: Tensor | None, same_positions: bool
     ) -> tuple[Tensor, Tensor]:
-        """Apply rotary positions, if the layer has them, to queries at `positions` and to keys.
+        """Apply rotary position embeddings to queries at `positions` and to keys.
 
-        With `same_positions`, the keys are also at `positions`; otherwise they are at all positions of the inputs.
+        Return both unchanged if the layer has no rotary embeddings or `positions` is None. With `same_positions`, the
+        keys are also at `positions`; otherwise they are at all positions of the inputs.
         """
         if self.rotary_wavelength is None or positions is None:
             return query, key
@@ -485,7 +489,7 @@ def join_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
 
 
 def _join_kernels(layer: SelfAttention) -> JoinedKernels:
-    """Return copies of the kernels and biases of projections that are computed together, as joined variables."""
+    """Join copies of the kernels, and of the biases, of projections that are computed together into variables."""
     import tensorflow as tf
 
     by_layers = {}

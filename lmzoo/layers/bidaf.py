@@ -63,14 +63,16 @@ class AttentionFlow(ConfiguredLayer):
         question_mask = ops.expand_dims(ops.cast(is_question, "bool"), 1)  # (B, 1, T)
         context_mask = ops.cast(is_context, "bool")  # (B, T)
         question_probabilities = masked_softmax(scores, question_mask)  # (B, T, T)
-        attended = ops.matmul(ops.cast(question_probabilities, states.dtype), states)  # (B, T, D)
+        question_vectors = ops.matmul(ops.cast(question_probabilities, states.dtype), states)  # (B, T, D)
         max_scores = ops.max(
             ops.where(question_mask, ops.cast(scores, "float32"), MASKED), axis=2, initial=MASKED
         )  # (B, T)
         context_probabilities = ops.expand_dims(masked_softmax(max_scores, context_mask), 1)  # (B, 1, T)
         context_vector = ops.matmul(ops.cast(context_probabilities, states.dtype), states)  # (B, 1, D)
-        joined = ops.concatenate([states, attended, states * attended, states * context_vector], axis=-1)  # (B, T, 4D)
-        return joined * ops.expand_dims(ops.cast(context_mask, joined.dtype), 2)
+        joined_vectors = ops.concatenate(
+            [states, question_vectors, states * question_vectors, states * context_vector], axis=-1
+        )  # (B, T, 4D)
+        return joined_vectors * ops.expand_dims(ops.cast(context_mask, joined_vectors.dtype), 2)
 
     def compute_output_shape(self, states_shape: Shape, is_question_shape: Shape, is_context_shape: Shape) -> Shape:
         """Return the output shape (B, T, 4D)."""
@@ -160,13 +162,15 @@ class BiDAFEncoder(ConfiguredLayer):
         x = ops.reshape(x, ops.shape(words))  # (B, T, H + E)
         states = self.contextual(x, None, is_token, segment_ids, training=training)  # (B, T, 2U)
         flow = self.attention_flow(states, is_question, is_context)  # (B, T, 8U)
-        modeled = self.modeling_0(flow, None, is_context, training=training)  # (B, T, 2U)
-        modeled = self.modeling_1(modeled, None, is_context, training=training)  # (B, T, 2U)
-        end_modeled = self.end_modeling(modeled, None, is_context, training=training)  # (B, T, 2U)
+        modeled_states = self.modeling_0(flow, None, is_context, training=training)  # (B, T, 2U)
+        modeled_states = self.modeling_1(modeled_states, None, is_context, training=training)  # (B, T, 2U)
+        end_modeled_states = self.end_modeling(modeled_states, None, is_context, training=training)  # (B, T, 2U)
         logits = []
-        for dense, lstm_outputs in ((self.start_logits, modeled), (self.end_logits, end_modeled)):
-            joined = self.dropout(ops.concatenate([flow, lstm_outputs], axis=-1), training=training)  # (B, T, 10U)
-            logits.append(ops.reshape(dense(as_rows(joined)), ops.shape(is_token)))  # (B, T)
+        for dense, lstm_outputs in ((self.start_logits, modeled_states), (self.end_logits, end_modeled_states)):
+            joined_states = self.dropout(
+                ops.concatenate([flow, lstm_outputs], axis=-1), training=training
+            )  # (B, T, 10U)
+            logits.append(ops.reshape(dense(as_rows(joined_states)), ops.shape(is_token)))  # (B, T)
         scores = ops.cast(ops.stack(logits, axis=-1), "float32")  # (B, T, 2)
         scores = ops.where(ops.expand_dims(is_context, 2), scores, MASKED)
         is_first = ops.arange(ops.shape(is_token)[1])[None, :, None] == 0  # (1, T, 1)

@@ -66,8 +66,8 @@ class CarriesState(ConfiguredLayer):
         batch = ops.shape(goes_on)[0]
         goes_on = goes_on[: memory.count, None]
 
-        def mask_stored_state(stored: Tensor) -> Tensor:
-            state = ops.convert_to_tensor(stored)[:batch]
+        def mask_stored_state(stored_state: Tensor) -> Tensor:
+            state = ops.convert_to_tensor(stored_state)[:batch]
             state = state * ops.cast(goes_on, state.dtype)
             return ops.pad(state, ((0, batch - ops.shape(state)[0]), (0, 0)))  # (B, H)
 

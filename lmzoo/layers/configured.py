@@ -32,19 +32,19 @@ class ConfiguredLayer(keras.layers.Layer):
                 stacklevel=2,
             )
         arguments = {name: _serialize(getattr(self, name)) for name in list_constructor_arguments(type(self))}
-        quantized = [
+        quantizations = [
             get_quantization(index, layer) for index, layer in enumerate(sublayers(self)) if is_quantized(layer)
         ]
-        return {**super().get_config(), **arguments, **({"quantized": quantized} if quantized else {})}
+        return {**super().get_config(), **arguments, **({"quantized": quantizations} if quantizations else {})}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the layer from the output of `get_config`, including any layers among its arguments."""
         config = dict(config)
-        quantized = config.pop("quantized", ())
+        quantizations = config.pop("quantized", ())
         layer = super().from_config({name: _deserialize(value) for name, value in config.items()})
         nested_layers = [*sublayers(layer)]
-        for state in quantized:
+        for state in quantizations:
             restore_quantized(nested_layers[state["index"]], state)
         return layer
 

@@ -54,8 +54,8 @@ class TransitionScores(ConfiguredLayer):
         transitions = ops.cast(self.transitions, "float32")  # (S, S)
         if self.allowed is not None:
             transitions = transitions + np.where(self.allowed, 0, _FORBIDDEN).astype("float32")
-        padded = ops.pad(ops.cast(logits, "float32"), ((0, 0), (0, 0), (0, 1)))  # (B, T, S)
-        return ops.expand_dims(padded, 2) + transitions
+        padded_logits = ops.pad(ops.cast(logits, "float32"), ((0, 0), (0, 0), (0, 1)))  # (B, T, S)
+        return ops.expand_dims(padded_logits, 2) + transitions
 
     def compute_output_spec(self, logits: Tensor) -> keras.KerasTensor:
         """Return the output spec, which is float32 under every dtype policy."""

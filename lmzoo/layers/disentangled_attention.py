@@ -52,8 +52,8 @@ def compute_buckets(bucket_size: int, max_distance: int) -> np.ndarray:
     """
     middle = bucket_size // 2
     scale = np.log(np.float32((max_distance - 1) / middle))
-    longest = _compute_saturation_distance(bucket_size, middle, max_distance)
-    distances = np.arange(longest + 1)
+    max_offset = _compute_saturation_distance(bucket_size, middle, max_distance)
+    distances = np.arange(max_offset + 1)
     buckets = distances.copy()
     is_far = distances > middle
     if scale > 0:
@@ -123,9 +123,9 @@ class DistanceEmbedding(ConfiguredLayer):
     def call(self, inputs: Tensor) -> Tensor:
         """Return a vector for each distance in sequences of the inputs' length."""
         length = ops.shape(inputs)[1]  # T
-        longest = len(self._rows) // 2
+        max_offset = len(self._rows) // 2
         distances = length - ops.arange(2 * length + 1, dtype="int32")  # (R,)
-        rows = ops.take(self._rows, ops.clip(distances, -longest, longest) + longest)  # (R,)
+        rows = ops.take(self._rows, ops.clip(distances, -max_offset, max_offset) + max_offset)  # (R,)
         # The shape is restated for TensorFlow, whose gradient of `take` would be sparse otherwise.
         table = ops.reshape(self.layer_norm(self.embeddings), self.embeddings.shape)
         return ops.take(table, rows, axis=0)  # (R, H)
@@ -238,10 +238,10 @@ class DisentangledAttention(SelfAttention):
 
     def _project_distance_vectors(self, distance_vectors: Tensor, layer: keras.layers.Dense, key: Tensor) -> Tensor:
         """Project the distance vectors with `layer`, and return the result split into heads, (B, N, D, R)."""
-        (projected,) = self._project_to_heads(distance_vectors[None], layer, join=False)  # (1, N, R, D)
-        projected = ops.swapaxes(projected, 2, 3)  # (1, N, D, R)
+        (projected_vectors,) = self._project_to_heads(distance_vectors[None], layer, join=False)  # (1, N, R, D)
+        projected_vectors = ops.swapaxes(projected_vectors, 2, 3)  # (1, N, D, R)
         # Repeated explicitly, since the gradient of TensorFlow's broadcasting product may crash.
-        return ops.broadcast_to(projected, (ops.shape(key)[0], *ops.shape(projected)[1:]))
+        return ops.broadcast_to(projected_vectors, (ops.shape(key)[0], *ops.shape(projected_vectors)[1:]))
 
     def scores(  # type: ignore[override]
         self, inputs: Tensor, padding_mask: Tensor, distances: Tensor

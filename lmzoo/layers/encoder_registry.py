@@ -47,10 +47,10 @@ def register_encoder(name: str, returns: Returns) -> Callable[[Layer], Layer]:
     """
 
     def register(layer: Layer) -> Layer:
-        registered = _ENCODERS.setdefault(name, (returns, layer))[1]
+        registered_class = _ENCODERS.setdefault(name, (returns, layer))[1]
         # Names are compared, since running a notebook cell again redefines its classes.
-        if (registered.__module__, registered.__qualname__) != (layer.__module__, layer.__qualname__):
-            raise ValueError(f"The encoder {name!r} is {registered.__name__}. Choose another name.")
+        if (registered_class.__module__, registered_class.__qualname__) != (layer.__module__, layer.__qualname__):
+            raise ValueError(f"The encoder {name!r} is {registered_class.__name__}. Choose another name.")
         _ENCODERS[name] = (returns, layer)
         return layer
 

@@ -102,14 +102,21 @@ class ESIMEncoder(ConfiguredLayer):
         """Return the vector of each pair."""
         is_token = ops.cast(padding_mask, "bool")
         texts = [is_token & ops.equal(segment_ids, segment) for segment in (0, 1)]  # (B, T) each
-        encoded = self.encoding(sequence, ids, is_token, segment_ids, training=training)  # (B, T, 2U)
-        aligned = align_texts(encoded, *texts)  # (B, T, 2U)
-        enhanced = ops.concatenate([encoded, aligned, encoded - aligned, encoded * aligned], axis=-1)  # (B, T, 8U)
-        projected = self.projection(as_rows(enhanced))  # (B·T, U)
-        projected = ops.reshape(projected, (*ops.shape(encoded)[:2], self.units))  # (B, T, U)
-        composed = self.composition(projected, None, is_token, segment_ids, training=training)  # (B, T, 2U)
-        pooled = [pooler(composed, text) for text in texts for pooler in (self.mean_pooler, self.max_pooler)]
-        return self.dense(self.dropout(ops.concatenate(pooled, axis=-1), training=training))  # (B, U)
+        encoded_vectors = self.encoding(sequence, ids, is_token, segment_ids, training=training)  # (B, T, 2U)
+        aligned_vectors = align_texts(encoded_vectors, *texts)  # (B, T, 2U)
+        enhanced_vectors = ops.concatenate(
+            [encoded_vectors, aligned_vectors, encoded_vectors - aligned_vectors, encoded_vectors * aligned_vectors],
+            axis=-1,
+        )  # (B, T, 8U)
+        projected_vectors = self.projection(as_rows(enhanced_vectors))  # (B·T, U)
+        projected_vectors = ops.reshape(projected_vectors, (*ops.shape(encoded_vectors)[:2], self.units))  # (B, T, U)
+        composed_vectors = self.composition(
+            projected_vectors, None, is_token, segment_ids, training=training
+        )  # (B, T, 2U)
+        pooled_vectors = [
+            pooler(composed_vectors, text) for text in texts for pooler in (self.mean_pooler, self.max_pooler)
+        ]
+        return self.dense(self.dropout(ops.concatenate(pooled_vectors, axis=-1), training=training))  # (B, U)
 
     def compute_output_shape(
         self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape, segment_ids_shape: Shape

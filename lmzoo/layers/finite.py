@@ -24,7 +24,7 @@ def find_not_finite(weights: Iterable[keras.Variable]) -> str | None:
 
 
 def warn_about_not_finite(place: object, problem: str | None) -> None:
-    """Warn about NaN or infinite values in the file or model `place`, if `describe_not_finite` returned a problem."""
+    """Warn about a problem that `describe_not_finite` returned, if any; `place` is the file or model that has it."""
     if problem is not None:
         warnings.warn(f"{place}: {problem}, so what is computed with it is meaningless.", stacklevel=3)
 

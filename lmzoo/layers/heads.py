@@ -235,8 +235,8 @@ class MaskedLMHead(ConfiguredLayer):
         vocabulary_size, width = self.table_shape
         if self.token_embedding is not None or not self.tie_embeddings:
             return keras.KerasTensor((*vectors.shape[:-1], vocabulary_size), "float32")
-        transformed = keras.KerasTensor((*vectors.shape[:-1], width), self.compute_dtype)
-        return transformed, keras.KerasTensor((vocabulary_size,), self.variable_dtype)
+        transformed_spec = keras.KerasTensor((*vectors.shape[:-1], width), self.compute_dtype)
+        return transformed_spec, keras.KerasTensor((vocabulary_size,), self.variable_dtype)
 
 
 def compute_tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -338,20 +338,20 @@ class SpanBoundaries(TransformingHead):
 
     def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
         """Compute the vectors of the tokens at `positions`, (B, M, H)."""
-        previous = ops.pad(positions[:, :-1], ((0, 0), (1, 0)), constant_values=-1)  # (B, M)
-        span_numbers = ops.cumsum(ops.cast(positions != previous + 1, "int32"), axis=1)  # (B, M)
+        previous_positions = ops.pad(positions[:, :-1], ((0, 0), (1, 0)), constant_values=-1)  # (B, M)
+        span_numbers = ops.cumsum(ops.cast(positions != previous_positions + 1, "int32"), axis=1)  # (B, M)
         is_same_span = ops.expand_dims(span_numbers, 2) == ops.expand_dims(span_numbers, 1)  # (B, M, M)
         column_positions = ops.expand_dims(positions, 1)  # (B, 1, M)
         row_positions = ops.expand_dims(positions, 2)  # (B, M, 1)
         num_before = ops.sum(ops.cast(is_same_span & (column_positions < row_positions), "int32"), axis=2)  # (B, M)
         num_after = ops.sum(ops.cast(is_same_span & (column_positions > row_positions), "int32"), axis=2)  # (B, M)
         last_position = ops.shape(sequence)[1] - 1
-        before = gather_positions(sequence, ops.maximum(positions - num_before - 1, 0))  # (B, M, H)
-        after = gather_positions(sequence, ops.minimum(positions + num_after + 1, last_position))  # (B, M, H)
+        left_vectors = gather_positions(sequence, ops.maximum(positions - num_before - 1, 0))  # (B, M, H)
+        right_vectors = gather_positions(sequence, ops.minimum(positions + num_after + 1, last_position))  # (B, M, H)
         offsets = ops.minimum(num_before, self.max_span_length - 1)  # (B, M)
-        embedded = ops.take(ops.convert_to_tensor(self.offset_embeddings), offsets, axis=0)  # (B, M, H)
-        joined = as_rows(ops.concatenate([before, after, embedded], axis=-1))  # (B·M, 3·H)
-        return ops.reshape(self.transform(joined), ops.shape(before))
+        offset_vectors = ops.take(ops.convert_to_tensor(self.offset_embeddings), offsets, axis=0)  # (B, M, H)
+        joined_vectors = as_rows(ops.concatenate([left_vectors, right_vectors, offset_vectors], axis=-1))  # (B·M, 3·H)
+        return ops.reshape(self.transform(joined_vectors), ops.shape(left_vectors))
 
     def compute_output_shape(self, sequence_shape: Shape, positions_shape: Shape) -> Shape:
         """Return the output shape (B, M, H)."""

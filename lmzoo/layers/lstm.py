@@ -184,17 +184,17 @@ def _compute_recurrence_gradient(
         cell_clip: float, bound on the memory's absolute values, or None.
         projection_clip: float, bound on the projected output's absolute values, or None.
     """
-    previous = []  # memory (T, B, D) and output (T, B, P) before each step
+    previous_states = []  # memory (T, B, D) and output (T, B, P) before each step
     for (_, _, memory, output, *_), (outputs, memories, _) in zip(arguments_by_lstm, results, strict=True):
-        previous.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
-    hidden = []
+        previous_states.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
+    hidden_states = []
     xs = []
     # Factors that do not depend on later steps are computed for all steps at once, which is faster.
     for (outputs, memories, (i, j, f, o)), d_outputs, (previous_memories, _) in zip(
-        results, upstream, previous, strict=True
+        results, upstream, previous_states, strict=True
     ):
         tanh_memories = ops.tanh(memories)
-        hidden.append(o * tanh_memories)  # (T, B, D)
+        hidden_states.append(o * tanh_memories)  # (T, B, D)
         slopes = (j * i * (1 - i), i * (1 - j * j), previous_memories * f * (1 - f), tanh_memories * o * (1 - o))
         slopes = ops.concatenate(slopes, axis=2)  # (T, B, 4D), of the memory by i, j and f, and of the output by o
         xs.append((outputs, memories, f, o * (1 - tanh_memories * tanh_memories), slopes, d_outputs))
@@ -229,9 +229,9 @@ def _compute_recurrence_gradient(
     gradients = []
     for k, (_, _, _, _, *projection) in enumerate(arguments_by_lstm):
         d_gates, d_outputs = d_steps[k]
-        gradients.append([d_gates, _sum_outer_products(previous[k][1], d_gates), *d_initial[k]])
+        gradients.append([d_gates, _sum_outer_products(previous_states[k][1], d_gates), *d_initial[k]])
         if projection:
-            gradients[-1].append(_sum_outer_products(ops.cast(hidden[k], d_outputs.dtype), d_outputs))
+            gradients[-1].append(_sum_outer_products(ops.cast(hidden_states[k], d_outputs.dtype), d_outputs))
     return gradients
 
 
@@ -239,9 +239,9 @@ def _clip(x: Tensor, limit: float | None) -> Tensor:
     return x if limit is None else ops.clip(x, -limit, limit)
 
 
-def _compute_clip_gradient(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
+def _compute_clip_gradient(gradient: Tensor, clipped_values: Tensor, limit: float | None) -> Tensor:
     """Return the gradient of `_clip`'s argument, given the gradient of its result, and the result itself."""
-    return gradient if limit is None else ops.where(ops.abs(clipped) < limit, gradient, 0)
+    return gradient if limit is None else ops.where(ops.abs(clipped_values) < limit, gradient, 0)
 
 
 def _sum_outer_products(a: Tensor, b: Tensor) -> Tensor:

@@ -64,8 +64,8 @@ class RelativePositionBias(ConfiguredLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        valid = is_integer(num_buckets, 4) and num_buckets % 2 == 0
-        require(valid, "num_buckets", "an even integer of at least 4", num_buckets)
+        is_valid = is_integer(num_buckets, 4) and num_buckets % 2 == 0
+        require(is_valid, "num_buckets", "an even integer of at least 4", num_buckets)
         minimum = num_buckets // (2 if causal else 4) + 1
         require(is_integer(max_distance, minimum), "max_distance", f"an integer of at least {minimum}", max_distance)
         self.num_heads = num_heads

@@ -27,5 +27,5 @@ def write_positions(cache: Tensor, new: Tensor, index: int | Tensor, axis: int =
     first_rows = ops.arange(math.prod(shape[:axis]), dtype="int32") * shape[axis] + index  # (n,), first rows to replace
     rows = ops.reshape(ops.expand_dims(first_rows, 1) + ops.arange(num_new, dtype="int32"), (-1, 1))  # (n·S, 1)
     flat_cache = ops.reshape(cache, (-1, *trailing_shape))  # (n·T, ...)
-    updated = ops.scatter_update(flat_cache, rows, ops.reshape(new, (-1, *trailing_shape)))
-    return ops.reshape(updated, shape)
+    updated_cache = ops.scatter_update(flat_cache, rows, ops.reshape(new, (-1, *trailing_shape)))
+    return ops.reshape(updated_cache, shape)

@@ -100,7 +100,10 @@ def _has_bfloat16_instructions() -> bool:
 
 
 def _transpose_with_zeros(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
-    """Return `x` transposed, with rows or columns of zeros, which keep XLA from fusing the transpose into a product."""
+    """Return the transpose of a matrix with additional rows and columns of zeros.
+
+    They keep XLA from fusing the transpose into a product.
+    """
     import jax.numpy as jnp
 
     return jnp.pad(jnp.transpose(x), ((0, rows), (0, columns)))

@@ -47,13 +47,13 @@ class RelativeBlock(TransformerBlock):
         streams = (inputs,) if queries is None else (inputs, queries)
 
         def apply(inputs: Tensor, queries: Tensor | None = None) -> Tensor:
-            attended = self.attention(
+            attention_output = self.attention(
                 inputs, encodings, mask, apart, queries, positions, query_mask, query_apart, memory, training=training
             )
             # The feed-forward network sees both streams as one sequence.
             stream = inputs if queries is None else ops.concatenate([inputs, queries], axis=1)  # (B, T + M, H)
-            attended = attended if queries is None else ops.concatenate(attended, axis=1)
-            return self.add_feed_forward(stream, attended, training)
+            attention_output = attention_output if queries is None else ops.concatenate(attention_output, axis=1)
+            return self.add_feed_forward(stream, attention_output, training)
 
         x = (
             recompute_in_backward(self, apply, *streams) if self.remat and training else apply(*streams)

@@ -149,7 +149,7 @@ class SampledSoftmax(ConfiguredLayer):
         return target_logits - ops.logsumexp(ops.concatenate([target_logits[:, None], sample_logits], axis=1), axis=1)
 
     def _compute_logits(self, vectors: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-        """Return the logits of the words in the rows of `kernel` for vectors (N, P), float32 (N, rows)."""
+        """Return the logits, float32 (N, R), of vectors (N, P) for the R words with rows in `kernel` and `bias`."""
         logits = ops.matmul(vectors, ops.transpose(ops.cast(kernel, vectors.dtype)))
         return ops.cast(logits, "float32") + ops.cast(bias, "float32")
 

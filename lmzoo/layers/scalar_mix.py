@@ -89,13 +89,13 @@ class ScalarMix(ConfiguredLayer):
         scalars = ops.cast(self.scalars, "float32")
         weights = ops.softmax(scalars) if len(layers) > 1 else ops.ones_like(scalars)
         weights = ops.cast(self.gamma, "float32") * weights  # (layers,)
-        mixed = 0.0
+        mixture = 0.0
         for k, layer in enumerate(layers):
             layer = ops.cast(layer, "float32")  # (B, T, H)
             if self.layer_norm and padding_mask is not None:
                 layer = self._normalize(layer, padding_mask)
-            mixed = mixed + weights[k] * layer
-        return ops.cast(mixed, self.compute_dtype)
+            mixture = mixture + weights[k] * layer
+        return ops.cast(mixture, self.compute_dtype)
 
     def _normalize(self, layer: Tensor, padding_mask: Tensor) -> Tensor:
         """Normalize a layer by the mean and variance over all features of the real positions in the batch."""

@@ -128,8 +128,8 @@ def _scan_in_tensorflow(
     _, carry, results = tf.while_loop(
         lambda i, *_: i < length, body, (tf.constant(0), init, results), maximum_iterations=length
     )
-    stacked = [array.stack() for array in results]  # (n, ...) each
-    leaves = iter([tf.reverse(ys, [0]) for ys in stacked] if reverse else stacked)
+    stacked_results = [array.stack() for array in results]  # (n, ...) each
+    leaves = iter([tf.reverse(ys, [0]) for ys in stacked_results] if reverse else stacked_results)
     return carry, _map(lambda _: next(leaves), specs)
 
 
@@ -162,5 +162,5 @@ def _scan_in_tensorflow_without_lists(
         (tf.constant(1), carry, results),
         shape_invariants=(tf.TensorShape([]), carry_shapes, result_shapes),
     )
-    stacked = iter(results)
-    return carry, _map(lambda _: next(stacked), first_y)
+    remaining_results = iter(results)
+    return carry, _map(lambda _: next(remaining_results), first_y)

@@ -15,11 +15,11 @@ def set_temporary_attributes(values: Iterable[tuple[Any, str, Any]]) -> Iterator
         values: triples of an object, the name of an attribute, and its temporary value.
     """
     values = list(values)
-    old_values = [(item, name, getattr(item, name, None)) for item, name, _ in values]
+    old_values = [(owner, name, getattr(owner, name, None)) for owner, name, _ in values]
     try:
-        for item, name, value in values:
-            setattr(item, name, value)
+        for owner, name, value in values:
+            setattr(owner, name, value)
         yield
     finally:
-        for item, name, value in old_values:
-            setattr(item, name, value)
+        for owner, name, value in old_values:
+            setattr(owner, name, value)

@@ -245,8 +245,8 @@ class TransformerBlock(ConfiguredLayer):
         assert self.source_layer_norm is not None
         if self.norm == "post":
             return self.attention_layer_norm(inputs + self.attention(inputs, padding_mask, bias=bias))
-        attended = self.attention(self.attention_layer_norm(inputs), padding_mask, bias=bias)  # (B, T, H)
-        return self.source_layer_norm(inputs + attended)
+        attention_output = self.attention(self.attention_layer_norm(inputs), padding_mask, bias=bias)  # (B, T, H)
+        return self.source_layer_norm(inputs + attention_output)
 
     def _attend_to_source(
         self, x: Tensor, source: Tensor | Cache | None, mask: Tensor | None, training: bool

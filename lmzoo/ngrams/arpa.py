@@ -75,7 +75,14 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
 
 
 def _format_lines(table: NgramTable, words: np.ndarray, order: int, chunk: slice) -> list[str]:
-    """Return the lines of an ARPA file for the n-grams of one order with numbers in the slice `chunk`."""
+    """Return lines of an ARPA file for some n-grams of one order.
+
+    Args:
+        table: the n-grams.
+        words: spelling of each token of the vocabulary.
+        order: int, number of words in an n-gram.
+        chunk: slice of the n-grams of this order.
+    """
     keys = table.keys[order - 1][chunk]
     word_columns = []
     for n in range(order, 0, -1):
@@ -107,9 +114,9 @@ def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[
         FileNotFoundError: If the file does not exist.
         ValueError: If the file is damaged, truncated or not an ARPA file; the message gives the line.
     """
-    with open_to_read(path) as raw:
+    with open_to_read(path) as file:
         try:
-            return _Reader(path, decompress(raw), verbose).read()
+            return _Reader(path, decompress(file), verbose).read()
         except ARCHIVE_ERRORS as error:
             raise ValueError(f"{path} is a damaged archive: {error}") from None
 
@@ -196,8 +203,8 @@ class _Reader:
                 raise self._make_error(f"the 1-grams lack {word}")
         self._check_unique(tokens, np.argsort(tokens, kind="stable"), first_line)
         vocabulary_size = len(self.words)
-        for arrays_by_order, values, default in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
-            arrays_by_order.append(np.full(vocabulary_size, default, "float32"))
+        for arrays_by_order, values, default_value in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
+            arrays_by_order.append(np.full(vocabulary_size, default_value, "float32"))
             arrays_by_order[0][tokens] = values
         table.log10[0][START] = NEVER  # KenLM writes 0
         table.keys.append(np.arange(vocabulary_size))
@@ -222,7 +229,16 @@ class _Reader:
         table.backoff.append(backoff[key_order])
 
     def _check_unique(self, keys: np.ndarray, key_order: np.ndarray, first_line: int) -> None:
-        """Raise a ValueError if a key occurs twice; `key_order` sorts the keys."""
+        """Check that the n-grams of an order are distinct.
+
+        Args:
+            keys: keys of the n-grams.
+            key_order: indices that sort the keys.
+            first_line: int, number of the line with the first n-gram.
+
+        Raises:
+            ValueError: If an n-gram is repeated; the message names its line.
+        """
         if len(repeated_positions := np.flatnonzero(np.diff(keys[key_order]) == 0)):
             raise ValueError(
                 f"{self.path}, line {first_line + key_order[repeated_positions + 1].min()} repeats an n-gram."

@@ -114,11 +114,13 @@ def _count_ngrams(tokens: np.ndarray, vocabulary_size: int, order: int) -> list[
     for n in range(2, order + 1):
         ends = 1 + np.flatnonzero((ngram_numbers[:-1] >= 0) & (tokens[1:] != START))
         keys = ngram_numbers[ends - 1].astype("int64") * vocabulary_size + tokens[ends]
-        keys, first_ends, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        keys, first_ends, inverse_indices, counts = np.unique(
+            keys, return_index=True, return_inverse=True, return_counts=True
+        )
         first_ends = ends[first_ends]
         levels.append(_Counts(keys, counts, ngram_numbers[first_ends], tokens[first_ends - n + 1] == START))
         ngram_numbers = np.full(len(tokens), -1, "int32")
-        ngram_numbers[ends] = inverse
+        ngram_numbers[ends] = inverse_indices
     return levels
 
 

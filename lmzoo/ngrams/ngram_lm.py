@@ -361,8 +361,8 @@ def _learn_vocabulary(sentences: Iterable[Sequence[str]], min_frequency: int) ->
 
 
 def _make_word_tokenizer(words: Sequence[str]) -> WordTokenizer:
-    unknown, start, end = SPECIAL
-    return WordTokenizer(words, unk_token=unknown, start_token=start, end_token=end)
+    unknown_token, start_token, end_token = SPECIAL
+    return WordTokenizer(words, unk_token=unknown_token, start_token=start_token, end_token=end_token)
 
 
 def _fits_a_file(word: str) -> bool:

@@ -64,41 +64,43 @@ class NgramTable:
             tokens: int (T,), the T tokens of consecutive sentences. Each sentence begins with `START` and does not
                 depend on earlier tokens; the result for `START` itself is meaningless.
         """
-        numbers = tokens.astype("int64")  # (T,), numbers of the n-grams that end with each token
-        log10 = self.log10[0][numbers].astype("float64")  # (T,)
+        ngram_numbers = tokens.astype("int64")  # (T,), numbers of the n-grams that end with each token
+        log10 = self.log10[0][ngram_numbers].astype("float64")  # (T,)
         for order in range(2, self.order + 1):
-            parents = np.concatenate([[-1], numbers[:-1]])  # (T,)
-            numbers = self.find(order, parents, tokens)
-            weights = _take(self.backoff[order - 2], parents)
-            log10 = np.where(numbers >= 0, _take(self.log10[order - 1], numbers), log10 + weights)
+            context_numbers = np.concatenate([[-1], ngram_numbers[:-1]])  # (T,)
+            ngram_numbers = self.find(order, context_numbers, tokens)
+            weights = _take(self.backoff[order - 2], context_numbers)
+            log10 = np.where(ngram_numbers >= 0, _take(self.log10[order - 1], ngram_numbers), log10 + weights)
         return log10 * math.log(10)
 
     def next_log_probabilities(self, context: Sequence[int]) -> np.ndarray:
         """Return the natural log-probability of each of the V tokens after a context, float64 (V,)."""
         log10 = self.log10[0].astype("float64")  # (V,)
         for order in range(1, min(self.order, len(context) + 1)):
-            number = self._find_number(context[-order:])
-            if number >= 0:
-                first_key = number * self.vocabulary_size
-                first, end = np.searchsorted(self.keys[order], [first_key, first_key + self.vocabulary_size])
-                log10 += self.backoff[order - 1][number]
-                log10[self.keys[order][first:end] - first_key] = self.log10[order][first:end]
+            context_number = self._find_number(context[-order:])
+            if context_number >= 0:
+                first_key = context_number * self.vocabulary_size
+                first_index, end_index = np.searchsorted(
+                    self.keys[order], [first_key, first_key + self.vocabulary_size]
+                )
+                log10 += self.backoff[order - 1][context_number]
+                log10[self.keys[order][first_index:end_index] - first_key] = self.log10[order][first_index:end_index]
         return log10 * math.log(10)
 
     def _find_number(self, tokens: Sequence[int]) -> int:
         """Return the number of an n-gram, or -1 if it is not in the table."""
-        number = np.array(tokens[:1])
+        ngram_number = np.array(tokens[:1])
         for order, token in enumerate(tokens[1:], 2):
-            number = self.find(order, number, np.array([token]))
-        return int(number[0])
+            ngram_number = self.find(order, ngram_number, np.array([token]))
+        return int(ngram_number[0])
 
 
-def _take(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def _take(values: np.ndarray, ngram_numbers: np.ndarray) -> np.ndarray:
     """Return the values of n-grams by number, 0 for the number -1; `values` may be empty."""
-    results = np.zeros(len(numbers), values.dtype)
-    is_valid = numbers >= 0
-    results[is_valid] = values[numbers[is_valid]]
-    return results
+    ngram_values = np.zeros(len(ngram_numbers), values.dtype)
+    is_valid = ngram_numbers >= 0
+    ngram_values[is_valid] = values[ngram_numbers[is_valid]]
+    return ngram_values
 
 
 def find_keys(keys: np.ndarray, queries: np.ndarray, valid: np.ndarray) -> np.ndarray:

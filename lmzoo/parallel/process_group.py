@@ -156,7 +156,14 @@ def _wait_for_exit_code(ray: Any, training_task: Any, config: Mapping[str, Any],
 
 
 def describe_restart(death: str | None, before: int, now: int, restarts: int) -> str:
-    """Return the message about a restart: the reason, the number of workers and the state they continue from."""
+    """Return the message about a restart: the reason, the number of workers and the state they continue from.
+
+    Args:
+        death: message about the failed process, or None if a worker was lost.
+        before: number of workers before the restart.
+        now: number of workers after the restart.
+        restarts: number of restarts so far, not counting those that only added workers.
+    """
     restart_point = "All workers start again from the last saved state, or from scratch if there is none"
     if now > before:
         return f"There is room for {now} workers now, instead of {before}. {restart_point}."
@@ -252,9 +259,9 @@ def _catch_signals() -> Iterator[list[int]]:
     """Yield a list that collects SIGINT and SIGTERM; a second signal of the same kind has its usual effect."""
     signals: list[int] = []
 
-    def catch(number: int, frame: object) -> None:
-        signals.append(number)
-        signal.signal(number, handlers[number])
+    def catch(signal_number: int, frame: object) -> None:
+        signals.append(signal_number)
+        signal.signal(signal_number, handlers[signal_number])
 
     handlers: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in handlers:

@@ -31,7 +31,7 @@ def has_several_processes() -> bool:
 
 
 def process_index() -> int:
-    """Return the index of this process, which is 0 for a single process; process 0 writes the files."""
+    """Return the index of this process, or 0 if there is only one. Process 0 writes the files."""
     if not has_several_processes():
         return 0
     import jax
@@ -149,10 +149,12 @@ def compare_by_jax(facts: Mapping[str, Any]) -> None:
             if main_facts.get(name) != process_facts.get(name)
         ]
         if differences:
-            more = f" and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
+            more_note = (
+                f" and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
+            )
             raise ProcessesError(
-                f"Process {index} differs from process 0 in {', '.join(differences[:_MAX_DIFFERENCES])}{more}. All "
-                "processes of a run need the same."
+                f"Process {index} differs from process 0 in {', '.join(differences[:_MAX_DIFFERENCES])}{more_note}. "
+                "All processes of a run need the same."
             )
 
 

@@ -97,11 +97,11 @@ class WholeBatches(keras.distribution.ModelParallel):
         return self.distribution.get_variable_layout(variable)
 
     def get_tensor_layout(self, path: str) -> keras.distribution.TensorLayout | None:
-        """Return the layout of a tensor inside the model, from the wrapped distribution."""
+        """Return the wrapped distribution's layout of a tensor inside the model, or None if it has none."""
         return self.distribution.get_tensor_layout(path)
 
     def split(self, array: Tensor | None) -> Tensor | None:
-        """Split an array in a batch between the devices, or return it unchanged if it cannot be split evenly."""
+        """Split an array of a batch between the devices, or return it unchanged if it is None or not divisible."""
         mesh = self.device_mesh
         if array is None or array.shape[0] % mesh.shape[mesh.axis_names.index(self.batch_dim_name)]:
             return array

@@ -75,17 +75,19 @@ def _run_on_actors(
     options = make_worker_options(ray, workers, accelerated)
     options |= {"max_restarts": -1, "max_task_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
     actor_class = ray.remote(**options)(_Worker)
-    pending = iter(jobs)
+    pending_jobs = iter(jobs)
     # Ray sends the object once to each host. From a list, it passes the reference instead of the object.
     start_reference = [ray.put(start)]
     actors = [actor_class.remote() for _ in range(min(workers, len(jobs)))]
-    running = {actor.do.remote(start_reference, job): (actor, job) for actor, job in zip(actors, pending, strict=False)}
-    while running:
-        (finished,), _ = ray.wait(list(running), num_returns=1)
-        actor, job = running.pop(finished)
-        result = _get_result(ray, finished, job)
-        for next_job in itertools.islice(pending, 1):
-            running[actor.do.remote(start_reference, next_job)] = (actor, next_job)
+    running_jobs = {
+        actor.do.remote(start_reference, job): (actor, job) for actor, job in zip(actors, pending_jobs, strict=False)
+    }
+    while running_jobs:
+        (finished_reference,), _ = ray.wait(list(running_jobs), num_returns=1)
+        actor, job = running_jobs.pop(finished_reference)
+        result = _get_result(ray, finished_reference, job)
+        for next_job in itertools.islice(pending_jobs, 1):
+            running_jobs[actor.do.remote(start_reference, next_job)] = (actor, next_job)
         yield job, result
 
 
@@ -93,7 +95,7 @@ def _get_result(ray: Any, result_reference: Any, job: object) -> Any:
     """Return the result of a job.
 
     Raises:
-        ChildProcessError: If all workers that tried to run the job died.
+        ChildProcessError: If all workers that tried to run the job died; the message names `job`.
         Exception: The error that the function raised.
     """
     try:

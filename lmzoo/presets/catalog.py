@@ -79,11 +79,11 @@ def list_presets() -> dict[str, PresetInfo]:
     directories = _find_directories()
     for name in _drop_older_versions(directories):
         directory = directories[name]
-        shipped = directory.is_relative_to(_find_shipped_root())
+        is_shipped = directory.is_relative_to(_find_shipped_root())
         try:
             size_bytes = sum(entry["size"] for entry in read_manifest(directory).values())
             metadata = {**read_metadata(directory), "size_bytes": size_bytes, "handle": name}
-            presets[name] = _make_info(name, cast(PublishedPreset, metadata), shipped, read_version(directory))
+            presets[name] = _make_info(name, cast(PublishedPreset, metadata), is_shipped, read_version(directory))
         except PresetError as error:
             warnings.warn(f"Preset {name!r} is left out of the list. {error}", stacklevel=2)
     for name, entry in _read_published().items():
@@ -194,10 +194,14 @@ def _log_unchecked(directory: Path) -> None:
 
 def _find_shipped_root() -> Path:
     """Return the directory of shipped presets: inside an installed package, at the top level of a clone."""
-    packaged = _PACKAGE / "shipped"
+    packaged_root = _PACKAGE / "shipped"
     repository = _PACKAGE.parents[1]
     # Without the second condition an installed package would use site-packages/presets, which other packages may own.
-    return repository / "presets" if not packaged.is_dir() and (repository / "pyproject.toml").is_file() else packaged
+    return (
+        repository / "presets"
+        if not packaged_root.is_dir() and (repository / "pyproject.toml").is_file()
+        else packaged_root
+    )
 
 
 def _find_directories() -> dict[str, Path]:
@@ -266,8 +270,8 @@ def _find_similar(preset: str, names: Iterable[str]) -> list[str]:
     for name in names:
         full_similarity = compute_similarity(name)
         scores[name] = (max(full_similarity, compute_similarity(name[: len(preset)])), full_similarity)
-    similar = [name for name, (best, _) in scores.items() if best >= _MIN_SIMILARITY]
-    return sorted(similar, key=lambda name: scores[name], reverse=True)[:_MAX_SUGGESTIONS]
+    similar_names = [name for name, (best_score, _) in scores.items() if best_score >= _MIN_SIMILARITY]
+    return sorted(similar_names, key=lambda name: scores[name], reverse=True)[:_MAX_SUGGESTIONS]
 
 
 def _describe_unknown(preset: str, path: Path) -> str:
@@ -280,8 +284,8 @@ def _describe_unknown(preset: str, path: Path) -> str:
             message += " The package has the newest version only; older ones are in lmzoo's repository, in presets/."
         return message
     prefix = preset.lower()
-    similar = [name for name in names if prefix and name.startswith(prefix)][:_MAX_SUGGESTIONS]
-    similar = similar or _find_similar(prefix, names)
+    similar_names = [name for name in names if prefix and name.startswith(prefix)][:_MAX_SUGGESTIONS]
+    similar_names = similar_names or _find_similar(prefix, names)
     message = f"Unknown preset {preset!r:.200}."
     if os.path.isfile(path):
         message += (
@@ -292,8 +296,8 @@ def _describe_unknown(preset: str, path: Path) -> str:
         message += f" There is no directory {path.absolute()}."
         if preset.count("/") == 1 and preset[0] not in "~./":
             message += f" Write 'hf://{preset}' for the Hugging Face repository."
-    if similar:
-        message += f" Did you mean {' or '.join(map(repr, similar))}?"
+    if similar_names:
+        message += f" Did you mean {' or '.join(map(repr, similar_names))}?"
     return (
         f"{message} Expected one of {', '.join(local_names) or '(none)'}, one of the {len(_read_published())} "
         "published ones that `lmzoo presets` lists, the path of a directory, hf://org/name, kaggle://... or https://..."

@@ -141,8 +141,8 @@ def _download_hf(handle: str) -> str:
             huggingface_hub.snapshot_download, repository, etag_timeout=_TIMEOUT, local_files_only=local_files_only
         )
         directory = Path(snapshot(ignore_patterns=_UNUSED_FILES, revision=revision or None))
-        for pattern, preferred in ((_PICKLED, _PREFERRED), (_TENSORFLOW, (*_PREFERRED, _PICKLED))):
-            if directories := _find_directories_without(preferred, directory):
+        for pattern, preferred_patterns in ((_PICKLED, _PREFERRED), (_TENSORFLOW, (*_PREFERRED, _PICKLED))):
+            if directories := _find_directories_without(preferred_patterns, directory):
                 # The directory is named after the commit, so both downloads are of the same revision. The patterns also
                 # work offline.
                 patterns = [(path / pattern).as_posix() for path in directories]

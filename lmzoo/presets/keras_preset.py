@@ -190,15 +190,15 @@ class KerasPreset:
         weights = _get_head_weights(model)
         with contextlib.closing(Hdf5File(path)) as file:
             stored_names = set(file.names())
-            shared = {
+            shared_weights = {
                 name: weight
                 for name, weight in weights.items()
                 if name in stored_names and file.shape(name) == tuple(weight.shape)
             }
-            for name, weight in shared.items():
+            for name, weight in shared_weights.items():
                 weight.assign(file.read(name))
-        warn_about_not_finite(path, find_not_finite(shared.values()))
-        return sorted(weights.keys() - shared.keys())
+        warn_about_not_finite(path, find_not_finite(shared_weights.values()))
+        return sorted(weights.keys() - shared_weights.keys())
 
     def _check_shapes(self, backbone: keras.Model) -> None:
         """Compare the number and the shapes of stored weights with the backbone's.
@@ -311,19 +311,19 @@ class KerasPreset:
         return part
 
 
-def _build_text_part(stored: JsonObject, base: type[_Part], file: Path) -> _Part:
+def _build_text_part(serialized_part: JsonObject, base: type[_Part], file: Path) -> _Part:
     """Build a preprocessor or tokenizer from its configuration; its class must be registered with Keras.
 
     Keras' own deserialization is not used, since it may call any function that the file names.
     """
-    name = stored.get("registered_name")
+    name = serialized_part.get("registered_name")
     cls = _find_registered(name, base)
     if cls is None:
         raise PresetError(
             f"{file} names no {base.__name__.lower()} of lmzoo: {name!r:.60}. If the class is yours, first import the "
             "module that registers it with `keras.saving.register_keras_serializable`."
         )
-    config = stored["config"]
+    config = serialized_part["config"]
     if base is Preprocessor:
         config = {**config, "tokenizer": _build_text_part(config["tokenizer"], Tokenizer, file)}  # type: ignore[type-abstract]
     return cls.from_config(config)
@@ -331,8 +331,8 @@ def _build_text_part(stored: JsonObject, base: type[_Part], file: Path) -> _Part
 
 def _find_registered(name: object, base: type[T]) -> type[T] | None:
     """Return the subclass of `base` registered with Keras under a name, or None if no such class is registered."""
-    registered = keras.saving.get_registered_object(name) if isinstance(name, str) else None
-    return registered if isinstance(registered, type) and issubclass(registered, base) else None
+    registered_object = keras.saving.get_registered_object(name) if isinstance(name, str) else None
+    return registered_object if isinstance(registered_object, type) and issubclass(registered_object, base) else None
 
 
 def _get_backbone(model: keras.Model) -> keras.Model:
@@ -402,8 +402,8 @@ def save_preset(
             (target / HEADS_DIR / name).mkdir(parents=True)
             _write_task(task, target / HEADS_DIR / name, halve=rewrite is not None)
             if task.preprocessor is not None:
-                serialized = keras.saving.serialize_keras_object(task.preprocessor)
-                write_json(target / HEADS_DIR / name, PREPROCESSOR_FILE, serialized)
+                serialized_preprocessor = keras.saving.serialize_keras_object(task.preprocessor)
+                write_json(target / HEADS_DIR / name, PREPROCESSOR_FILE, serialized_preprocessor)
         if preprocessor is not None:
             write_text_part(preprocessor, target)
         if add_files is not None:

@@ -87,7 +87,12 @@ def _build_backbone(
         ProcessesError: If several processes have different files of the preset.
     """
     if has_several_processes():
-        check_same(**{f"{name} of the preset": entry for name, entry in describe_files(source.directory).items()})
+        check_same(
+            **{
+                f"{name} of the preset": file_description
+                for name, file_description in describe_files(source.directory).items()
+            }
+        )
     backbone_class = source.backbone_class
     if not issubclass(backbone_class, cls):
         raise ValueError(
@@ -169,7 +174,12 @@ def load_task(
 
 
 def _choose_head(
-    source: Source, cls: type[HasHead], preset: str | Path, backbone: keras.Model, passed: Arguments, load_weights: bool
+    source: Source,
+    cls: type[HasHead],
+    preset: str | Path,
+    backbone: keras.Model,
+    task_kwargs: Arguments,
+    load_weights: bool,
 ) -> _Head:
     """Return the stored head if it matches a task and the caller's arguments, else a new one.
 
@@ -178,18 +188,18 @@ def _choose_head(
         cls: Class of the task.
         preset: Name, handle or path, for messages.
         backbone: Backbone of the task.
-        passed: The caller's constructor arguments of the task.
+        task_kwargs: The caller's constructor arguments of the task.
         load_weights: Whether the weights will be loaded.
 
     Raises:
-        PresetError: If `passed` does not request a new head, and either the stored head's kind is easily confused
+        PresetError: If `task_kwargs` does not request a new head, and either the stored head's kind is easily confused
             with the task's, such as regression with classification, or the task has classes but another head is
             stored.
     """
     arguments = source.get_head_arguments(cls)
     kind = source.head
     has_classes = "num_classes" in inspect.signature(cls).parameters
-    if load_weights and kind and share_a_class(kind, cls.head_kind) and not _changes_classes({}, passed):
+    if load_weights and kind and share_a_class(kind, cls.head_kind) and not _changes_classes({}, task_kwargs):
         stored_task = task_name(kind)
         task = cls.__name__
         advice = " Or pass `num_classes` or `labels` for a new head." if has_classes else ""
@@ -200,22 +210,22 @@ def _choose_head(
     if arguments is None:
         named_tasks = source.task_names if isinstance(source, KerasPreset) and kind is None else []
         warning = _describe_new_head(kind, cls, preset, named_tasks) if load_weights else ""
-        if warning and has_classes and not _changes_classes({}, passed):
+        if warning and has_classes and not _changes_classes({}, task_kwargs):
             raise PresetError(f"{warning} Pass `num_classes` or `labels` for it.")
         return _Head(_get_recipe_arguments(backbone, cls), warning=warning)
-    if _changes_classes(arguments, passed):
+    if _changes_classes(arguments, task_kwargs):
         warning = (
             f"The head of {str(preset)!r} is not used: `num_classes`, other `labels` or another `vocabulary` were "
             "passed, so it starts from scratch. Omit them to keep it."
         )
         class_arguments = ("labels", "num_classes", "vocabulary")
         return _Head({key: value for key, value in arguments.items() if key not in class_arguments}, warning=warning)
-    if _changes_objective(arguments, passed, get_family(backbone).objective):
-        if "sbo" in (arguments.get("objective"), passed["objective"]):  # only this objective masks spans
+    if _changes_objective(arguments, task_kwargs, get_family(backbone).objective):
+        if "sbo" in (arguments.get("objective"), task_kwargs["objective"]):  # only this objective masks spans
             arguments = {key: value for key, value in arguments.items() if key != "masking"}
         return _Head(arguments, is_shared=True)
-    if changed := _find_changed_argument(arguments, passed):
-        warning = f"The head of {str(preset)!r} is not used, since `{changed}` is another: it starts from scratch."
+    if changed_name := _find_changed_argument(arguments, task_kwargs):
+        warning = f"The head of {str(preset)!r} is not used, since `{changed_name}` is another: it starts from scratch."
         return _Head(arguments, warning=warning)
     return _Head(arguments, is_stored=True)
 
@@ -243,11 +253,13 @@ def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
     )
 
 
-def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Path, named_tasks: Collection[str]) -> str:
+def _describe_new_head(
+    stored_kind: str | None, cls: type[HasHead], preset: str | Path, named_tasks: Collection[str]
+) -> str:
     """Return a warning that the new head of a task starts from scratch, or "" if that is expected.
 
     Args:
-        stored: Kind of the stored head, or None.
+        stored_kind: Kind of the stored head, or None.
         cls: Class of the task.
         preset: Name, handle or path, for the message.
         named_tasks: Names of the tasks in a preset with several tasks.
@@ -258,12 +270,12 @@ def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Pat
         return f"{str(preset)!r} holds the tasks {names}, and no `task` is chosen, so a new head starts from scratch."
     if cls.predicts_tokens:
         return f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
-    if stored == cls.head_kind:
+    if stored_kind == cls.head_kind:
         return f"{str(preset)!r} holds a head of a {name} that lmzoo cannot read, so a new one starts from scratch."
-    stored_class = get_task_class(stored)
-    if stored is None or (stored_class is not None and stored_class.replaceable):
+    stored_class = get_task_class(stored_kind)
+    if stored_kind is None or (stored_class is not None and stored_class.replaceable):
         return ""
-    owner = f"the class {stored} (not imported)" if stored_class is None else f"a {stored_class.__name__}"
+    owner = f"the class {stored_kind} (not imported)" if stored_class is None else f"a {stored_class.__name__}"
     return f"{str(preset)!r} holds the head of {owner}, not of a {name}, so a new one starts from scratch."
 
 
@@ -282,39 +294,48 @@ def _get_recipe_arguments(backbone: keras.Model, cls: type[HasHead]) -> Argument
     return {"pooling": recipe.pooling} if recipe and recipe.pooling and takes_pooling else {}
 
 
-def _find_changed_argument(stored: Arguments, passed: Arguments) -> str | None:
+def _find_changed_argument(stored_arguments: Arguments, task_kwargs: Arguments) -> str | None:
     """Return the name of a passed argument that changes the layers of the stored head, or None."""
     defaults: Arguments = {"encoder": None, "crf": False, "projection": [], "word_vectors": None}
-    poolings = [arguments.get("pooling", stored.get("pooling")) for arguments in (stored, passed)]
+    poolings = [
+        arguments.get("pooling", stored_arguments.get("pooling")) for arguments in (stored_arguments, task_kwargs)
+    ]
     if poolings[0] != poolings[1] and not all(isinstance(pooling, str) for pooling in poolings):
         return "pooling"  # lists have vectors of another width
-    return next((name for name in defaults.keys() & passed if passed[name] != stored.get(name, defaults[name])), None)
+    return next(
+        (
+            name
+            for name in defaults.keys() & task_kwargs
+            if task_kwargs[name] != stored_arguments.get(name, defaults[name])
+        ),
+        None,
+    )
 
 
-def _changes_objective(stored: Arguments, passed: Arguments, default: str | None) -> bool:
+def _changes_objective(stored_arguments: Arguments, task_kwargs: Arguments, default_objective: str | None) -> bool:
     """Return whether the passed arguments request a pre-training objective other than the stored head's.
 
     Args:
-        stored: Constructor arguments of the stored head.
-        passed: The caller's constructor arguments.
-        default: Default objective of the family, which "auto" stands for.
+        stored_arguments: Constructor arguments of the stored head.
+        task_kwargs: The caller's constructor arguments of the task.
+        default_objective: Default objective of the family, which "auto" stands for.
     """
-    if "objective" not in passed:
+    if "objective" not in task_kwargs:
         return False
-    objectives = [arguments.get("objective", "auto") for arguments in (stored, passed)]
-    stored_objective, objective = [default if name == "auto" else name for name in objectives]
+    objectives = [arguments.get("objective", "auto") for arguments in (stored_arguments, task_kwargs)]
+    stored_objective, objective = [default_objective if name == "auto" else name for name in objectives]
     return bool(stored_objective != objective)
 
 
-def _changes_classes(stored: Arguments, passed: Arguments) -> bool:
+def _changes_classes(stored_arguments: Arguments, task_kwargs: Arguments) -> bool:
     """Return whether the passed arguments request classes that differ from the stored head's."""
-    labels = passed.get("labels")
+    labels = task_kwargs.get("labels")
     if labels is not None and not isinstance(labels, Collection):
         return True  # invalid, which the constructor reports
     changes_labels = labels is not None and (
-        len(labels) != stored.get("num_classes") or stored.get("labels") not in (None, list(labels))
+        len(labels) != stored_arguments.get("num_classes") or stored_arguments.get("labels") not in (None, list(labels))
     )
-    vocabulary = passed.get("vocabulary")
+    vocabulary = task_kwargs.get("vocabulary")
     vocabulary = getattr(vocabulary, "vocabulary", vocabulary)  # the argument may be a tokenizer
-    changes_vocabulary = vocabulary is not None and list(vocabulary) != stored.get("vocabulary")
-    return passed.get("num_classes") is not None or changes_labels or changes_vocabulary
+    changes_vocabulary = vocabulary is not None and list(vocabulary) != stored_arguments.get("vocabulary")
+    return task_kwargs.get("num_classes") is not None or changes_labels or changes_vocabulary

@@ -72,17 +72,17 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
     folder = Path(preset).expanduser().resolve()
     if not folder.is_dir() or not verify_manifest(folder):
         raise PresetError(f"{folder} is not a preset of lmzoo (it has no manifest). Write one with `save_to_preset`.")
-    with tempfile.TemporaryDirectory() as staging:
+    with tempfile.TemporaryDirectory() as staging_folder:
         for file in {*read_manifest(folder), MANIFEST_FILE, _CARD}:  # only the preset's own files
             if (folder / file).is_file():
-                link = Path(staging, file)
+                link = Path(staging_folder, file)
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(folder / file)
-        _write_card(folder, Path(staging), uri)
+        _write_card(folder, Path(staging_folder), uri)
         upload = _upload_hf if scheme == "hf" else _upload_kaggle
         server = constants.ENDPOINT if scheme == "hf" else KAGGLE
         try:
-            run_while_reachable(functools.partial(upload, name, staging, private), server)
+            run_while_reachable(functools.partial(upload, name, staging_folder, private), server)
         except Exception as error:
             raise PresetError(
                 f"Cannot upload {folder} to {uri!r}.\n{type(error).__name__}: {error}\n{_ADVICE[scheme]}"
@@ -107,7 +107,16 @@ def _upload_kaggle(name: str, folder: str, private: bool) -> None:
 
 
 def _write_card(folder: Path, staging: Path, uri: str) -> None:
-    """Write the model card of a preset into `staging`: the preset's own card or a short one, with metadata for hubs."""
+    """Write a model card with metadata for hubs into `staging`, unless the preset's own card has metadata.
+
+    Its text is the preset's own card or, without one, a short description. If the manifest lists the preset's
+    card, the manifest in `staging` is also rewritten.
+
+    Args:
+        folder: directory of the preset.
+        staging: directory of links to the files to upload.
+        uri: URI of the preset after the upload.
+    """
     file = folder / _CARD
     card = file.read_text("utf-8") if file.is_file() else _make_card(folder, uri)
     if card.startswith("---"):

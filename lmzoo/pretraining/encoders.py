@@ -89,9 +89,11 @@ def train_encoder(
         for text, documents in zip(held_out, held_out_corpora, strict=True)
     ]
     # Interleave the lengths: at the end, the learning rate would be too low to learn the later positions.
-    interleaved = Interleaved([part.batches for part in parts], [part.rate for part in parts])
-    interleaved.seed = (recipe.seed, 0)
-    seconds = run.fit(model, interleaved, total_batches, 1 / batches_per_token, find_decay_begin(recipe, total_batches))
+    interleaved_batches = Interleaved([part.batches for part in parts], [part.rate for part in parts])
+    interleaved_batches.seed = (recipe.seed, 0)
+    seconds = run.fit(
+        model, interleaved_batches, total_batches, 1 / batches_per_token, find_decay_begin(recipe, total_batches)
+    )
     text_scores = [
         _evaluate_lengths(run, model, parts, text_sequences, text.name)
         for text, text_sequences in zip(held_out, held_out_sequences, strict=True)
@@ -448,7 +450,7 @@ def _make_pair_model(model: Seq2SeqLM) -> Seq2SeqLM:
 def _make_held_out_sequences(
     model: Task, text: TrainingDocuments, corpus: TokenCorpus, length: int, run: Run
 ) -> EncodedTexts:
-    """Return the sequences of a held-out text; call this before training, to fail early.
+    """Return the sequences of a held-out text, made before training so that errors are raised early.
 
     Raises:
         ValueError: if the text is too small.

@@ -133,7 +133,9 @@ def pretrain(
     }
     if recipe.init is not None:
         file_descriptions = {
-            name: entry for name, entry in describe_files(resolve(recipe.init)).items() if name != "README.md"
+            name: file_description
+            for name, file_description in describe_files(resolve(recipe.init)).items()
+            if name != "README.md"
         }
         digest = hashlib.sha256(json.dumps(file_descriptions, sort_keys=True).encode()).hexdigest()[:16]
         run_identity["init"] = {"preset": recipe.init, "sha256": digest}
@@ -164,7 +166,17 @@ def _write_preset(
     metadata: Mapping[str, Any],
     weights_dtype: str,
 ) -> None:
-    """Save the model as a preset for fine-tuning, with dropout, fine-tuning recipes and a model card."""
+    """Save the model as a preset for fine-tuning, with dropout, fine-tuning recipes and a model card.
+
+    Args:
+        model: the trained model.
+        run: the training run, with its recipe and folder.
+        output: directory of the preset.
+        overwrite: whether to replace an existing directory.
+        facts: facts about the training, for the card.
+        metadata: additional metadata of the preset.
+        weights_dtype: dtype in which weights are stored.
+    """
     config_changes: dict[str, Any] = {"remat": False} if "remat" in model.backbone.get_config() else {}
     recipe = run.recipe
     # Keep the recipes of an initial preset, which may come from a search.

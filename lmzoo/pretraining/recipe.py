@@ -211,9 +211,9 @@ class Recipe:
         for name, values in allowed_values.items():
             require(getattr(self, name) in values, name, f"one of {', '.join(values)}", getattr(self, name))
         for name, value in (_read_preset_fields(self.init) if self.init is not None else {}).items():
-            current = getattr(self, name)
-            is_valid = current == value or (name == "positions" and is_integer(current, 1, value))
-            require(is_valid, name, f"{value!r}, as in the preset {self.init}", current, "Leave out one of both.")
+            current_value = getattr(self, name)
+            is_valid = current_value == value or (name == "positions" and is_integer(current_value, 1, value))
+            require(is_valid, name, f"{value!r}, as in the preset {self.init}", current_value, "Leave out one of both.")
         width = self.shape[1]
         method = self.method
         if self.attends:
@@ -257,8 +257,8 @@ class Recipe:
             return SIZES[self.size]
         names = ", ".join(SIZES)
         if self.method.words or not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(self.size))):
-            alternative = "" if self.method.words else ', or layers and width such as "6x256"'
-            raise ArgumentError(f"`size` must be one of {names}{alternative}, got {self.size!r}.", "size")
+            size_hint = "" if self.method.words else ', or layers and width such as "6x256"'
+            raise ArgumentError(f"`size` must be one of {names}{size_hint}, got {self.size!r}.", "size")
         layers, width = map(int, match.groups())
         is_valid = width % _HEAD_DIM == 0 or self.init is not None
         require(is_valid, "size", f"layers and a width that is a multiple of {_HEAD_DIM}, such as 6x256", self.size)
@@ -306,14 +306,14 @@ class Recipe:
                 "`words` is for lstm_lm and ffnn_lm that begin with random weights: other families have tokenizers of "
                 "their own, and `init` has that of the preset. Leave it out."
             )
-        supported = _list_objectives(self.family_record)
-        if self.objective not in supported:
+        supported_objectives = _list_objectives(self.family_record)
+        if self.objective not in supported_objectives:
             supporting_families = [
                 name for name, family in families().items() if self.objective in _list_objectives(family)
             ]
             raise ArgumentError(
-                f"`objective` must be {' or '.join(supported)} for {self.family}, got {self.objective!r}, which is for "
-                f"{', '.join(supporting_families)}.",
+                f"`objective` must be {' or '.join(supported_objectives)} for {self.family}, got {self.objective!r}, "
+                f"which is for {', '.join(supporting_families)}.",
                 "objective",
             )
 
@@ -464,12 +464,12 @@ def _get_defaults() -> dict[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(Recipe)}
 
 
-def _describe_difference(stored: object, current: object) -> str:
+def _describe_difference(stored_value: object, current_value: object) -> str:
     """Return the stored and the current identity of a text in parentheses, or "" for other fields."""
-    if not isinstance(stored, dict) and not isinstance(current, dict):
+    if not isinstance(stored_value, dict) and not isinstance(current_value, dict):
         return ""
     stored_text, current_text = (
         ", ".join(f"{name} {value}" for name, value in text.items()) if isinstance(text, dict) else "none"
-        for text in (stored, current)
+        for text in (stored_value, current_value)
     )
     return f" ({stored_text}; now {current_text})"

@@ -145,6 +145,7 @@ def check_index(index: VectorIndex, width: int, texts: Iterable[str] | None) -> 
 
     Returns:
         `texts`, or a list of the texts if they are not a sequence: `[i]` of a table's column may not be its i-th text.
+        None if `texts` is None.
 
     Raises:
         ValueError: If the width or the number of texts is wrong, or `texts` are not a list of texts.

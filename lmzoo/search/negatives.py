@@ -110,12 +110,12 @@ def mine_negatives(
     limits = _Limits(num_negatives, range_min, range_max, absolute_margin, relative_margin, max_score)
     advice = "Its scores are compared by `absolute_margin`, `relative_margin` or `max_score`: pass one of these."
     require(cross_encoder is None or limits.has_filter, "cross_encoder", "None without a margin", cross_encoder, advice)
-    pairs, texts, relevant = _join_texts(queries, positives, corpus)
-    excluded = _find_excluded(texts, relevant)
-    query_texts = [*relevant]
+    pairs, texts, relevant_by_query = _join_texts(queries, positives, corpus)
+    excluded_by_query = _find_excluded(texts, relevant_by_query)
+    query_texts = [*relevant_by_query]
     query_vectors = embedder.embed_queries(query_texts, batch_size)
     text_vectors = embedder.embed_documents(texts, batch_size)
-    most_excluded = max(map(len, excluded.values()))
+    most_excluded = max(map(len, excluded_by_query.values()))
     last_rank = limits.compute_last_rank(most_excluded)
     num_candidates = min(len(texts), last_rank + most_excluded)
     scores, indices = find_nearest(query_vectors, text_vectors, num_candidates, embedder.similarity)
@@ -123,7 +123,7 @@ def mine_negatives(
     with progress_over(range(len(query_texts)), "Mining", "queries") as rows:
         for row in rows:
             query = query_texts[row]
-            relevant_indices = np.array(relevant[query])
+            relevant_indices = np.array(relevant_by_query[query])
             relevant_scores = similarities(
                 query_vectors[row : row + 1], text_vectors[relevant_indices], embedder.similarity
             )[0]
@@ -133,7 +133,7 @@ def mine_negatives(
                 all_scores = cross_encoder.score([(query, text) for text in scored_texts], batch_size)
                 relevant_scores, candidate_scores = np.split(np.array(all_scores, "float32"), [len(relevant_indices)])
             max_negative_score = limits.compute_max_score(float(relevant_scores.min()))
-            is_negative = ~np.isin(indices[row], excluded[query]) & (candidate_scores <= max_negative_score)
+            is_negative = ~np.isin(indices[row], excluded_by_query[query]) & (candidate_scores <= max_negative_score)
             order = np.argsort(np.where(is_negative, -candidate_scores, np.inf), kind="stable")[: is_negative.sum()]
             negative_positions = order[range_min:last_rank][:num_negatives]
             mined[query] = (
@@ -205,26 +205,26 @@ def _join_texts(
         raise ValueError(f"Every query needs a relevant text: got {len(query_texts)} and {len(relevant_texts)}.")
     pairs = list(zip(query_texts, relevant_texts, strict=True))
     indices = {text: index for index, text in enumerate(dict.fromkeys([*corpus_texts, *relevant_texts]))}
-    relevant: dict[str, list[int]] = {}
+    relevant_by_query: dict[str, list[int]] = {}
     for query, text in pairs:
-        if indices[text] not in relevant.setdefault(query, []):
-            relevant[query].append(indices[text])
-    return pairs, [*indices], relevant
+        if indices[text] not in relevant_by_query.setdefault(query, []):
+            relevant_by_query[query].append(indices[text])
+    return pairs, [*indices], relevant_by_query
 
 
-def _find_excluded(texts: Sequence[str], relevant: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+def _find_excluded(texts: Sequence[str], relevant_by_query: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
     """Return, for each query, the indices of the texts that cannot be its negatives: relevant texts and its own text.
 
     Raises:
         ValueError: If no other text is left for a query.
     """
     indices = {text: index for index, text in enumerate(texts)}
-    excluded = {}
-    for query, relevant_indices in relevant.items():
+    excluded_by_query = {}
+    for query, relevant_indices in relevant_by_query.items():
         has_own_text = query in indices and indices[query] not in relevant_indices
-        excluded[query] = [*relevant_indices, indices[query]] if has_own_text else [*relevant_indices]
-        if len(excluded[query]) == len(texts):
+        excluded_by_query[query] = [*relevant_indices, indices[query]] if has_own_text else [*relevant_indices]
+        if len(excluded_by_query[query]) == len(texts):
             raise ValueError(
                 f"All texts are relevant to the query {query!r:.60}, or equal to it. Pass a `corpus` with other texts."
             )
-    return excluded
+    return excluded_by_query

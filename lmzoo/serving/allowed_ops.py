@@ -88,9 +88,9 @@ def check_ops(graph: GraphDef) -> None:
     import tensorflow as tf
 
     public_ops = {name for name in dir(tf.raw_ops) if not name.startswith(("_", *_ACCELERATORS))}
-    if unknown := sorted(list_ops(graph) - (public_ops - _LATER_OPS - _PYTHON_OPS) - _TEXT_OPS):
+    if unknown_ops := sorted(list_ops(graph) - (public_ops - _LATER_OPS - _PYTHON_OPS) - _TEXT_OPS):
         raise ValueError(
-            f"TensorFlow Serving cannot run this model. It uses {', '.join(unknown)}, and servers have the ops of "
+            f"TensorFlow Serving cannot run this model. It uses {', '.join(unknown_ops)}, and servers have the ops of "
             "TensorFlow 2.20 and TF.Text 2.20, none that call Python and none for TPUs. Use other ops in the layer or "
             "in the task's `signatures`."
         )

@@ -253,9 +253,9 @@ def _export(model: keras.Model, target: Path, format: str, subject: str) -> None
     with warnings.catch_warnings(), suppress_log_lines("Issue encountered when serializing", "Assets written to"):
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
         model.export(str(target), format=format, verbose=False)
-    if target.is_file() and (unsupported := _list_unsupported_ops(target)):
+    if target.is_file() and (unsupported_ops := _list_unsupported_ops(target)):
         raise ValueError(
-            f"{subject} cannot be written as {target.suffix}: the format has nothing for {', '.join(unsupported)}. "
+            f"{subject} cannot be written as {target.suffix}: the format has nothing for {', '.join(unsupported_ops)}. "
             "Export a SavedModel."
         )
 
@@ -281,11 +281,11 @@ def _quantize_file(file: Path) -> None:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     with tempfile.TemporaryDirectory() as folder:
-        prepared = Path(folder, "prepared.onnx")
-        quant_pre_process(file, prepared, skip_symbolic_shape=True)
+        prepared_file = Path(folder, "prepared.onnx")
+        quant_pre_process(file, prepared_file, skip_symbolic_shape=True)
         # Seven-bit weights: with eight bits, sums of two products overflow on processors without VNNI.
         options = {"per_channel": True, "reduce_range": True, "extra_options": {"EnableSubgraph": True}}
-        quantize_dynamic(prepared, file, weight_type=QuantType.QInt8, **options)
+        quantize_dynamic(prepared_file, file, weight_type=QuantType.QInt8, **options)
 
 
 def is_int8(backbone: keras.Model) -> bool:
@@ -302,13 +302,13 @@ def _list_unsupported_ops(file: Path) -> list[str]:
     model = onnx.load(file)
     versions = {opset.domain: opset.version for opset in model.opset_import}
     graphs = [model.graph]
-    unsupported = set()
+    unsupported_ops = set()
     while graphs:
         for node in graphs.pop().node:
             if not onnx.defs.has(node.op_type, versions[node.domain], node.domain):
-                unsupported.add(node.op_type)
+                unsupported_ops.add(node.op_type)
             graphs += [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    return sorted(unsupported)
+    return sorted(unsupported_ops)
 
 
 def strings(*names: str, axes: int = 1) -> list[tf.TensorSpec]:
@@ -321,9 +321,10 @@ def strings(*names: str, axes: int = 1) -> list[tf.TensorSpec]:
 def signature(
     function: Callable[..., dict[str, tf.Tensor]], inputs: list[tf.TensorSpec] | list[dict[str, tf.TensorSpec]]
 ) -> tf.types.experimental.PolymorphicFunction:
-    """Return a `tf.function` with an input signature; loops and branches must be TensorFlow ops.
+    """Return a `tf.function` with an input signature.
 
-    AutoGraph, which converts Python's loops and branches, is off: it would take up a quarter of the export time.
+    Loops and branches must be TensorFlow ops. AutoGraph, which converts Python's loops and branches, is off, since it
+    would take up a quarter of the export time.
     """
     import tensorflow as tf
 
@@ -345,8 +346,8 @@ def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
     else:
         pack = LongTextGraph(task.preprocessor, task.windows, task.stride)
     pair = make_prompted_signature(task, pack, prompt, "text", "text_pair")
-    default = pair if task.reads_pairs else make_prompted_signature(task, pack, prompt)
-    return pack, {"serving_default": default, "pair": pair, "tokens": tokens_signature(task)}
+    default_signature = pair if task.reads_pairs else make_prompted_signature(task, pack, prompt)
+    return pack, {"serving_default": default_signature, "pair": pair, "tokens": tokens_signature(task)}
 
 
 def make_prompted_signature(
@@ -363,8 +364,8 @@ def make_prompted_signature(
 
     def from_strings(text: tf.Tensor, *pair: tf.Tensor) -> dict[str, tf.Tensor]:
         features = pack(text, *pair, prompt=prompt)
-        truncated = features.pop("truncated")
-        return {**task.serve(features), "truncated": truncated}
+        is_truncated = features.pop("truncated")
+        return {**task.serve(features), "truncated": is_truncated}
 
     return signature(from_strings, strings(*(names or ("text",))))
 

@@ -168,14 +168,14 @@ class ModelVersions:
         Raises:
             RequestError: if no version with this number is loaded.
         """
-        loaded = self.loaded
-        number = max(loaded) if number is None else number
-        if number not in loaded:
-            available = ", ".join(map(str, sorted(loaded)))
+        loaded_versions = self.loaded
+        number = max(loaded_versions) if number is None else number
+        if number not in loaded_versions:
+            available = ", ".join(map(str, sorted(loaded_versions)))
             raise RequestError(
                 f"There is no version {number} of {self.name}; there are {available}.", HTTPStatus.NOT_FOUND
             )
-        return loaded[number]
+        return loaded_versions[number]
 
     def refresh(self) -> None:
         """Load new versions in the directory, and unload deleted versions.
@@ -184,18 +184,18 @@ class ModelVersions:
         when its files have changed.
         """
         version_paths = list_versions(self._folder)
-        loaded = {number: version for number, version in self.loaded.items() if number in version_paths}
+        loaded_versions = {number: version for number, version in self.loaded.items() if number in version_paths}
         for number, path in version_paths.items():
-            if number in loaded:
+            if number in loaded_versions:
                 continue
             fingerprint = {(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in path.rglob("*")}
             if self._refused.get(number) != fingerprint:
                 try:
-                    loaded[number] = ModelVersion(path)
+                    loaded_versions[number] = ModelVersion(path)
                 except ValueError as error:
                     self._refused[number] = fingerprint
                     warnings.warn(str(error), stacklevel=2)
-        self.loaded = loaded or self.loaded
+        self.loaded = loaded_versions or self.loaded
 
 
 def list_versions(folder: Path) -> dict[int, Path]:

@@ -162,8 +162,8 @@ class RestApi(Starlette):
                 for status, num_requests in sorted(self._requests.items())
             ),
             buckets="\n".join(
-                f'lmzoo_predict_seconds_bucket{{le="{upper}"}} {count}'
-                for upper, count in zip((*_BUCKET_SECONDS, "+Inf"), counts, strict=True)
+                f'lmzoo_predict_seconds_bucket{{le="{upper_bound}"}} {count}'
+                for upper_bound, count in zip((*_BUCKET_SECONDS, "+Inf"), counts, strict=True)
             ),
             seconds=self._seconds,
             count=counts[-1],
@@ -173,18 +173,21 @@ class RestApi(Starlette):
         return Response(text, media_type="text/plain; version=0.0.4")
 
     async def _state(self, request: Request) -> Response:
-        number = request.path_params.get("version")
-        self.versions.get(number)
-        numbers = sorted(self.versions.loaded, reverse=True) if number is None else [number]
+        version_number = request.path_params.get("version")
+        self.versions.get(version_number)
+        version_numbers = sorted(self.versions.loaded, reverse=True) if version_number is None else [version_number]
         ok_status = {"error_code": "OK", "error_message": ""}
-        states: list[Json] = [{"version": str(n), "state": "AVAILABLE", "status": ok_status} for n in numbers]
+        states: list[Json] = [
+            {"version": str(listed_number), "state": "AVAILABLE", "status": ok_status}
+            for listed_number in version_numbers
+        ]
         return _make_json_response({"model_version_status": states})
 
     def _answer_metadata(self, request: Request) -> Response:  # not async, so that Starlette reads the file in a thread
-        number = request.path_params.get("version")
-        metadata = self.versions.get(number).metadata()
-        number = max(self.versions.loaded) if number is None else number
-        spec = {"name": self.versions.name, "signature_name": "", "version": str(number)}
+        version_number = request.path_params.get("version")
+        metadata = self.versions.get(version_number).metadata()
+        version_number = max(self.versions.loaded) if version_number is None else version_number
+        spec = {"name": self.versions.name, "signature_name": "", "version": str(version_number)}
         return _make_json_response({"model_spec": spec, "metadata": metadata})
 
     async def _predict(self, request: Request) -> Response:

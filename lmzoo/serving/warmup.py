@@ -40,9 +40,9 @@ def example_requests(task: ServedModel, signature: SignatureDef) -> Iterator[dic
     Yields:
         Arrays of strings by input name, in sorted order.
     """
-    short = _TEXT.format(task.preprocessor.tokenizer.mask_token if "mask_positions" in task.input else "film")
-    long = short + " film" * task.served_length  # each word has at least one token
-    for texts in ([short], [long], [short, long, short, short]):
+    short_text = _TEXT.format(task.preprocessor.tokenizer.mask_token if "mask_positions" in task.input else "film")
+    long_text = short_text + " film" * task.served_length  # each word has at least one token
+    for texts in ([short_text], [long_text], [short_text, long_text, short_text, short_text]):
         request = {}
         for name, info in sorted(signature.inputs.items()):
             values = np.array([_QUESTION] * len(texts) if name == "question" else texts, dtype=object)

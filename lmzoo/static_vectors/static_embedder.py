@@ -74,8 +74,8 @@ class StaticEmbedder:
             )
         row_by_word = {word: row for row, word in enumerate(words)}
         if len(row_by_word) != len(words):
-            repeated = next(word for row, word in enumerate(words) if row_by_word[word] != row)
-            raise ValueError(f"`words` must be different, got {repeated!r:.60} twice.")
+            repeated_word = next(word for row, word in enumerate(words) if row_by_word[word] != row)
+            raise ValueError(f"`words` must be different, got {repeated_word!r:.60} twice.")
         if subwords is not None and subwords.vectors.shape[1:] != vectors.shape[1:]:
             widths = f"{vectors.shape[1]} and {subwords.vectors.shape[1]}"
             raise ValueError(f"`subwords` must have vectors as wide as the words', got the widths {widths}.")
@@ -200,8 +200,8 @@ class StaticEmbedder:
             ValueError: If `level` is invalid.
         """
         require(level in ("text", "word"), "level", '"text" or "word"', level)
-        (cleaned,) = clean_columns({"texts": texts}, words=True)
-        placed_texts = [place_words(text) for text in cleaned]
+        (cleaned_texts,) = clean_columns({"texts": texts}, words=True)
+        placed_texts = [place_words(text) for text in cleaned_texts]
         words = [word for text in placed_texts for word, _, _ in text]
         vectors, has_vector = self._look_up_vectors(words)
         splits = np.cumsum([len(text) for text in placed_texts])[:-1]
@@ -231,10 +231,10 @@ class StaticEmbedder:
         has_vector = rows >= 0
         vectors[has_vector] = self.vectors[rows[has_vector]]
         if self.subwords is not None and not has_vector.all():
-            unknown = np.flatnonzero(~has_vector)
-            unknown_words = [words[i].lower() if self.lowercase else words[i] for i in unknown.tolist()]
-            vectors[unknown] = self.subwords.compose_unknown(unknown_words)
-            has_vector[unknown] = vectors[unknown].any(axis=1)
+            unknown_indices = np.flatnonzero(~has_vector)
+            unknown_words = [words[i].lower() if self.lowercase else words[i] for i in unknown_indices.tolist()]
+            vectors[unknown_indices] = self.subwords.compose_unknown(unknown_words)
+            has_vector[unknown_indices] = vectors[unknown_indices].any(axis=1)
         return vectors, has_vector
 
     def _look_up_unit_vector(self, word: str) -> np.ndarray:
@@ -322,10 +322,10 @@ class StaticEmbedder:
         a, b, c = ((1 + self.cosines(vectors[:, i])) / 2 for i in range(3))  # (n, V)
         return b * c / (a + np.float32(_EPSILON))
 
-    def _rank_best(self, scores: np.ndarray, excluded: Sequence[str], top_k: int) -> list[Neighbor]:
-        """Return the `top_k` words with the highest `scores`, float (V,), leaving out the words in `excluded`."""
+    def _rank_best(self, scores: np.ndarray, excluded_words: Sequence[str], top_k: int) -> list[Neighbor]:
+        """Return the `top_k` words with the highest `scores`, float (V,), leaving out `excluded_words`."""
         require(is_integer(top_k, 1), "top_k", "a positive integer", top_k)
-        excluded_rows = {row for word in excluded if (row := self.row_of(word)) is not None}
+        excluded_rows = {row for word in excluded_words if (row := self.row_of(word)) is not None}
         num_candidates = min(top_k + len(excluded_rows), len(scores))
         rows = np.argpartition(-scores, num_candidates - 1)[:num_candidates]
         sorted_rows = rows[np.argsort(-scores[rows], kind="stable")].tolist()

@@ -64,15 +64,15 @@ def read_vectors(path: str | Path, verbose: bool = True) -> VectorTable:
 @contextlib.contextmanager
 def _open(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file, decompressed; raise a ValueError if its archive is damaged."""
-    with open_to_read(path) as raw:
+    with open_to_read(path) as file:
         try:
-            yield decompress(raw)
+            yield decompress(file)
         except ARCHIVE_ERRORS as error:
             raise ValueError(f"{path} is a damaged archive: {error}. Download it again.") from None
 
 
 def _is_binary(head: bytes) -> bool:
-    """Return whether the first vector of a file that begins with `head` is binary."""
+    """Return whether the first vector in `head`, the beginning of a file, is binary."""
     file = io.BytesIO(head)
     header = HEADER.fullmatch(file.readline())
     if header is None:
@@ -83,9 +83,10 @@ def _is_binary(head: bytes) -> bool:
     if line_end and _ends_in_numbers(line, width):
         return False
     after_word = body.partition(b" ")[2]
-    numbers = after_word[: 4 * width].partition(b"\n")[0]
-    is_long_enough = len(numbers) >= min(2 * width - 1, len(after_word))  # a newline may be a byte of a binary vector
-    return not (is_long_enough and _NUMBER_CHARACTERS.issuperset(numbers))
+    number_bytes = after_word[: 4 * width].partition(b"\n")[0]
+    # A newline may be a byte of a binary vector.
+    is_long_enough = len(number_bytes) >= min(2 * width - 1, len(after_word))
+    return not (is_long_enough and _NUMBER_CHARACTERS.issuperset(number_bytes))
 
 
 def _ends_in_numbers(line: bytes, width: int) -> bool:

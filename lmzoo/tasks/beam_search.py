@@ -174,30 +174,32 @@ def _can_improve(best_scores: Tensor, ended_scores: Tensor, has_ended: Tensor) -
     return ops.any(best_scores > worst_scores, axis=1)
 
 
-def _keep_best(ended: tuple[Tensor, ...], candidates: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the K best of the texts that ended at earlier steps or end at this step, in the form of `ended`.
+def _keep_best(ended_texts: tuple[Tensor, ...], candidates: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return the K best of the texts that ended at earlier steps or end at this step, in the form of `ended_texts`.
 
     Args:
-        ended: `(texts, scores, has_ended)` for the texts that ended at earlier steps: int (B, K, L), float (B, K) and
-            bool (B, K), False in unused places.
+        ended_texts: `(texts, scores, has_ended)` for the texts that ended at earlier steps: int (B, K, L), float (B, K)
+            and bool (B, K), False in unused places.
         candidates: the same for the texts that end at this step.
     """
-    texts, scores, has_ended = (ops.concatenate(pair, axis=1) for pair in zip(ended, candidates, strict=True))
-    best_scores, best_indices = ops.top_k(scores, ended[1].shape[1])  # (B, K)
+    texts, scores, has_ended = (ops.concatenate(pair, axis=1) for pair in zip(ended_texts, candidates, strict=True))
+    best_scores, best_indices = ops.top_k(scores, ended_texts[1].shape[1])  # (B, K)
     return gather_positions(texts, best_indices), best_scores, gather_positions(has_ended, best_indices)
 
 
-def _keep_rows(is_kept: Tensor, old: tuple[Tensor, ...], updated: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the `updated` tensors, but with the values of the `old` tensors in rows where `is_kept` is True.
+def _keep_rows(
+    is_kept: Tensor, old_tensors: tuple[Tensor, ...], updated_tensors: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    """Return the updated tensors, but with the values of the old tensors in rows where `is_kept` is True.
 
     Args:
         is_kept: bool (B,), whether to keep the old values of each row.
-        old: tensors (B, ...).
-        updated: tensors of the same shapes.
+        old_tensors: tensors (B, ...).
+        updated_tensors: tensors of the same shapes.
     """
     return tuple(
         ops.where(ops.reshape(is_kept, (-1, *[1] * (len(old_tensor.shape) - 1))), old_tensor, updated_tensor)
-        for old_tensor, updated_tensor in zip(old, updated, strict=True)
+        for old_tensor, updated_tensor in zip(old_tensors, updated_tensors, strict=True)
     )
 
 

@@ -279,7 +279,10 @@ class CausalLM(Task):
     def _make_stream_batch(
         self, examples: Examples, steps: int, indices: np.ndarray, width: int, rng: np.random.Generator
     ) -> Batch:
-        """Return the batch of `make_batch` with `goes_on`, 0 for the first of the `steps` sequences of each stream."""
+        """Return the batch of `make_batch` with the feature `goes_on`, which is 0 where a stream begins, else 1.
+
+        Each stream has `steps` consecutive sequences.
+        """
         batch = self.make_batch(examples, indices, width, rng)
         batch[0]["goes_on"] = (indices % steps > 0).astype("int32")  # (b,)
         return batch
@@ -465,8 +468,8 @@ class CausalLM(Task):
         scores = log_likelihoods / token_counts if reduction == "mean" else log_likelihoods
         if unconditional_prompt is not None:
             scores = scores[:-1] - scores[-1]
-        ranked = rank_classes(softmax(scores), cleaned_choices, top_k)
-        return [classes[0] for classes in ranked] if top_k == 1 else ranked
+        ranked_classes = rank_classes(softmax(scores), cleaned_choices, top_k)
+        return [classes[0] for classes in ranked_classes] if top_k == 1 else ranked_classes
 
     def _score_choices(
         self, prompts: Mapping[str, str], choices: Sequence[str], separator: str, batch_size: int

@@ -33,11 +33,11 @@ def check_groups(columns: Sequence[Sequence[Any]], objective: str) -> None:
     joined_names = ", ".join(column_names)
     group_size = len(columns)
     if group_size == 1:
-        kind, number = ("pairs", "two") if len(column_names) == 2 else ("triples", "three")
+        groups_text, count_text = ("pairs", "two") if len(column_names) == 2 else ("triples", "three")
         advice = " For pairs that differ only in dropout, pass (texts, texts)." if len(column_names) == 2 else ""
         raise ValueError(
-            f"TextEmbedder is trained on {kind} of texts: pass ({joined_names}), {number} lists, or a list of "
-            f"{len(column_names)}-tuples.{advice}"
+            f"TextEmbedder is trained on {groups_text} of texts: pass ({joined_names}), {count_text} lists, or a list "
+            f"of {len(column_names)}-tuples.{advice}"
         )
     if group_size != len(column_names) and objective != "contrastive":
         raise ValueError(
@@ -71,7 +71,7 @@ def _check_negatives(columns: list[list[Any]]) -> None:
 
 
 def number_texts(columns: Sequence[Sequence[Any]]) -> np.ndarray:
-    """Assign a number to each different text in K columns of n texts, and return the numbers, int64 (n, K)."""
+    """Return a number for each text in K columns of n texts, equal for equal texts: int64 (n, K)."""
     ids: dict[Any, int] = {}
     return np.array([[ids.setdefault(_as_key(text), len(ids)) for text in column] for column in columns], "int64").T
 

@@ -94,14 +94,14 @@ def pool_sequence(sequence: Tensor, mask: Tensor, modes: Sequence[str], dtype: k
         modes: poolings, as returned by `check_pooling`.
         dtype: dtype policy.
     """
-    pooled = []
+    pooled_vectors = []
     for mode in modes:
         if mode == "cls":
-            pooled.append(sequence[:, 0])
+            pooled_vectors.append(sequence[:, 0])
         else:
             name = "pooler" if len(modes) == 1 else f"pooler_{mode}"
-            pooled.append(_POOLERS[mode](dtype=dtype, name=name)(sequence, mask))
-    return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
+            pooled_vectors.append(_POOLERS[mode](dtype=dtype, name=name)(sequence, mask))
+    return pooled_vectors[0] if len(pooled_vectors) == 1 else ops.concatenate(pooled_vectors, axis=-1)
 
 
 def check_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
@@ -123,10 +123,10 @@ def _check_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
         allowed = ", ".join(f'"{kind}"' for kind in _SETTINGS)
         raise ValueError(f"`{name}` must be a dict whose `kind` is one of {allowed}, got {layer!r:.100}.")
     settings = {"kind": kind, **_SETTINGS[kind], **layer}
-    if unknown := settings.keys() - _SETTINGS[kind].keys() - {"kind"}:
-        raise ValueError(f"`{name}` has the unknown setting {sorted(unknown)[0]!r:.60} for {kind!r}.")
-    if missing := [setting for setting, value in settings.items() if value is _REQUIRED]:
-        raise ValueError(f"`{name}` lacks {missing[0]!r}, which {kind!r} needs.")
+    if unknown_settings := settings.keys() - _SETTINGS[kind].keys() - {"kind"}:
+        raise ValueError(f"`{name}` has the unknown setting {sorted(unknown_settings)[0]!r:.60} for {kind!r}.")
+    if missing_settings := [setting for setting, value in settings.items() if value is _REQUIRED]:
+        raise ValueError(f"`{name}` lacks {missing_settings[0]!r}, which {kind!r} needs.")
     if "units" in settings:
         require(is_integer(settings["units"], 1), f"{name}['units']", "a positive integer", settings["units"])
     if "rate" in settings:

@@ -102,8 +102,8 @@ class LongTextTask(Task):
         outputs = predict_encoded(self, self, encoded.flat(), batch_size, **kwargs)  # (w, ...)
         if self.per_token:
             return encoded.lay_out(outputs)
-        pooled = encoded.pool(outputs, self.window_pooling)
-        return ops.convert_to_numpy(self.finish_pooled(pooled))
+        pooled_outputs = encoded.pool(outputs, self.window_pooling)
+        return ops.convert_to_numpy(self.finish_pooled(pooled_outputs))
 
     def named_answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Convert the model's outputs to the exported model's answers, a dict of tensors, in TensorFlow ops."""

@@ -201,7 +201,15 @@ class MaskedLM(MaskedTokensTask):
         top_k: int,
         is_whole_word: tuple[np.ndarray, np.ndarray] | None,
     ) -> list[MaskAnswer] | list[list[MaskAnswer]]:
-        """Return the candidates for a text's only mask, or a list of candidates for each of its masks."""
+        """Return the best candidates for a text's only mask, or a list of them for each of its M masks.
+
+        Args:
+            segments: the text, or both texts of a pair.
+            log_probabilities: float (M, V), log-probabilities of tokens at each mask.
+            top_k: int, number of candidates for a mask.
+            is_whole_word: whether each token may fill a mask after a space, and a mask without a space before it, both
+                bool (V,); None if all tokens may.
+        """
         tokenizer = self.text_preprocessor.tokenizer
         mask_token = str(tokenizer.mask_token)
         candidates_by_mask: list[list[MaskAnswer]] = []

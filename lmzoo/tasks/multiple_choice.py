@@ -112,8 +112,10 @@ class MultipleChoice(TextVectorTask):
         merge = MergeChoices(name="merge_choices")
         sequence_inputs = vector.inputs(backbone)
         inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in sequence_inputs.items()}
-        merged = {key: merge(x) for key, x in inputs.items()}
-        scores = head(vector.of(backbone, merged, vector.features(backbone, merged, preprocessor)))  # (B·C, 1)
+        merged_inputs = {key: merge(x) for key, x in inputs.items()}
+        scores = head(
+            vector.of(backbone, merged_inputs, vector.features(backbone, merged_inputs, preprocessor))
+        )  # (B·C, 1)
         logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, logits, None, name, vector, head)
         self.compile()
@@ -159,7 +161,7 @@ class MultipleChoice(TextVectorTask):
         return examples
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check the indices of the right choices, and return them as int32 (n,).
+        """Check the indices of the right choices, and return them as int32 (n,), or None if `y` is None.
 
         Raises:
             TypeError: for a label that is not an integer; the message names the first.
@@ -223,21 +225,21 @@ class MultipleChoice(TextVectorTask):
         prompts, choices = split_choices(examples)
         encoded = self.encode_inputs((prompts, choices))
         logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (n, C)
-        ranked: list[list[ChoiceAnswer]] = []
+        ranked_choices: list[list[ChoiceAnswer]] = []
         for row, texts in zip(logits, choices, strict=True):
             scores = softmax(row[: len(texts)])
             best_indices = np.argsort(-row[: len(texts)], kind="stable")[:top_k].tolist()
-            ranked.append([{"index": i, "choice": texts[i], "score": float(scores[i])} for i in best_indices])
-        return [answers[0] for answers in ranked] if top_k == 1 else ranked
+            ranked_choices.append([{"index": i, "choice": texts[i], "score": float(scores[i])} for i in best_indices])
+        return [answers[0] for answers in ranked_choices] if top_k == 1 else ranked_choices
 
     answers = choose
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
         labels: Any = self.encode_labels(y)
-        actual = [str(index) for index in labels.tolist()]
+        actual_choices = [str(index) for index in labels.tolist()]
         answers: list[Any] = [answer for part in parts for answer in self.choose(part, batch_size=batch_size)]
-        predicted = [str(answer["index"]) for answer in answers]
-        judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
+        predicted_choices = [str(answer["index"]) for answer in answers]
+        judged = Judged.of_classes(actual_choices, predicted_choices, [answer["score"] for answer in answers])
         return Report({"accuracy": float(np.mean(judged.error == 0))}, judged=judged)
 
     served_outputs = ("choice", "index", "score", "probabilities")
@@ -268,7 +270,7 @@ class MultipleChoice(TextVectorTask):
         def choose(prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
             shape = tf.shape(choices)  # n, C
             features = pack(tf.repeat(prompt, shape[1]), tf.reshape(choices, [-1]))
-            truncated = tf.reshape(features.pop("truncated"), shape)  # (n, C)
+            is_truncated = tf.reshape(features.pop("truncated"), shape)  # (n, C)
             # The number of choices that are not empty from each choice on, (n, C).
             remaining_choices = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)
             is_choice = (remaining_choices > 0) | (tf.range(shape[1]) == 0)  # (n, C), False for padding
@@ -281,7 +283,7 @@ class MultipleChoice(TextVectorTask):
                 {name: arrange_by_choice(values) for name, values in features.items()}
             )  # (n, C, t[, W])
             choice = tf.gather(choices, answers["index"], batch_dims=1)
-            return {"choice": choice, **answers, "truncated": tf.reduce_any(truncated & is_choice, axis=1)}
+            return {"choice": choice, **answers, "truncated": tf.reduce_any(is_truncated & is_choice, axis=1)}
 
         specs = [*strings("prompt"), *strings("choices", axes=2)]
         return pack, {"serving_default": signature(choose, specs), "tokens": tokens_signature(self)}

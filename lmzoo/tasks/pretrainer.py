@@ -331,9 +331,11 @@ class Pretrainer(MaskedTokensTask):
             targets["boundary"] = target_ids
             target_weights["boundary"] = target_weights["masked_lm"] * (offsets < MAX_SPAN_LENGTH)
         if self.objective == "rtd":
-            original = self.text_preprocessor.features(encoded, indices, width)
-            targets["replaced_tokens"] = original["token_ids"]
-            target_weights["replaced_tokens"] = original["padding_mask"].astype("float32") * sequence_weights[:, None]
+            original_features = self.text_preprocessor.features(encoded, indices, width)
+            targets["replaced_tokens"] = original_features["token_ids"]
+            target_weights["replaced_tokens"] = (
+                original_features["padding_mask"].astype("float32") * sequence_weights[:, None]
+            )
         return features, targets, target_weights
 
 

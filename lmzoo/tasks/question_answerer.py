@@ -289,11 +289,11 @@ class QuestionAnswerer(Task):
         """
         check_top_k(top_k)
         encoded = self.encode_inputs(x if contexts is None else (x, contexts))
-        ranked, no_answer_scores = self._rank_answers(
+        ranked_answers, no_answer_scores = self._rank_answers(
             encoded, batch_size, must_answer=self.null_score_threshold is None
         )
         n_best_lists: list[list[TextAnswer]] = []
-        for i, (context, answers) in enumerate(zip(encoded.contexts, ranked, strict=True)):
+        for i, (context, answers) in enumerate(zip(encoded.contexts, ranked_answers, strict=True)):
             if self.null_score_threshold is not None:
                 answers, scores = insert_null(answers, no_answer_scores[i], self.null_score_threshold, self.n_best)
             else:
@@ -319,13 +319,13 @@ class QuestionAnswerer(Task):
         if not len(encoded):
             return [], np.zeros(0)
         logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (w, T, 2)
-        ranked = rank_answers(logits, encoded, self.n_best, self.max_answer_length)
+        ranked_answers = rank_answers(logits, encoded, self.n_best, self.max_answer_length)
         if must_answer:
-            for i in (i for i, answers in enumerate(ranked) if not answers):
+            for i in (i for i, answers in enumerate(ranked_answers) if not answers):
                 windows, example = encoded.of_example(i)
                 all_answers = rank_answers(logits[windows], example, logits.shape[1], self.max_answer_length)
-                ranked[i] = all_answers[0][: self.n_best]
-        return ranked, null_scores(logits, encoded)
+                ranked_answers[i] = all_answers[0][: self.n_best]
+        return ranked_answers, null_scores(logits, encoded)
 
     def fit_null_threshold(self, x: Texts, y: Labels, batch_size: int = 32) -> float:
         """Set `null_score_threshold` to the value with the best F1 on held-out examples.
@@ -348,15 +348,15 @@ class QuestionAnswerer(Task):
         self.check_counts(len(encoded.contexts), golds, None)
         if len({bool(answers) for answers in golds}) < 2:
             raise ValueError("A threshold needs examples with an answer and examples without one.")
-        ranked, no_answer_scores = self._rank_answers(encoded, batch_size, must_answer=False)
-        best_scores = np.array([answers[0].score if answers else -np.inf for answers in ranked])
+        ranked_answers, no_answer_scores = self._rank_answers(encoded, batch_size, must_answer=False)
+        best_scores = np.array([answers[0].score if answers else -np.inf for answers in ranked_answers])
         answer_texts = [
             context[answers[0].start : answers[0].end] if answers else ""
-            for context, answers in zip(encoded.contexts, ranked, strict=True)
+            for context, answers in zip(encoded.contexts, ranked_answers, strict=True)
         ]
         answer_f1, no_answer_f1 = (
-            np.array([answer_score(text, answers) for text, answers in zip(predicted, golds, strict=True)])
-            for predicted in (answer_texts, [""] * len(answer_texts))
+            np.array([answer_score(text, answers) for text, answers in zip(predicted_texts, golds, strict=True)])
+            for predicted_texts in (answer_texts, [""] * len(answer_texts))
         )
         self.null_score_threshold = best_null_threshold(no_answer_scores - best_scores, answer_f1, no_answer_f1)
         return self.null_score_threshold
@@ -365,10 +365,10 @@ class QuestionAnswerer(Task):
         answers: list[Any] = [answer for part in parts for answer in self.answer(part, batch_size=batch_size)]
         golds = read_golds(y)
         scores = {name: score for name, score in squad_metrics(answers, y).items() if not name.endswith("total")}
-        predicted = [answer["text"] for answer in answers]
-        actual = [gold[0].text if gold else "" for gold in golds]
-        errors = [1 - answer_score(text, gold, exact_match) for text, gold in zip(predicted, golds, strict=True)]
-        judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
+        predicted_texts = [answer["text"] for answer in answers]
+        actual_texts = [gold[0].text if gold else "" for gold in golds]
+        errors = [1 - answer_score(text, gold, exact_match) for text, gold in zip(predicted_texts, golds, strict=True)]
+        judged = Judged.of_classes(actual_texts, predicted_texts, [answer["score"] for answer in answers])
         return Report(scores, judged=replace(judged, error=np.array(errors, "float64")))
 
     served_outputs = ("answer", "start", "end", "score")

@@ -45,8 +45,8 @@ def make_generation_signatures(
 
     def serve(prompts: tf.Tensor, **sampling: Any) -> dict[str, tf.Tensor]:
         features = pack(prompts)
-        truncated = features.pop("truncated")
-        return {"text": generate_in_ops(task, features, max_new_tokens, **sampling), "truncated": truncated}
+        is_truncated = features.pop("truncated")
+        return {"text": generate_in_ops(task, features, max_new_tokens, **sampling), "truncated": is_truncated}
 
     def make_sampling_function(name: str) -> Callable[..., dict[str, tf.Tensor]]:
         sampler = get_sampler(name)  # outside of the graph, since it creates variables, even though they are unused
@@ -202,8 +202,8 @@ class _ServedSampler:
         positions = tf.range(tf.shape(prompt)[1])  # (L,)
 
         def is_unfinished(index: tf.Tensor, prompt: tf.Tensor, cache: Tensors) -> tf.Tensor:
-            ended = (prompt == stop_token_ids[0]) & ~mask  # (B, L)
-            return (index < tf.shape(prompt)[1]) & ~tf.reduce_all(tf.reduce_any(ended, axis=1))
+            is_stop = (prompt == stop_token_ids[0]) & ~mask  # (B, L)
+            return (index < tf.shape(prompt)[1]) & ~tf.reduce_all(tf.reduce_any(is_stop, axis=1))
 
         def body(index: tf.Tensor, prompt: tf.Tensor, cache: Tensors) -> tuple[tf.Tensor, tf.Tensor, Tensors]:
             logits, _, cache = next(prompt, cache, index)  # (B, V + 1)

@@ -162,7 +162,10 @@ class TextClassifier(LongTextTask, TextVectorTask):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check labels and return them as int32 (n,), or as float32 indicators (n, C) with `multi_label`."""
+        """Check labels and return them as int32 (n,), or as float32 indicators (n, C) with `multi_label`.
+
+        Return None if `y` is None.
+        """
         encode = encode_label_sets if self.multi_label else encode_classes
         return None if y is None else encode(y, self.num_classes, self.labels)
 
@@ -208,10 +211,10 @@ class TextClassifier(LongTextTask, TextVectorTask):
         require(threshold == 0.5 or self.multi_label, "threshold", "0.5", threshold, advice)
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
         scores = sigmoid(logits) if self.multi_label else softmax(logits)
-        ranked = rank_classes(scores, self.class_names, None if self.multi_label else top_k)
+        ranked_classes = rank_classes(scores, self.class_names, None if self.multi_label else top_k)
         if self.multi_label:
-            return [[answer for answer in row if answer["score"] >= threshold] for row in ranked]
-        return [classes[0] for classes in ranked] if top_k == 1 else ranked
+            return [[answer for answer in row if answer["score"] >= threshold] for row in ranked_classes]
+        return [classes[0] for classes in ranked_classes] if top_k == 1 else ranked_classes
 
     answers = classify
 
@@ -220,32 +223,32 @@ class TextClassifier(LongTextTask, TextVectorTask):
             return self._compare_sets(parts, y, batch_size)
         names = self.class_names
         labels: Any = self.encode_labels(y)
-        actual = [names[class_number] for class_number in labels.tolist()]
+        actual_names = [names[class_number] for class_number in labels.tolist()]
         answers: list[Any] = [answer for part in parts for answer in self.classify(part, batch_size=batch_size)]
-        predicted = [answer["label"] for answer in answers]
-        judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
-        return replace(compare_classes(actual, predicted, names), judged=judged)
+        predicted_names = [answer["label"] for answer in answers]
+        judged = Judged.of_classes(actual_names, predicted_names, [answer["score"] for answer in answers])
+        return replace(compare_classes(actual_names, predicted_names, names), judged=judged)
 
     def _compare_sets(self, parts: Iterable[Texts], y: Any, batch_size: int) -> Report:
         """Compare sets of classes, counting each class of each text as a separate yes-or-no answer."""
         names = self.class_names
         labels: Any = self.encode_labels(y)  # (n, C)
-        actual = [
+        actual_sets = [
             [names[class_number] for class_number in np.flatnonzero(indicators).tolist()] for indicators in labels
         ]
         answers: list[Any] = [
             row for part in parts for row in self.classify(part, batch_size=batch_size, threshold=0.0)
         ]
         scores_by_class = [{answer["label"]: answer["score"] for answer in row} for row in answers]
-        predicted = [[name for name, score in row.items() if score >= 0.5] for row in scores_by_class]
+        predicted_sets = [[name for name, score in row.items() if score >= 0.5] for row in scores_by_class]
         actual_decisions, predicted_decisions = (
             [name if name in row else f"not {name}" for row in label_sets for name in names]
-            for label_sets in (actual, predicted)
+            for label_sets in (actual_sets, predicted_sets)
         )
         scores = np.array([[row[name] for name in names] for row in scores_by_class]).reshape(-1)
         decisions = Judged.of_classes(actual_decisions, predicted_decisions, np.maximum(scores, 1 - scores))
         decisions = replace(decisions, example=np.repeat(np.arange(len(scores_by_class)), len(names)))
-        return replace(compare_label_sets(actual, predicted, names), judged=decisions)
+        return replace(compare_label_sets(actual_sets, predicted_sets, names), judged=decisions)
 
     served_outputs = ("label", "score", "probabilities")
 

@@ -359,10 +359,10 @@ class TextEmbedder(LongTextTask):
         first_prompt, other_prompt = self._get_pair_prompts()
         firsts, *other_columns = columns
         count = len(firsts)
-        warning = FirstWarning()
-        with warning.only():
+        warning_filter = FirstWarning()
+        with warning_filter.only():
             first_column = self._encode_with_prompt(firsts, first_prompt)
-        with warning.only():
+        with warning_filter.only():
             other_texts = self._encode_with_prompt([text for column in other_columns for text in column], other_prompt)
         # Different prompts make equal texts differ in their tokens.
         ids = number_texts(columns) if first_prompt != other_prompt else None
@@ -371,7 +371,11 @@ class TextEmbedder(LongTextTask):
         )
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check labels and return them as float32 (n,); for objective "cosine" they must be between -1 and 1."""
+        """Check labels and return them as float32 (n,), or None if `y` is None.
+
+        For the objective "cosine", labels must be between -1 and 1. If the objective takes no labels, they are only
+        converted to an array.
+        """
         if y is None or not self.needs_labels:
             return as_array(y)
         labels = encode_numbers(y)
@@ -408,7 +412,13 @@ class TextEmbedder(LongTextTask):
 
     @staticmethod
     def _get_ids_in_batch(groups: EncodedGroups, features: FeatureArrays, indices: np.ndarray) -> np.ndarray:
-        """Assign a number to each different text of b groups of K texts, and return the numbers, int32 (Kb,)."""
+        """Return a number for each text of a batch of b groups of K texts, equal for equal texts: int32 (Kb,).
+
+        Args:
+            groups: the groups of all examples, perhaps with ids of their texts.
+            features: features of the batch, whose token ids tell texts apart if they have no ids.
+            indices: int (b,), indices of the batch's groups.
+        """
         keys: list[Any]
         if groups.ids is None:
             id_arrays = next(features[name] for name in ("character_ids", "token_ids") if name in features)
@@ -518,8 +528,8 @@ class TextEmbedder(LongTextTask):
 
     def _truncate(self, vectors: np.ndarray, width: int) -> np.ndarray:
         """Truncate vectors to `width` features, and scale them to unit length if the model normalizes its vectors."""
-        truncated = vectors[:, :width]
-        return ops.convert_to_numpy(unit_vectors(truncated)) if self.normalize else truncated
+        truncated_vectors = vectors[:, :width]
+        return ops.convert_to_numpy(unit_vectors(truncated_vectors)) if self.normalize else truncated_vectors
 
     answers = embed
 
@@ -587,7 +597,7 @@ class TextEmbedder(LongTextTask):
         return "" if prompt_name is None else self.prompt_text(prompt_name)
 
     def _clean_single_texts(self, name: str, texts: Any) -> list[Any]:
-        """Clean single texts, the argument called `name`; see `lmzoo.text.segments.clean_single_texts`."""
+        """Check and clean a list of single texts; `name` is the argument's name, for messages."""
         return clean_single_texts(name, texts, self.text_preprocessor.tokenizer.takes_words)
 
     def _embed_with_progress(self, texts: Texts, batch_size: int | None, prompt: str) -> np.ndarray:
@@ -690,8 +700,8 @@ class TextEmbedder(LongTextTask):
             firsts, seconds = (self.embed(texts, batch_size, prompt=prompt) for texts, prompt in sides)  # (n, H)
             norms = np.linalg.norm(firsts, axis=1) * np.linalg.norm(seconds, axis=1)
             cosines.append((firsts * seconds).sum(axis=1) / np.maximum(norms, 1e-12))
-        predicted = np.concatenate(cosines)
-        return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
+        similarities = np.concatenate(cosines)
+        return replace(compare_numbers(y, similarities), judged=Judged.of_numbers(y, similarities))
 
     served_outputs = ("embedding",)
     output_name = "embedding"

@@ -120,7 +120,7 @@ class TextRegressor(TextVectorTask):
         return data
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check that labels are finite numbers, and return them as float32 (n,).
+        """Check that labels are finite numbers, and return them as float32 (n,), or None if `y` is None.
 
         Raises:
             TypeError: for a label that is not a number; the message names the first.
@@ -194,8 +194,8 @@ class TextRegressor(TextVectorTask):
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         y = encode_exact_numbers(y)
-        predicted = [answer for part in parts for answer in self.score(part, batch_size=batch_size)]
-        return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
+        predicted_scores = [answer for part in parts for answer in self.score(part, batch_size=batch_size)]
+        return replace(compare_numbers(y, predicted_scores), judged=Judged.of_numbers(y, predicted_scores))
 
     served_outputs = ("score",)
 

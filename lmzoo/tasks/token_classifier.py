@@ -147,8 +147,9 @@ class TokenClassifier(LongTextTask):
         features = vectors.features(backbone, inputs, preprocessor)
         outputs = head(vectors.sequence(backbone, inputs, features))  # (B, T, C)
         if crf:
-            allowed = transition_table(labels or ()) if marks_spans(labels) else None
-            outputs = TransitionScores(num_classes, allowed, name="transition_scores")(outputs)  # (B, T, C + 1, C + 1)
+            is_allowed = transition_table(labels or ()) if marks_spans(labels) else None
+            # (B, T, C + 1, C + 1)
+            outputs = TransitionScores(num_classes, is_allowed, name="transition_scores")(outputs)
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
         self.head = head
         self.num_classes = num_classes
@@ -326,15 +327,19 @@ class TokenClassifier(LongTextTask):
         return class_numbers
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check that the labels of tokens are class numbers or -100, and return them as int32 (n, T)."""
+        """Check that token labels are class numbers or -100, and return them, int32 (n, T), or None if `y` is None."""
         if y is None:
             return None
         token_labels = as_labels(y, "a label for each token")
         if token_labels.ndim != 2 or token_labels.dtype.kind not in "iu":
             raise ValueError(f"Expected labels of tokens, int (n, T), got {token_labels.dtype} {token_labels.shape}.")
-        invalid = token_labels[(token_labels != IGNORED) & ((token_labels < 0) | (token_labels >= self.num_classes))]
-        if len(invalid):
-            raise ValueError(f"Label {invalid[0]} is outside [0, {self.num_classes}), the classes of this model.")
+        invalid_labels = token_labels[
+            (token_labels != IGNORED) & ((token_labels < 0) | (token_labels >= self.num_classes))
+        ]
+        if len(invalid_labels):
+            raise ValueError(
+                f"Label {invalid_labels[0]} is outside [0, {self.num_classes}), the classes of this model."
+            )
         return token_labels.astype("int32")
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
@@ -384,13 +389,13 @@ class TokenClassifier(LongTextTask):
         encoded = self.encode_inputs(texts)
         if not len(encoded):
             return []
-        tagged: list[list[SpanAnswer]] = []
+        tagged_texts: list[list[SpanAnswer]] = []
         locations = list(self._iterate_places(encoded, tokens=aggregation == "simple"))
         predictions = self._predict_labels_at([columns for _, columns in locations], encoded, batch_size, constrained)
         for i, ((places, _), (classes, probabilities)) in enumerate(zip(locations, predictions, strict=True)):
             labels = [self.class_names[k] for k in classes]
             single_word_spans = [(label, k, k + 1) for k, label in enumerate(labels)]
-            tagged.append([])
+            tagged_texts.append([])
             spans = (
                 find_marked_spans(labels, scheme)
                 if scheme and aggregation in ("first", "simple")
@@ -401,8 +406,8 @@ class TokenClassifier(LongTextTask):
                 stop = places[end - 1][1]
                 score = float(probabilities[first:end].mean())
                 text = encoded.texts[i][start:stop]
-                tagged[-1].append({"text": text, "label": label, "score": score, "start": start, "end": stop})
-        return tagged
+                tagged_texts[-1].append({"text": text, "label": label, "score": score, "start": start, "end": stop})
+        return tagged_texts
 
     answers = tag
 
@@ -493,16 +498,17 @@ class TokenClassifier(LongTextTask):
                             (truncated_label if class_number is None else names[class_number], score, start, end)
                         )
                 word_counts.append(len(labels) - previous_count)
-        actual = [names[k] for k in encode_classes(labels, self.num_classes, self.labels).tolist()]
-        predicted = [label for label, *_ in predicted_words]
+        actual_labels = [names[k] for k in encode_classes(labels, self.num_classes, self.labels).tolist()]
+        predicted_labels = [label for label, *_ in predicted_words]
         decisions = replace(
-            Judged.of_classes(actual, predicted, [score for _, score, *_ in predicted_words]),
+            Judged.of_classes(actual_labels, predicted_labels, [score for _, score, *_ in predicted_words]),
             example=np.repeat(np.arange(len(word_counts)), word_counts),
             places=np.array([offsets for _, _, *offsets in predicted_words], "int64").reshape(-1, 2),
             count=len(word_counts),
         )
         actual_by_text, predicted_by_text = (
-            [[*itertools.islice(flat, count)] for count in word_counts] for flat in (iter(actual), iter(predicted))
+            [[*itertools.islice(label_iterator, count)] for count in word_counts]
+            for label_iterator in (iter(actual_labels), iter(predicted_labels))
         )
         return replace(compare_tags(actual_by_text, predicted_by_text, names), judged=decisions)
 
@@ -536,7 +542,7 @@ class TokenClassifier(LongTextTask):
 
         def tag(text: tf.Tensor) -> dict[str, tf.Tensor]:
             features = pack(text)
-            word_positions, word_spans, truncated = (features.pop(name) for name in ("place", "span", "truncated"))
+            word_positions, word_spans, is_truncated = (features.pop(name) for name in ("place", "span", "truncated"))
             compute = partial(self, training=False) if self.windows is None else partial(compute_in_chunks, self)
             outputs = compute(features)  # (w, T, C), or (w, T, C + 1, C + 1)
             word_outputs = tf.gather_nd(outputs, word_positions)  # (m, C), or (m, C + 1, C + 1)
@@ -545,15 +551,17 @@ class TokenClassifier(LongTextTask):
                 max_count = tf.maximum(tf.reduce_max(word_counts), 1)
                 is_word = tf.sequence_mask(word_counts, max_count)  # (n, M)
                 states = word_outputs.shape[1:]
-                padded = word_spans.with_values(word_outputs).to_tensor(0.0, shape=tf.stack([-1, max_count, *states]))
-                padded = tf.ensure_shape(padded, [None, None, *states])  # (n, M, C + 1, C + 1)
-                classes, scores = (tf.boolean_mask(x, is_word) for x in decode(padded, is_word))  # (m,)
+                padded_outputs = word_spans.with_values(word_outputs).to_tensor(
+                    0.0, shape=tf.stack([-1, max_count, *states])
+                )
+                padded_outputs = tf.ensure_shape(padded_outputs, [None, None, *states])  # (n, M, C + 1, C + 1)
+                classes, scores = (tf.boolean_mask(x, is_word) for x in decode(padded_outputs, is_word))  # (m,)
             else:
                 probabilities = tf.nn.softmax(word_outputs)  # (m, C)
                 classes = tf.argmax(probabilities, axis=-1)  # (m,)
                 scores = tf.reduce_max(probabilities, axis=-1)  # (m,)
             spans = find_labeled_spans(table, text, word_spans.with_values(classes), scores, word_spans)
-            return {**spans, "truncated": truncated}
+            return {**spans, "truncated": is_truncated}
 
         signatures = {"serving_default": signature(tag, strings("text"))}
         # A CRF labels words, but token features do not show which tokens begin words.

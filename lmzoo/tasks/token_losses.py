@@ -49,7 +49,9 @@ def measure_batches(task: Any, batches: Any, verbose: bool | int | str = "auto")
             variables = task.metrics_variables
             batch_sums = [keras.ops.convert_to_numpy(variable) for variable in variables]
             metric_sums = (
-                [old + new for old, new in zip(metric_sums, batch_sums, strict=True)] if metric_sums else batch_sums
+                [metric_sum + batch_sum for metric_sum, batch_sum in zip(metric_sums, batch_sums, strict=True)]
+                if metric_sums
+                else batch_sums
             )
             batch_weight = float(weights.sum())
             loss_sum += float(metrics["loss"]) * batch_weight

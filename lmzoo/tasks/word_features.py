@@ -84,18 +84,19 @@ class WordFeatures:
             The concatenated symbolic vectors, float (B, T, H + E).
         """
         layer = StaticWordFeatures(self.count, self.embedding_dim, dtype=dtype, name="word_features")
-        joined = layer(sequence, ids)
+        joined_vectors = layer(sequence, ids)
         if self.tokens is not None and self.vectors is not None and self.tokenizer is not None:
             token_ids = self.tokenizer.as_array(self.tokens, len(self.tokens))  # (n,) or (n, W)
             assign = layer.assign_words if token_ids.ndim == 2 else layer.assign_ids
             assign(token_ids, self.vectors)
-        return joined
+        return joined_vectors
 
 
 def _find_token_rows(words: list[str], tokenizer: Tokenizer) -> dict[Token, int]:
-    """Return the row of the vector of each token that is a whole word, the first row if several words share a token.
+    """Return, for each token that is a whole word, the index of this word in `words`.
 
-    If all words are lowercase, capitalized and uppercase tokens get the vector of the lowercase word.
+    If several words share a token, the first counts. If all words are lowercase, capitalized and uppercase tokens get
+    the vector of the lowercase word.
     """
     are_lowercase = all(word == word.lower() for word in words)
     spellings = (str, str.capitalize, str.upper) if are_lowercase else (str,)

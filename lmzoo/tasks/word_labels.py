@@ -67,7 +67,7 @@ def label_spans(
 
 
 def _check_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
-    """Check that a span lies within the text and matches it, and return the span."""
+    """Check that a span lies within `text` and matches it, and return the span; `place` names it in messages."""
     if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
         raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
     start = span["start"]
@@ -95,15 +95,15 @@ def check_label_sequences(class_numbers: np.ndarray, counts: Sequence[int], labe
     for i, text_labels in enumerate(np.split(class_numbers, np.cumsum(counts)[:-1])):
         word_indices = np.flatnonzero(text_labels != IGNORED)
         path = [boundary_index, *text_labels[word_indices].tolist(), boundary_index]
-        for k, (previous, following) in enumerate(pairwise(path)):
-            if not is_allowed[previous, following]:
-                place = f"`y[{i}][{word_indices[k]}]`" if following < boundary_index else f"`y[{i}]`"
-                if previous == boundary_index:
-                    problem = f"{labels[following]!r} cannot begin a text"
-                elif following == boundary_index:
-                    problem = f"a text cannot end with {labels[previous]!r}"
+        for k, (previous_class, next_class) in enumerate(pairwise(path)):
+            if not is_allowed[previous_class, next_class]:
+                place = f"`y[{i}][{word_indices[k]}]`" if next_class < boundary_index else f"`y[{i}]`"
+                if previous_class == boundary_index:
+                    problem = f"{labels[next_class]!r} cannot begin a text"
+                elif next_class == boundary_index:
+                    problem = f"a text cannot end with {labels[previous_class]!r}"
                 else:
-                    problem = f"{labels[following]!r} cannot follow {labels[previous]!r}"
+                    problem = f"{labels[next_class]!r} cannot follow {labels[previous_class]!r}"
                 raise ValueError(
                     f"{place}: {problem}, in the scheme of the labels {list(labels)}. Correct it, or train without "
                     "`crf`."

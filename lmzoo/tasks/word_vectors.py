@@ -80,8 +80,8 @@ class LayerMix(NamedTuple):
             raise TypeError(
                 f'`layers` is a number, a list of numbers, a dict of weights, or "all"; got {layers!r:.60}.'
             )
-        selected = list(layers)
-        for layer in selected:
+        selected_layers = list(layers)
+        for layer in selected_layers:
             if not isinstance(layer, numbers.Integral) or isinstance(layer, bool):
                 raise TypeError(
                     f"`layers` holds {layer!r:.40}, which is not the number of a layer; weights go into a dict, such "
@@ -91,14 +91,16 @@ class LayerMix(NamedTuple):
                 raise ValueError(
                     f"There is no layer {layer}: this model has {count}, 0 to {count - 1}, or -1 to -{count}."
                 )
-        if not selected:
+        if not selected_layers:
             raise ValueError("`layers` is empty: name at least one layer.")
         if isinstance(layers, Mapping):
             for layer, weight in layers.items():
                 is_valid = is_number(weight) and abs(weight) < math.inf
                 require(is_valid, f"layers[{layer}]", "a finite number, the layer's weight", weight)
-        weights = list(layers.values()) if isinstance(layers, Mapping) else [1 / len(selected)] * len(selected)
-        return cls(tuple(int(layer) % count for layer in selected), np.array(weights, "float32"))
+        weights = (
+            list(layers.values()) if isinstance(layers, Mapping) else [1 / len(selected_layers)] * len(selected_layers)
+        )
+        return cls(tuple(int(layer) % count for layer in selected_layers), np.array(weights, "float32"))
 
     def combine(self, vectors: np.ndarray) -> np.ndarray:
         """Return the weighted sum of `vectors`, float32 (w, K, H), over the layers, (w, H).
@@ -126,8 +128,8 @@ class LayerModels:
 
     def _build(self, layers: tuple[int, ...]) -> NamedInputsModel:
         """Build and compile a model that outputs the hidden states of `layers`, float32 (B, T, K, H)."""
-        stacked = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
-        model = NamedInputsModel(self.backbone.input, stacked)
+        stacked_states = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
+        model = NamedInputsModel(self.backbone.input, stacked_states)
         model.compile(**self.compile_settings)
         return model
 

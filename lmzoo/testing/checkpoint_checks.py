@@ -89,28 +89,30 @@ def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
         peer = _make_peer(family, head, Path(folder), variant)
         model = _load(family, head, Path(folder) / "peer")
         save_checkpoint(model, Path(folder) / "ours", to="hf")
-        original, written = (SafetensorsFiles(Path(folder) / name) for name in ("peer", "ours"))
-        names = canonical_names(layout, original)  # name in the layout -> name in the file
+        original_tensors, written_tensors = (SafetensorsFiles(Path(folder) / name) for name in ("peer", "ours"))
+        names = canonical_names(layout, original_tensors)  # name in the layout -> name in the file
         ignored_names = {
             name for layout_name, name in names.items() if any(re.fullmatch(p, layout_name) for p in layout.ignored)
         }
         # Tensors that only some models of the family have in lmzoo, but all have in transformers.
         backbone = model.backbone if isinstance(model, Task) else model
         added_names = {names[layout_name] for layout_name in layout.complete(backbone.config)[1]}
-        missing_names = set(original.names()) - set(written.names())
+        missing_names = set(original_tensors.names()) - set(written_tensors.names())
         assert missing_names <= ignored_names, f"{missing_names - ignored_names} were read, but not written"
-        for name in set(written.names()) - added_names:
-            np.testing.assert_array_equal(written.read(name), original.read(name), err_msg=name)
+        for name in set(written_tensors.names()) - added_names:
+            np.testing.assert_array_equal(written_tensors.read(name), original_tensors.read(name), err_msg=name)
         _, loading_info = type(peer).from_pretrained(Path(folder) / "ours", output_loading_info=True)
         assert set(loading_info["missing_keys"]) <= missing_names, f"transformers misses {loading_info['missing_keys']}"
         assert not loading_info["unexpected_keys"], f"transformers ignores {loading_info['unexpected_keys']}"
-        reloaded = _load(family, head, Path(folder) / "ours")
+        reloaded_model = _load(family, head, Path(folder) / "ours")
         optional_prefixes = tuple(
             prefix for prefix in layout.optional if not any(n.startswith(prefix[:-1]) for n in names)
         )
-        for old, new in zip(model.weights, reloaded.weights, strict=True):
-            if not old.path.startswith(optional_prefixes):  # weights that are in no file are random
-                np.testing.assert_array_equal(ops.convert_to_numpy(new), ops.convert_to_numpy(old), err_msg=old.path)
+        for weight, reloaded_weight in zip(model.weights, reloaded_model.weights, strict=True):
+            if not weight.path.startswith(optional_prefixes):  # weights that are in no file are random
+                np.testing.assert_array_equal(
+                    ops.convert_to_numpy(reloaded_weight), ops.convert_to_numpy(weight), err_msg=weight.path
+                )
 
 
 CHECKPOINT_CHECKS = (check_peer_outputs, check_peer_files)

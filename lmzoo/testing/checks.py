@@ -65,7 +65,7 @@ def _get_weights(model: keras.Model) -> list[np.ndarray]:
 
 
 def check_config(family: Family) -> None:
-    """Check that `get_config`, JSON and Keras' serialization preserve the configuration, and unknown arguments fail."""
+    """Check that serialization preserves the configuration, and that unknown arguments raise a TypeError."""
     backbone = tiny_backbone(family, dropout=0.17)
     config = json.loads(json.dumps(backbone.get_config()))
     assert family.backbone.from_config(config).get_config() == backbone.get_config()
@@ -89,8 +89,8 @@ def check_shapes(family: Family) -> None:
     assert {state.shape for state in outputs["hidden_states"]} == {(batch, length, hidden_dim)}
     assert all(array.dtype == "float32" for array in keras.tree.flatten(outputs))
     # Keras layers can also declare outputs for tensors with values.
-    declared = backbone.compute_output_spec({n: ops.convert_to_tensor(features[n]) for n in backbone.input})
-    shapes = [tuple(spec.shape) for spec in keras.tree.flatten(declared)]
+    specs = backbone.compute_output_spec({n: ops.convert_to_tensor(features[n]) for n in backbone.input})
+    shapes = [tuple(spec.shape) for spec in keras.tree.flatten(specs)]
     assert shapes == [array.shape for array in keras.tree.flatten(outputs)]
     assert isinstance(backbone.input, dict)
     assert isinstance(backbone.output, dict)
@@ -99,18 +99,22 @@ def check_shapes(family: Family) -> None:
 def check_padding(family: Family) -> None:
     """Check that padding does not change the outputs, and that a sequence of only padding has finite outputs."""
     backbone = tiny_backbone(family)
-    (narrow, is_real), (wide, _) = (_make_features(family, extra) for extra in (0, 5))
+    (narrow_features, is_real), (wide_features, _) = (_make_features(family, extra_width) for extra_width in (0, 5))
     width = is_real.shape[1]
-    expected = _compute_outputs(backbone, narrow)
-    padded = _compute_outputs(backbone, wide)
-    assert_close(padded["pooled_output"], expected["pooled_output"], "pooled_output depends on padding")
-    for narrow_state, wide_state in zip(expected["hidden_states"], padded["hidden_states"], strict=True):
+    expected = _compute_outputs(backbone, narrow_features)
+    padded_outputs = _compute_outputs(backbone, wide_features)
+    assert_close(padded_outputs["pooled_output"], expected["pooled_output"], "pooled_output depends on padding")
+    for narrow_state, wide_state in zip(expected["hidden_states"], padded_outputs["hidden_states"], strict=True):
         assert_close(wide_state[:, :width][is_real], narrow_state[is_real], "hidden_states depend on padding")
-    _blank_out(wide, 0)
-    blank = _compute_outputs(backbone, wide)
-    assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank)), "an all-padding sequence is not finite"
+    _blank_out(wide_features, 0)
+    blank_outputs = _compute_outputs(backbone, wide_features)
+    assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank_outputs)), (
+        "an all-padding sequence is not finite"
+    )
     assert_close(
-        blank["pooled_output"][1:], padded["pooled_output"][1:], "an all-padding sequence changes its neighbors"
+        blank_outputs["pooled_output"][1:],
+        padded_outputs["pooled_output"][1:],
+        "an all-padding sequence changes its neighbors",
     )
 
 
@@ -135,8 +139,8 @@ def _check_input_names(model: NamedInputsModel, features: dict[str, np.ndarray])
     model.run_eagerly = not compiles_each_operation()
     rng = np.random.default_rng(SEED)
     shape = next(iter(features.values())).shape
-    unused = {name: rng.integers(2, size=shape) for name in OTHER_MODELS_INPUTS - model.input.keys()}
-    outputs, expected = (model.predict_on_batch(inputs) for inputs in ({**unused, **features}, features))
+    unused_inputs = {name: rng.integers(2, size=shape) for name in OTHER_MODELS_INPUTS - model.input.keys()}
+    outputs, expected = (model.predict_on_batch(inputs) for inputs in ({**unused_inputs, **features}, features))
     assert_close(outputs, expected, "inputs of other models change the outputs", tolerance=0)
     # These names sort before, between and after the names of the model's inputs.
     for name in ("_", *(f"{input_name}_" for input_name in model.input)):
@@ -153,9 +157,13 @@ def check_causality(family: Family) -> None:
     features, is_real = _make_features(family)
     position = 3
     input_name = "decoder_token_ids" if family.backbone.reads_source else "token_ids"
-    changed = {**features, input_name: features[input_name].copy()}
-    changed[input_name][:, position] = (changed[input_name][:, position] + 1) % family.tiny.vocabulary_size
-    old_states, new_states = (_compute_outputs(backbone, inputs)["hidden_states"] for inputs in (features, changed))
+    changed_features = {**features, input_name: features[input_name].copy()}
+    changed_features[input_name][:, position] = (
+        changed_features[input_name][:, position] + 1
+    ) % family.tiny.vocabulary_size
+    old_states, new_states = (
+        _compute_outputs(backbone, inputs)["hidden_states"] for inputs in (features, changed_features)
+    )
     for old_state, new_state in zip(old_states, new_states, strict=True):
         assert_close(new_state[:, :position], old_state[:, :position], "a token changes earlier ones", tolerance=0)
     differences = np.abs(new_states[-1] - old_states[-1]).max(axis=-1)  # (B, T)
@@ -198,8 +206,8 @@ def check_seed(family: Family) -> None:
     for _ in range(2):
         keras.utils.set_random_seed(SEED)
         backbone = family.backbone(**config)
-        pooled = [backbone(features, training=True)["pooled_output"] for _ in range(2)]
-        outputs_by_run.append([ops.convert_to_numpy(array) for array in pooled])
+        pooled_outputs = [backbone(features, training=True)["pooled_output"] for _ in range(2)]
+        outputs_by_run.append([ops.convert_to_numpy(array) for array in pooled_outputs])
     assert_close(outputs_by_run[1], outputs_by_run[0], "the same seed twice")
     assert np.abs(outputs_by_run[0][0] - outputs_by_run[0][1]).max() > 1e-3, "dropout repeats its mask"
 
@@ -240,8 +248,10 @@ def check_task_predictions(task_class: type[Task], family: Family) -> None:
     task = tiny_task(task_class, family)
     x, _ = tiny_examples(task, 11)
     expected = task.predict(x, batch_size=11, verbose=0)
-    backward = task.predict(x[::-1], batch_size=4, verbose=0)
-    assert_close(keras.tree.map_structure(lambda array: array[::-1], backward), expected, "predictions by batch")
+    reversed_predictions = task.predict(x[::-1], batch_size=4, verbose=0)
+    assert_close(
+        keras.tree.map_structure(lambda array: array[::-1], reversed_predictions), expected, "predictions by batch"
+    )
     assert {len(array) for array in keras.tree.flatten(expected)} == {len(x)}
 
 
@@ -296,11 +306,11 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
         task.save_to_preset(Path(folder, "preset"))
-        uncompiled = keras.saving.load_model(Path(folder, "task.keras"), compile=False)
+        uncompiled_task = keras.saving.load_model(Path(folder, "task.keras"), compile=False)
         clones = [keras.saving.load_model(Path(folder, "task.keras")), task_class.from_preset(Path(folder, "preset"))]
-    assert not uncompiled.compiled
-    assert uncompiled.optimizer is None
-    for clone in [uncompiled, *clones]:
+    assert not uncompiled_task.compiled
+    assert uncompiled_task.optimizer is None
+    for clone in [uncompiled_task, *clones]:
         assert clone.get_config() == task.get_config()
         assert clone.preprocessor.tokenizer.vocabulary == task.text_preprocessor.tokenizer.vocabulary
         assert_close(_get_weights(clone), _get_weights(task), "weights after loading", tolerance=0)
@@ -314,10 +324,10 @@ def check_task_resume(task_class: type[Task], family: Family) -> None:
     task.train_on_batch(*batch)
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
-        loaded = keras.saving.load_model(Path(folder, "task.keras"))
-    assert_close(_get_weights(loaded), _get_weights(task), "weights after loading", tolerance=0)
-    assert_close(loaded.train_on_batch(*batch), task.train_on_batch(*batch), "the step after loading", tolerance=0)
-    assert_close(_get_weights(loaded), _get_weights(task), "weights after the step after loading")
+        loaded_task = keras.saving.load_model(Path(folder, "task.keras"))
+    assert_close(_get_weights(loaded_task), _get_weights(task), "weights after loading", tolerance=0)
+    assert_close(loaded_task.train_on_batch(*batch), task.train_on_batch(*batch), "the step after loading", tolerance=0)
+    assert_close(_get_weights(loaded_task), _get_weights(task), "weights after the step after loading")
 
 
 def check_task_backends(task_class: type[Task], family: Family) -> None:
@@ -375,8 +385,10 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
             has_all_outputs = token_outputs.keys() >= {*task.served_outputs}
             for name in outputs.keys() & token_outputs.keys() if has_all_outputs else ():
                 assert_same(token_outputs[name].numpy(), outputs[name], f"served {name}")
-        truncated = [signatures[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]
-    assert {len(rows) for rows in truncated} == {1, 4}, "requests to warm up with"
+        is_truncated = [
+            signatures[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))
+        ]
+    assert {len(rows) for rows in is_truncated} == {1, 4}, "requests to warm up with"
     if task_class.answers is not Task.answers:
         assert_answers_agree(task, x, outputs)
 
@@ -392,14 +404,14 @@ def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, ea
     assert_close(step_results[-1], step_results[0], "a training step, compiled and eager", tolerance=1e-4)
     assert all(np.isfinite(array).all() for array in step_results[-1][1]), "a gradient is not finite"
     trainable_ids = {id(weight) for weight in model.trainable_weights}
-    unchanged = [
+    unchanged_paths = [
         weight.path
-        for weight, old, new in zip(model.weights, old_weights, step_results[-1][1], strict=True)
+        for weight, old_value, new_value in zip(model.weights, old_weights, step_results[-1][1], strict=True)
         # The gradient of a key bias is only noise, since softmax ignores a constant added to all scores of a query.
-        if id(weight) in trainable_ids and np.array_equal(old, new) and not weight.path.endswith("key/bias")
+        if id(weight) in trainable_ids and np.array_equal(old_value, new_value) and not weight.path.endswith("key/bias")
         if not _affects_only_outputs(model, weight, batch)
     ]
-    assert not unchanged, f"no gradient reaches {unchanged}"
+    assert not unchanged_paths, f"no gradient reaches {unchanged_paths}"
     return model
 
 
@@ -408,14 +420,16 @@ def _affects_only_outputs(model: keras.Model, weight: keras.Variable, batch: tup
 
     Such a weight adds the same number to all logits of a softmax, for example a bias before a softmax over positions.
     """
-    original = np.array(ops.convert_to_numpy(weight))
-    results = []
+    original_value = np.array(ops.convert_to_numpy(weight))
+    outputs_and_losses = []
     for shift in (0.0, 0.5):
-        weight.assign(original + np.float32(shift))
+        weight.assign(original_value + np.float32(shift))
         model.reset_metrics()
-        results.append((model.predict_on_batch(batch[0]), model.test_on_batch(*batch, return_dict=True)["loss"]))
-    weight.assign(original)
-    (outputs, loss), (shifted_outputs, shifted_loss) = results
+        outputs_and_losses.append(
+            (model.predict_on_batch(batch[0]), model.test_on_batch(*batch, return_dict=True)["loss"])
+        )
+    weight.assign(original_value)
+    (outputs, loss), (shifted_outputs, shifted_loss) = outputs_and_losses
     pairs = zip(keras.tree.flatten(outputs), keras.tree.flatten(shifted_outputs), strict=True)
     return any(not np.allclose(*pair, atol=1e-3) for pair in pairs) and bool(np.isclose(loss, shifted_loss, rtol=1e-5))
 

@@ -34,7 +34,7 @@ def assert_answers_agree(task: Task, x: Sequence[Any], outputs: dict[str, np.nda
         if name == "probabilities":  # not part of the answers in Python
             continue
         for row, answer in zip(outputs[name], answers, strict=True):
-            entries = [a["text" if name == "answer" else name] for a in _list_dicts(answer)]
+            entries = [answer_dict["text" if name == "answer" else name] for answer_dict in _list_dicts(answer)]
             expected = np.array(entries if isinstance(answer, (dict, list)) else answer).ravel()
             values = np.array(row, outputs[name].dtype).ravel()
             assert_same(values[: len(expected)], expected, f"served {name}")
@@ -61,4 +61,4 @@ def _list_dicts(answer: object) -> list[dict[str, Any]]:
     """Return the dicts in the answer to one example: the answer itself, or the dicts in its nested lists."""
     if isinstance(answer, dict):
         return [answer]
-    return [entry for inner in answer for entry in _list_dicts(inner)] if isinstance(answer, list) else []
+    return [entry for inner_answer in answer for entry in _list_dicts(inner_answer)] if isinstance(answer, list) else []

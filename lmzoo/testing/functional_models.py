@@ -24,15 +24,15 @@ def assert_copies_agree(model: keras.Model, features: Features) -> None:
     functional = keras.Model(model.input, [_apply_on_top(x) for x in keras.tree.flatten(model.output)])
     with tempfile.TemporaryDirectory() as folder:
         functional.save(f"{folder}/functional.keras")
-        loaded = keras.saving.load_model(f"{folder}/functional.keras")
+        loaded_model = keras.saving.load_model(f"{folder}/functional.keras")
     copies = {
-        "load_model": loaded,
+        "load_model": loaded_model,
         "clone_model": keras.models.clone_model(functional),
         "model_from_json": keras.models.model_from_json(functional.to_json()),
     }
     expected = _predict(functional, features)
     for name, copy in copies.items():
-        if copy is not loaded:
+        if copy is not loaded_model:
             copy.set_weights(functional.get_weights())
         assert_close(_predict(copy, features), expected, f"{name} of a functional model")
         counts = [len(model.trainable_weights) for model in (copy, functional)]

@@ -73,12 +73,12 @@ def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[s
     values = arguments(_BATCH_SIZE)
     for policy in policies:
         layer = _build_layer(build, values, policy)
-        computed = _compute(layer, values)
-        assert all(np.isfinite(array).all() for array in _to_arrays(computed)), f"{policy}: not finite"
+        outputs = _compute(layer, values)
+        assert all(np.isfinite(array).all() for array in _to_arrays(outputs)), f"{policy}: not finite"
         for fixed_batch in (False, True):
-            declared = layer(*_make_symbolic_inputs(values, fixed_batch))
-            keras.tree.assert_same_structure(declared, computed)
-            for spec, tensor in zip(keras.tree.flatten(declared), keras.tree.flatten(computed), strict=True):
+            symbolic_outputs = layer(*_make_symbolic_inputs(values, fixed_batch))
+            keras.tree.assert_same_structure(symbolic_outputs, outputs)
+            for spec, tensor in zip(keras.tree.flatten(symbolic_outputs), keras.tree.flatten(outputs), strict=True):
                 assert spec.dtype == keras.backend.standardize_dtype(tensor.dtype), policy
                 sizes = tuple(tensor.shape)
                 assert tuple(size or n for size, n in zip(spec.shape, sizes, strict=True)) == sizes, policy
@@ -102,9 +102,9 @@ def check_layer_files(build: Build, arguments: Arguments) -> None:
     model, values = _make_functional(layer, arguments(_BATCH_SIZE))
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/layer.keras")
-        loaded = keras.saving.load_model(f"{folder}/layer.keras")
-    loaded.run_eagerly = model.run_eagerly
-    assert_close(loaded.predict_on_batch(values), model.predict_on_batch(values), "a loaded model")
+        loaded_model = keras.saving.load_model(f"{folder}/layer.keras")
+    loaded_model.run_eagerly = model.run_eagerly
+    assert_close(loaded_model.predict_on_batch(values), model.predict_on_batch(values), "a loaded model")
 
 
 def check_layer_masks(build: Build, arguments: Arguments) -> None:
@@ -149,9 +149,9 @@ def check_layer_empty_batch(build: Build, arguments: Arguments) -> None:
     output_pairs = zip(
         _to_arrays(_compute(layer, arguments(0))), _to_arrays(_compute(layer, arguments(_BATCH_SIZE))), strict=True
     )
-    for empty, full in output_pairs:
-        changed_sizes = [m for m, n in zip(empty.shape, full.shape, strict=True) if m != n]
-        message = f"shape {empty.shape} for an empty batch, {full.shape} for {_BATCH_SIZE} sequences"
+    for empty_output, full_output in output_pairs:
+        changed_sizes = [m for m, n in zip(empty_output.shape, full_output.shape, strict=True) if m != n]
+        message = f"shape {empty_output.shape} for an empty batch, {full_output.shape} for {_BATCH_SIZE} sequences"
         assert changed_sizes in ([], [0]), message
 
 

@@ -87,10 +87,10 @@ def rank_answers(
     ]
 
 
-def _select_distinct(context: str, ranked: list[tuple[float, int, int]], n_best: int) -> list[Answer]:
+def _select_distinct(context: str, ranked_spans: list[tuple[float, int, int]], n_best: int) -> list[Answer]:
     """Return the best answer of each distinct text, stripped of whitespace but with all combining marks."""
     answers: dict[str, Answer] = {}
-    for score, start, end in ranked:
+    for score, start, end in ranked_spans:
         if len(answers) == n_best:
             break
         while 0 < start < len(context) and is_mark(context[start]):

@@ -266,10 +266,10 @@ class LengthBatches(Batches):
             batches[-1] = np.concatenate([last_batch, np.repeat(last_batch[:1], target_size - len(last_batch))])
         return batches
 
-    def _batch(self, indices: np.ndarray, epoch: int, number: int) -> Tensors:
+    def _batch(self, indices: np.ndarray, epoch: int, batch_number: int) -> Tensors:
         """Return one batch of an epoch from the indices of its sequences."""
         return self.make_batch(
-            indices, self._get_padded_width(indices), np.random.default_rng((*self.seed, epoch, number))
+            indices, self._get_padded_width(indices), np.random.default_rng((*self.seed, epoch, batch_number))
         )
 
     def _get_padded_width(self, indices: np.ndarray) -> int:
@@ -278,9 +278,9 @@ class LengthBatches(Batches):
         is_partial = len(indices) < self.batch_size and not self.round_up
         return self._width(self.lengths.max() if is_partial else self.lengths[indices].max())
 
-    def _width(self, longest: int) -> int:
-        """Return the smallest bucket that holds `longest` tokens."""
-        return smallest_bucket(self.buckets, longest)
+    def _width(self, length: int) -> int:
+        """Return the smallest bucket that holds `length` tokens."""
+        return smallest_bucket(self.buckets, length)
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""

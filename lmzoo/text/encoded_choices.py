@@ -84,12 +84,12 @@ def encode_choices(
         for ids, choice_count in zip(prompt_tokens, choice_counts.tolist(), strict=True)
         for _ in range(choice_count)
     ]
-    packed = preprocessor.pack(repeated_prompts, choice_tokens)
+    packed_choices = preprocessor.pack(repeated_prompts, choice_tokens)
     texts = EncodedTexts(
-        packed.token_ids,
-        np.append(packed.sequence_splits, packed.sequence_splits[-1]),
-        np.append(packed.second, np.int32(0)),
-        packed.truncated,
+        packed_choices.token_ids,
+        np.append(packed_choices.sequence_splits, packed_choices.sequence_splits[-1]),
+        np.append(packed_choices.second, np.int32(0)),
+        packed_choices.truncated,
     )
     return EncodedChoices(texts, np.cumsum(choice_counts) - choice_counts, choice_counts)
 
@@ -130,7 +130,7 @@ def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
 
 
 def _list_choices(choices: object, position: int) -> list[Text]:
-    """Return the choices of one example as a list.
+    """Return the choices of the example at `position` as a list.
 
     Raises:
         TypeError: If `choices` is not a list, tuple or array.

@@ -291,8 +291,8 @@ def encode_in_windows(
         else:
             firsts.append(first[i][: kept_shorter_lengths[i]])
             seconds.append(second[i][begin : begin + count])
-    packed = preprocessor.pack(firsts, None if pairs is None else seconds)
-    return WindowedTexts(_append_empty(packed), placement.splits, preprocessor.sequence_length)
+    packed_windows = preprocessor.pack(firsts, None if pairs is None else seconds)
+    return WindowedTexts(_append_empty(packed_windows), placement.splits, preprocessor.sequence_length)
 
 
 def encode_words_in_windows(
@@ -325,7 +325,7 @@ def encode_words_in_windows(
     strides = np.minimum(room, halve_window(preprocessor) if stride is None else stride)
     placement = _place_windows(totals, room, strides, windows, preprocessor.sequence_length)
     slices = zip(placement.text.tolist(), placement.begin.tolist(), placement.count.tolist(), strict=True)
-    packed = preprocessor.pack([tokens[i][begin : begin + count] for i, begin, count in slices])
+    packed_windows = preprocessor.pack([tokens[i][begin : begin + count] for i, begin, count in slices])
     token_splits = np.concatenate([[0], np.cumsum(totals)])
     window_begins = token_splits[placement.text] + placement.begin  # (w,), among the tokens of all texts
     most_context = has_most_context(placement.text, window_begins, placement.count)
@@ -338,7 +338,7 @@ def encode_words_in_windows(
     word_lengths = np.array([len(word) for word_ids in ids for word in word_ids], "int64")
     first_positions = positions[np.cumsum(word_lengths) - word_lengths]
     return WindowedWords(
-        _append_empty(packed),
+        _append_empty(packed_windows),
         placement.splits,
         preprocessor.sequence_length,
         joined_texts,
@@ -355,7 +355,7 @@ def halve_window(preprocessor: Preprocessor) -> int:
 
 
 def _count_prompt_tokens(prompt: Sequence[Token], texts: Sequence[Sequence[Token]]) -> np.ndarray:
-    """Return the number of the prompt's tokens that each text begins with: int64 (n,).
+    """Return, for each text, how many of the prompt's first tokens it begins with: int64 (n,).
 
     The last tokens of a prompt may be joined with the beginning of a text.
     """

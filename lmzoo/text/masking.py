@@ -78,8 +78,8 @@ class Masking:
 
     def slots(self, length: int) -> int:
         """Return the maximum number of predictions in a sequence of `length` tokens."""
-        exact = length * self.probability
-        return max(1, math.ceil(exact) if self.rounding == "random" else round(exact))
+        exact_count = length * self.probability
+        return max(1, math.ceil(exact_count) if self.rounding == "random" else round(exact_count))
 
     def choose(
         self,
@@ -88,7 +88,7 @@ class Masking:
         word_starts: np.ndarray,
         rng: np.random.Generator,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Choose the positions to predict; the amount of padding does not affect the choice.
+        """Choose the positions to predict, independently of the amount of padding.
 
         Args:
             candidates: bool (B, T), tokens that may be chosen, for B sequences padded to width T.
@@ -111,16 +111,16 @@ class Masking:
         if self.whole_word:
             rows = zip(candidates, word_starts, chosen_counts, strict=True)
             weights = self._compute_length_weights()
-            picked = np.stack([_pick_words(*row, weights, rng) for row in rows])
+            is_picked = np.stack([_pick_words(*row, weights, rng) for row in rows])
         else:
             noise = np.full(candidates.shape, 2.0)
             # No number is drawn for padding, so that the padded width does not affect the choice.
             noise[candidates] = rng.random(np.count_nonzero(candidates))
             ranks = noise.argsort(axis=1).argsort(axis=1)  # (B, T)
-            picked = (ranks < chosen_counts[:, None]) & candidates
+            is_picked = (ranks < chosen_counts[:, None]) & candidates
         # Stable sort of "not picked": the picked positions first, in ascending order.
-        positions = np.argsort(~picked, axis=1, kind="stable")[:, :max_chosen]  # (B, M)
-        is_chosen = np.take_along_axis(picked, positions, axis=1)
+        positions = np.argsort(~is_picked, axis=1, kind="stable")[:, :max_chosen]  # (B, M)
+        is_chosen = np.take_along_axis(is_picked, positions, axis=1)
         return np.where(is_chosen, positions, 0).astype("int32"), is_chosen
 
     def _compute_length_weights(self) -> np.ndarray:
@@ -159,11 +159,11 @@ class Masking:
             is_first = (span_offsets(positions, chosen) == 0)[chosen]  # (num_chosen,)
             draw = rng.random(np.count_nonzero(is_first))[np.cumsum(is_first) - 1]
         random_ids = rng.integers(vocabulary_size, size=num_chosen)
-        corrupted = targets.copy()
-        corrupted[chosen] = np.where(
+        corrupted_ids = targets.copy()
+        corrupted_ids[chosen] = np.where(
             draw < self.masked, mask_id, np.where(draw < self.masked + self.random, random_ids, targets[chosen])
         )
-        return corrupted
+        return corrupted_ids
 
 
 def span_offsets(positions: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -193,30 +193,30 @@ def _pick_words(
         rng: numpy generator, source of randomness.
     """
     positions = np.flatnonzero(candidates)
-    picked = np.zeros(len(candidates), bool)
+    is_picked = np.zeros(len(candidates), bool)
     if not len(positions):
-        return picked
+        return is_picked
     # A continuation without a candidate directly before it also begins a word.
     is_apart = np.diff(positions, prepend=-2) != 1
     first_indices = np.flatnonzero(starts[positions] | is_apart)  # (words,)
     order = rng.permutation(len(first_indices))
     # Word i is `positions[bounds[i]:bounds[i + 1]]`. Lists, since the loop would read arrays much more slowly.
     bounds = [*first_indices.tolist(), len(positions)]
-    is_picked = [False] * len(first_indices)
-    remaining = count
+    is_word_picked = [False] * len(first_indices)
+    num_remaining = count
     span_lengths = _draw_lengths(is_apart[first_indices], weights, rng).tolist() if len(weights) > 1 else None
     for word_index in order.tolist():
         end_index = word_index + (span_lengths[word_index] if span_lengths else 1)
-        while bounds[end_index] - bounds[word_index] > remaining:
+        while bounds[end_index] - bounds[word_index] > num_remaining:
             end_index -= 1
-        if end_index == word_index or any(is_picked[word_index:end_index]):
+        if end_index == word_index or any(is_word_picked[word_index:end_index]):
             continue
-        is_picked[word_index:end_index] = [True] * (end_index - word_index)
-        picked[positions[bounds[word_index] : bounds[end_index]]] = True
-        remaining -= bounds[end_index] - bounds[word_index]
-        if not remaining:
+        is_word_picked[word_index:end_index] = [True] * (end_index - word_index)
+        is_picked[positions[bounds[word_index] : bounds[end_index]]] = True
+        num_remaining -= bounds[end_index] - bounds[word_index]
+        if not num_remaining:
             break
-    return picked
+    return is_picked
 
 
 def _draw_lengths(is_apart: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -166,8 +166,8 @@ class EncodedTexts(Encoded):
             ValueError: If a sequence is longer than `length`.
         """
         lengths = self.lengths_of(indices)
-        if (longest := lengths.max(initial=0)) > length:
-            raise ValueError(f"A sequence of {longest} tokens does not fit into {length}.")
+        if (max_length := lengths.max(initial=0)) > length:
+            raise ValueError(f"A sequence of {max_length} tokens does not fit into {length}.")
         mask = np.arange(length) < lengths[:, None]  # (b, length)
         ids = np.full((*mask.shape, *self.token_ids.shape[1:]), pad_id, "int32")
         ids[mask] = self.select(indices).token_ids

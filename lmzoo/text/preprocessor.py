@@ -127,8 +127,8 @@ class Preprocessor(AdvisesOnNames):
             ValueError: If `texts` and `pairs` differ in number, or `sequence_length` leaves no room for text.
         """
         columns = {"texts": texts} if pairs is None else {"texts": texts, "pairs": pairs}
-        cleaned = clean_columns(columns, self.tokenizer.takes_words)
-        return self.pack(*(self.tokenizer.tokenize(column) for column in cleaned))
+        cleaned_columns = clean_columns(columns, self.tokenizer.takes_words)
+        return self.pack(*(self.tokenizer.tokenize(column) for column in cleaned_columns))
 
     def pack(self, first: list[list[Token]], second: list[list[Token]] | None = None) -> EncodedTexts:
         """Pack tokenized texts, or pairs of them, into sequences with special tokens, truncated to the maximum length.
@@ -224,11 +224,11 @@ class Preprocessor(AdvisesOnNames):
         Raises:
             TypeError: If a text or a word is not a string; the message names its position.
         """
-        cleaned = clean_columns({"texts": texts}, words=True)[0]
-        words = tuple(tuple(place_words(text)) for text in cleaned)
+        cleaned_texts = clean_columns({"texts": texts}, words=True)[0]
+        words = tuple(tuple(place_words(text)) for text in cleaned_texts)
         tokens = iter(self.tokenizer.tokenize_words([word for text_words in words for word, _, _ in text_words]))
         ids = [list(itertools.islice(tokens, len(text_words))) for text_words in words]  # [text][word][token]
-        return tuple(text if isinstance(text, str) else " ".join(text) for text in cleaned), words, ids
+        return tuple(text if isinstance(text, str) else " ".join(text) for text in cleaned_texts), words, ids
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Return the backbone's inputs for the packed sequences at b `indices`, padded to `length`.
@@ -286,22 +286,22 @@ class Preprocessor(AdvisesOnNames):
             features = self._make_input_features(x, [as_single_text(part) for part in columns_or_texts])
         return keras.utils.pack_x_y_sample_weight(features, _convert_to_column(y), _convert_to_column(sample_weight))
 
-    def _make_input_features(self, x: Any, single: list[str | bytes | None]) -> dict[str, np.ndarray]:
-        """Return the features of `x`; `single` holds the text of each part of `x` that is a single text, else None."""
-        if isinstance(x, tuple) and any(single) and (None in single or len(single) != 2):
+    def _make_input_features(self, x: Any, single_texts: list[str | bytes | None]) -> dict[str, np.ndarray]:
+        """Return the features of `x`; `single_texts` holds the parts of `x` that are one text, and None for others."""
+        if isinstance(x, tuple) and any(single_texts) and (None in single_texts or len(single_texts) != 2):
             raise ValueError(
                 f"A tuple means pairs, (firsts, seconds), both texts or both lists of texts; got {x!r:.60}."
             )
-        if None in single or len(single) not in (1, 2):
+        if None in single_texts or len(single_texts) not in (1, 2):
             return self._pad(*split_segments(x, self.tokenizer.takes_words))
-        columns: list[Any] = [[text] for text in single]
+        columns: list[Any] = [[text] for text in single_texts]
         return {name: array[0] for name, array in self._pad(*columns).items()}
 
     def _pad(self, texts: Any, pairs: Any = None, length: int | None = None) -> dict[str, np.ndarray]:
         """Return the features of texts, padded to `length`, or to the longest sequence by default."""
         encoded = self.encode(texts, pairs)
-        longest = int(encoded.lengths.max(initial=1))
-        return self.features(encoded, np.arange(len(encoded)), length or longest)
+        max_length = int(encoded.lengths.max(initial=1))
+        return self.features(encoded, np.arange(len(encoded)), length or max_length)
 
     @classmethod
     def from_preset(

@@ -7,8 +7,8 @@ import numpy as np
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """Return the log probabilities over the last axis, in the shape of `logits`."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    shifted_logits = logits - logits.max(axis=-1, keepdims=True)
+    return shifted_logits - np.log(np.exp(shifted_logits).sum(axis=-1, keepdims=True))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -55,7 +55,12 @@ def clean_segments(x: Any, words: bool = False) -> list[list[Any]]:
 
 
 def clean_single_texts(name: str, x: Any, words: bool = False) -> list[Any]:
-    """Clean single texts from the argument `name`.
+    """Check that `x` is a list of single texts, and return the cleaned texts.
+
+    Args:
+        name: name of the argument with the texts, for messages.
+        x: the texts.
+        words: bool, whether a list in `x` is one text, split into words.
 
     Raises:
         TypeError: If `x` is not a list of texts, or an entry is not text.

@@ -78,8 +78,8 @@ class SpanCorruption:
         Raises:
             ValueError: If `max_length` is too small for a text of two tokens.
         """
-        shortest = self.target_length(2)
-        require(max_length >= shortest, "sequence_length", f"at least {shortest} for span corruption", max_length)
+        min_length = self.target_length(2)
+        require(max_length >= min_length, "sequence_length", f"at least {min_length} for span corruption", max_length)
         length = 2
         while max(self.source_length(length + 1), self.target_length(length + 1)) <= max_length:
             length += 1

@@ -12,15 +12,15 @@ from lmzoo.common.span_marks import OUTSIDE, SpanScheme
 # === Reading spans ===
 
 
-def _continues(before: tuple[str, str], word: tuple[str, str]) -> bool:
-    """Return whether a word belongs to the span of the previous word; both are pairs of mark and type.
+def _continues(previous_word: tuple[str, str], word: tuple[str, str]) -> bool:
+    """Return whether a word belongs to the span of the previous word, given the mark and the type of both words.
 
     The rule is conlleval's, and seqeval's default: a span continues until the type changes, "B" or "S" begins another
     span, or "E" or "S" has ended the span.
     """
-    mark_before, type_before = before
+    previous_mark, previous_type = previous_word
     mark, type_ = word
-    return type_ == type_before and mark in ("I", "E") and mark_before in ("B", "I")
+    return type_ == previous_type and mark in ("I", "E") and previous_mark in ("B", "I")
 
 
 def find_marked_spans(labels: Sequence[str], scheme: SpanScheme | None = None) -> list[tuple[str, int, int]]:
@@ -82,9 +82,11 @@ class SpanTable(NamedTuple):
         label_types = [*(type_ for _, type_ in marks_and_types), ""]
         types = sorted(set(label_types))
         continues = np.zeros((num_labels + 1, num_labels + 1), bool)
-        continues[:-1, :-1] = [[_continues(before, word) for word in marks_and_types] for before in marks_and_types]
-        outside = np.array([*(scheme is not None and not type_ for _, type_ in marks_and_types), True])
-        return cls(types, np.array([types.index(name) for name in label_types], "int32"), outside, continues)
+        continues[:-1, :-1] = [
+            [_continues(previous_word, word) for word in marks_and_types] for previous_word in marks_and_types
+        ]
+        is_outside = np.array([*(scheme is not None and not type_ for _, type_ in marks_and_types), True])
+        return cls(types, np.array([types.index(name) for name in label_types], "int32"), is_outside, continues)
 
 
 # === Writing spans ===

@@ -50,7 +50,7 @@ class TextPieces:
         return text[: min(stop_starts, default=len(text))]
 
     def add(self, tokens: Sequence[int]) -> str:
-        """Add tokens and return the text that no later token can change."""
+        """Add tokens, and return the new text that no later token can change; after a stop string, return ""."""
         if self.ended:
             return ""
         self.tokens += tokens

@@ -41,8 +41,8 @@ def warn(message: str) -> None:
     Unlike `warnings.warn`, it repeats a warning that the same line has already caused. Inside `collect_warnings` the
     message is collected instead.
     """
-    if (collected := _COLLECTED.get()) is not None:
-        collected.append(message)
+    if (collected_messages := _COLLECTED.get()) is not None:
+        collected_messages.append(message)
         return
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("lmzoo", "keras"):
@@ -162,16 +162,16 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
         TypeError: If a batch is a single string, or an entry is not text; the message names the first such entry's
             position.
     """
-    clean = _clean_words if words else _clean
-    cleaned = {
-        name: [clean(text, name, i) for i, text in enumerate(_check_column(texts, name))]
+    clean_text = _clean_words if words else _clean
+    cleaned_columns = {
+        name: [clean_text(text, name, i) for i, text in enumerate(_check_column(texts, name))]
         for name, texts in columns.items()
     }
-    num_replaced = sum(was_changed for column in cleaned.values() for _, was_changed in column)
+    num_replaced = sum(was_changed for column in cleaned_columns.values() for _, was_changed in column)
     if num_replaced:
-        num_texts = sum(map(len, cleaned.values()))
+        num_texts = sum(map(len, cleaned_columns.values()))
         warn(f"{num_replaced} of {num_texts} texts held invalid UTF-8; it was read as U+FFFD.")
-    return [[text for text, _ in column] for column in cleaned.values()]
+    return [[text for text, _ in column] for column in cleaned_columns.values()]
 
 
 def _check_column(texts: object, name: str) -> Iterable[object]:
@@ -188,7 +188,11 @@ def _check_column(texts: object, name: str) -> Iterable[object]:
 
 
 def _clean(text: object, name: str, position: int) -> tuple[str, bool]:
-    """Return the text as a valid string, and whether it was changed."""
+    """Return the text as a valid string, and whether it was changed.
+
+    Raises:
+        TypeError: If `text` is not text; the message names its `position` in the argument `name`.
+    """
     if isinstance(text, bytes):
         try:
             return text.decode(), False
@@ -202,10 +206,14 @@ def _clean(text: object, name: str, position: int) -> tuple[str, bool]:
 
 
 def _clean_words(text: object, name: str, position: int) -> tuple[str | list[str], bool]:
-    """Return a text, or a list of words, as valid strings, and whether it was changed."""
+    """Return a text, or a list of words, as valid strings, and whether it was changed.
+
+    Raises:
+        TypeError: If `text` is not text or words; the message names its `position` in the argument `name`.
+    """
     if isinstance(text, np.ndarray):  # words from a row of a ragged tensor or of a table
         text = text.tolist()
     if not isinstance(text, (list, tuple)):
         return _clean(text, name, position)
-    cleaned = [_clean(word, f"{name}[{position}]", i) for i, word in enumerate(text)]
-    return [word for word, _ in cleaned], any(was_changed for _, was_changed in cleaned)
+    cleaned_words = [_clean(word, f"{name}[{position}]", i) for i, word in enumerate(text)]
+    return [word for word, _ in cleaned_words], any(was_changed for _, was_changed in cleaned_words)

@@ -110,13 +110,13 @@ class EncodedWindows(Encoded):
             begin, end = answers[i]
             context_begin, context_end = self.context_bounds[i]
             starts, ends = self.spans[context_begin:context_end].T
-            overlapping = np.flatnonzero((starts < end) & (ends > begin))
-            if not len(overlapping):
+            overlapping_indices = np.flatnonzero((starts < end) & (ends > begin))
+            if not len(overlapping_indices):
                 raise ValueError(
                     f"The answer of example {i}, {self.contexts[i][begin:end]!r:.60}, contains nothing that the "
                     "tokenizer keeps."
                 )
-            answer_tokens[i] = context_begin + overlapping[[0, -1]]
+            answer_tokens[i] = context_begin + overlapping_indices[[0, -1]]
         first_tokens, last_tokens = answer_tokens[self.examples].T  # (w,), (w,)
         begins, lengths = self.windows
         has_answer = (begins <= first_tokens) & (first_tokens <= last_tokens) & (last_tokens < begins + lengths)

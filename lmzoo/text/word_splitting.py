@@ -34,7 +34,7 @@ _KIND_OF_CHARACTERS = {
 
 @functools.cache
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Return the kinds of all code points for `split_words`, by this Python's Unicode version; the result is cached.
+    """Return the kinds of all code points for `split_words`, by this Python's Unicode version.
 
     Returns:
         Two int32 arrays (R,) for R runs of code points of one kind: the first code point of each run, in ascending
@@ -64,7 +64,7 @@ def _pattern(limit: int) -> re.Pattern[str]:
     letter_or_digit = f"[{make_ranges(LETTER, DIGIT)}]"
     in_word = f"[{make_ranges(LETTER, DIGIT, ATTACHED)}]"
     # An unassigned code point stands for a kind without characters.
-    attached, other = (f"[{make_ranges(kind) or chr(0x378)}]" for kind in (ATTACHED, OTHER))
+    attached_class, other_class = (f"[{make_ranges(kind) or chr(0x378)}]" for kind in (ATTACHED, OTHER))
     apostrophe = f"[{APOSTROPHES}]"
     word_end = f"(?!{in_word})"
 
@@ -77,10 +77,10 @@ def _pattern(limit: int) -> re.Pattern[str]:
         f"(?=[{HYPHENS}{APOSTROPHES}.,])(?!{clitic})"
         f"(?:[{HYPHENS}{APOSTROPHES}](?={letter_or_digit})|(?<={digit})[.,](?={digit})|{after_initial}\\.{before_initial})"
     )
-    final_point = f"\\.(?<={letter}\\.{letter}\\.)(?<!{in_word}{letter}\\.{letter}\\.)(?!\\.|{attached})"
+    final_point = f"\\.(?<={letter}\\.{letter}\\.)(?<!{in_word}{letter}\\.{letter}\\.)(?!\\.|{attached_class})"
     word = f"{letters}(?:{joiner}{letters})*(?:{final_point})?"
-    punctuation = f"([{make_ranges(PUNCTUATION)}])\\1*{attached}*"
-    symbol = f"{other}{attached}*(?:(?<={JOINER}){other}{attached}*)*"
+    punctuation = f"([{make_ranges(PUNCTUATION)}])\\1*{attached_class}*"
+    symbol = f"{other_class}{attached_class}*(?:(?<={JOINER}){other_class}{attached_class}*)*"
     return re.compile(f"{clitic}|{word}|{punctuation}|{symbol}")
 
 

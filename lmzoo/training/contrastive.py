@@ -34,7 +34,7 @@ def candidate_cosines(vectors: Tensor, group_size: int | Tensor = 2) -> Tensor:
 
 
 def _get_group_ids(texts: Tensor) -> Tensor:
-    """Return the ids of each group's texts, (B, K), given ids of pairs, (2B,), or of larger groups, (KB, K)."""
+    """Return the ids of each group's texts, (B, K); `texts` is (2B,) for pairs, or has K rows per group, (KB, K)."""
     if len(texts.shape) == 1:
         return ops.reshape(texts, (-1, 2))
     group_size = ops.shape(texts)[1]

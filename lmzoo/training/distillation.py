@@ -95,10 +95,10 @@ class DistillationLoss(ConfiguredLayer):
     def _compute_divergence(self, logits: Tensor, teacher_logits: Tensor) -> Tensor:
         """Return KL(teacher ‖ student) of the softened probabilities, float32 (B, M)."""
         num_shared = min(logits.shape[-1], teacher_logits.shape[-1])
-        scaled = [ops.cast(x[..., :num_shared], "float32") / self.temperature for x in (logits, teacher_logits)]
+        scaled_logits = [ops.cast(x[..., :num_shared], "float32") / self.temperature for x in (logits, teacher_logits)]
         if self.multi_label:  # sigmoid(x) is the softmax of x and 0
-            scaled = [ops.stack([x, ops.zeros_like(x)], axis=-1) for x in scaled]  # (B, C, 2)
-        student_log_probs, teacher_log_probs = (ops.log_softmax(x) for x in scaled)
+            scaled_logits = [ops.stack([x, ops.zeros_like(x)], axis=-1) for x in scaled_logits]  # (B, C, 2)
+        student_log_probs, teacher_log_probs = (ops.log_softmax(x) for x in scaled_logits)
         return ops.sum(ops.exp(teacher_log_probs) * (teacher_log_probs - student_log_probs), axis=-1)
 
     def compute_output_spec(self, logits: Tensor, *args: Tensor) -> keras.KerasTensor:
@@ -459,8 +459,9 @@ def _check_weights(weights: Sequence[float] | None, settings: DistillationSettin
     """Check the weights that were passed for the three loss terms.
 
     Raises:
-        ValueError: if `weights` are not three numbers of at least 0; if predictions or labels have a weight, and the
-            task has neither; or if only labels have a weight, and there are no labels.
+        ValueError: if `weights` are not three numbers of at least 0, not all 0; if the soft loss or the loss on labels
+            has a weight, but the task compares only vectors; or if only the loss on labels has a weight, but there are
+            no labels.
     """
     if weights is None:
         return
@@ -480,10 +481,10 @@ def _choose_weights(
     teacher_vectors: Tensor,
     same_tokens: bool,
 ) -> tuple[float, float, float]:
-    """Return the weights of the three loss terms: of soft predictions, of labels and of vectors.
+    """Return the weights of the soft loss, the loss on labels and the cosine loss.
 
     Raises:
-        ValueError: if vectors with a weight cannot be compared.
+        ValueError: if the cosine loss has a weight, but the vectors of student and teacher cannot be compared.
     """
     widths = (vectors.shape[-1], teacher_vectors.shape[-1])
     are_text_vectors = len(vectors.shape) == 2

@@ -105,8 +105,9 @@ class AngleLoss(CosentLoss):
     def similarities(self, vectors: Tensor) -> Tensor:
         """Return the similarity of each pair, float32 (B,)."""
         width = vectors.shape[-1]
-        padded = ops.pad(unit_vectors(vectors), [[0, 0], [0, width % 2]])
-        parts = ops.reshape(padded, (-1, 2, 2, -(-width // 2)))  # (B, 2, 2, H / 2): pairs, real and imaginary parts
+        padded_vectors = ops.pad(unit_vectors(vectors), [[0, 0], [0, width % 2]])
+        # (B, 2, 2, H / 2): pairs, real and imaginary parts
+        parts = ops.reshape(padded_vectors, (-1, 2, 2, -(-width // 2)))
         first_vectors = parts[:, 0]
         second_vectors = parts[:, 1]
         real_part = ops.sum(first_vectors * second_vectors, axis=(1, 2))  # (B,)

@@ -27,12 +27,14 @@ def layers_of(model: Any) -> list[list[keras.Variable]]:
     len(layers_of(classifier))  # 8: the embeddings, six blocks, and the head
     ```
     """
-    remaining = {id(variable): variable for variable in model.trainable_variables}
+    remaining_variables = {id(variable): variable for variable in model.trainable_variables}
     outputs = model.backbone.output
     layers = []
     for state in (*outputs.get("encoder_hidden_states", ()), *outputs["hidden_states"]):
         submodel = keras.Model(model.backbone.input, state)
-        variables = [remaining.pop(id(v)) for v in submodel.trainable_variables if id(v) in remaining]
+        variables = [
+            remaining_variables.pop(id(v)) for v in submodel.trainable_variables if id(v) in remaining_variables
+        ]
         if variables:
             layers.append(variables)
-    return [*layers, list(remaining.values())] if remaining else layers
+    return [*layers, list(remaining_variables.values())] if remaining_variables else layers

@@ -198,10 +198,10 @@ class AdamW(keras.optimizers.Optimizer):
         if self.layer_decay == 1 and not self._layers:
             return
         named_ids = zip(self._paths, self._variable_ids, strict=True)
-        if unknown := [path for path, variable_id in named_ids if variable_id not in self._layers]:
+        if unknown_paths := [path for path, variable_id in named_ids if variable_id not in self._layers]:
             raise ValueError(
-                f"The optimizer does not know the layer of {unknown[0]!r}, whose learning rate depends on it. For a "
-                "task, call `compile` after changing its layers; for another model, call `optimizer.set_layers`."
+                f"The optimizer does not know the layer of {unknown_paths[0]!r}, whose learning rate depends on it. "
+                "For a task, call `compile` after changing its layers; for another model, call `optimizer.set_layers`."
             )
 
     def start_schedule(self, warmup_steps: int = 0, total_steps: int = 0, elapsed: int = 0) -> None:
@@ -234,10 +234,13 @@ class AdamW(keras.optimizers.Optimizer):
         if self.schedule == "slanted_triangular":
             step = step + 1  # in both parts, the paper's t
         decay_fraction = ops.clip((total_steps - step) / ops.maximum(total_steps - warmup_steps, 1.0), 0.0, 1.0)
-        remaining = ops.where(step <= warmup_steps, 1.0, decay_fraction)  # also in a run that ends with the warm-up
+        # The whole decay remains until the warm-up ends, also in a run that ends with it.
+        remaining_fraction = ops.where(step <= warmup_steps, 1.0, decay_fraction)
         peak_step = ops.maximum(warmup_steps, 1.0)
         warmup_ratio = peak_step / ops.maximum(step + 1, peak_step)
-        factor = warmup_factor * ops.where(total_steps > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)
+        factor = warmup_factor * ops.where(
+            total_steps > 0, _DECAY_FACTORS[self.schedule](remaining_fraction, warmup_ratio), 1.0
+        )
         if self.schedule == "slanted_triangular":
             return (1 + factor * (_SLANTED_RATIO - 1)) / _SLANTED_RATIO
         return factor
@@ -457,7 +460,7 @@ class Adagrad(keras.optimizers.Adagrad):
 
 
 def _densify(grads: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """Return TensorFlow's gradients as dense tensors of one dtype.
+    """Return TensorFlow's gradients as dense tensors of one dtype, with None for variables without a gradient.
 
     The norm of sparse gradients with repeated rows would be wrong. Other backends' gradients are returned unchanged.
     """

@@ -169,10 +169,10 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             number: handler for number, handler in previous_handlers.items() if handler != signal.SIG_IGN
         }
 
-        def stop(number: int, frame: object) -> None:
-            self._received_signal = self._received_signal or number
-            if number == signal.SIGINT:
-                signal.signal(number, previous_handlers[signal.SIGINT])
+        def stop(signal_number: int, frame: object) -> None:
+            self._received_signal = self._received_signal or signal_number
+            if signal_number == signal.SIGINT:
+                signal.signal(signal_number, previous_handlers[signal.SIGINT])
                 with contextlib.suppress(OSError, RuntimeError):  # the terminal is closed, or this interrupts a print
                     print("\nStopping after this step. Press Ctrl-C again not to wait for it.", file=sys.stderr)
 

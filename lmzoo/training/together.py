@@ -166,7 +166,14 @@ def _check_validation(data: Any, models: Mapping[str, Any], batch_size: int) -> 
 
 
 def _make_task_batches(name: str, entry: tuple[Any, ...], batch_size: int, seed: int) -> LengthBatches:
-    """Return a task's batches, with features, labels and weights as dicts that have its name as the only key."""
+    """Return a task's batches, in which features, labels and weights are dicts with the task's name as the only key.
+
+    Args:
+        name: name of the task.
+        entry: the task and its training examples.
+        batch_size: int, number of examples in a batch.
+        seed: int, seed of the order of the examples.
+    """
     task, *examples = entry
     try:
         batches: LengthBatches = task.training_batches(*examples, batch_size=batch_size, seed=seed)
@@ -178,7 +185,7 @@ def _make_task_batches(name: str, entry: tuple[Any, ...], batch_size: int, seed:
 
 
 def _add_task_name(name: str, make_batch: MakeBatch) -> MakeBatch:
-    """Return a function that makes the batches of `make_batch` as dicts with the task's name as key."""
+    """Return a function like `make_batch` that wraps each part of a batch in a dict with the task's name as key."""
 
     def make_named_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         return tuple({name: values} for values in make_batch(indices, width, rng))

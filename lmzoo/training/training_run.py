@@ -92,8 +92,8 @@ class TrainingRun:
             steps_per_epoch = epoch_steps
         if not schedule_restored:
             _start_schedule(model.optimizer, epoch_steps, epochs, steps_done, callbacks)
-        ordered = _order_callbacks(callbacks, checkpoint, data if first_step is None else None)
-        return cls(model, first_step, initial_epoch, steps_per_epoch, ordered, checkpoint)
+        ordered_callbacks = _order_callbacks(callbacks, checkpoint, data if first_step is None else None)
+        return cls(model, first_step, initial_epoch, steps_per_epoch, ordered_callbacks, checkpoint)
 
     @contextlib.contextmanager
     def in_progress(self) -> Iterator[None]:
@@ -166,11 +166,15 @@ def _order_callbacks(
         checkpoint: the callback that saves the state of the run, or None.
         epoch_data: the data, if each epoch is a pass over the data; else None.
     """
-    ordered = [callback for callback in callbacks if callback is not checkpoint]
+    ordered_callbacks = [callback for callback in callbacks if callback is not checkpoint]
     if checkpoint is not None:  # last, so that it saves the effects of all other callbacks
-        ordered = [keras.callbacks.LambdaCallback(on_epoch_end=checkpoint.reopen), *ordered, checkpoint]
+        ordered_callbacks = [
+            keras.callbacks.LambdaCallback(on_epoch_end=checkpoint.reopen),
+            *ordered_callbacks,
+            checkpoint,
+        ]
     elif isinstance(epoch_data, Batches):
-        ordered = [*ordered, keras.callbacks.LambdaCallback(on_epoch_begin=epoch_data.begin_epoch)]
-    if not any(isinstance(callback, keras.callbacks.TerminateOnNaN) for callback in ordered):
-        ordered = [StopOnDivergence(), *ordered]  # before callbacks that save weights
-    return ordered
+        ordered_callbacks = [*ordered_callbacks, keras.callbacks.LambdaCallback(on_epoch_begin=epoch_data.begin_epoch)]
+    if not any(isinstance(callback, keras.callbacks.TerminateOnNaN) for callback in ordered_callbacks):
+        ordered_callbacks = [StopOnDivergence(), *ordered_callbacks]  # before callbacks that save weights
+    return ordered_callbacks

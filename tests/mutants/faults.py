@@ -185,8 +185,8 @@ FAULTS = (
     Fault(
         "files of ELMo hold the two directions in each other's place",
         "families/elmo/checkpoints.py",
-        'cell = f"RNN_{d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
-        'cell = f"RNN_{1 - d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
+        'cell_path = f"RNN_{direction_index}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
+        'cell_path = f"RNN_{1 - direction_index}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
     ),
     Fault(
         "BERT from KerasHub computes the exact GELU instead of the approximation",
@@ -264,10 +264,8 @@ FAULTS = (
     Fault(
         "None passes for an empty text",
         "text/validate_text.py",
-        '"""Return the text as a valid string, and whether it was changed."""\n',
-        '"""Return the text as a valid string, and whether it was changed."""\n'
-        "    if text is None:\n"
-        '        return "", False\n',
+        "    if isinstance(text, bytes):\n",
+        '    if text is None:\n        return "", False\n    if isinstance(text, bytes):\n',
     ),
     Fault(
         "a literal <pad> in a text becomes the token for padding",
@@ -390,8 +388,8 @@ FAULTS = (
     Fault(
         "the other name of a key in a configuration is not read",
         "checkpoints/config_table.py",
-        "resolved[key] = stored[alias]",
-        "resolved.pop(alias)",
+        "resolved_content[key] = content[alias]",
+        "resolved_content.pop(alias)",
     ),
     Fault(
         "unknown keys of a configuration are ignored without a word",
@@ -426,14 +424,14 @@ FAULTS = (
     Fault(
         "square kernels of TensorFlow's files are not transposed",
         "checkpoints/hugging_face/tensorflow.py",
-        'return array.T if _get_variable_kind(stored) == "kernel" else',
-        'return array.T if len(set(array.shape)) > 1 and _get_variable_kind(stored) == "kernel" else',
+        'if _get_variable_kind(first_name) == "kernel"',
+        'if len(set(array.shape)) > 1 and _get_variable_kind(first_name) == "kernel"',
     ),
     Fault(
         "copies of a weight in TensorFlow's files may differ",
         "checkpoints/hugging_face/tensorflow.py",
-        "for copy in copies:",
-        "for copy in copies[:0]:",
+        "for name in other_names:",
+        "for name in other_names[:0]:",
     ),
     Fault(
         "of ALBERT's two biases in TensorFlow's files, the one that is never added is read",
@@ -475,8 +473,8 @@ FAULTS = (
     Fault(
         "a name that is nearly that of a preset gets no suggestion",
         "presets/catalog.py",
-        "best >= _MIN_SIMILARITY",
-        "best >= 1",
+        "best_score >= _MIN_SIMILARITY",
+        "best_score >= 1",
     ),
     Fault(
         "the preset's recipe for fine-tuning does not decide on the pooling",
@@ -493,7 +491,7 @@ FAULTS = (
     Fault(
         "a whole file from a server that cannot resume is appended to the part that was there",
         "files/download.py",
-        'path.open("ab" if partial else "wb")',
+        'path.open("ab" if is_partial else "wb")',
         'path.open("ab")',
     ),
     Fault(
@@ -518,8 +516,8 @@ FAULTS = (
     Fault(
         "predictions come in the order of the texts' lengths",
         "tasks/base/prediction.py",
-        "reordered[example_order] = output",
-        "reordered[:] = output[: len(reordered)]",
+        "reordered_output[example_order] = output",
+        "reordered_output[:] = output[: len(reordered_output)]",
     ),
     Fault(
         "a label one above the last class passes",
@@ -681,8 +679,8 @@ FAULTS = (
     Fault(
         "a server is not warmed up for texts that fill a row",
         "serving/warmup.py",
-        "for texts in ([short], [long], [short, long, short, short]):",
-        "for texts in ([short], [short], [short, short, short, short]):",
+        "for texts in ([short_text], [long_text], [short_text, long_text, short_text, short_text]):",
+        "for texts in ([short_text], [short_text], [short_text, short_text, short_text, short_text]):",
     ),
     Fault(
         "requests by rows are answered by columns, and those by columns by rows",
@@ -730,14 +728,14 @@ FAULTS = (
     Fault(
         "a damaged file of a corpus is read as other text",
         "data/corpora/token_corpus.py",
-        "if expected != actual:",
-        "if len(expected) != len(actual):",
+        "if expected_checksums != actual_checksums:",
+        "if len(expected_checksums) != len(actual_checksums):",
     ),
     Fault(
         "a role of one word goes on to the next",
         "data/readers/semantic_roles.py",
         "        if match[2]:",
-        "        if match[2] and not opened:",
+        "        if match[2] and not opened_role:",
     ),
     # === Pretraining, compatibility, command line ===
     Fault(
@@ -780,8 +778,8 @@ FAULTS = (
     Fault(
         "the learning rate does not fall after the warm-up",
         "training/optimizers.py",
-        "ops.where(total_steps > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
-        "ops.where(total_steps > 0, ops.ones_like(remaining), 1.0)",
+        "total_steps > 0, _DECAY_FACTORS[self.schedule](remaining_fraction, warmup_ratio), 1.0",
+        "total_steps > 0, ops.ones_like(remaining_fraction), 1.0",
     ),
     Fault(
         "weight decay reaches biases and LayerNorms, too",
@@ -864,8 +862,8 @@ FAULTS = (
     Fault(
         "padding counts among the tokens that a discriminator judges",
         "tasks/pretrainer.py",
-        'original["padding_mask"].astype("float32") * sequence_weights[:, None]',
-        'np.ones_like(original["padding_mask"], "float32") * sequence_weights[:, None]',
+        'original_features["padding_mask"].astype("float32") * sequence_weights[:, None]',
+        'np.ones_like(original_features["padding_mask"], "float32") * sequence_weights[:, None]',
     ),
     Fault(
         "a head of transformers has the activation of the configuration",

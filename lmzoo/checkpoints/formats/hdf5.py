@@ -156,8 +156,8 @@ def quantize_rows(array: np.ndarray) -> dict[str, np.ndarray]:
         return {"": convert_to_float16(array)}
     array = array.astype("float32")
     scales = np.abs(array).max(axis=-1, initial=0.0).astype("float32") / 127
-    quantized = np.rint(array / np.where(scales == 0, 1, scales)[..., None])
-    return {"": quantized.astype("int8"), SCALE: scales}
+    quantized_values = np.rint(array / np.where(scales == 0, 1, scales)[..., None])
+    return {"": quantized_values.astype("int8"), SCALE: scales}
 
 
 def rewrite_in_half_precision(path: Path) -> None:
@@ -242,10 +242,10 @@ def _rewrite(
                 target.require_group(name).attrs.update(item.attrs)
                 return
             attributes = dict(item.attrs)
-            stored = item[()]
+            values = item[()]
             if attributes.pop("dtype", None) == _BFLOAT16:
-                stored = stored.view(_BFLOAT16)
-            for suffix, array in convert(name, stored, file).items():
+                values = values.view(_BFLOAT16)
+            for suffix, array in convert(name, values, file).items():
                 dataset = target.create_dataset(name + suffix, data=array)
                 if not suffix:
                     dataset.attrs.update(attributes)

@@ -110,7 +110,9 @@ class TensorFlowCheckpoint(TensorFile):
 
 
 def _iterate_data_files(index: Path) -> Iterator[Path]:
-    """Check and yield each data file of a checkpoint; the file names include the number of files.
+    """Check and yield each data file of a checkpoint.
+
+    The number of files is read from the names of existing files, so that missing files are detected.
 
     Raises:
         PresetError: If a file is missing, empty or not weights.
@@ -172,11 +174,11 @@ def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Arrays)
             if not name or name in values:  # an empty name would make TensorFlow abort the process
                 raise PresetError(f"{prefix}: each tensor needs a name of its own, got {name!r}.")
             values[name] = tensorflow.convert_to_tensor(array)
-        index, data = (Path(f"{os.fspath(prefix)}.{suffix}") for suffix in ("index", "data-00000-of-00001"))
+        index_file, data_file = (Path(f"{os.fspath(prefix)}.{suffix}") for suffix in ("index", "data-00000-of-00001"))
         # The index is moved last, so that it never refers to missing data.
         with (
-            atomic_file(index) as new_index,
-            atomic_file(data) as new_data,
+            atomic_file(index_file) as new_index,
+            atomic_file(data_file) as new_data,
             tempfile.TemporaryDirectory(dir=new_index.parent) as folder,
         ):
             with convert_tensorflow_errors(prefix):

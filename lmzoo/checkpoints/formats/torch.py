@@ -77,8 +77,8 @@ class TorchFile(TensorFile):
         super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._open_file))
 
     def _open_file(self, file: Path) -> dict[str, Tensor]:
-        state, extra, is_zip = _load(file)
-        self.extra.update(extra)
+        state, other_entries, is_zip = _load(file)
+        self.extra.update(other_entries)
         self._states[file] = state
         if is_zip:
             self._bytes_read[file] = 0
@@ -131,15 +131,15 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
         convert_damage_errors(f"{file} cannot be read as PyTorch's"),
         torch.serialization.safe_globals(list(missing_globals)),
     ):
-        loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
-    if not isinstance(loaded, dict):
-        raise PresetError(f"{file} holds a {type(loaded).__name__}, expected a state dict.")
-    extra: dict[str, object] = {}
-    if isinstance(loaded.get("model"), dict) and ("args" in loaded or "cfg" in loaded):
-        extra = {key: _convert_namespaces(value) for key, value in loaded.items() if key != "model"}
-        loaded = loaded["model"]
+        content = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
+    if not isinstance(content, dict):
+        raise PresetError(f"{file} holds a {type(content).__name__}, expected a state dict.")
+    other_entries: dict[str, object] = {}
+    if isinstance(content.get("model"), dict) and ("args" in content or "cfg" in content):
+        other_entries = {key: _convert_namespaces(value) for key, value in content.items() if key != "model"}
+        content = content["model"]
     file_size = file.stat().st_size
-    for name, tensor in loaded.items():
+    for name, tensor in content.items():
         if not (isinstance(name, str) and isinstance(tensor, torch.Tensor)):
             raise PresetError(
                 f"{file}: {name!r:.100} is a {type(tensor).__name__}, expected a tensor, as in a state dict."
@@ -147,12 +147,12 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
         if tensor.numel() * tensor.element_size() > file_size:
             raise PresetError(f"{file} has {file_size} bytes, too few for {name!r} with shape {tuple(tensor.shape)}.")
     state: dict[str, torch.Tensor] = {}
-    for name, tensor in loaded.items():
+    for name, tensor in content.items():
         for part_name, part_tensor in _split_fused(file, name, tensor):
             if part_name in state:
                 raise PresetError(f"{file} holds {part_name!r} twice: by itself and in a tensor with others.")
             state[part_name] = part_tensor
-    return state, {key: value for key, value in extra.items() if _is_plain(value)}, is_zip
+    return state, {key: value for key, value in other_entries.items() if _is_plain(value)}, is_zip
 
 
 def _convert_namespaces(value: Any) -> Any:
@@ -183,8 +183,8 @@ def _check_zip(file: Path) -> None:
             if entry.compress_type != zipfile.ZIP_STORED:
                 raise PresetError(f"{file} is compressed: unpack it, or save the weights with `torch.save`.")
             if name.endswith(".pkl"):
-                with archive.open(entry) as pickled:
-                    _check_pickle(file, pickled)
+                with archive.open(entry) as pickle_file:
+                    _check_pickle(file, pickle_file)
 
 
 def _verify_checksums(file: Path) -> None:
@@ -195,8 +195,8 @@ def _verify_checksums(file: Path) -> None:
         raise PresetError(f"{file} was altered: the checksum of {damaged_entry!r:.100} in it differs. Fetch it again.")
 
 
-def _check_pickle(file: Path, pickled: IO[bytes]) -> None:
-    for opcode, argument, _ in pickletools.genops(pickled):
+def _check_pickle(file: Path, pickle_file: IO[bytes]) -> None:
+    for opcode, argument, _ in pickletools.genops(pickle_file):
         if opcode.name in ("GLOBAL", "INST") and not _ALLOWED_GLOBALS.fullmatch(symbol := str(argument)):
             raise PresetError(
                 f"{file} asks for {symbol.replace(' ', '.')!r:.100}, which weights do not need, and is not unpickled. "
@@ -220,15 +220,15 @@ def _split_fused(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[
 
 def _is_plain(value: object) -> bool:
     """Return whether a value consists of at most `_MAX_EXTRA_VALUES` strings, numbers, None, lists and dicts."""
-    pending = [value]
+    pending_values = [value]
     for _ in range(_MAX_EXTRA_VALUES):
-        if not pending or len(pending) > _MAX_EXTRA_VALUES:
-            return not pending
-        item = pending.pop()
+        if not pending_values or len(pending_values) > _MAX_EXTRA_VALUES:
+            return not pending_values
+        item = pending_values.pop()
         if isinstance(item, dict):
-            pending += [*item.keys(), *item.values()]
+            pending_values += [*item.keys(), *item.values()]
         elif isinstance(item, (list, tuple)):
-            pending += item
+            pending_values += item
         elif not isinstance(item, (str, int, float, bool, type(None))):
             return False
     return False

@@ -149,12 +149,12 @@ def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...
         "training": {"attention_probs_dropout_prob": "dropout"},
         "values": {"activation": ACTIVATIONS},
     }
-    merged = {
+    merged_fields = {
         "aliases": aliases | table.pop("aliases", {}),
         "allowed": {**RESTRICTED_KEYS, **table.pop("allowed", {})},
         "ignored": HARMLESS_KEYS | _CROSS_ENCODER_KEYS | {*ignored},
     }
-    return ConfigTable(keys=keys, **merged, **{**overridable, **table})
+    return ConfigTable(keys=keys, **merged_fields, **{**overridable, **table})
 
 
 def own_config_table(keys: Mapping[str, tuple[str, object]], **table: Any) -> ConfigTable:
@@ -284,9 +284,9 @@ def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint
         return None
     weights = LazyTensors(functools.partial(open_tensors, directory))
     detected_family = detect_family(directory, config, weights, family)
-    if tied := detected_family.checkpoints["hf"].tied(config):
+    if tied_names := detected_family.checkpoints["hf"].tied(config):
         layout = detected_family.checkpoints["hf"]
-        weights = LazyTensors(functools.partial(_open_with_tied, weights, layout, tied))
+        weights = LazyTensors(functools.partial(_open_with_tied, weights, layout, tied_names))
     read_head = functools.partial(_read_head, files, detected_family, weights)
     return read_checkpoint(files, "hf", detected_family, config, file, weights, read_head)
 
@@ -318,20 +318,20 @@ def open_tensors(directory: Path) -> TensorFile:
     return strip_wrappers(tensors)
 
 
-def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied: Mapping[str, str]) -> TensorFile:
+def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied_names: Mapping[str, str]) -> TensorFile:
     """Open the weights, with additional names for tensors that are tied to stored ones.
 
     Args:
         weights: Tensors of the checkpoint.
         layout: Layout of the checkpoint.
-        tied: Name of an omitted tensor -> name of the stored tensor to which it is tied.
+        tied_names: Name of an omitted tensor -> name of the stored tensor to which it is tied.
     """
     file = weights.open()
     stored_names = canonical_names(layout, file)
     places = {name: Place(file, name) for name in file.names()}
-    for name, original in tied.items():
-        if name not in stored_names and original in stored_names:
-            places[name] = Place(file, stored_names[original])
+    for name, original_name in tied_names.items():
+        if name not in stored_names and original_name in stored_names:
+            places[name] = Place(file, stored_names[original_name])
     return PlacedTensors(file.path, places, file.prefix)
 
 
@@ -388,9 +388,9 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
     if kind == "seq2seq_lm":
         arguments = _read_beams(files)
     if layout.pooling and kind in POOLING_TOKENS:
-        stored = config.get(layout.pooling, "cls")
-        require_value(stored in POOLINGS, file, layout.pooling, " or ".join(map(repr, POOLINGS)), stored)
-        arguments["pooling"] = POOLINGS[stored]
+        pooling = config.get(layout.pooling, "cls")
+        require_value(pooling in POOLINGS, file, layout.pooling, " or ".join(map(repr, POOLINGS)), pooling)
+        arguments["pooling"] = POOLINGS[pooling]
     if kind in PREDICTING_TOKENS and layout.head_activation is not None:
         arguments["activation"] = layout.head_activation
     has_kernel = any(path in layout.heads[kind] for path in _OUTPUT_KERNELS)
@@ -403,19 +403,26 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
 
 
 def _read_output_activation(file: Path, config: JsonObject) -> Arguments:
-    """Return the stored argument `output_activation` of a cross-encoder; Sentence Transformers 4 renamed its key."""
+    """Return the stored argument `output_activation` of a cross-encoder.
+
+    Since Sentence Transformers 4, it has another key.
+    """
     settings = config.get("sentence_transformers")
     if isinstance(settings, dict) and settings.get("activation_fn") is not None:
         key = "sentence_transformers.activation_fn"
-        stored = settings["activation_fn"]
+        activation = settings["activation_fn"]
     else:
         key = "sbert_ce_default_activation_function"
-        stored = config.get(key)
-    return {} if stored is None else {"output_activation": read_activation(stored, key, file)}
+        activation = config.get(key)
+    return {} if activation is None else {"output_activation": read_activation(activation, key, file)}
 
 
 def _read_beams(files: JsonFiles) -> Arguments:
     """Return the beam search settings from `generation_config.json` or, in older checkpoints, `config.json`."""
     file_name = "generation_config.json"
-    stored = files.read(file_name if (files.directory / file_name).is_file() else CONFIG_FILE)
-    return {name: stored[name] for name in ("num_beams", "length_penalty") if stored.get(name) is not None}
+    generation_config = files.read(file_name if (files.directory / file_name).is_file() else CONFIG_FILE)
+    return {
+        name: generation_config[name]
+        for name in ("num_beams", "length_penalty")
+        if generation_config.get(name) is not None
+    }

@@ -64,9 +64,11 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, req
         matches = [family for family in candidates if names_in_transformers(family).model_type == model_type]
         matches = _choose_family(matches, architecture, requested)
         if not matches:
-            supported = ", ".join(dict.fromkeys(names_in_transformers(family).model_type for family in candidates))
+            supported_names = ", ".join(
+                dict.fromkeys(names_in_transformers(family).model_type for family in candidates)
+            )
             raise PresetError(
-                f"{file}: models of type {model_type!r:.60} are not supported; supported are {supported}."
+                f"{file}: models of type {model_type!r:.60} are not supported; supported are {supported_names}."
             )
     else:
         matches = [family for family in candidates if family.name == requested] or match_prefixes(architecture)
@@ -99,10 +101,10 @@ def _choose_family(matches: list[Family], architecture: str | None, requested: s
         A list of one family: the requested family, else the first one with `architecture` among its irregular class
         names, else the first of `matches`. The list is empty if `matches` is empty.
     """
-    preferred = [family for family in matches if family.name == requested] or [
+    preferred_families = [family for family in matches if family.name == requested] or [
         family for family in matches if architecture in names_in_transformers(family).architectures.values()
     ]
-    return (preferred or matches)[:1]
+    return (preferred_families or matches)[:1]
 
 
 def _refuse_other_class(file: Path, architecture: str | None, family: Family) -> None:
@@ -145,15 +147,16 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
         matches = [max(matches, key=lambda family: _rate_completeness(family.checkpoints["hf"], tensors))]
     if len(matches) == 1:
         return matches
-    confirmed = [family for family in matches if holds_tokenizer(directory, family.tokenizer)]
-    if len(confirmed) == 1:
+    confirmed_families = [family for family in matches if holds_tokenizer(directory, family.tokenizer)]
+    if len(confirmed_families) == 1:
         names = " or ".join(family.name for family in matches)
         warnings.warn(
             f"{directory / CONFIG_FILE} has no `model_type`, and the tensors' names are those of {names}. The files of "
-            f'the tokenizer are those of {confirmed[0].name}: pass `family="{confirmed[0].name}"` to confirm this.',
+            f'the tokenizer are those of {confirmed_families[0].name}: pass `family="{confirmed_families[0].name}"` to '
+            "confirm this.",
             stacklevel=2,
         )
-    return confirmed or matches
+    return confirmed_families or matches
 
 
 def _rate_completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:

@@ -89,50 +89,58 @@ def _load(file: TensorFile, names: Sequence[str], array: np.ndarray) -> np.ndarr
         names: Names of the copies in the file.
         array: Values of the first copy.
     """
-    stored, *copies = names
-    for copy in copies:
-        if not np.array_equal(file.read(copy), array, equal_nan=True):
-            raise PresetError(f"{file.path}: {copy!r} and {stored!r} differ, but they are the same weight.")
-    return array.T if _get_variable_kind(stored) == "kernel" else array.reshape(_make_torch_shape(stored, array.shape))
+    first_name, *other_names = names
+    for name in other_names:
+        if not np.array_equal(file.read(name), array, equal_nan=True):
+            raise PresetError(f"{file.path}: {name!r} and {first_name!r} differ, but they are the same weight.")
+    return (
+        array.T
+        if _get_variable_kind(first_name) == "kernel"
+        else array.reshape(_make_torch_shape(first_name, array.shape))
+    )
 
 
-def _make_torch_name(stored: str, scopes: int) -> str:
+def _make_torch_name(tensor_name: str, scopes: int) -> str:
     """Convert a tensor name in the file to PyTorch's, dropping its first `scopes` parts."""
-    parts = stored.removesuffix(":0").split("/")
+    parts = tensor_name.removesuffix(":0").split("/")
     # `mlm___cls` is the module `cls`, which two layers share; `layer_._0` is an entry of a list.
     parts = [part.rpartition("___")[2].replace("_._", ".") for part in parts[min(scopes, len(parts) - 1) :]]
     name = ".".join([*parts[:-1], _KINDS.get(parts[-1], parts[-1])])
     return _RENAMED.get(name, name)
 
 
-def _get_variable_kind(stored: str) -> str:
+def _get_variable_kind(tensor_name: str) -> str:
     """Return the last part of a tensor name in the file, such as "kernel", "bias" or "gamma"."""
-    return stored.removesuffix(":0").rpartition("/")[2]
+    return tensor_name.removesuffix(":0").rpartition("/")[2]
 
 
-def _make_torch_shape(stored: str, shape: Shape) -> Shape:
-    if _get_variable_kind(stored) == "kernel":
+def _make_torch_shape(tensor_name: str, shape: Shape) -> Shape:
+    if _get_variable_kind(tensor_name) == "kernel":
         return shape[::-1]
-    if _get_variable_kind(stored) == "bias" and len(shape) == 2 and shape[0] == 1:  # GPT-2's `Conv1D`
+    if _get_variable_kind(tensor_name) == "bias" and len(shape) == 2 and shape[0] == 1:  # GPT-2's `Conv1D`
         return shape[1:]
     return shape
 
 
-def _check_origin(path: Path, stored: Sequence[str], is_shard: bool) -> None:
+def _check_origin(path: Path, tensor_names: Sequence[str], is_shard: bool) -> None:
     """Check that the tensors belong to a single transformers model.
 
     Raises:
         PresetError: If the tensors are of another origin; the message says how to convert the file.
     """
-    unexpected = next((name for name in stored if not name.endswith(":0")), None)
-    if not stored or unexpected:
-        reason = f"holds {unexpected!r}, which has no name of a variable of Keras 2" if stored else "holds no tensors"
+    unexpected_name = next((name for name in tensor_names if not name.endswith(":0")), None)
+    if not tensor_names or unexpected_name:
+        reason = (
+            f"holds {unexpected_name!r}, which has no name of a variable of Keras 2"
+            if tensor_names
+            else "holds no tensors"
+        )
         raise PresetError(f"{path} {reason}, so it is not a file of transformers' TensorFlow classes.")
     if is_shard:
         return
-    scopes = {parts[1] for name in stored if len(parts := name.split("/")) > 2 and "model." not in name}
+    scopes = {parts[1] for name in tensor_names if len(parts := name.split("/")) > 2 and "model." not in name}
     problem = ""
-    if any(name.startswith("model_weights/") for name in stored):
+    if any(name.startswith("model_weights/") for name in tensor_names):
         problem = "is a whole model of Keras"
     elif len(scopes) > 1:
         problem = f"holds tensors of {', '.join(sorted(scopes)[:3])}, expected those of one model"

@@ -103,7 +103,9 @@ def keras_hub_layout(
     attention_prefix = f"{_ATTENTION}/{'_' if private_attention else ''}"
     projections = {f"attention/{name}": f"{attention_prefix}{name}_dense" for name in ("query", "key", "value")}
     block = {**projections, "attention/output_dense": f"{attention_prefix}output_dense", **_BLOCK}
-    block_layers = {f"{blocks}/{layer}": f"{stored_block}_{template}/{stored}" for layer, stored in block.items()}
+    block_layers = {
+        f"{blocks}/{layer}": f"{stored_block}_{template}/{stored_layer}" for layer, stored_layer in block.items()
+    }
     rows = keras_layers({**layers, **block_layers})
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
     return KerasHubLayout(
@@ -176,8 +178,8 @@ def to_keras_hub(tensors: Arrays, layout: KerasHubLayout, config: Arguments) -> 
     for name, array in split_heads(tensors, config["num_heads"], _find_heads_axis):
         stored_name = name
         if match := pattern.fullmatch(name):
-            number = int(match[1]) * group_size + int(match[2] or 0)
-            stored_name = f"layers/{layout.block}{f'_{number}' if number else ''}/{match[3]}"
+            block_number = int(match[1]) * group_size + int(match[2] or 0)
+            stored_name = f"layers/{layout.block}{f'_{block_number}' if block_number else ''}/{match[3]}"
         yield stored_name, array
 
 
@@ -187,10 +189,10 @@ def _refuse_other_networks(family: Family, unknown_keys: Arguments, file: Path) 
     Raises:
         PresetError: If such a key has an unsupported value.
     """
-    restricted = family.checkpoints["hf"].config.allowed if "hf" in family.checkpoints else {}
-    for key in unknown_keys.keys() & restricted.keys():
-        expected = " or ".join(map(repr, restricted[key]))
-        require_value(unknown_keys[key] in restricted[key], file, key, expected, unknown_keys[key])
+    restricted_values = family.checkpoints["hf"].config.allowed if "hf" in family.checkpoints else {}
+    for key in unknown_keys.keys() & restricted_values.keys():
+        expected = " or ".join(map(repr, restricted_values[key]))
+        require_value(unknown_keys[key] in restricted_values[key], file, key, expected, unknown_keys[key])
 
 
 def find_keras_hub(files: JsonFiles) -> Checkpoint | None:

@@ -75,12 +75,12 @@ def find_head(
         PresetError: If the head has unsupported settings.
     """
     file = directory / TASK_FILE
-    stored = read_json(directory, TASK_FILE) if file.is_file() else {}
-    name = stored.get("registered_name")
+    serialized_task = read_json(directory, TASK_FILE) if file.is_file() else {}
+    name = serialized_task.get("registered_name")
     kind = next((kind for kind, class_suffix in _CLASSES.items() if name == f"keras_hub>{prefix}{class_suffix}"), None)
     if kind is None:
         return None, {}
-    if not isinstance(config := stored.get("config"), dict):
+    if not isinstance(config := serialized_task.get("config"), dict):
         raise PresetError(f"{file} lacks the `config` of {name}.")
     if kind == "masked_lm":
         reader.read(_MASKED_LM, config, file)
@@ -107,8 +107,8 @@ def read_preprocessor_length(directory: Path, reader: KeyReader) -> int | None:
         PresetError: If the length is not a positive integer.
     """
     file = directory / PREPROCESSOR_FILE
-    stored = read_json(directory, PREPROCESSOR_FILE) if file.is_file() else {}
-    config = stored.get("config")
+    serialized_preprocessor = read_json(directory, PREPROCESSOR_FILE) if file.is_file() else {}
+    config = serialized_preprocessor.get("config")
     length = reader.read(_PREPROCESSOR, config, file)["sequence_length"] if isinstance(config, dict) else None
     require_value(length is None or is_integer(length, 1), file, "sequence_length", "a positive integer", length)
     return length

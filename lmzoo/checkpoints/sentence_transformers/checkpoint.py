@@ -198,8 +198,8 @@ def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
         PresetError: If a setting is invalid; the message names the file and the key.
     """
     file = files.directory / SETTINGS_FILE
-    stored = files.read_if_present(SETTINGS_FILE)
-    settings = reader.read(_SETTINGS, stored, file)
+    stored_settings = files.read_if_present(SETTINGS_FILE)
+    settings = reader.read(_SETTINGS, stored_settings, file)
     model_type = settings["model_type"]
     require_value(model_type in _TASKS, file, "model_type", " or ".join(_TASKS), model_type)
     prompts = settings["prompts"]
@@ -213,7 +213,7 @@ def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
     require_value(is_valid, file, "default_prompt_name", f"one of {[*prompts]!r:.100}", default_prompt)
     dimension = settings["truncate_dim"]
     require_value(dimension is None or is_integer(dimension, 1), file, "truncate_dim", "a positive integer", dimension)
-    similarity = stored.get("similarity_fn_name")
+    similarity = stored_settings.get("similarity_fn_name")
     is_supported = similarity is None or similarity in SIMILARITIES
     settings["similarity"] = similarity if similarity and is_supported else SIMILARITIES[0]
     settings["unused"] = {} if is_supported else {"similarity_fn_name": similarity}

@@ -110,8 +110,8 @@ def read_modules(directory: Path, reader: KeyReader | None = None) -> list[Modul
     return [_read_entry(reader, directory, entry, f"{file}, module {i}") for i, entry in enumerate(entries)]
 
 
-def _read_entry(reader: KeyReader, directory: Path, stored: JsonObject, label: str) -> Module:
-    entry = reader.read(_ENTRY, stored, label)
+def _read_entry(reader: KeyReader, directory: Path, stored_entry: JsonObject, label: str) -> Module:
+    entry = reader.read(_ENTRY, stored_entry, label)
     type_name = entry["type"]
     kind = type_name.rpartition(".")[2] if isinstance(type_name, str) and _PACKAGE.fullmatch(type_name) else None
     if kind not in _KINDS:
@@ -152,15 +152,15 @@ def read_head(modules: Sequence[Module], hidden_dim: int, reader: KeyReader) -> 
 
 
 def _read_pooling(reader: KeyReader, module: Module, hidden_dim: int) -> list[str]:
-    stored = read_json(module.directory, CONFIG_FILE)
-    pooling = reader.read(_POOLING, stored, module.file)["pooling"]
-    width = next((stored[key] for key in _WIDTHS if stored.get(key) is not None), hidden_dim)
+    config = read_json(module.directory, CONFIG_FILE)
+    pooling = reader.read(_POOLING, config, module.file)["pooling"]
+    width = next((config[key] for key in _WIDTHS if config.get(key) is not None), hidden_dim)
     require_value(width == hidden_dim, module.file, _WIDTHS[1], f"the Transformer's, {hidden_dim}", width)
     if pooling is None:
         for key in POOLING_MODES.values():
-            flag = stored.get(key)
+            flag = config.get(key)
             require_value(isinstance(flag, bool | None), module.file, key, "true or false", flag)
-        pooling = [mode for mode, key in POOLING_MODES.items() if stored.get(key)] or ["mean"]
+        pooling = [mode for mode, key in POOLING_MODES.items() if config.get(key)] or ["mean"]
     modes = [pooling] if isinstance(pooling, str) else pooling
     is_valid = (
         isinstance(modes, list) and modes and all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
@@ -183,8 +183,8 @@ def _read_layers(reader: KeyReader, modules: Sequence[Module], width: int) -> It
 def _read_layer(reader: KeyReader, module: Module) -> dict[str, Any]:
     kind = next(kind for kind, name in LAYER_CLASSES.items() if name == module.kind)
     has_config = module.has_weights or has_file(module.directory, CONFIG_FILE)
-    stored = read_json(module.directory, CONFIG_FILE) if has_config else {}
-    layer = {"kind": kind, **reader.read(_LAYERS[kind], stored, module.file)}
+    config = read_json(module.directory, CONFIG_FILE) if has_config else {}
+    layer = {"kind": kind, **reader.read(_LAYERS[kind], config, module.file)}
     for key, argument in _LAYERS[kind].keys.items():
         if argument == "activation":
             layer[argument] = read_activation(layer[argument], key, module.file)

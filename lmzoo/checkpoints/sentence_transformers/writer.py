@@ -139,8 +139,8 @@ def _list_layers(model: Any) -> list[dict[str, Any]]:
     return [*layers, {"kind": "normalize"}] if model.normalize else layers
 
 
-def _make_entry(number: int, path: str, name: str) -> dict[str, object]:
-    return {"idx": number, "name": str(number), "path": path, "type": f"{_PACKAGE}.{name}"}
+def _make_entry(module_index: int, path: str, name: str) -> dict[str, object]:
+    return {"idx": module_index, "name": str(module_index), "path": path, "type": f"{_PACKAGE}.{name}"}
 
 
 def _make_pooling_config(modes: list[str]) -> dict[str, object]:

@@ -159,8 +159,8 @@ class NormalizedBytePairFormat(BytePairFormat):
         """Return a post-processor that also trims offsets, as lmzoo's tokenizer does."""
         from tokenizers import processors
 
-        trimming = processors.ByteLevel(trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space)
-        return processors.Sequence([trimming, make_template(packing, tokenizer)])
+        trimming_processor = processors.ByteLevel(trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space)
+        return processors.Sequence([trimming_processor, make_template(packing, tokenizer)])
 
 
 class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):
@@ -203,8 +203,10 @@ def _warn_about_offsets(post_processor: JsonObject | None, file: Path) -> None:
 
     There is no warning for a processor that is `ByteLevel` alone, since all files of GPT-2 have it.
     """
-    stored = post_processor if isinstance(post_processor, Mapping) else {}
-    processors = stored.get("processors") or ([] if stored.get("type") == "ByteLevel" else [stored])
+    outer_processor = post_processor if isinstance(post_processor, Mapping) else {}
+    processors = outer_processor.get("processors") or (
+        [] if outer_processor.get("type") == "ByteLevel" else [outer_processor]
+    )
     if any(processor.get("trim_offsets") is False for processor in processors if isinstance(processor, Mapping)):
         warnings.warn(
             f"{file}: `post_processor.trim_offsets` is false, but the offsets of lmzoo's tokens never include the "
@@ -215,13 +217,13 @@ def _warn_about_offsets(post_processor: JsonObject | None, file: Path) -> None:
 
 def _read_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
     """Return the tokens in fairseq's dictionary, which lists most of them as ids in GPT-2's vocabulary, `tokens`."""
-    token_by_number = {str(number): token for number, token in enumerate(tokens)}
-    entries = []
+    token_by_id = {str(token_id): token for token_id, token in enumerate(tokens)}
+    dictionary_tokens = []
     for line_number, line in enumerate(read_lines(file), 1):
-        entry, _, count = line.rpartition(" ")
-        if not (entry and count.isdigit()) or (entry.isdigit() and entry not in token_by_number):
+        id_or_token, _, count = line.rpartition(" ")
+        if not (id_or_token and count.isdigit()) or (id_or_token.isdigit() and id_or_token not in token_by_id):
             raise PresetError(
                 f"{file}, line {line_number}: expected a number in encoder.json and a count, got {line!r:.60}."
             )
-        entries.append(token_by_number.get(entry, entry))
-    return ["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"]
+        dictionary_tokens.append(token_by_id.get(id_or_token, id_or_token))
+    return ["<s>", "<pad>", "</s>", "<unk>", *dictionary_tokens, "<mask>"]

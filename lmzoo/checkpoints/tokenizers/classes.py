@@ -83,7 +83,7 @@ def _list_family_classes() -> list[TokenizerClass]:
 
 
 def read_class_name(files: JsonFiles) -> tuple[Path, str | None]:
-    """Return the file that names, or should name, the tokenizer class, and its name without "Fast" (or None)."""
+    """Return the path of the file for the tokenizer's class name, and the name without "Fast", or None if missing."""
     for name in (SETTINGS_FILE, CONFIG_FILE):
         if class_name := files.read_if_present(name).get("tokenizer_class"):
             return files.directory / name, str(class_name).removesuffix("Fast")
@@ -138,7 +138,10 @@ def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObj
 
 
 def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> TokenizerClass | None:
-    """Return the first class with existing vocabulary files, if possible one that fits the tokens in the files."""
+    """Return the first candidate with vocabulary files in a directory, or None if no candidate has any.
+
+    Among candidates that share these files, one that fits their tokens is preferred.
+    """
     candidates_with_files = [
         (candidate, files)
         for candidate in candidates

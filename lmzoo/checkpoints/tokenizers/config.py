@@ -223,7 +223,9 @@ def _sort_by_id(
 
 
 def _list_mentions(files: JsonFiles, pipeline: JsonObject | None) -> Iterator[tuple[Path, str, int | None, Any]]:
-    """Yield every mention of a token in the files; as in transformers, the last mention counts.
+    """Yield every mention of a token in the files.
+
+    As in transformers, the last mention of a token counts.
 
     Yields:
         The path of the file, the attribute or "", the id or None, and the token as a string or an object of flags.
@@ -235,12 +237,12 @@ def _list_mentions(files: JsonFiles, pipeline: JsonObject | None) -> Iterator[tu
         yield directory / _ADDED_FILE, "", id, token
     for name in (_NAMES_FILE, SETTINGS_FILE):
         file = directory / name
-        stored = files.read_if_present(name)
-        for key, value in stored.items():
+        content = files.read_if_present(name)
+        for key, value in content.items():
             if key.endswith("_token") and isinstance(value, (str, dict)):
                 yield file, key, None, value
         for key in _MORE_TOKENS:
-            tokens = stored.get(key) or []
+            tokens = content.get(key) or []
             yield from ((file, key, None, token) for token in (tokens.values() if isinstance(tokens, dict) else tokens))
-        for id, token in (stored.get("added_tokens_decoder") or {}).items():
+        for id, token in (content.get("added_tokens_decoder") or {}).items():
             yield file, "", int(id), token

@@ -379,10 +379,10 @@ def _get_lists(tokenizer_format: TokenizerFormat[Any], file: Path, vocabulary: A
 
 
 def _describe_missing_files(directory: Path, file_sets: list[tuple[str, ...]]) -> str:
-    existing = [name for names in file_sets for name in names if has_file(directory, name)]
+    existing_names = [name for names in file_sets for name in names if has_file(directory, name)]
     expected = " or ".join(dict.fromkeys([PIPELINE_FILE, *(" and ".join(names) for names in file_sets)]))
-    remark = f"; there is only {', '.join(existing)}" if existing else ""
-    advice = f" Fetch encoder.json and vocab.bpe from {_FAIRSEQ_URL} into it." if "dict.txt" in existing else ""
+    remark = f"; there is only {', '.join(existing_names)}" if existing_names else ""
+    advice = f" Fetch encoder.json and vocab.bpe from {_FAIRSEQ_URL} into it." if "dict.txt" in existing_names else ""
     return f"{directory} holds no tokenizer files: expected {expected}{remark}. Pass `preprocessor=`.{advice}"
 
 
@@ -391,15 +391,15 @@ def _guess_lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool
     directory = files.directory
     capitalized_token = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
     if "model_type" in files.read_if_present(CONFIG_FILE):  # a checkpoint of transformers
-        default = bool(get_format(type(tokenizer)).settings["do_lower_case"][1])
-        if default and capitalized_token is not None:
+        default_lowercase = bool(get_format(type(tokenizer)).settings["do_lower_case"][1])
+        if default_lowercase and capitalized_token is not None:
             warnings.warn(
                 f"{directory}: text is lower-cased, as in transformers, since {SETTINGS_FILE} lacks `do_lower_case`. "
                 f"But {file.name} has tokens with capitals, such as {capitalized_token!r}. If text should keep its "
                 "case, set it to false there.",
                 stacklevel=2,
             )
-        return default
+        return default_lowercase
     for name in (directory.resolve().name, *(path.name for path in directory.glob("*.index"))):
         if match := re.search("(?<![a-z])(un)?cased(?![a-z])", name.lower()):
             return match[1] is not None

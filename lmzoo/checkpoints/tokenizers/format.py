@@ -138,7 +138,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return set()
 
     def with_flags(self, token: AddedToken, flags: JsonObject) -> AddedToken:
-        """Return a special token with the flags in `token_flags` that a file sets for it."""
+        """Return a special token with those of a file's `flags` that `token_flags` lists."""
         stored_flags: Arguments = {name: bool(flags[name]) for name in self.token_flags if name in flags}
         return replace(token, **stored_flags)
 
@@ -180,10 +180,11 @@ def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[
         PresetError: If a key has an unsupported value; the message names the first such key.
     """
     stored = stored if isinstance(stored, dict) else {"type": stored}
-    for key, allowed in expected.items():
-        if (value := stored.get(key, None if key == "type" else allowed[0])) not in allowed:
+    for key, allowed_values in expected.items():
+        if (value := stored.get(key, None if key == "type" else allowed_values[0])) not in allowed_values:
             raise PresetError(
-                f"{file}: `{part}{key}` is {value!r:.80}, but lmzoo supports only {' or '.join(map(repr, allowed))}."
+                f"{file}: `{part}{key}` is {value!r:.80}, but lmzoo supports only "
+                f"{' or '.join(map(repr, allowed_values))}."
             )
 
 
@@ -197,10 +198,12 @@ def make_template(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
     """Convert a packing to a post-processor of the `tokenizers` library."""
     from tokenizers import processors
 
-    single, pair = ([f"{token}:{segment}" for token, segment in items] for items in list_template_items(packing))
+    single_template, pair_template = (
+        [f"{token}:{segment}" for token, segment in items] for items in list_template_items(packing)
+    )
     tokens = dict.fromkeys(filter(None, (packing.start, *packing.between, *packing.closing)))
     special_tokens = [(token, tokenizer.token_to_id(token)) for token in tokens]
-    return processors.TemplateProcessing(single, pair, special_tokens)
+    return processors.TemplateProcessing(single_template, pair_template, special_tokens)
 
 
 def list_template_items(packing: Packing) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
@@ -209,6 +212,6 @@ def list_template_items(packing: Packing) -> tuple[list[tuple[str, int]], list[t
     start_item = (packing.start, 0)
     last_item = (packing.last, LAST_SEGMENT)
     between = [(token, 0) for token in packing.between]
-    single = [start_item, ("$A", 0), (packing.end, 0), last_item]
-    pair = [start_item, ("$A", 0), *between, ("$B", second_segment), (packing.end, second_segment), last_item]
-    return [item for item in single if item[0]], [item for item in pair if item[0]]
+    single_items = [start_item, ("$A", 0), (packing.end, 0), last_item]
+    pair_items = [start_item, ("$A", 0), *between, ("$B", second_segment), (packing.end, second_segment), last_item]
+    return [item for item in single_items if item[0]], [item for item in pair_items if item[0]]

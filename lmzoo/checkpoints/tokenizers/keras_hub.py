@@ -79,8 +79,8 @@ def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) 
     if family is None or family.tokenizer is not cls:
         raise PresetError(f"KerasHub's {name} cannot do what a {cls.__name__} does: save the model without it.")
     config, tokenizer = get_format(cls).to_keras_hub(tokenizer, name)
-    stored = {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
-    write_json(directory, TOKENIZER_FILE, stored)
+    serialized_tokenizer = {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
+    write_json(directory, TOKENIZER_FILE, serialized_tokenizer)
     assets_directory = directory / TOKENIZER_ASSETS_DIR
     assets_directory.mkdir(parents=True)
     tokenizer.save_assets(assets_directory)

@@ -57,13 +57,13 @@ def read_packing(
         if any(flags) and not has_fixed_packing:
             packing = _make_packing(tokenizer, *flags)
     else:
-        stored = _convert_processor(pipeline.get("post_processor"), tokenizer, file)
+        stored_packing = _convert_processor(pipeline.get("post_processor"), tokenizer, file)
         if not has_fixed_packing:
-            packing = stored or NO_PACKING
-        elif stored is not None and dataclasses.replace(stored, segments=packing.segments) != packing:
+            packing = stored_packing or NO_PACKING
+        elif stored_packing is not None and dataclasses.replace(stored_packing, segments=packing.segments) != packing:
             warnings.warn(
-                f"{file}: `post_processor` packs texts as {_describe(stored)}, but a {peer.name} of transformers as "
-                f"{_describe(packing)}, which lmzoo follows.",
+                f"{file}: `post_processor` packs texts as {_describe(stored_packing)}, but a {peer.name} of "
+                f"transformers as {_describe(packing)}, which lmzoo follows.",
                 stacklevel=2,
             )
     input_names = settings.get("model_input_names")
@@ -101,10 +101,10 @@ def _convert_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Pack
     for token in processor["special_tokens"].values():
         for content, id in zip(token["tokens"], token["ids"], strict=True):
             _check_id(tokenizer, content, id, file)
-    single, pair = (_list_items(processor, key) for key in ("single", "pair"))
-    packing = _convert_template(single, pair)
+    single_items, pair_items = (_list_items(processor, key) for key in ("single", "pair"))
+    packing = _convert_template(single_items, pair_items)
     if packing is None:
-        single_text, pair_text = (" ".join(item.token for item in items) for items in (single, pair))
+        single_text, pair_text = (" ".join(item.token for item in items) for items in (single_items, pair_items))
         raise PresetError(
             f"{file}: the `post_processor` packs texts as {single_text!r:.100} and {pair_text!r:.100}, which lmzoo "
             "does not support: a pair must begin and end as one text does."
@@ -130,23 +130,25 @@ def _list_items(processor: JsonObject, key: str) -> list[_Item]:
     return items
 
 
-def _convert_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
+def _convert_template(single_items: Sequence[_Item], pair_items: Sequence[_Item]) -> Packing | None:
     """Return the packing equivalent to a template, or None if there is no such packing."""
-    tokens = [item.token for item in pair]
+    tokens = [item.token for item in pair_items]
     if [token for token in tokens if token.startswith("$")] != ["$A", "$B"]:
         return None
     first_text_index = tokens.index("$A")
     second_text_index = tokens.index("$B")
-    body_end = len(tokens) - (pair[-1].segment == LAST_SEGMENT)
+    body_end = len(tokens) - (pair_items[-1].segment == LAST_SEGMENT)
     packing = Packing(
         "".join(tokens[:first_text_index]),
         "".join(tokens[second_text_index + 1 : body_end]),
         tuple(tokens[first_text_index + 1 : second_text_index]),
-        segments=pair[second_text_index].segment != 0,
+        segments=pair_items[second_text_index].segment != 0,
         last="".join(tokens[body_end:]),
     )
-    single_items, pair_items = list_template_items(packing)
-    is_equivalent = pair_items == pair and [token for token, _ in single_items] == [item.token for item in single]
+    new_single_items, new_pair_items = list_template_items(packing)
+    is_equivalent = new_pair_items == pair_items and [token for token, _ in new_single_items] == [
+        item.token for item in single_items
+    ]
     return packing if is_equivalent else None
 
 

@@ -47,10 +47,12 @@ def add_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     sources = list(dict.fromkeys([*sources, *map(chr, characters.changes()), *QUOTES]))
     targets = normalizer.normalize(['"' if source in QUOTES else source.translate(characters) for source in sources])
     rules = [(source, target) for source, target in zip(sources, targets, strict=True) if source != target]
-    combined = make_normalizer(norm_map=rules)
-    if combined.normalize(sources) != targets:
+    combined_normalizer = make_normalizer(norm_map=rules)
+    if combined_normalizer.normalize(sources) != targets:
         raise PresetError(f"SentencePiece cannot add rules for {settings} to those of the model, {spec.name!r}.")
-    spec.precompiled_charsmap = type(spec).FromString(combined.serialized_normalizer_spec()).precompiled_charsmap
+    spec.precompiled_charsmap = (
+        type(spec).FromString(combined_normalizer.serialized_normalizer_spec()).precompiled_charsmap
+    )
     spec.remove_extra_whitespaces = True
     spec.name = _NAME.format(**settings)
     return SentencePieceTokenizer(proto.SerializeToString(deterministic=True), **tokenizer.get_config())
@@ -66,8 +68,8 @@ def _find_uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
         characters: Character map of the clean-up.
     """
     originals = defaultdict(list)
-    for code, cleaned in characters.changes().items():
-        originals[cleaned].append(chr(code))
+    for code, replacement in characters.changes().items():
+        originals[replacement].append(chr(code))
     return [
         character + source[end:]
         for source in sources

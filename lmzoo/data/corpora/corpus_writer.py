@@ -175,16 +175,16 @@ class ShardWriter:
         """
         self.number = first
         with ThreadPoolExecutor(1) as pool:
-            pending: deque[tuple[Future[TokenizedDocuments], int, str]] = deque()
+            pending_batches: deque[tuple[Future[TokenizedDocuments], int, str]] = deque()
             for batch in self._batches(texts):
                 for document in batch:
                     digest.update(_encode_document(document))
                 future = pool.submit(lambda batch: tokenize_documents(batch, self.tokenizer).without_empty(), batch)
-                pending.append((future, read(), digest.hexdigest()))
-                if len(pending) > _MAX_WAITING_BATCHES:
-                    yield from self._take(*pending.popleft())
-            while pending:
-                yield from self._take(*pending.popleft())
+                pending_batches.append((future, read(), digest.hexdigest()))
+                if len(pending_batches) > _MAX_WAITING_BATCHES:
+                    yield from self._take(*pending_batches.popleft())
+            while pending_batches:
+                yield from self._take(*pending_batches.popleft())
         if self.parts:
             yield self._close(read(), digest.hexdigest())
 
@@ -203,18 +203,27 @@ class ShardWriter:
         if batch:
             yield batch
 
-    def _take(self, future: Future[TokenizedDocuments], read: int, digest: str) -> Iterator[Shard]:
-        """Add a tokenized batch to the current shard, and write the shard and yield its record if it is complete."""
+    def _take(self, future: Future[TokenizedDocuments], num_read: int, digest: str) -> Iterator[Shard]:
+        """Add a tokenized batch to the current shard, and write the shard and yield its record if it is complete.
+
+        Args:
+            future: the tokenized batch, when it is ready.
+            num_read: number of documents read up to the end of the batch.
+            digest: digest of these documents.
+        """
         tokenized_batch = future.result()
         if len(tokenized_batch):
             self.parts.append(tokenized_batch)
             self.tokens += len(tokenized_batch.token_ids)
         self.advance(len(tokenized_batch.token_ids))
         if self.tokens >= self.shard_tokens:
-            yield self._close(read, digest)
+            yield self._close(num_read, digest)
 
-    def _close(self, read: int, digest: str) -> Shard:
-        """Write the current shard (boundaries of documents, then of sentences, then tokens), and return its record."""
+    def _close(self, num_read: int, digest: str) -> Shard:
+        """Write the current shard (boundaries of documents, then of sentences, then tokens), and return its record.
+
+        The record includes `num_read`, the number of documents read up to the end of the shard, and their digest.
+        """
         name = f"shard-{self.prefix}{self.number:05}.bin"
         sentence_splits = _join_splits([part.sentence_splits for part in self.parts])
         document_splits = _join_splits([part.document_splits for part in self.parts])
@@ -234,7 +243,7 @@ class ShardWriter:
             "size": len(content),
             "sha256": hashlib.sha256(content.data).hexdigest(),
             "crc32": compute_checksums(content),
-            "read": read,
+            "read": num_read,
             "digest": digest,
         }
 

@@ -70,7 +70,9 @@ def check_languages(languages: Sequence[str]) -> None:
         detect_language(["."])  # loads the model, or raises an error if it is not installed
         import py3langid
 
-        supported = sorted({code for code, _ in py3langid.rank(".")})
-        if unsupported := [language for language in languages if language not in supported]:
-            message = f"The language {unsupported[0]!r} is unknown. Known are {', '.join(supported)}."
+        supported_languages = sorted({code for code, _ in py3langid.rank(".")})
+        if unsupported_languages := [language for language in languages if language not in supported_languages]:
+            message = (
+                f"The language {unsupported_languages[0]!r} is unknown. Known are {', '.join(supported_languages)}."
+            )
             raise ArgumentError(message, "languages")

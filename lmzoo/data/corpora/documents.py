@@ -141,14 +141,14 @@ def text_files(path: str | Path) -> list[str]:
 
 def _read_file_documents(path: str, field: str) -> Iterator[str | Sequence[str]]:
     """Yield the documents of a file, each a string or a list of lines."""
-    with open_to_read(path) as raw:
-        lines = _decode_lines(path, raw)
+    with open_to_read(path) as file:
+        lines = _decode_lines(path, file)
         yield from (
             _parse_json_texts(path, lines, field) if get_suffix(path) in _JSON_LINES else _group_paragraphs(lines)
         )
 
 
-def _decode_lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
+def _decode_lines(path: str, file: io.BufferedReader) -> Iterator[str]:
     """Yield the lines of a possibly compressed text file.
 
     Raises:
@@ -156,7 +156,7 @@ def _decode_lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
     """
     offset = 0
     try:
-        for line in decompress(raw):
+        for line in decompress(file):
             invalid_offset = line.find(b"\0")
             try:
                 text = line.decode()
@@ -174,7 +174,10 @@ def _decode_lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
 
 
 def _group_paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Group lines into documents, separated by blank lines; a file without text is one empty document."""
+    """Group the lines of a file into documents, which blank lines separate.
+
+    A file without text is one empty document.
+    """
     document: list[str] = []
     has_documents = False
     for line in lines:
@@ -194,8 +197,8 @@ def _parse_json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[s
     Raises:
         ValueError: If a line is not JSON or has no text.
     """
-    for number, row in json_objects(enumerate(lines, 1), str(path)):
-        location = f"{path}, line {number}"
+    for line_number, row in json_objects(enumerate(lines, 1), str(path)):
+        location = f"{path}, line {line_number}"
         text = _get_field(row, field, location)
         if not (isinstance(text, str) or (isinstance(text, list) and all(isinstance(part, str) for part in text))):
             raise ValueError(

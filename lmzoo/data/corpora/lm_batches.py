@@ -229,12 +229,15 @@ class EncodedDocuments(Encoded):
         """Split documents into words with `sentences_of`, and convert them to steps of both directions."""
         check_documents(documents)
         documents = list(documents)
-        warning = FirstWarning()
+        warning_filter = FirstWarning()
         steps = []
         for i in range(len(documents)):
-            sentences = list(sentences_of(documents, [i], warning))
-            forward, backward = ([pair for s in sentences for pair in pair_neighbors(s, b)] for b in (False, True))
-            steps.append(list(zip(forward, backward, strict=True)))
+            sentences = list(sentences_of(documents, [i], warning_filter))
+            forward_pairs, backward_pairs = (
+                [pair for sentence in sentences for pair in pair_neighbors(sentence, is_backward)]
+                for is_backward in (False, True)
+            )
+            steps.append(list(zip(forward_pairs, backward_pairs, strict=True)))
         return cls(steps)
 
     @property

@@ -71,10 +71,10 @@ def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
     hash_factors = np.random.default_rng(1).integers(1, 1 << 63, lsh.r, "uint64") | np.uint64(1)  # (r,)
     for band in range(lsh.b):
         band_values = signatures[:, band * lsh.r : (band + 1) * lsh.r].astype("uint64")  # (n, r)
-        _, first_indices, inverse = np.unique(
+        _, first_indices, inverse_indices = np.unique(
             (band_values * hash_factors).sum(axis=1), return_index=True, return_inverse=True
         )
-        first_in_band = first_indices[inverse]  # (n,)
+        first_in_band = first_indices[inverse_indices]  # (n,)
         candidates = np.flatnonzero(first_in_band < np.arange(num_documents))
         for begin in range(0, len(candidates), _CHUNK_PAIRS):
             candidate_chunk = candidates[begin : begin + _CHUNK_PAIRS]

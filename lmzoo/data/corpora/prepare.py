@@ -178,7 +178,7 @@ def prepare_corpus(
         "tokenizer": identity_of(tokenizer)["sha256"],
         "files": [[os.path.basename(file), get_size(file)] for file in files],
     }
-    parts = [_Part(number, make_absolute(file), folder) for number, file in enumerate(files)]
+    parts = [_Part(file_index, make_absolute(file), folder) for file_index, file in enumerate(files)]
     if complete_counts := _begin(folder, json.loads(json.dumps(record)), tokenizer):
         _clean_up(parts)
         return complete_counts
@@ -263,9 +263,9 @@ def _run(
         address: str, address of a Ray cluster; None for this machine.
         verbose: bool, whether to show progress.
     """
-    pending = [part for part in parts if not exists(part.temporary_path(kind, "json"))]
-    with progress_bar(title, len(pending), "files", verbose) as advance:
-        for part, messages in run_jobs(pending, lambda: process, workers, address) if pending else ():
+    pending_parts = [part for part in parts if not exists(part.temporary_path(kind, "json"))]
+    with progress_bar(title, len(pending_parts), "files", verbose) as advance:
+        for part, messages in run_jobs(pending_parts, lambda: process, workers, address) if pending_parts else ():
             advance(1)
             for message in messages:
                 warn(f"{part.file}: {message}")

@@ -57,7 +57,7 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
     """
     room = room_in_sequence(preprocessor, pair=False)
     length = preprocessor.sequence_length
-    start, _, closing = preprocessor.special_ids()
+    start, _, closing_ids = preprocessor.special_ids()
     end = _get_start_and_end(preprocessor)[1]
 
     def make_blocks() -> _Blocks:
@@ -68,8 +68,10 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
             num_sequences = len(stream) // room
             rows = np.empty((num_sequences, length), stream.dtype)
             rows[:, : len(start)] = start
-            rows[:, length - len(closing) :] = closing
-            rows[:, len(start) : length - len(closing)] = stream[: num_sequences * room].reshape(num_sequences, room)
+            rows[:, length - len(closing_ids) :] = closing_ids
+            rows[:, len(start) : length - len(closing_ids)] = stream[: num_sequences * room].reshape(
+                num_sequences, room
+            )
             remainder = [stream[num_sequences * room :]]
             yield rows.reshape(-1), np.full(num_sequences, length)
 

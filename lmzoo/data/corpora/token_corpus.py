@@ -166,12 +166,12 @@ def _check_shard(folder: Path, shard: Shard, content: np.ndarray) -> None:
         _check_sha256(folder, shard)
         return
     path = folder / shard["name"]
-    expected = shard["crc32"]
-    actual = compute_checksums(content)
-    if expected != actual:
+    expected_checksums = shard["crc32"]
+    actual_checksums = compute_checksums(content)
+    if expected_checksums != actual_checksums:
         block = next(
             i
-            for i, (expected_crc, actual_crc) in enumerate(itertools.zip_longest(expected, actual))
+            for i, (expected_crc, actual_crc) in enumerate(itertools.zip_longest(expected_checksums, actual_checksums))
             if expected_crc != actual_crc
         )
         raise ValueError(

@@ -362,7 +362,7 @@ def _train_with_fairseq_ids(
 def _train_with_mask_added(
     texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
 ) -> DebertaV3Tokenizer:
-    """Train a SentencePiece model with SentencePiece's own text cleaning; the tokenizer adds the mask token."""
+    """Train a DeBERTa-v3 tokenizer, a SentencePiece model to which the tokenizer adds the mask token."""
     untrained_tokenizer = DebertaV3Tokenizer(**special)
     tokens_without_mask = [
         token for token in untrained_tokenizer.special_tokens if token != untrained_tokenizer.mask_token
@@ -389,7 +389,7 @@ def _train_with_sentinels_added(
     verbose: bool = True,
     **special: Unpack[SpecialTokens],
 ) -> T5Tokenizer:
-    """Train a SentencePiece model with SentencePiece's own text cleaning; the tokenizer adds the sentinels."""
+    """Train a T5 tokenizer, a SentencePiece model to which the tokenizer adds the sentinels."""
     untrained_tokenizer = T5Tokenizer(num_sentinels=0, **special)
     _check_size(vocabulary_size, len(untrained_tokenizer.special_tokens) + num_sentinels + 1, "sentinels")
     unknown_token = str(untrained_tokenizer.unk_token)

@@ -76,7 +76,8 @@ def read_conll(
         conllu = get_suffix(path) == ".conllu"
     label = _find_column_index(label, "upos" if conllu else -1, conllu)
     lines = [
-        (number, _split_cells(line)) for number, line in read_numbered_lines(read_text(path, encoding).split("\n"))
+        (line_number, _split_cells(line))
+        for line_number, line in read_numbered_lines(read_text(path, encoding).split("\n"))
     ]
     width = len(CONLLU) if conllu else _count_columns(lines)
     is_word = _is_conllu_word if conllu else _make_word_test(lines, width, label, labels)
@@ -85,9 +86,9 @@ def read_conll(
         raise NoExamplesError(f"{name} holds no words.")
     if labeled and word == label:
         raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
-    for number, cells in itertools.chain(*sentence_rows):
+    for line_number, cells in itertools.chain(*sentence_rows):
         if len(cells) != width:
-            raise ValueError(f"{name}, line {number} has {len(cells)} columns, other lines have {width}.")
+            raise ValueError(f"{name}, line {line_number} has {len(cells)} columns, other lines have {width}.")
     if word is None and not conllu and width > 1 + labeled and _is_numbered(sentence_rows):
         word = 1
     word = _find_column_index(word, "form" if conllu else 0, conllu)
@@ -99,13 +100,16 @@ def read_conll(
         return sentences, None
     if word % width == label % width:
         raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
-    for number, cells in itertools.chain(*sentence_rows):
-        check_label(cells[label], labels, f"{name}, line {number}")
+    for line_number, cells in itertools.chain(*sentence_rows):
+        check_label(cells[label], labels, f"{name}, line {line_number}")
     return sentences, [[cells[label] for _, cells in sentence] for sentence in sentence_rows]
 
 
 def _count_columns(lines: Sequence[_Line]) -> int:
-    """Return the number of columns of the first line that may hold a word, preferably not a comment."""
+    """Return the number of columns in the first line that is not a comment, else in the first comment.
+
+    Empty lines and lines that begin a document are skipped. Without any other line, return 0.
+    """
     widths = {cells[0] == _COMMENT: len(cells) for _, cells in reversed(lines) if cells[0] != _DOCUMENT and any(cells)}
     return widths.get(False, widths.get(True, 0))
 
@@ -113,7 +117,16 @@ def _count_columns(lines: Sequence[_Line]) -> int:
 def _make_word_test(
     lines: Sequence[_Line], width: int, label: int, labels: Sequence[str] | None
 ) -> Callable[[list[str], bool], bool]:
-    """Return a function that tells words from comments, given a line's cells and whether it is inside a sentence."""
+    """Return a function that tells whether a line is a word, not a comment.
+
+    The function takes the cells of a line, and whether the line is inside a sentence.
+
+    Args:
+        lines: numbered lines of the file.
+        width: int, number of columns of a word's line.
+        label: int, index of the label column.
+        labels: the allowed labels, or None.
+    """
     word_labels = {*(labels or ())}
     if width > 1 and -width <= label < width:  # a single column holds words
         word_labels |= {cells[label] for _, cells in lines if len(cells) == width and cells[0] != _COMMENT}
@@ -139,12 +152,12 @@ def _group_rows(
     """Group the lines of words by sentence; blank lines, and lines whose first cell is `document_marker`, end one."""
     sentences: list[list[_Line]] = []
     in_sentence = False
-    for number, cells in lines:
+    for line_number, cells in lines:
         if not "".join(cells).strip() or cells[0] == document_marker:
             in_sentence = False
         elif is_word(cells, in_sentence):
             sentences += [] if in_sentence else [[]]
-            sentences[-1].append((number, cells))
+            sentences[-1].append((line_number, cells))
             in_sentence = True
     return sentences
 
@@ -155,13 +168,13 @@ def _is_numbered(sentence_rows: Sequence[Sequence[_Line]]) -> bool:
     return is_numbered and max(map(len, sentence_rows)) > 1
 
 
-def _find_column_index(column: int | str | None, default: int | str, conllu: bool) -> int:
-    """Return the index of a column from its index or name; `default` replaces None.
+def _find_column_index(column: int | str | None, default_column: int | str, conllu: bool) -> int:
+    """Return the index of a column from its index or name; `default_column` replaces None.
 
     Raises:
         ValueError: If the column has an unknown name, or a name in a file that is not CoNLL-U.
     """
-    column = default if column is None else column
+    column = default_column if column is None else column
     if isinstance(column, int):
         return column
     if not conllu:

@@ -78,12 +78,12 @@ def read_choices(
     ]
 
 
-def _find_choice_index(label: str, choices: Sequence[str], where: str) -> int:
+def _find_choice_index(label: str, choices: Sequence[str], location: str) -> int:
     """Return the index of the right choice from its label, an index or a letter.
 
     Raises:
-        ValueError: If the label is not one of the choices; `where` is its place in the message.
+        ValueError: If the label is not one of the choices. The message starts with `location`.
     """
     allowed_labels = [*map(str, range(len(choices))), *_LETTERS[: len(choices)]]
-    check_label(label, allowed_labels, where)
+    check_label(label, allowed_labels, location)
     return allowed_labels.index(label) % len(choices)

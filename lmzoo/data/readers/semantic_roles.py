@@ -98,11 +98,11 @@ def read_roles(path: Source, marker: str = "*", encoding: str = "utf-8") -> tupl
 def _split_sentences(text: str) -> Iterator[list[_Line]]:
     """Yield the lines of each sentence, split into cells; blank lines and comments ("#") end a sentence."""
     rows: list[_Line] = []
-    for number, line in read_numbered_lines(text.split("\n")):
+    for line_number, line in read_numbered_lines(text.split("\n")):
         cells = line.split()
         # A word "#" is in a later column.
         if cells and not cells[0].startswith("#"):
-            rows.append((number, cells))
+            rows.append((line_number, cells))
         elif rows:
             yield rows
             rows = []
@@ -117,14 +117,15 @@ def _check_columns(name: str, rows: Sequence[_Line]) -> None:
         ValueError: If a line has too few or too many columns; the message names the line.
     """
     width = len(rows[0][1])
-    for number, cells in rows:
+    for line_number, cells in rows:
         if len(cells) <= _FIRST_ROLE:
             raise ValueError(
-                f"{name}, line {number} has {len(cells)} columns; CoNLL-2012's format has at least {_FIRST_ROLE + 1}."
+                f"{name}, line {line_number} has {len(cells)} columns; CoNLL-2012's format has at least "
+                f"{_FIRST_ROLE + 1}."
             )
         if len(cells) != width:
             raise ValueError(
-                f"{name}, line {number} has {len(cells)} columns, other lines of the sentence have {width}."
+                f"{name}, line {line_number} has {len(cells)} columns, other lines of the sentence have {width}."
             )
 
 
@@ -132,20 +133,20 @@ def _parse_role_column(name: str, rows: Sequence[_Line], column: int) -> list[st
     """Convert a role column, with brackets such as "(ARG0*", "*" and "*)", to BIO labels.
 
     Raises:
-        ValueError: If the brackets are not well-formed.
+        ValueError: If the brackets are not well-formed; the message begins with `name`, the name of the file.
     """
     labels = []
     role = ""
-    for number, cells in rows:
+    for line_number, cells in rows:
         match = _CELL.fullmatch(cells[column])
-        opened = match[1][1:] if match else ""
-        if match is None or (opened and role) or (match[2] and not (opened or role)):
+        opened_role = match[1][1:] if match else ""
+        if match is None or (opened_role and role) or (match[2] and not (opened_role or role)):
             raise ValueError(
-                f"{name}, line {number}, column {column}: {cells[column]!r} does not continue a list of roles such as "
-                "(ARG0*, *, *)."
+                f"{name}, line {line_number}, column {column}: {cells[column]!r} does not continue a list of roles "
+                "such as (ARG0*, *, *)."
             )
-        role = opened or role
-        labels.append(f"{'B' if opened else 'I'}-{role}" if role else "O")
+        role = opened_role or role
+        labels.append(f"{'B' if opened_role else 'I'}-{role}" if role else "O")
         if match[2]:
             role = ""
     if role:

@@ -310,7 +310,7 @@ def check_width(where: str, row: Collection[Any], first: Collection[Any], format
     """Check that a row has as many cells as the first line, unless the rows of the format are dicts.
 
     Raises:
-        ValueError: If the numbers of cells differ.
+        ValueError: If the numbers of cells differ; the message begins with `where`, the location of the row.
     """
     if format not in _DICT_FORMATS and len(row) != len(first):
         raise ValueError(f"{where}, read as {format}, has {len(row)} cells, the first line has {len(first)}.")
@@ -341,7 +341,7 @@ def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV file with the numbers of the lines at which they begin.
 
     Raises:
-        ValueError: If quotes are unbalanced or misplaced.
+        ValueError: If quotes are unbalanced or misplaced; the message begins with `name`, the name of the file.
     """
     reader = csv.reader(file, strict=True)
     line = 1

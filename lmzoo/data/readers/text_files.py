@@ -65,8 +65,8 @@ def decompress(file: io.BufferedReader[Any]) -> BinaryIO:
 
 def read_numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield lines with their numbers from 1, without line ends."""
-    for number, line in enumerate(lines, 1):
-        yield number, line.removesuffix("\n").removesuffix("\r")
+    for line_number, line in enumerate(lines, 1):
+        yield line_number, line.removesuffix("\n").removesuffix("\r")
 
 
 @contextlib.contextmanager
@@ -85,9 +85,11 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
         message = f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1."
         raise ArgumentError(message, "encoding") from None
     with (
-        open_to_read(source) if isinstance(source, (str, Path)) else io.BufferedReader(io.BytesIO(source.read())) as raw
+        open_to_read(source)
+        if isinstance(source, (str, Path))
+        else io.BufferedReader(io.BytesIO(source.read())) as raw_file
     ):
-        file = io.TextIOWrapper(decompress(raw), encoding, newline=newline)
+        file = io.TextIOWrapper(decompress(raw_file), encoding, newline=newline)
         try:
             yield file
         except UnicodeDecodeError as error:
@@ -96,11 +98,11 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
             raise ValueError(f"{get_name(source)} is a damaged archive: {error}") from None
 
 
-def _make_encoding_error(where: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
-    """Return the error for a file in another encoding; `where` names the file and line."""
+def _make_encoding_error(location: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
+    """Return the error for a file in another encoding; `location` names the file and line."""
     return ArgumentError(
-        f"{where}: the byte 0x{error.object[error.start]:02x} is not {encoding.removesuffix('-sig')}. If the file is "
-        "in another encoding, such as latin-1, say so (`encoding`).",
+        f"{location}: the byte 0x{error.object[error.start]:02x} is not {encoding.removesuffix('-sig')}. If the file "
+        "is in another encoding, such as latin-1, say so (`encoding`).",
         "encoding",
     )
 
@@ -124,16 +126,16 @@ def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[
     Raises:
         ValueError: If a line is not a JSON object; the message names the line.
     """
-    for number, line in lines:
+    for line_number, line in lines:
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"{name}, line {number} is not JSON: {error}.") from None
+            raise ValueError(f"{name}, line {line_number} is not JSON: {error}.") from None
         if not isinstance(row, dict):
-            raise ValueError(f'{name}, line {number} is not a JSON object ({{"text": ...}}): {line:.60}')
-        yield number, row
+            raise ValueError(f'{name}, line {line_number} is not a JSON object ({{"text": ...}}): {line:.60}')
+        yield line_number, row
 
 
 def get_suffix(source: Source) -> str:
@@ -146,7 +148,7 @@ def check_label(label: str, labels: Sequence[str] | None, where: str) -> None:
     """Check that a label in a file is not empty and, if `labels` is not None, allowed.
 
     Raises:
-        ValueError: If the label is missing or not allowed; `where` is its place in the message.
+        ValueError: If the label is missing or not allowed. The message starts with `where`, the label's location.
     """
     if not label:
         raise ValueError(f"{where}: the label is missing.")

@@ -63,9 +63,10 @@ _GOOGLE_MODULES = {
 
 
 def _infer_config(tensors: TensorFile) -> JsonObject | None:
-    """Infer the configuration from the shapes of tensors, since ELECTRA's code does not save it.
+    """Infer the configuration from the shapes of tensors, or return None if they are not ELECTRA's.
 
-    The number of heads is the width divided by 64, since ELECTRA's attention heads always have 64 dimensions.
+    ELECTRA's code does not save the configuration. The number of heads is the width divided by 64, since ELECTRA's
+    attention heads always have 64 dimensions.
     """
     shapes = {name: tensors.shape(name) for name in tensors.names() if name.startswith("electra/")}
     if "electra/embeddings/word_embeddings" not in shapes:

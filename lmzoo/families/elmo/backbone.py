@@ -103,8 +103,12 @@ class ElmoBackbone(Backbone):
         name = _get_input_name(config)
         inputs = {name: keras.Input((None, None) if name == "character_ids" else (None,), dtype="int32", name=name)}
         mask = _make_mask(inputs)
-        marked, marked_mask, _ = layers["bilm"](inputs[name], mask)
-        return layers, inputs, _make_outputs(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
+        marked_states, marked_mask, _ = layers["bilm"](inputs[name], mask)
+        return (
+            layers,
+            inputs,
+            _make_outputs(layers["scalar_mix"], layers["mean_pooler"], marked_states, marked_mask, mask),
+        )
 
     def padding_mask(self, inputs: Features) -> Tensor:
         """Return the mask of real tokens, bool (B, T)."""
@@ -218,8 +222,10 @@ def _make_outputs(
     float_mask = ops.expand_dims(ops.cast(mask, marked_states[0].dtype), 2)  # (B, T, 1)
     hidden_states = tuple(states[:, 1:-1] * float_mask for states in marked_states)  # (B, T, 2P)
     # AllenNLP's normalization includes the markers.
-    mixed = mix(marked_states, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
-    sequence = mixed * float_mask
+    mixed_states = (
+        mix(marked_states, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
+    )
+    sequence = mixed_states * float_mask
     return {
         "sequence_output": sequence,
         "pooled_output": pooler(sequence, mask),  # (B, 2P)

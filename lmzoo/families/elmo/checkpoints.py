@@ -29,10 +29,10 @@ _TRAINING = (
 def _make_lstm_table() -> Table:
     """Return the mapping from the weights of the LSTMs to tensors in bilm-tf's files."""
     table = {}
-    for d, direction in enumerate(("forward", "backward")):
-        cell = f"RNN_{d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"
+    for direction_index, direction in enumerate(("forward", "backward")):
+        cell_path = f"RNN_{direction_index}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"
         for weight, tensor in {"kernel": "W_0", "bias": "B", "projection": "W_P_0"}.items():
-            table[f"bilm/lstm_{{i}}/{direction}_{weight}"] = Row(f"{cell}/{tensor}")
+            table[f"bilm/lstm_{{i}}/{direction}_{weight}"] = Row(f"{cell_path}/{tensor}")
     return table
 
 

@@ -68,8 +68,8 @@ class ElmoConfig:
             filters = tuple((width, count) for width, count in self.filters)
         except (TypeError, ValueError):
             filters = ()
-        valid = filters and all(is_integer(n, 1) for pair in filters for n in pair)
-        require(valid, "filters", "pairs of positive integers (width, count)", self.filters)
+        is_valid = filters and all(is_integer(n, 1) for pair in filters for n in pair)
+        require(is_valid, "filters", "pairs of positive integers (width, count)", self.filters)
         object.__setattr__(self, "filters", filters)  # JSON turns tuples into lists
         if self.vocabulary_size is None:
             widest = max(MARKER_LENGTH, *(width for width, _ in filters))

@@ -89,8 +89,8 @@ class FfnnLmBackbone(LeftToRightBackbone):
     @classmethod
     def hidden_layers(cls, config: FfnnLmConfig, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
         """Apply the family's layers to the embeddings, and return v after each token, float (B, T, H), in a list."""
-        padded = ops.pad(embedded, ((0, 0), (config.window - 1, 0), (0, 0)))  # (B, T + window - 1, H)
-        return [_predict_vectors(padded, config.window, **layers)]
+        padded_embeddings = ops.pad(embedded, ((0, 0), (config.window - 1, 0), (0, 0)))  # (B, T + window - 1, H)
+        return [_predict_vectors(padded_embeddings, config.window, **layers)]
 
     def empty_cache(self, batch: int, length: int) -> Tensors:
         """Return an empty cache of embeddings for `call_with_cache`, float (batch, window - 1 + length, H)."""
@@ -100,9 +100,9 @@ class FfnnLmBackbone(LeftToRightBackbone):
         """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
         num_padding = self.config.window - 1  # positions of zeros before the first token
         cache = write_positions(cache, self.embeddings(token_ids), index + num_padding)
-        embedded = read_positions(cache, index, num_padding + ops.shape(token_ids)[1])  # (B, S + window - 1, H)
+        embeddings = read_positions(cache, index, num_padding + ops.shape(token_ids)[1])  # (B, S + window - 1, H)
         dense_layers = self.intermediate_dense, self.output_dense, self.direct_dense
-        return _predict_vectors(embedded, self.config.window, *dense_layers), cache
+        return _predict_vectors(embeddings, self.config.window, *dense_layers), cache
 
 
 def _predict_vectors(

@@ -177,19 +177,21 @@ class LstmLmBackbone(LeftToRightBackbone):
             state_shape = ops.shape(token_ids)[0], self.config.hidden_dim
             state = keras.tree.map_structure(lambda x: ops.zeros(state_shape, x.dtype), self.state_spec())
         check_structure("state", state, self.state_spec(token_ids.shape[0]))
-        embedded = self.embeddings(token_ids, training=training)  # (B, T, H)
-        layer_states = _run_layers(self.recurrent, self.dropouts, embedded, state, training)
+        embeddings = self.embeddings(token_ids, training=training)  # (B, T, H)
+        layer_states = _run_layers(self.recurrent, self.dropouts, embeddings, state, training)
         lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
         last_positions = ops.maximum(lengths - 1, 0)  # (B, 1)
 
         def select_last(x: Tensor) -> Tensor:  # not a `GatherPositions` layer, which would round the memories
             return gather_positions(x, last_positions)[:, 0]  # (B, H)
 
-        def update(new: Tensor, old: Tensor) -> Tensor:
-            return ops.stop_gradient(ops.where(lengths > 0, select_last(new), ops.cast(old, new.dtype)))  # (B, H)
+        def update(new_values: Tensor, old_values: Tensor) -> Tensor:
+            return ops.stop_gradient(
+                ops.where(lengths > 0, select_last(new_values), ops.cast(old_values, new_values.dtype))
+            )  # (B, H)
 
         new_state = keras.tree.map_structure(update, tuple(layer_states), keras.tree.lists_to_tuples(state))
-        hidden_states = embedded, *(states[-1] for states in layer_states)
+        hidden_states = embeddings, *(states[-1] for states in layer_states)
         sequence = self.output_dropout(hidden_states[-1], training=training)
         outputs = {"sequence_output": sequence, "pooled_output": select_last(sequence), "hidden_states": hidden_states}
         return outputs, new_state

@@ -48,14 +48,14 @@ _PROJECTIONS = ("query", "key", "value")
 _HEAD = {"dense": "head.dense", "layer_norm": "head.norm", "logits": "classifier"}
 
 
-def _convert_to_version_4(stored: JsonObject, file: Path | str) -> JsonObject:
+def _convert_to_version_4(config: JsonObject, file: Path | str) -> JsonObject:
     """Convert a configuration of transformers 5 to the keys of version 4."""
-    interval = _derive_interval(stored, file)
-    wavelengths = {key: _derive_wavelength(stored, file, kind) for kind, (key, _) in _WAVELENGTHS.items()}
-    return {**stored, **_derive_window(stored, file), _EVERY: interval, **wavelengths}
+    interval = _derive_interval(config, file)
+    wavelengths = {key: _derive_wavelength(config, file, kind) for kind, (key, _) in _WAVELENGTHS.items()}
+    return {**config, **_derive_window(config, file), _EVERY: interval, **wavelengths}
 
 
-def _derive_window(stored: JsonObject, file: Path | str) -> JsonObject:
+def _derive_window(config: JsonObject, file: Path | str) -> JsonObject:
     """Return `local_attention`, the width of the window, computed as twice `sliding_window`, in a dict.
 
     The dict is empty if there is no `sliding_window`.
@@ -63,48 +63,48 @@ def _derive_window(stored: JsonObject, file: Path | str) -> JsonObject:
     Raises:
         PresetError: If `sliding_window` is not a positive integer, or not half of a stored `local_attention`.
     """
-    half_window = stored.get("sliding_window")
+    half_window = config.get("sliding_window")
     if half_window is None:
         return {}
-    window = stored.get("local_attention", 2 * half_window if is_integer(half_window, 1) else None)
+    window = config.get("local_attention", 2 * half_window if is_integer(half_window, 1) else None)
     is_half = is_integer(half_window, 1) and window == 2 * half_window
     require_value(is_half, file, "sliding_window", f"half of `local_attention`, which is {window}", half_window)
     return {"local_attention": window}
 
 
-def _derive_interval(stored: JsonObject, file: Path | str) -> Any:
+def _derive_interval(config: JsonObject, file: Path | str) -> Any:
     """Return the interval between blocks that attend to all positions.
 
     Raises:
         PresetError: If `layer_types` does not have these blocks at equal intervals, starting with the first block.
     """
-    stored_interval = stored.get(_EVERY, 3)
-    types = stored.get("layer_types")
+    stored_interval = config.get(_EVERY, 3)
+    types = config.get("layer_types")
     if types is None:
         return stored_interval
-    allowed = f"{_FULL!r} for block 0 and after equal numbers of {_LOCAL!r}, one for each block"
-    num_layers = stored.get("num_hidden_layers", 22)
+    requirement = f"{_FULL!r} for block 0 and after equal numbers of {_LOCAL!r}, one for each block"
+    num_layers = config.get("num_hidden_layers", 22)
     require_value(
-        isinstance(types, list) and len(types) == num_layers and num_layers > 0, file, "layer_types", allowed, types
+        isinstance(types, list) and len(types) == num_layers and num_layers > 0, file, "layer_types", requirement, types
     )
     global_indices = [index for index in range(1, num_layers) if types[index] == _FULL]
     candidates = [stored_interval, *global_indices[:1], num_layers]
     for interval in (candidate for candidate in candidates if is_integer(candidate, 1)):
         if types == [_LOCAL if index % interval else _FULL for index in range(num_layers)]:
             return interval
-    require_value(False, file, "layer_types", allowed, types)
+    require_value(False, file, "layer_types", requirement, types)
     return None
 
 
-def _derive_wavelength(stored: JsonObject, file: Path | str, kind: str) -> Any:
+def _derive_wavelength(config: JsonObject, file: Path | str, kind: str) -> Any:
     """Return the longest wavelength of the rotary positions for a kind of attention.
 
     Raises:
         PresetError: If the configuration scales rotary positions.
     """
-    key, default = _WAVELENGTHS[kind]
-    wavelength = stored.get(key, default)
-    rope_parameters = stored.get("rope_parameters")
+    key, default_wavelength = _WAVELENGTHS[kind]
+    wavelength = config.get(key, default_wavelength)
+    rope_parameters = config.get("rope_parameters")
     if rope_parameters is None:
         return wavelength
     has_valid_kinds = isinstance(rope_parameters, dict) and rope_parameters.keys() <= _WAVELENGTHS.keys()

@@ -29,8 +29,8 @@ class MpnetConfig(FairseqEncoderConfig):
     def __post_init__(self) -> None:
         """Check all fields."""
         super().__post_init__()
-        valid = is_integer(self.num_buckets, 4, _MAX_BUCKETS) and self.num_buckets % 2 == 0
-        require(valid, "num_buckets", f"an even integer from 4 to {_MAX_BUCKETS}", self.num_buckets)
+        is_valid = is_integer(self.num_buckets, 4, _MAX_BUCKETS) and self.num_buckets % 2 == 0
+        require(is_valid, "num_buckets", f"an even integer from 4 to {_MAX_BUCKETS}", self.num_buckets)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

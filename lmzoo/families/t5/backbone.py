@@ -53,8 +53,8 @@ class T5EncoderConfig(EncoderConfig):
             object.__setattr__(self, "initializer_range", self.hidden_dim**-0.5)
         super().__post_init__()
         require(isinstance(self.gated, bool), "gated", "True or False", self.gated)
-        valid = self.num_buckets >= 4 and self.num_buckets % 2 == 0
-        require(valid, "num_buckets", "an even integer of at least 4", self.num_buckets)
+        is_valid = self.num_buckets >= 4 and self.num_buckets % 2 == 0
+        require(is_valid, "num_buckets", "an even integer of at least 4", self.num_buckets)
         minimum = self.num_buckets // 2 + 1
         require(self.max_distance >= minimum, "max_distance", f"an integer of at least {minimum}", self.max_distance)
 

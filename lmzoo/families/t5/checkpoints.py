@@ -36,46 +36,46 @@ _UNUSED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bia
 _ALIASES = {r"^transformer\.(?=(shared|encoder|decoder)\.)": ""}
 
 
-def _add_derived_keys(stored: JsonObject, file: Path | str) -> JsonObject:
+def _add_derived_keys(config: JsonObject, file: Path | str) -> JsonObject:
     """Add the keys that transformers derives from `feed_forward_proj`, and keys whose defaults depend on other keys."""
-    kind = stored.get("feed_forward_proj", "relu")
+    kind = config.get("feed_forward_proj", "relu")
     require_value(isinstance(kind, str), file, "feed_forward_proj", "a name, such as 'relu' or 'gated-gelu'", kind)
     is_gated = kind.startswith("gated-")
     activation = "gelu_new" if kind == "gated-gelu" else kind.removeprefix("gated-")
-    is_tied = stored.get("scale_decoder_outputs", stored.get("tie_word_embeddings", True))  # 4 lacks the former
+    is_tied = config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True))  # 4 lacks the former
     return {
         "dense_act_fn": activation,
         "is_gated_act": is_gated,
         "num_decoder_layers": None,  # as many as in the encoder
-        **stored,
+        **config,
         "tie_word_embeddings": is_tied,
     }
 
 
-def _get_tied_weights(stored: JsonObject) -> dict[str, str]:
+def _get_tied_weights(config: JsonObject) -> dict[str, str]:
     """Map the kernel of the logits to the token embeddings if transformers 5 has written a T5 1.1 model.
 
     Since version 5, transformers ties the two weights even in T5 1.1 models, and omits the kernel from files.
     """
-    return {"lm_head.weight": _TABLE} if stored.get("scale_decoder_outputs") is False else {}
+    return {"lm_head.weight": _TABLE} if config.get("scale_decoder_outputs") is False else {}
 
 
-def _write_feed_forward(stored: dict[str, object]) -> dict[str, object]:
+def _write_feed_forward(config: dict[str, object]) -> dict[str, object]:
     """Add `feed_forward_proj`, in which "gated-gelu" means the tanh approximation of GELU."""
-    kind = str(stored["dense_act_fn"])
+    kind = str(config["dense_act_fn"])
     spellings = {"gelu_new": "gelu", "gelu": "gelu_python"}
-    if stored["is_gated_act"]:
+    if config["is_gated_act"]:
         kind = f"gated-{spellings.get(kind, kind)}"
-    return {**stored, "feed_forward_proj": kind}
+    return {**config, "feed_forward_proj": kind}
 
 
-def _make_config_table(rewritten: dict[str, str], **table: Any) -> ConfigTable:
-    """Return the table of `config.json`; `rewritten` and `table` are arguments that differ between the layouts."""
+def _make_config_table(rewritten_keys: dict[str, str], **table: Any) -> ConfigTable:
+    """Return the table of `config.json`, with `rewritten_keys` added to its `rewritten` and the fields in `table`."""
     return own_config_table(
         _CONFIG,
         aliases={"head_dim": "d_kv"},
         rewrite=_add_derived_keys,
-        rewritten={**_FEED_FORWARD, **rewritten},
+        rewritten={**_FEED_FORWARD, **rewritten_keys},
         derive=_write_feed_forward,
         values={"activation": _ACTIVATIONS},
         allowed={"is_encoder_decoder": (True, False, None)},

@@ -229,8 +229,8 @@ class XlnetBackbone(TransformerBackbone):
         is_valid = positions >= 0
         positions = ops.maximum(positions, 0)
 
-        def update(old: Tensor, new: Tensor) -> Tensor:
-            states = ops.concatenate([ops.cast(old, new.dtype), new], axis=1)  # (B, K, H)
+        def update(old_states: Tensor, new_states: Tensor) -> Tensor:
+            states = ops.concatenate([ops.cast(old_states, new_states.dtype), new_states], axis=1)  # (B, K, H)
             return ops.stop_gradient(gather_positions(states, positions))  # (B, P, H)
 
         new_mask = ops.take_along_axis(ops.concatenate([old_mask, padding_mask], axis=1), positions, axis=1)  # (B, P)
@@ -247,8 +247,8 @@ def _make_outputs(
     """
     sequence = layers.output_dropout(hidden_states[-1], training=training)
     lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
-    pooled = layers.last_token(sequence, ops.maximum(lengths - 1, 0))[:, 0]  # (B, H)
-    return {"sequence_output": sequence, "pooled_output": pooled, "hidden_states": hidden_states}
+    pooled_output = layers.last_token(sequence, ops.maximum(lengths - 1, 0))[:, 0]  # (B, H)
+    return {"sequence_output": sequence, "pooled_output": pooled_output, "hidden_states": hidden_states}
 
 
 def _run_streams(

@@ -165,14 +165,16 @@ def describe_missing_classes(training: Mapping[str, int], validation: Mapping[st
         validation: dict from each class to its number of validation examples.
     """
     num_validation = sum(validation.values())
-    total = num_validation + sum(training.values())
-    missing = [name for name, count in training.items() if not validation.get(name) and count * num_validation >= total]
-    if not missing:
+    num_examples = num_validation + sum(training.values())
+    missing_names = [
+        name for name, count in training.items() if not validation.get(name) and count * num_validation >= num_examples
+    ]
+    if not missing_names:
         return ""
-    listed_names = ", ".join(f"{name!r:.40}" for name in missing[:_MAX_LISTED])
-    if len(missing) > _MAX_LISTED:
-        listed_names += f" and {len(missing) - _MAX_LISTED} more"
-    noun = "the class" if len(missing) == 1 else f"{len(missing)} classes:"
+    listed_names = ", ".join(f"{name!r:.40}" for name in missing_names[:_MAX_LISTED])
+    if len(missing_names) > _MAX_LISTED:
+        listed_names += f" and {len(missing_names) - _MAX_LISTED} more"
+    noun = "the class" if len(missing_names) == 1 else f"{len(missing_names)} classes:"
     return f"The validation examples lack {noun} {listed_names}."
 
 
@@ -214,8 +216,10 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
     label_counts = np.zeros((len(y), num_classes), "float32")
     np.add.at(label_counts, (np.array(example_positions, "int64"), class_numbers), 1)
     advice = "Rows of 0s and 1s, one for each class, are passed as an array."
-    if repeated := np.argwhere(label_counts > 1).tolist():
-        raise ValueError(f"The labels at position {repeated[0][0]} hold class {repeated[0][1]} twice. ({advice})")
+    if repeated_positions := np.argwhere(label_counts > 1).tolist():
+        raise ValueError(
+            f"The labels at position {repeated_positions[0][0]} hold class {repeated_positions[0][1]} twice. ({advice})"
+        )
     # Lists of 0 and 1 were probably meant as indicators if they occur in both orders or if there are many examples.
     looks_like_indicators = len(set(classes[::2])) > 1 or len(y) >= _MIN_FOR_INDICATORS
     if num_classes == 2 and looks_like_indicators and label_counts.all() and isinstance(classes[0], numbers.Integral):
@@ -257,7 +261,7 @@ def encode_exact_numbers(y: Labels) -> np.ndarray:
 
 
 def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
-    """Return the numbers of classes given by name, int32 (n,); see `encode_classes`."""
+    """Return the numbers of classes given by name, int32 (n,); `labels` and `place` are as in `encode_classes`."""
     entries = [n.decode(errors="replace") if isinstance(n, bytes) else n for n in array.tolist()]
     are_strings = [isinstance(entry, str) for entry in entries]
     if not any(are_strings):

@@ -127,15 +127,15 @@ def predict_encoded(
     example_order = batches.example_order
 
     def restore_order(output: np.ndarray) -> np.ndarray:  # undoes the sorting by length
-        reordered = np.empty((len(encoded), *output.shape[1:]), output.dtype)
-        reordered[example_order] = output
-        return reordered
+        reordered_output = np.empty((len(encoded), *output.shape[1:]), output.dtype)
+        reordered_output[example_order] = output
+        return reordered_output
 
     return keras.tree.map_structure(restore_order, outputs)
 
 
 def _choose_buckets(lengths: np.ndarray, ladder: list[int], batch_size: int) -> list[int]:
-    """Return the padded lengths of `ladder` that are worth compiling for sequences with the given lengths."""
+    """Return the padded lengths in `ladder` for which to compile a model that reads sequences of these lengths."""
     widths = fit_buckets(lengths, ladder[-1], batch_size=batch_size)
     return sorted({smallest_bucket(ladder, width) for width in widths})
 
@@ -218,17 +218,19 @@ def _merge_padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndar
 
     Row i of `parts[k]` becomes row `indices[k][i]`.
     """
-    merged = np.zeros((count, max(part.shape[1] for part in parts), *parts[0].shape[2:]), parts[0].dtype)
+    merged_outputs = np.zeros((count, max(part.shape[1] for part in parts), *parts[0].shape[2:]), parts[0].dtype)
     for row_indices, part in zip(indices, parts, strict=True):
-        merged[row_indices, : part.shape[1]] = part
-    return merged
+        merged_outputs[row_indices, : part.shape[1]] = part
+    return merged_outputs
 
 
 def _make_prediction_batches(
-    task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int], extra: FeatureArrays | None = None
+    task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int], extra_inputs: FeatureArrays | None = None
 ) -> LengthBatches:
     is_compiled = bool(task.jit_compile)  # if True, each new shape takes long to compile
-    return LengthBatches(*_make_batch_source(task, encoded, extra), batch_size, buckets, "sorted", round_up=is_compiled)
+    return LengthBatches(
+        *_make_batch_source(task, encoded, extra_inputs), batch_size, buckets, "sorted", round_up=is_compiled
+    )
 
 
 def _make_prediction_input(batches: LengthBatches) -> Any:
@@ -239,10 +241,10 @@ def _make_prediction_input(batches: LengthBatches) -> Any:
 
 
 def _make_batch_source(
-    task: Predictor, encoded: Encoded, extra: FeatureArrays | None = None
+    task: Predictor, encoded: Encoded, extra_inputs: FeatureArrays | None = None
 ) -> tuple[np.ndarray, Callable[..., Batch]]:
     """Return `(lengths, make_batch)`, the arguments of `LengthBatches` for encoded sequences."""
-    extra_features = task.extra_features(encoded) if extra is None else extra
+    extra_features = task.extra_features(encoded) if extra_inputs is None else extra_inputs
 
     def make_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         features = task.features(encoded, indices, width)

@@ -64,7 +64,7 @@ def _format_examples(x: Texts) -> list[str]:
     def to_string(part: Any, separator: str = " / ") -> str:
         if isinstance(part, bytes):
             return part.decode(errors="replace")
-        return part if isinstance(part, str) else separator.join(to_string(inner, " ") for inner in part)
+        return part if isinstance(part, str) else separator.join(to_string(inner_part, " ") for inner_part in part)
 
     strings = [to_string(row, " / " if isinstance(row, tuple) else " ") for row in list_rows(x)]
     with collect_warnings():  # discard warnings, which were already issued when the texts were encoded

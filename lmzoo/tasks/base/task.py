@@ -252,8 +252,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     @property
     def recipe(self) -> FineTuningRecipe:
         """The fine-tuning recipe that the backbone recommends for this kind of head, or the default recipe."""
-        recommended = self.backbone.fine_tuning.get(self.head_kind) or self.backbone.usual_recipes.get(self.head_kind)
-        return recommended or make_default_recipe(self.backbone.config.hidden_dim)
+        recommended_recipe = self.backbone.fine_tuning.get(self.head_kind) or self.backbone.usual_recipes.get(
+            self.head_kind
+        )
+        return recommended_recipe or make_default_recipe(self.backbone.config.hidden_dim)
 
     def default_loss(self) -> Losses:
         """Return the loss that `compile` uses for `loss="auto"`."""
@@ -378,12 +380,12 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compile with the output of `get_compile_config`, and create the optimizer's state for loading."""
         optimizer = config.get("optimizer")
-        built = isinstance(optimizer, dict) and optimizer.get("built", False)
-        built = config.get("optimizer_built", built)  # the key in older files
+        is_built = isinstance(optimizer, dict) and optimizer.get("built", False)
+        is_built = config.get("optimizer_built", is_built)  # the key in older files
         config = keras.saving.deserialize_keras_object(config)
         config.pop("optimizer_built", None)
         self.compile(**config)
-        if built:
+        if is_built:
             self.build_optimizer()
 
     def build_optimizer(self) -> None:
@@ -508,7 +510,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
                 raise ValueError(f"Got {count} texts but {len(values)} {kind}.")
 
     def encode_labels(self, y: Labels | None) -> Any:
-        """Check labels and return them as the array that the loss takes; None stays None."""
+        """Check labels and return them as the array that the loss takes, or None if `y` is None."""
         return as_array(y)
 
     def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
@@ -867,7 +869,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Tensor | None:
-        """Compute the loss of a batch, 0 if it has no examples; see `keras.Model.compute_loss`."""
+        """Compute the loss like `keras.Model.compute_loss`, but return 0 for a batch without examples."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         # Keras' mean over no examples is a tensor without values, for which JAX cannot compute a gradient.
         return keras.ops.sum(loss) if loss is not None and tuple(loss.shape) == (0,) else loss
@@ -983,18 +985,20 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, read from the attributes of the same names."""
         config = {name: as_python_values(getattr(self, name)) for name in list_constructor_arguments(type(self))}
-        serialized = {name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
+        serialized_parts = {
+            name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")
+        }
         if self.name == self.default_name:  # each copy gets its own name, so that one model can contain several
             config["name"] = None
-        return {**config, **serialized, "labels": None if self.labels is None else list(self.labels)}
+        return {**config, **serialized_parts, "labels": None if self.labels is None else list(self.labels)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
         """Build a task from the output of `get_config`, without compiling it: Keras compiles saved models itself."""
-        deserialized = {
+        deserialized_arguments = {
             name: keras.saving.deserialize_keras_object(config[name]) for name in ("backbone", "preprocessor")
         }
-        task = cls(**{**config, **deserialized})
+        task = cls(**{**config, **deserialized_arguments})
         task.compiled = False
         task.loss = None
         task.optimizer = None
@@ -1112,10 +1116,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         ```
         """
         backbone = self.backbone.resize_token_embeddings(size, seed)
-        resized = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
-        copy_weights(self, resized, seed)
-        resized.merge_weights()  # separately stored tables have different new rows until they are merged
-        return resized
+        resized_task = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
+        copy_weights(self, resized_task, seed)
+        resized_task.merge_weights()  # separately stored tables have different new rows until they are merged
+        return resized_task
 
     def save_to_preset(
         self, directory: str | Path, overwrite: bool = True, weights_dtype: str = "float32", **unknown: Any

@@ -235,8 +235,9 @@ def sample(logits: Tensor, draws: Tensor) -> Tensor:
     """
     cumulative_probabilities = ops.cumsum(ops.softmax(logits), axis=-1)  # (B, M, V)
     counts_below = ops.sum(ops.cast(cumulative_probabilities <= draws[..., None], "int32"), axis=-1)  # (B, M)
-    sampled = ops.minimum(counts_below, logits.shape[-1] - 1)  # the last cumulative sum may be rounded to less than 1
-    return ops.where(draws < 0, ops.cast(ops.argmax(logits, axis=-1), "int32"), sampled)
+    # The last cumulative sum may be rounded to less than 1.
+    sampled_ids = ops.minimum(counts_below, logits.shape[-1] - 1)
+    return ops.where(draws < 0, ops.cast(ops.argmax(logits, axis=-1), "int32"), sampled_ids)
 
 
 def fill(ids: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:

@@ -102,12 +102,14 @@ class CutTextsGraph(tf.Module):
         super().__init__()
         tokens = tokenizer.text_tokens
         self._spaces = [ord(character) for character in spaces]
-        exact = [token for token in tokens if not token.normalized]
-        normalized = [token for token in tokens if token.normalized]
+        exact_tokens = [token for token in tokens if not token.normalized]
+        normalized_tokens = [token for token in tokens if token.normalized]
         ids = {token.content: tokenizer.token_to_id(token.content) for token in tokens}
-        self._exact = _FindTokens(exact, [token.content for token in exact], ids) if exact else None
-        contents = [normalize_token(token.content) for token in normalized]
-        self._normalized = _FindTokens(normalized, contents, ids) if normalized else None
+        self._exact = (
+            _FindTokens(exact_tokens, [token.content for token in exact_tokens], ids) if exact_tokens else None
+        )
+        contents = [normalize_token(token.content) for token in normalized_tokens]
+        self._normalized = _FindTokens(normalized_tokens, contents, ids) if normalized_tokens else None
 
     @property
     def is_normalized(self) -> bool:
@@ -279,23 +281,35 @@ class _FindTokens(tf.Module):
             )
         return _Matches(tf.gather(self._ids, token_indices), rows, begins, ends)
 
-    def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
+    def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
         """Return whether each place lies inside its text and holds a word character: bool (k,).
 
         Args:
             codes: code points of the texts.
             place: int64 (k,), positions in the joined code points.
-            inside: bool (k,), whether each place lies inside its text.
+            is_inside: bool (k,), whether each place lies inside its text.
         """
         starts, kinds = word_characters()
         place_codes = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
-        return inside & tf.gather(kinds, tf.searchsorted(starts, place_codes, side="right") - 1)
+        return is_inside & tf.gather(kinds, tf.searchsorted(starts, place_codes, side="right") - 1)
 
     def _strip(
         self, codes: tf.RaggedTensor, index: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, first: tf.Tensor,
         limit: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
-        """Extend matches over whitespace that belongs to their tokens, within their texts, from `first` to `limit`."""
+        """Extend matches over the whitespace around them if their tokens strip it.
+
+        Args:
+            codes: code points of the texts, c in all.
+            index: int (k,), index of the token of each match.
+            begin: int64 (k,), position in the joined code points at which each match begins.
+            end: int64 (k,), position at which each match ends.
+            first: int64 (k,), position at which each match's text begins.
+            limit: int64 (k,), position at which each match's text ends.
+
+        Returns:
+            The new `begin` and `end`.
+        """
         is_nonspace = ~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1)  # (c,)
         end = tf.where(tf.gather(self._right, index), tf.minimum(find_first_from(is_nonspace, end), limit), end)
         stripped_begin = tf.maximum(find_last_up_to(is_nonspace, begin - 1) + 1, first)
@@ -331,9 +345,9 @@ def word_characters() -> tuple[np.ndarray, np.ndarray]:
     return codes[is_run_start].astype("int32"), is_word[is_run_start]
 
 
-def _join(parts: _Parts, plain: tf.RaggedTensor, token_values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
+def _join(parts: _Parts, plain_values: tf.RaggedTensor, token_values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
     """Concatenate, by text, the values of its parts, (p, None, ...), and of the token after each part, (p, ...)."""
-    part_values = tf.concat([plain, as_singletons(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
+    part_values = tf.concat([plain_values, as_singletons(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
     return tf.RaggedTensor.from_value_rowids(part_values, parts.row, rows, validate=False).merge_dims(1, 2)
 
 

@@ -62,16 +62,18 @@ class AnswerGraph:
             tf.gather(x, order) for x in (scores, examples, answer_texts, starts, ends)
         )
         # Keep the first of several answers with the same text.
-        distinct, text_indices = tf.unique(tf.strings.join([tf.strings.as_string(examples), answer_texts], ":"))
-        first_indices = tf.math.unsorted_segment_min(tf.range(tf.size(text_indices)), text_indices, tf.size(distinct))
+        distinct_answers, text_indices = tf.unique(tf.strings.join([tf.strings.as_string(examples), answer_texts], ":"))
+        first_indices = tf.math.unsorted_segment_min(
+            tf.range(tf.size(text_indices)), text_indices, tf.size(distinct_answers)
+        )
         scores, examples, answer_texts, starts, ends = (
             tf.gather(x, first_indices) for x in (scores, examples, answer_texts, starts, ends)
         )
-        ranked = tf.RaggedTensor.from_value_rowids(scores, examples, num_questions, validate=False)
+        ranked_scores = tf.RaggedTensor.from_value_rowids(scores, examples, num_questions, validate=False)
         null = tf.math.segment_min(tf.reduce_sum(tf.cast(logits[:, 0], tf.float64), axis=-1), windows.example)  # (n,)
-        is_answered, probability = self._choose(ranked[:, : self._n_best], null)
+        is_answered, probability = self._choose(ranked_scores[:, : self._n_best], null)
         # Without an answer: the index after the last answer, where the values for no answer are.
-        best_indices = tf.where(is_answered, ranked.row_starts(), tf.size(scores, tf.int64))  # (n,)
+        best_indices = tf.where(is_answered, ranked_scores.row_starts(), tf.size(scores, tf.int64))  # (n,)
         columns_and_defaults = {"answer": (answer_texts, ""), "start": (starts, 0), "end": (ends, 0)}
         answers = {
             name: tf.gather(tf.concat([x, [default]], axis=0), best_indices)
@@ -122,9 +124,9 @@ class AnswerGraph:
         answer_texts, starts, ends = texts.cut(example_indices, starts, ends)
         return [tf.boolean_mask(x, starts < ends) for x in (example_indices, scores, answer_texts, starts, ends)]
 
-    def _choose(self, ranked: tf.RaggedTensor, null: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _choose(self, ranked_scores: tf.RaggedTensor, null: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return whether each question has an answer, bool (n,), and the probability of the outcome, float64 (n,)."""
-        scores = ranked.to_tensor(-np.inf, shape=[None, self._n_best])  # (n, n_best)
+        scores = ranked_scores.to_tensor(-np.inf, shape=[None, self._n_best])  # (n, n_best)
         null = null[:, None]
         if self._threshold is None:
             is_answered = scores[:, 0] > -np.inf

@@ -35,10 +35,10 @@ OUTSIDE, WHITESPACE, OTHER, LETTER, NUMBER = range(5)
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    r"""Return the kind of each code point for GPT-2's word splitting; the first call takes half a second.
+    r"""Return the kind of each code point for GPT-2's word splitting.
 
     Kinds are measured by running the tokenizer's own splitter on every code point, so that they always follow its
-    version of Unicode.
+    version of Unicode. The first call takes half a second.
 
     Returns:
         Two int32 arrays (R,) for R runs of code points of one kind: the first code point of each run, in ascending
@@ -96,13 +96,13 @@ class BytePairGraph(CutTextsGraph):
         return self._tokens(self.words(texts))
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        words, letters, character_indices = self._words(texts)
+        words, characters, character_indices = self._words(texts)
         ids = self._tokens(words)
         sizes = tf.gather(self._sizes, ids.values)  # (p,)
-        letter_ends = ends_in_bytes(letters)  # (l,)
+        character_ends = ends_in_bytes(characters)  # (l,)
         token_ends = tf.cumsum(sizes)  # (p,), in bytes of all words
-        begins = tf.gather(character_indices, tf.searchsorted(letter_ends, token_ends - sizes, side="right"))
-        ends = tf.gather(character_indices, tf.searchsorted(letter_ends, token_ends - 1, side="right")) + 1
+        begins = tf.gather(character_indices, tf.searchsorted(character_ends, token_ends - sizes, side="right"))
+        ends = tf.gather(character_indices, tf.searchsorted(character_ends, token_ends - 1, side="right")) + 1
         return ids, ids.with_values(tf.stack([begins, ends], axis=1))
 
     def count_spaces(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -111,12 +111,13 @@ class BytePairGraph(CutTextsGraph):
     def trim(self, spans: tf.RaggedTensor, spaces: tf.RaggedTensor) -> tf.RaggedTensor:
         """Exclude the spaces at the ends of tokens from their spans, with the results of `tokenizers`."""
         begins, ends = tf.unstack(spans.values, num=2, axis=1)  # (p,)
-        leading, trailing = tf.unstack(spaces.values, num=2, axis=1)  # (p,)
+        leading_spaces, trailing_spaces = tf.unstack(spaces.values, num=2, axis=1)  # (p,)
         if self._adds_space:
             is_first = (indices_in_rows(spans) == 0) | (begins == 0)
-            leading = tf.where(is_first & (leading == 1), 0, leading)  # the library treats it as the added space
-        begins = tf.minimum(begins + leading, ends)
-        ends = tf.where(ends >= trailing, tf.maximum(ends - trailing, begins), ends)
+            # The library treats a single space there as the added space.
+            leading_spaces = tf.where(is_first & (leading_spaces == 1), 0, leading_spaces)
+        begins = tf.minimum(begins + leading_spaces, ends)
+        ends = tf.where(ends >= trailing_spaces, tf.maximum(ends - trailing_spaces, begins), ends)
         return spans.with_values(tf.stack([begins, ends], axis=1))
 
     # === Words ===
@@ -147,8 +148,8 @@ class BytePairGraph(CutTextsGraph):
             )
         begins = _find_word_begins(codes, kinds)
         in_word = kinds != OUTSIDE
-        words, letters = join_letters(codes, text_indices, begins, in_word, ragged_codes.nrows())
-        return words, letters.values, tf.boolean_mask(character_indices, in_word)
+        words, characters = join_letters(codes, text_indices, begins, in_word, ragged_codes.nrows())
+        return words, characters.values, tf.boolean_mask(character_indices, in_word)
 
     # === Tokens ===
 
@@ -166,18 +167,17 @@ class BytePairGraph(CutTextsGraph):
         return tf.RaggedTensor.from_value_rowids(ids, word_indices, nrows=tf.size(words, tf.int64), validate=False)
 
 
-def _prepend_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
+def _prepend_spaces(codes: tf.Tensor, kinds: tf.Tensor, *further_values: tf.Tensor) -> list[tf.Tensor]:
     """Put a space in front of each text that begins with another character.
 
-    All arguments are (c,). `others` are further values of characters, such as their indices; a new space gets the
-    values of the next character.
+    All arguments are (c,), one value per character. A new space gets the values of the next character.
     """
     lacks_space = (kinds != OUTSIDE) & (shift(kinds, 1, OUTSIDE) == OUTSIDE) & (codes != ord(" "))  # (c,)
     sources = repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks_space, tf.int32))  # (d,)
     is_added = shift(sources, -1, -1) == sources  # (d,)
     codes = tf.where(is_added, ord(" "), tf.gather(codes, sources))
     kinds = tf.where(is_added, WHITESPACE, tf.gather(kinds, sources))
-    return [codes, kinds, *(tf.gather(values, sources) for values in others)]
+    return [codes, kinds, *(tf.gather(values, sources) for values in further_values)]
 
 
 def _find_word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:

@@ -23,32 +23,34 @@ class CharacterPairGraph(CleanWordsGraph):
         self._symbols = lookup_table(ids, tf.string, unknown_id)
         lengths = [len(token.removesuffix(END_OF_WORD)) for token in tokenizer.base_vocabulary]
         lengths[unknown_id] = 1
-        self._lengths = lengths  # (V,), letters of each token
+        self._lengths = lengths  # (V,), characters of each token
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        words, letters, _ = self._words(texts)
-        return self._tokens(words, letters)
+        words, characters, _ = self._words(texts)
+        return self._tokens(words, characters)
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        words, letters, spans = self._words(texts)
-        ids = self._tokens(words, letters)
-        lengths = tf.gather(self._lengths, ids.values)  # (p,), in letters
+        words, characters, spans = self._words(texts)
+        ids = self._tokens(words, characters)
+        lengths = tf.gather(self._lengths, ids.values)  # (p,), in characters
         ends = tf.cumsum(lengths)
         token_spans = tf.stack(
             [tf.gather(spans[:, 0], ends - lengths), tf.gather(spans[:, 1], ends - 1)], axis=1
         )  # (p, 2)
         return ids, ids.with_values(token_spans)
 
-    def _tokens(self, words: tf.RaggedTensor, letters: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the ids of words, `tf.string` (n, None), from their letters, int32 (m, None): int32 (n, None)."""
+    def _tokens(self, words: tf.RaggedTensor, characters: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return the ids of words, `tf.string` (n, None), from their characters, int32 (m, None): int32 (n, None)."""
         is_last = tf.scatter_nd(
-            (letters.row_limits() - 1)[:, None], tf.ones_like(letters.row_limits()), tf.shape(letters.values, tf.int64)
-        )  # (l,), 1 at the last letter of each word, else 0
-        symbols = tf.strings.unicode_encode(letters.values[:, None], "UTF-8")  # (l,)
+            (characters.row_limits() - 1)[:, None],
+            tf.ones_like(characters.row_limits()),
+            tf.shape(characters.values, tf.int64),
+        )  # (l,), 1 at the last character of each word, else 0
+        symbols = tf.strings.unicode_encode(characters.values[:, None], "UTF-8")  # (l,)
         symbols = tf.strings.join([symbols, tf.where(is_last > 0, END_OF_WORD, "")])
-        ids, word_indices = self._merges(self._symbols.lookup(symbols), compute_row_indices(letters))
+        ids, word_indices = self._merges(self._symbols.lookup(symbols), compute_row_indices(characters))
         tokens = tf.RaggedTensor.from_value_rowids(
-            ids, word_indices, nrows=letters.nrows(), validate=False
+            ids, word_indices, nrows=characters.nrows(), validate=False
         )  # (m, None)
         return words.with_values(tokens).merge_dims(1, 2)
 

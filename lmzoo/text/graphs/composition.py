@@ -46,7 +46,7 @@ class CompositionTables(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def composition_tables() -> CompositionTables:
-    """Build the tables of the installed `tokenizers`, once per process; it takes about a second.
+    """Build the tables of the installed `tokenizers`, once per process, which takes about a second.
 
     Example:
 
@@ -64,11 +64,13 @@ def composition_tables() -> CompositionTables:
     compose = normalizers.NFC().normalize_str
     codes = code_points()
     codes = codes[codes != _SEPARATOR]
-    decomposed = to_codes(decompose(to_text(np.stack([codes, np.full_like(codes, _SEPARATOR)], axis=1).reshape(-1))))
-    ends = np.flatnonzero(decomposed == _SEPARATOR)
+    decomposed_codes = to_codes(
+        decompose(to_text(np.stack([codes, np.full_like(codes, _SEPARATOR)], axis=1).reshape(-1)))
+    )
+    ends = np.flatnonzero(decomposed_codes == _SEPARATOR)
     lengths = np.diff(ends, prepend=-1) - 1
-    decomposed_indices = np.flatnonzero((lengths != 1) | (decomposed[ends - lengths] != codes))
-    decompositions = [(codes[i], decomposed[ends[i] - lengths[i] : ends[i]]) for i in decomposed_indices]
+    decomposed_indices = np.flatnonzero((lengths != 1) | (decomposed_codes[ends - lengths] != codes))
+    decompositions = [(codes[i], decomposed_codes[ends[i] - lengths[i] : ends[i]]) for i in decomposed_indices]
     width = max(len(parts) for _, parts in decompositions)
     padded_parts = np.full((len(decompositions), width), _NO_CHARACTER, "int32")
     for row, (_, parts) in enumerate(decompositions):
@@ -96,7 +98,12 @@ def _split_at_separators(text: str) -> list[np.ndarray]:
 
 
 def _find_compositions(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
-    """Return the compositions of pairs of code points, by the keys of `CompositionTables.pairs`."""
+    """Return the compositions of pairs of code points, by the keys of `CompositionTables.pairs`.
+
+    Args:
+        decomposed: decompositions of characters, arrays of at least two code points.
+        compose: function that composes the characters of a text.
+    """
     text = "0".join(to_text(parts[:-1]) for parts in decomposed) + "0"
     pairs = {}
     first_parts = _split_at_separators(compose(text))
@@ -133,16 +140,16 @@ class Composition(tf.Module):
 
     def _normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         rows = compute_row_indices(codes)  # (c,)
-        values, rows, consumed = self._decompose(codes.values, rows)  # (d,)
+        values, rows, num_consumed = self._decompose(codes.values, rows)  # (d,)
         ranks = self._ranks(values)
         # A group is a character and the marks after it, within one text.
         begins = (ranks == 0) | (rows != tf.concat([[-1], rows[:-1]], axis=0))
         order = tf.argsort(tf.cumsum(tf.cast(begins, tf.int64)) * _UNIT + tf.cast(ranks, tf.int64), stable=True)
-        values, ranks, consumed = (tf.gather(x, order) for x in (values, ranks, consumed))
-        values, consumed, is_kept = self._compose(values, ranks, rows, consumed)
-        values, consumed, rows = (tf.boolean_mask(x, is_kept) for x in (values, consumed, rows))
-        before = tf.cumsum(consumed, exclusive=True)  # number of original characters before each, in all texts
-        origins = tf.where(consumed == 0, tf.maximum(before - 1, 0), before)
+        values, ranks, num_consumed = (tf.gather(x, order) for x in (values, ranks, num_consumed))
+        values, num_consumed, is_kept = self._compose(values, ranks, rows, num_consumed)
+        values, num_consumed, rows = (tf.boolean_mask(x, is_kept) for x in (values, num_consumed, rows))
+        num_before = tf.cumsum(num_consumed, exclusive=True)  # number of original characters before each, in all texts
+        origins = tf.where(num_consumed == 0, tf.maximum(num_before - 1, 0), num_before)
         return tf.RaggedTensor.from_value_rowids(values, rows, codes.nrows(), validate=False), origins
 
     def _decompose(self, values: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -150,8 +157,10 @@ class Composition(tf.Module):
         tables = self._tables
         indices = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
         is_decomposed = tf.gather(tables.characters, indices) == values
-        unchanged = tf.pad(values[:, None], [[0, 0], [0, tables.parts.shape[1] - 1]], constant_values=_NO_CHARACTER)
-        parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, indices), unchanged)  # (c, W)
+        unchanged_parts = tf.pad(
+            values[:, None], [[0, 0], [0, tables.parts.shape[1] - 1]], constant_values=_NO_CHARACTER
+        )
+        parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, indices), unchanged_parts)  # (c, W)
         is_part = parts != _NO_CHARACTER
         is_first = tf.cast(tf.range(tables.parts.shape[1]) == 0, tf.int32)  # (W,)
         broadcast = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], is_first[None]))
@@ -164,7 +173,7 @@ class Composition(tf.Module):
         return tf.where(tf.gather(marks, indices) == values, tf.gather(ranks, indices), 0)
 
     def _compose(
-        self, values: tf.Tensor, ranks: tf.Tensor, row: tf.Tensor, consumed: tf.Tensor
+        self, values: tf.Tensor, ranks: tf.Tensor, row: tf.Tensor, num_consumed: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Compose decomposed texts.
 
@@ -189,7 +198,7 @@ class Composition(tf.Module):
         state = (
             tf.constant(1, tf.int64),
             values,
-            consumed,
+            num_consumed,
             tf.ones_like(row, tf.bool),
             starts,
             last,
@@ -200,33 +209,35 @@ class Composition(tf.Module):
             return tf.reduce_any(starts + step < ends)
 
         def compose(
-            step: tf.Tensor, values: tf.Tensor, consumed: tf.Tensor, is_kept: tf.Tensor, base_index: tf.Tensor,
+            step: tf.Tensor, values: tf.Tensor, num_consumed: tf.Tensor, is_kept: tf.Tensor, base_index: tf.Tensor,
             last: tf.Tensor, rank: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:  # fmt: skip
             is_open = starts + step < ends  # (k,)
-            current = tf.where(is_open, starts + step, starts)
-            code, current_rank = tf.gather(values, current), tf.gather(ranks, current)
-            is_pair, composed = self._find(last, code)
+            current_index = tf.where(is_open, starts + step, starts)
+            code, current_rank = tf.gather(values, current_index), tf.gather(ranks, current_index)
+            is_pair, composed_code = self._find(last, code)
             merges = is_open & is_pair & ((rank == 0) | (rank < current_rank))
             values = tf.tensor_scatter_nd_update(
-                values, tf.boolean_mask(base_index, merges)[:, None], tf.boolean_mask(composed, merges)
+                values, tf.boolean_mask(base_index, merges)[:, None], tf.boolean_mask(composed_code, merges)
             )
-            consumed = tf.tensor_scatter_nd_add(
-                consumed,
+            num_consumed = tf.tensor_scatter_nd_add(
+                num_consumed,
                 tf.boolean_mask(base_index, merges)[:, None],
-                tf.boolean_mask(tf.gather(consumed, current), merges),
+                tf.boolean_mask(tf.gather(num_consumed, current_index), merges),
             )
-            removed = tf.boolean_mask(current, merges)[:, None]
-            is_kept = tf.tensor_scatter_nd_update(is_kept, removed, tf.zeros_like(removed[:, 0], tf.bool))
+            removed_indices = tf.boolean_mask(current_index, merges)[:, None]
+            is_kept = tf.tensor_scatter_nd_update(
+                is_kept, removed_indices, tf.zeros_like(removed_indices[:, 0], tf.bool)
+            )
             begins = is_open & ~merges & (current_rank == 0)
             stays = is_open & ~merges & (current_rank > 0)
-            base_index = tf.where(begins, current, base_index)
-            last = tf.where(merges, composed, tf.where(begins, code, last))
+            base_index = tf.where(begins, current_index, base_index)
+            last = tf.where(merges, composed_code, tf.where(begins, code, last))
             rank = tf.where(begins, 0, tf.where(stays, current_rank, rank))
-            return step + 1, values, consumed, is_kept, base_index, last, rank
+            return step + 1, values, num_consumed, is_kept, base_index, last, rank
 
-        _, values, consumed, is_kept, *_ = tf.while_loop(has_more, compose, state)
-        return values, consumed, is_kept
+        _, values, num_consumed, is_kept, *_ = tf.while_loop(has_more, compose, state)
+        return values, num_consumed, is_kept
 
     def _find(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return whether each pair of characters is composed, bool (k,), and its composition, int32 (k,)."""

@@ -59,9 +59,9 @@ class JoinedText(tf.Module):
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Return the texts of ids, int32 (n, None): `tf.string` (n,)."""
-        joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
-        joined = tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
-        return tf.strings.regex_replace(joined, "^ +| +$", "") if self._trims else joined
+        texts = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        return tf.strings.regex_replace(texts, "^ +| +$", "") if self._trims else texts
 
 
 @graph_detokenizer.register

@@ -34,7 +34,14 @@ class _Placement(NamedTuple):
 
 
 def _place_windows(totals: tf.Tensor, room: tf.Tensor, stride: tf.Tensor, windows: MaxWindows) -> _Placement:
-    """Place windows over texts; all arguments are int64 (n,), except for `windows`, a maximum number or "auto"."""
+    """Place windows over the tokens of n texts.
+
+    Args:
+        totals: int64 (n,), number of tokens of each text.
+        room: int64 (n,), number of tokens in a full window of each text.
+        stride: int64 (n,), distance between the starts of neighboring windows of each text.
+        windows: maximum number of windows of a text, or "auto" for as many as it needs.
+    """
     all_counts = 1 + tf.maximum(-((room - totals) // stride), 0)  # (n,), rounded up
     counts = all_counts if windows == "auto" else tf.minimum(all_counts, windows)
     text_indices = repeat(tf.range(tf.size(counts, tf.int64)), counts)  # (w,)
@@ -109,18 +116,18 @@ class LongTextGraph(PackingGraph):
             parts += [between, _slices(second, text, *second_part)]
             boundary = prompt_lengths + first_part[1] + start.shape[1] + between.shape[1]
         rows = tf.concat([*parts, end], axis=1)
-        truncated = placement.truncated | (tf.minimum(shorter_lengths, budget // 2) < shorter_lengths)
-        return {**self._features(rows, boundary), "text": text, "length": rows.row_lengths(), "truncated": truncated}
+        is_truncated = placement.truncated | (tf.minimum(shorter_lengths, budget // 2) < shorter_lengths)
+        return {**self._features(rows, boundary), "text": text, "length": rows.row_lengths(), "truncated": is_truncated}
 
     def _count_prompt_tokens(self, tokens: tf.RaggedTensor, prompt: str) -> tf.Tensor:
-        """Return the number of the prompt's tokens that each text begins with: int64 (n,)."""
+        """Return, for each text, how many of the prompt's first tokens it begins with: int64 (n,)."""
         ids = self._python_tokenizer.tokenize([prompt])[0] if prompt else []
         if not ids:
             return tf.zeros_like(tokens.row_lengths())
-        expected = self._python_tokenizer.as_array(ids, len(ids))  # (p,), or (p, W) for characters
-        shape = tf.stack([-1, len(ids), *expected.shape[1:]])
-        is_equal = tokens.to_tensor(self._python_tokenizer.pad_id, shape=shape) == expected  # (n, p) or (n, p, W)
-        if len(expected.shape) > 1:
+        prompt_ids = self._python_tokenizer.as_array(ids, len(ids))  # (p,), or (p, W) for characters
+        shape = tf.stack([-1, len(ids), *prompt_ids.shape[1:]])
+        is_equal = tokens.to_tensor(self._python_tokenizer.pad_id, shape=shape) == prompt_ids  # (n, p) or (n, p, W)
+        if len(prompt_ids.shape) > 1:
             is_equal = tf.reduce_all(is_equal, axis=2)
         in_text = tf.sequence_mask(tokens.row_lengths(), len(ids))  # (n, p)
         return tf.reduce_sum(tf.math.cumprod(tf.cast(is_equal & in_text, tf.int64), axis=1), axis=1)

@@ -71,13 +71,15 @@ class MergesGraph(tf.Module):
             is_merged &= is_first_in_word | ~tf.gather(self._merges_first_only, tf.gather(ranks, starts))
         starts = tf.boolean_mask(starts, is_merged)  # (m,)
         ids = tf.tensor_scatter_nd_update(ids, starts[:, None], tf.gather(self._merged, tf.gather(ranks, starts)))
-        keep = tf.tensor_scatter_nd_update(
+        is_kept = tf.tensor_scatter_nd_update(
             tf.ones_like(ids, tf.bool), starts[:, None] + 1, tf.zeros_like(starts, tf.bool)
         )
-        ids, word, ranks = (tf.boolean_mask(values, keep) for values in (ids, word, ranks))
+        ids, word, ranks = (tf.boolean_mask(values, is_kept) for values in (ids, word, ranks))
         starts = tf.cast(starts, tf.int32) - tf.range(tf.size(starts))  # indices after the merge
-        changed = tf.concat([starts, tf.maximum(starts - 1, 0)], axis=0)
-        ranks = tf.tensor_scatter_nd_update(ranks, changed[:, None], self._look_up_ranks(changed, ids, word))
+        changed_indices = tf.concat([starts, tf.maximum(starts - 1, 0)], axis=0)
+        ranks = tf.tensor_scatter_nd_update(
+            ranks, changed_indices[:, None], self._look_up_ranks(changed_indices, ids, word)
+        )
         return ids, word, ranks
 
     def _look_up_ranks(self, places: tf.Tensor, ids: tf.Tensor, word: tf.Tensor) -> tf.Tensor:
@@ -88,13 +90,13 @@ class MergesGraph(tf.Module):
         return tf.where(is_pair, self._ranks.lookup(pairs), _NO_MERGE)
 
 
-def _may_be_overtaken(parts: np.ndarray, merged: np.ndarray) -> np.ndarray:
+def _may_be_overtaken(part_ids: np.ndarray, merged_ids: np.ndarray) -> np.ndarray:
     """Return whether each merge may produce a symbol that an earlier merge in the list takes: bool (merges,).
 
     Such a merge applies only to the first pair in a word before the ranks are looked up again. Trainers do not produce
     such lists.
     """
-    ranks = np.arange(len(merged))
-    first_use = np.full(max(parts.max(initial=0), merged.max(initial=0)) + 1, len(merged))
-    np.minimum.at(first_use, parts, ranks[:, None])
-    return first_use[merged] < ranks
+    ranks = np.arange(len(merged_ids))
+    first_ranks = np.full(max(part_ids.max(initial=0), merged_ids.max(initial=0)) + 1, len(merged_ids))
+    np.minimum.at(first_ranks, part_ids, ranks[:, None])
+    return first_ranks[merged_ids] < ranks

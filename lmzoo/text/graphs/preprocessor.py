@@ -54,10 +54,13 @@ class PackingGraph(tf.Module):
     def __init__(self, preprocessor: Preprocessor) -> None:
         super().__init__()
         cls = type(preprocessor)
-        if overridden := [name for name in _REIMPLEMENTED if getattr(cls, name) is not getattr(Preprocessor, name)]:
+        if overridden_methods := [
+            name for name in _REIMPLEMENTED if getattr(cls, name) is not getattr(Preprocessor, name)
+        ]:
             raise ValueError(
-                f"A {cls.__name__} has a `{overridden[0]}` of its own, which cannot become part of an exported model. "
-                "Export a task with a `lmzoo.text.Preprocessor`, and do its work before you send texts to the model."
+                f"A {cls.__name__} has a `{overridden_methods[0]}` of its own, which cannot become part of an "
+                "exported model. Export a task with a `lmzoo.text.Preprocessor`, and do its work before you send texts "
+                "to the model."
             )
         self._tokenizer = graph_tokenizer(preprocessor.tokenizer)
         # Trace once, so that a model contains these ops only once, even with several signatures or pairs of texts.
@@ -77,14 +80,14 @@ class PackingGraph(tf.Module):
         # Same rule as `lmzoo.text.packing.truncate_pair`.
         kept_first_lengths = tf.minimum(first_lengths, tf.maximum(budget - second_lengths, (budget + 1) // 2))
         kept_second_lengths = tf.minimum(second_lengths, budget - kept_first_lengths)
-        truncated = (kept_first_lengths < first_lengths) | (kept_second_lengths < second_lengths)
+        is_truncated = (kept_first_lengths < first_lengths) | (kept_second_lengths < second_lengths)
         start, between, end = self._special(first_lengths)
         parts = [start, head(first, kept_first_lengths)]
         boundary = None
         if second is not None:
             parts += [between, head(second, kept_second_lengths)]
             boundary = kept_first_lengths + start.shape[1] + between.shape[1]
-        return {**self._features(tf.concat([*parts, end], axis=1), boundary), "truncated": truncated}
+        return {**self._features(tf.concat([*parts, end], axis=1), boundary), "truncated": is_truncated}
 
     def _features(self, rows: tf.RaggedTensor, boundary: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Return the features of packed sequences.

@@ -83,9 +83,9 @@ class SentencePieceGraph(CutTextsGraph):
         return self.plain_spans(texts)[0]
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        letters, places = self._clean_to_letters(texts)
-        normalized = self._normalizer(letters)
-        pieces, begin, end = self._pieces.tokenize_with_offsets(normalized.texts)
+        characters, places = self._clean_to_letters(texts)
+        normalized_texts = self._normalizer(characters)
+        pieces, begin, end = self._pieces.tokenize_with_offsets(normalized_texts.texts)
         piece_indices, entries = self._tokens(pieces.values)  # (t,)
         is_split = entries >= 0
         ids, begin_in_piece, end_in_piece = tf.unstack(
@@ -97,15 +97,15 @@ class SentencePieceGraph(CutTextsGraph):
         ids = tf.where(is_split, ids, tf.gather(pieces.values, piece_indices))
         end = tf.where(is_split, begin + tf.cast(end_in_piece, begin.dtype), end)
         begin = tf.where(is_split, begin + tf.cast(begin_in_piece, begin.dtype), begin)
-        starts, stops, is_space = normalized.find_letters(rows, begin, end, self._last_part_counts)
-        # A token at the end of a text, after all letters, is only a space.
+        starts, stops, is_space = normalized_texts.find_letters(rows, begin, end, self._last_part_counts)
+        # A token at the end of a text, after all characters, is only a space.
         lengths = tf.gather(tf.strings.length(texts, "UTF8_CHAR"), rows)
-        is_at_end = starts == tf.gather(letters.row_limits(), rows)
+        is_at_end = starts == tf.gather(characters.row_limits(), rows)
         starts = tf.where(is_at_end, lengths, tf.gather(_append_zero(places[:, 0]), starts))
         stops = tf.gather(_append_zero(places[:, 1]), tf.maximum(stops - 1, 0))
         if self._empty_spaces:
             stops = tf.where(is_space, starts, stops)
-        ragged_ids = tf.RaggedTensor.from_value_rowids(ids, rows, letters.nrows(), validate=False)
+        ragged_ids = tf.RaggedTensor.from_value_rowids(ids, rows, characters.nrows(), validate=False)
         return ragged_ids, ragged_ids.with_values(tf.stack([starts, stops], axis=1))
 
     def _clean_to_letters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:

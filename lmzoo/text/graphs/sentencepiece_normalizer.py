@@ -110,12 +110,12 @@ class SentencePieceNormalizer(tf.Module):
         text_end = tf.maximum(tf.reduce_max(ends, axis=1), 0)[:, None]  # (n, 1)
         begins = tf.concat([begins, text_end], axis=1)  # (n, None)
         is_visible = units.with_values(tf.gather(self._is_visible, units.values))  # (n, None)
-        letter_sizes = letters.with_values(size_in_bytes(letters.values))  # (n, None)
+        character_sizes = letters.with_values(size_in_bytes(letters.values))  # (n, None)
         return NormalizedTexts(
             tf.strings.reduce_join(unit_texts, axis=1),
             tf.concat([unit_sizes, tf.ones_like(text_end, tf.int64)], axis=1),
             tf.concat([is_visible, tf.ones_like(text_end, tf.bool)], axis=1).values,
-            find_bytes(letter_sizes, compute_row_indices(begins), begins.values),
+            find_bytes(character_sizes, compute_row_indices(begins), begins.values),
         )
 
 

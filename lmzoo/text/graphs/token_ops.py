@@ -88,7 +88,7 @@ def find_last_up_to(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
 def join_letters(
     codes: tf.Tensor, row: tf.Tensor, begins: tf.Tensor, inside: tf.Tensor, rows: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Join the letters of texts into words.
+    """Join the characters of texts into words.
 
     Args:
         codes: int32 (c,), code points of n texts.
@@ -98,13 +98,13 @@ def join_letters(
         rows: int64 (), number n of texts.
 
     Returns:
-        The m words, `tf.string` (n, None), and their letters, int32 (m, None).
+        The m words, `tf.string` (n, None), and their characters, int32 (m, None).
     """
     word_starts = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
-    letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), word_starts, validate=False)
-    words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)
+    characters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), word_starts, validate=False)
+    words = tf.strings.unicode_encode(characters, "UTF-8")  # (m,)
     word_rows = tf.boolean_mask(row, begins & inside)  # (m,)
-    return tf.RaggedTensor.from_value_rowids(words, word_rows, rows, validate=False), letters
+    return tf.RaggedTensor.from_value_rowids(words, word_rows, rows, validate=False), characters
 
 
 def lookup_table(

@@ -44,9 +44,9 @@ class CharacterMap(NamedTuple):
 def character_map(
     lowercase: bool, strip_accents: bool | None, split_on_cjk: bool = True, split_punctuation: bool = True
 ) -> CharacterMap:
-    """Return the map of a `WordPieceTokenizer` with these options; the first call takes a second or two.
+    """Return the map of a `WordPieceTokenizer` with these options.
 
-    Without `split_punctuation`, it is the map of the normalizer alone.
+    Without `split_punctuation`, it is the map of the normalizer alone. The first call takes a second or two.
 
     Example:
 
@@ -63,15 +63,15 @@ def character_map(
     split = tokenizer.pre_tokenizer.pre_tokenize_str
 
     codes = code_points()  # (N,)
-    normalized = to_codes(normalize(to_text(_rows(codes, _SEPARATOR))))
-    result_codes = np.flatnonzero(np.bincount(normalized))
+    normalized_codes = to_codes(normalize(to_text(_rows(codes, _SEPARATOR))))
+    result_codes = np.flatnonzero(np.bincount(normalized_codes))
     pieces = {piece for piece, _ in split("0".join(map(chr, result_codes)))}
     punctuation = [ord(piece) for piece in pieces if len(piece) == 1 and piece != "0"]
 
-    is_padded = np.isin(normalized, punctuation) & split_punctuation
+    is_padded = np.isin(normalized_codes, punctuation) & split_punctuation
     widths = 1 + 2 * is_padded
     padded_codes = np.full(widths.sum(), _SPACE)
-    padded_codes[np.cumsum(widths) - widths + is_padded] = normalized
+    padded_codes[np.cumsum(widths) - widths + is_padded] = normalized_codes
 
     ends = np.flatnonzero(padded_codes == _SEPARATOR)
     ends = np.delete(ends, _SEPARATOR)  # the separator as one of the code points
@@ -88,16 +88,19 @@ def character_map(
         table[is_mark] += ranks[np.searchsorted(marks, table[is_mark])] * RANK_UNIT
         low_mark = marks[ranks.argmin()]
         high_mark = marks[ranks.argmax()]
-        dropped = np.flatnonzero(lengths == 0)
-        probe = to_codes(normalize(to_text(_rows(_SEPARATOR, high_mark, codes[dropped], low_mark)))).reshape(-1, 3)
-        table[dropped[probe[:, 1] == high_mark], 0] = BLOCKER
+        dropped_indices = np.flatnonzero(lengths == 0)
+        probe = to_codes(normalize(to_text(_rows(_SEPARATOR, high_mark, codes[dropped_indices], low_mark)))).reshape(
+            -1, 3
+        )
+        table[dropped_indices[probe[:, 1] == high_mark], 0] = BLOCKER
     return _runs(codes, table)
 
 
 def code_points() -> np.ndarray:
-    """Return a sample of code points that includes every case, in ascending order: int64 (N,).
+    """Return the code points for which tokenizers' rules are measured, in ascending order: int64 (N,).
 
-    Surrogates are not characters. Planes 4 to 13 are empty: their first and last code points stand for all of them.
+    Surrogates are left out, since they are not characters. Planes 4 to 13 have no assigned characters, so that all
+    their code points are treated alike; only the first and the last are included.
     """
     return np.concatenate([np.arange(0xD800), np.arange(0xE000, 0x40001), np.arange(0xDFFFF, 0x110000)])
 

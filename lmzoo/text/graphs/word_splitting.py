@@ -36,10 +36,10 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     kinds = tf.gather(run_kinds, tf.searchsorted(run_starts, flat_codes, side="right") - 1)  # (c,)
     in_word = kinds != SPACE  # (c,)
     begins = in_word & ~_continues(flat_codes, kinds)  # (c,)
-    words, letters = join_letters(flat_codes, compute_row_indices(codes), begins, in_word, codes.nrows())
+    words, characters = join_letters(flat_codes, compute_row_indices(codes), begins, in_word, codes.nrows())
     rows = compute_row_indices(words)  # (m,)
     starts = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without the space in front
-    spans = tf.stack([starts, starts + letters.row_lengths()], axis=1)  # (m, 2): there is no space within a word
+    spans = tf.stack([starts, starts + characters.row_lengths()], axis=1)  # (m, 2): there is no space within a word
     return words, words.with_values(tf.cast(spans, tf.int32))
 
 

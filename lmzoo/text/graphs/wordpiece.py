@@ -47,11 +47,11 @@ class CleanWordsGraph(CutTextsGraph):
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-        """Return the words of normalized texts with their letters.
+        """Return the words of normalized texts with their characters.
 
         Returns:
-            The m words, `tf.string` (n, None); their l letters, int32 (m, None); and the offsets of the letters, int32
-            (l, 2).
+            The m words, `tf.string` (n, None); their l characters, int32 (m, None); and the offsets of the characters,
+            int32 (l, 2).
         """
         # Spaces separate neighboring texts.
         codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8", errors="replace")
@@ -59,10 +59,10 @@ class CleanWordsGraph(CutTextsGraph):
         codes, origins = _normalize(self._map, codes)
         in_word = codes.values != _SPACE  # (d,)
         begins = in_word & ~shift(in_word, 1, False)  # (d,)
-        words, letters = join_letters(codes.values, compute_row_indices(codes), begins, in_word, codes.nrows())
-        words = words.with_values(tf.where(letters.row_lengths() > self._longest, UNKNOWN_WORD, words.values))
+        words, characters = join_letters(codes.values, compute_row_indices(codes), begins, in_word, codes.nrows())
+        words = words.with_values(tf.where(characters.row_lengths() > self._longest, UNKNOWN_WORD, words.values))
         starts = tf.gather(starts, tf.boolean_mask(origins, in_word))  # (l,)
-        return words, letters, tf.stack([starts, starts + 1], axis=1)
+        return words, characters, tf.stack([starts, starts + 1], axis=1)
 
 
 class WordPieceGraph(CleanWordsGraph):
@@ -78,8 +78,8 @@ class WordPieceGraph(CleanWordsGraph):
         )
         unknown_id = tokenizer.token_to_id(tokenizer.unk_token)
         ids = {**make_token_ids(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown_id}
-        entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
-        self._table = tf.lookup.StaticHashTable(entries, default_value=unknown_id)
+        table_initializer = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
+        self._table = tf.lookup.StaticHashTable(table_initializer, default_value=unknown_id)
         self._pieces = tf_text.WordpieceTokenizer(
             self._table,
             suffix_indicator=tokenizer.continuation_prefix,
@@ -92,27 +92,30 @@ class WordPieceGraph(CleanWordsGraph):
         return self._pieces.tokenize(self.words(texts)).merge_dims(1, 2)
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        words, letters, offsets = self._words(texts)
+        words, characters, offsets = self._words(texts)
         pieces, piece_starts, piece_ends = self._pieces.tokenize_with_offsets(
             words.values
         )  # (m, None), bytes within the word
         # A word that is too long has become one character, whose token covers the whole word.
-        is_too_long = repeat(letters.row_lengths() > self._longest, pieces.row_lengths())
-        letter_ends = ends_in_bytes(letters.values)  # (l,)
-        letter_starts = tf.concat([[0], letter_ends], axis=0)  # (l + 1,)
-        first_letters = repeat(letters.row_starts(), pieces.row_lengths())  # (p,), first letter of each token's word
-        last_letters = repeat(letters.row_limits() - 1, pieces.row_lengths())  # (p,), last letter of each token's word
+        is_too_long = repeat(characters.row_lengths() > self._longest, pieces.row_lengths())
+        character_ends = ends_in_bytes(characters.values)  # (l,)
+        character_starts = tf.concat([[0], character_ends], axis=0)  # (l + 1,)
+        first_characters = repeat(characters.row_starts(), pieces.row_lengths())  # (p,), of each token's word
+        last_characters = repeat(characters.row_limits() - 1, pieces.row_lengths())  # (p,), of each token's word
         first_bytes, end_bytes = (
-            tf.gather(letter_starts, first_letters) + tf.cast(x.values, tf.int64) for x in (piece_starts, piece_ends)
+            tf.gather(character_starts, first_characters) + tf.cast(x.values, tf.int64)
+            for x in (piece_starts, piece_ends)
         )
-        first_letters = tf.where(
-            is_too_long, first_letters, tf.searchsorted(letter_ends, first_bytes, side="right", out_type=tf.int64)
+        first_characters = tf.where(
+            is_too_long, first_characters, tf.searchsorted(character_ends, first_bytes, side="right", out_type=tf.int64)
         )
-        last_letters = tf.where(
-            is_too_long, last_letters, tf.searchsorted(letter_ends, end_bytes - 1, side="right", out_type=tf.int64)
+        last_characters = tf.where(
+            is_too_long,
+            last_characters,
+            tf.searchsorted(character_ends, end_bytes - 1, side="right", out_type=tf.int64),
         )
         spans = tf.stack(
-            [tf.gather(offsets[:, 0], first_letters), tf.gather(offsets[:, 1], last_letters)], axis=1
+            [tf.gather(offsets[:, 0], first_characters), tf.gather(offsets[:, 1], last_characters)], axis=1
         )  # (p, 2)
         ids = words.with_values(pieces).merge_dims(1, 2)
         return ids, ids.with_values(spans)
@@ -124,12 +127,14 @@ def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.Rag
     Returns:
         Code points, int32 (n, None), and the flat index of the code point that each comes from, int32.
     """
-    original = texts.values  # (c,)
-    runs = tf.searchsorted(characters.starts, original, side="right") - 1  # (c,)
-    mapped_codes = tf.gather(characters.base, runs) + tf.gather(characters.step, runs) * original[:, None]  # (c, w)
+    original_codes = texts.values  # (c,)
+    runs = tf.searchsorted(characters.starts, original_codes, side="right") - 1  # (c,)
+    mapped_codes = (
+        tf.gather(characters.base, runs) + tf.gather(characters.step, runs) * original_codes[:, None]
+    )  # (c, w)
     width = characters.base.shape[1]
     codes = tf.RaggedTensor.from_row_splits(tf.reshape(mapped_codes, [-1]), texts.row_splits * width, validate=False)
-    origins = tf.repeat(tf.range(tf.size(original)), width)  # (c * w,)
+    origins = tf.repeat(tf.range(tf.size(original_codes)), width)  # (c * w,)
     has_value = codes.values != NOTHING
     codes = _select(codes, has_value)
     origins = tf.boolean_mask(origins, has_value)

@@ -148,8 +148,10 @@ class BytePairTokenizer(MergesTokenizer):
 
     def _set_tokens(self, tokens: Sequence[str]) -> None:
         super()._set_tokens(tokens)
-        if missing := [token for token in BYTE_TOKENS if token not in self._ids]:
-            raise ValueError(f"The vocabulary lacks {len(missing)} of the 256 byte tokens, such as {missing[0]!r}.")
+        if missing_tokens := [token for token in BYTE_TOKENS if token not in self._ids]:
+            raise ValueError(
+                f"The vocabulary lacks {len(missing_tokens)} of the 256 byte tokens, such as {missing_tokens[0]!r}."
+            )
 
     @classmethod
     def normalizer(cls) -> Normalizer | None:
@@ -190,9 +192,11 @@ class BytePairTokenizer(MergesTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of `size` tokens that include `words` with a leading space, such as "Ġfilm" for " film".
+        """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
 
-        If `size` is too small for all words, the vocabulary includes as many as possible.
+        The tokens are the special tokens, the 256 bytes, `words` with a leading space, such as "Ġfilm" for " film", the
+        prefixes from which they are merged, and fillers. If `size` is too small for all words, the vocabulary includes
+        as many as possible.
 
         Raises:
             ValueError: If `size` leaves no room for the special tokens and the bytes.
@@ -309,5 +313,5 @@ def as_bytes(token: str) -> bytes:
 
 def _iterate_unused_tokens() -> Iterator[str]:
     """Yield tokens that cannot occur in text, each one byte longer than an earlier token."""
-    for earlier in itertools.chain([_UNUSED_BYTE], _iterate_unused_tokens()):
-        yield from (earlier + byte for byte in BYTE_TOKENS)
+    for earlier_token in itertools.chain([_UNUSED_BYTE], _iterate_unused_tokens()):
+        yield from (earlier_token + byte for byte in BYTE_TOKENS)

@@ -70,7 +70,10 @@ class CharacterPairTokenizer(MergesTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of `size` tokens that include all of `words`, for tests and toy models.
+        """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
+
+        The tokens are the special tokens, the letters of `words`, the suffixes from which the words are merged, the
+        words themselves, and fillers.
 
         Raises:
             ValueError: If `size` leaves no room for the words.

@@ -14,10 +14,10 @@ def pause_collection() -> Iterator[None]:
     Otherwise, the collector would traverse all objects of the process again and again. Several threads may pause it at
     the same time: the thread that disabled it enables it again.
     """
-    enabled = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if enabled:
+        if was_enabled:
             gc.enable()

@@ -140,7 +140,7 @@ class ClsAndSepNames(KerasHubTokenizerNames):
 
     @property
     def cls_token(self) -> str | None:
-        """Token at the beginning of a sequence; same as `start_token`."""
+        """Token at the beginning of a sequence, or None without one: `start_token` under KerasHub's name."""
         return self.start_token
 
     @property
@@ -150,7 +150,7 @@ class ClsAndSepNames(KerasHubTokenizerNames):
 
     @property
     def sep_token(self) -> str | None:
-        """Token at the end of a text; same as `end_token`."""
+        """Token at the end of a text, or None without one: `end_token` under KerasHub's name."""
         return self.end_token
 
     @property

@@ -1,9 +1,9 @@
-"""A SentencePiece model's own rules for cleaning texts, applied in the same way as by Hugging Face's `tokenizers`.
+"""A SentencePiece model's own rules for cleaning texts, applied the way Hugging Face's `tokenizers` applies them.
 
 The rules are applied to one grapheme cluster after another, such as a letter and its accents. If a cluster of at most
 five bytes begins with the source of a rule, the rule's result replaces the whole cluster; otherwise, each character is
-replaced separately. SentencePiece itself, which replaces the longest source at each place, also composes longer
-clusters, such as Hangul.
+replaced separately. SentencePiece itself replaces the longest source at each place, and so it also composes clusters
+of more than five bytes, such as Hangul.
 """
 
 from __future__ import annotations
@@ -68,8 +68,10 @@ class PrecompiledRules:
     @functools.cached_property
     def character_replacements(self) -> Mapping[str, str]:
         """Replacement of each character that changes; whitespace becomes a space."""
-        results = dict.fromkeys(WHITE_SPACE, " ") | self.exact_replacements
-        return {source: _SPACES.sub(lambda match: " " * len(match[0]), result) for source, result in results.items()}
+        replacements = dict.fromkeys(WHITE_SPACE, " ") | self.exact_replacements
+        return {
+            source: _SPACES.sub(lambda match: " " * len(match[0]), result) for source, result in replacements.items()
+        }
 
     @functools.cached_property
     def exact_replacements(self) -> dict[str, str]:
@@ -134,7 +136,7 @@ def compile_rules(rules: Sequence[tuple[str, str]]) -> bytes:
 
 
 def make_normalizer(**source: Any) -> Any:
-    """Return a SentencePiece normalizer with the rules of the arguments `source`, which leaves spaces unchanged."""
+    """Return a SentencePiece normalizer that only applies rules; `source` is the library's argument with the rules."""
     import sentencepiece
 
     sentencepiece.set_min_log_level(1)  # suppress a log line about the number of rules
@@ -148,10 +150,10 @@ def make_normalizer(**source: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Return the kinds of all code points in grapheme clusters; the first call takes two seconds.
+    """Return the kinds of all code points in grapheme clusters.
 
     Kinds are measured by running the rules of `tokenizers` on every code point, so that they follow its version of
-    Unicode.
+    Unicode. The first call takes two seconds.
 
     Returns:
         Two int32 arrays (R,) for R runs of code points of one kind: the first code point of each run, in ascending

@@ -75,12 +75,12 @@ class RustTokenizer(Tokenizer):
 
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         self._require_vocabulary()
-        cleaned = clean_texts(texts)
+        cleaned_texts = clean_texts(texts)
         if self._can_cache and (
-            _count_threads() <= _MAX_CACHED_THREADS or sum(map(len, cleaned)) < _LONG_TEXTS_CHARACTERS
+            _count_threads() <= _MAX_CACHED_THREADS or sum(map(len, cleaned_texts)) < _LONG_TEXTS_CHARACTERS
         ):
-            return self._word_ids.of(map(self._split_in_cacheable_parts, cleaned))
-        return _encode_batch(self._backend, cleaned)
+            return self._word_ids.of(map(self._split_in_cacheable_parts, cleaned_texts))
+        return _encode_batch(self._backend, cleaned_texts)
 
     def _split_in_cacheable_parts(self, text: str) -> list[str]:
         """Split a text into parts whose ids, concatenated, are the ids of the text.

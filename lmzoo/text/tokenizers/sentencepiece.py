@@ -1,4 +1,4 @@
-"""SentencePiece, ALBERT's tokenizer."""
+"""ALBERT's SentencePiece tokenizer, and the base of tokenizers that clean texts only by the model's own rules."""
 
 from __future__ import annotations
 
@@ -172,10 +172,10 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         """Clean a part of a text, and return it with the offsets of its characters in the text."""
         if not self._cutter.normalizes:
             return self._align(part.text, part.start)
-        aligned = self._align(part.text, 0)
+        aligned_text = self._align(part.text, 0)
         offsets = np.array(part.offsets, "int64")  # (c, 2)
-        starts = np.append(offsets[:, 0], part.end)[aligned.starts]
-        return Aligned(aligned.text, starts, offsets[aligned.ends - 1, 1])
+        starts = np.append(offsets[:, 0], part.end)[aligned_text.starts]
+        return Aligned(aligned_text.text, starts, offsets[aligned_text.ends - 1, 1])
 
     def _split_comma(self, token: str) -> list[str]:
         """Return the tokens that replace a token like "9,"."""
@@ -216,7 +216,9 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of `size` tokens that include `words` with a space in front, for tests and toy models.
+        """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
+
+        The tokens are the special tokens, each of `words` with a leading space, and fillers.
 
         Raises:
             ValueError: If `size` is too small.
@@ -294,10 +296,10 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
             id_lists.append(ids)
         return id_lists, np.concatenate(spans)
 
-    def _tokenize_plain(self, aligned: Aligned) -> tuple[list[int], np.ndarray]:
+    def _tokenize_plain(self, aligned_text: Aligned) -> tuple[list[int], np.ndarray]:
         """Return the t ids of a text without special tokens, and their spans, int64 (t, 2)."""
-        ids = self._backend.encode(aligned.text, out_type=int)
-        surfaces = self._backend.encode(aligned.text, out_type=str)
+        ids = self._backend.encode(aligned_text.text, out_type=int)
+        surfaces = self._backend.encode(aligned_text.text, out_type=str)
         if not ids:
             return [], np.zeros((0, 2), "int64")
         if not self._splits.keys().isdisjoint(ids):
@@ -311,7 +313,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         begins = ends - np.fromiter(visible_lengths, "int64", len(ids))  # (t,)
         # The library also cleans text: character i of the split text comes from `origins[i]` and the following
         # characters, up to the next different origin. Several characters may have the same origin.
-        origins = np.array(self._backend.normalize(aligned.text, with_offsets=True)[1])
+        origins = np.array(self._backend.normalize(aligned_text.text, with_offsets=True)[1])
         last_indices = np.maximum(begins, ends - 1)  # (t,); for a lone space, the character after it
         next_indices = np.minimum(origins.searchsorted(origins[last_indices], side="right"), len(origins) - 1)  # (t,)
         origin_ends = origins[next_indices]  # (t,)
@@ -321,9 +323,9 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
                 is_shared, np.maximum(origins[last_indices], origins[begins] + 1), origin_ends
             )  # (t,)
         spans = np.empty((len(ids), 2), "int64")
-        spans[:, 0] = aligned.starts[origins[begins]]
+        spans[:, 0] = aligned_text.starts[origins[begins]]
         has_extent = (begins < ends) | (not self.empty_spaces)
-        spans[:, 1] = np.where(has_extent, aligned.ends[origin_ends - 1], spans[:, 0])
+        spans[:, 1] = np.where(has_extent, aligned_text.ends[origin_ends - 1], spans[:, 0])
         return ids, spans
 
     # === Tokens to text ===
@@ -400,10 +402,10 @@ def _make_aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
     if rules.normalize_str(_REMOVED) != _REMOVED:
         return (rules,)
     controls = [character for character in list_cleaned_characters() if unicodedata.category(character) == "Cc"]
-    removed = "".join(f"\\x{{{ord(c):x}}}" for c in controls if not rules.normalize_str(c))
-    if not removed:
+    removed_characters = "".join(f"\\x{{{ord(c):x}}}" for c in controls if not rules.normalize_str(c))
+    if not removed_characters:
         return (rules,)
-    return normalizers.Replace(Regex(f"[{removed}]"), _REMOVED), rules, normalizers.Replace(_REMOVED, "")
+    return normalizers.Replace(Regex(f"[{removed_characters}]"), _REMOVED), rules, normalizers.Replace(_REMOVED, "")
 
 
 def model_proto() -> Any:

@@ -114,9 +114,10 @@ class MarianTokenizer(Tokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of `size` tokens that include `words`, for tests and toy models.
+        """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
 
-        Language codes become tokens without a leading space; other words become tokens with a leading space.
+        The tokens are the special tokens, each of `words`, and fillers. Words get a leading space, except for language
+        codes.
         """
         defaults = cls(**special)
         language_codes = [word for word in words if LANGUAGE.fullmatch(word)]
@@ -213,8 +214,8 @@ class MarianTokenizer(Tokenizer):
 
         Tokens with a leading space, and special tokens, begin a word.
         """
-        special = {*self.special_tokens, *self.languages}
-        return np.array([token.startswith(SPACE) or token in special for token in self._tokens])
+        special_tokens = {*self.special_tokens, *self.languages}
+        return np.array([token.startswith(SPACE) or token in special_tokens for token in self._tokens])
 
     # === Files ===
 

@@ -48,8 +48,10 @@ class CharacterMap(dict[int, str]):
         """
         characters = [c for c in list_cleaned_characters() if c != _SEPARATOR]
         replacements = self.steps.normalize_str(_SEPARATOR.join(characters)).split(_SEPARATOR)
-        mapped = zip(characters, map(_replace_whitespace, replacements) if whitespace else replacements, strict=True)
-        return {ord(character): text for character, text in mapped if text != character}
+        replacement_pairs = zip(
+            characters, map(_replace_whitespace, replacements) if whitespace else replacements, strict=True
+        )
+        return {ord(character): text for character, text in replacement_pairs if text != character}
 
 
 def list_cleaned_characters() -> list[str]:
@@ -121,7 +123,7 @@ def squeeze(after: Sequence[str], width: np.ndarray, begin: int) -> Aligned:
     is_space = codes == ord(" ")
     is_kept = ~is_space | ~np.concatenate([[True], is_space[:-1]])[: len(is_space)]
     origins = origins[is_kept]
-    cleaned = codes[is_kept].tobytes().decode("utf-32-le").rstrip(" ")
+    cleaned_text = codes[is_kept].tobytes().decode("utf-32-le").rstrip(" ")
     starts = begin + origins
     ends = begin + origins + width[origins]
-    return Aligned(cleaned, np.concatenate([starts, [begin + len(after)]]), ends[: len(cleaned)])
+    return Aligned(cleaned_text, np.concatenate([starts, [begin + len(after)]]), ends[: len(cleaned_text)])

@@ -69,14 +69,16 @@ class T5Tokenizer(ModelRulesTokenizer):
     def of_words(
         cls, words: Sequence[str], size: int, num_sentinels: int = 100, **special: Unpack[SpecialTokens]
     ) -> Self:
-        """Create a tokenizer of `size` tokens that include `words` with a space in front, for tests and toy models.
+        """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
+
+        The tokens are the special tokens, the sentinels, each of `words` with a leading space, and fillers.
 
         Raises:
             ValueError: If `size` is too small.
         """
         arguments: Any = {**special, "num_sentinels": 0}
-        plain = super().of_words(words, size - num_sentinels, **arguments)
-        return cls(plain.model, num_sentinels, **special)
+        plain_tokenizer = super().of_words(words, size - num_sentinels, **arguments)
+        return cls(plain_tokenizer.model, num_sentinels, **special)
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, without sentinels that were added to it."""

@@ -34,10 +34,10 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
     if has_gaps:
         return remove_placeholders(_fill_gaps(ids, tokens))
     last_id = len(ids) - 1
-    for expected, token in enumerate(tokens):
+    for expected_id, token in enumerate(tokens):
         id = ids[token]
-        if id != expected:
-            gap_message = f" and no token has {expected}" if id > expected else ""
+        if id != expected_id:
+            gap_message = f" and no token has {expected_id}" if id > expected_id else ""
             raise ValueError(
                 f"The ids must be 0 to {last_id}, with none left out, but {token!r} has {id}{gap_message}."
             )

@@ -118,8 +118,8 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
             TypeError: If an argument is unknown.
             ValueError: If a token is not a string, or a required unknown token is missing.
         """
-        if unknown := tokens.keys() - {*self.roles, "other_tokens", "added_tokens"}:
-            raise TypeError(f"A {type(self).__name__} takes no argument `{min(unknown)}`.")
+        if unknown_names := tokens.keys() - {*self.roles, "other_tokens", "added_tokens"}:
+            raise TypeError(f"A {type(self).__name__} takes no argument `{min(unknown_names)}`.")
         if not tokens:
             return
         for role, token in tokens.items():
@@ -145,12 +145,12 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         ids = {token: index for index, token in indexed_tokens}
         new_tokens = [token.content for token in self.added_tokens if token.content not in ids]
         if len(ids) != len(indexed_tokens):
-            repeated = next(token for index, token in indexed_tokens if ids[token] != index)
-            raise ValueError(f"The vocabulary holds {repeated!r} twice.")
+            repeated_token = next(token for index, token in indexed_tokens if ids[token] != index)
+            raise ValueError(f"The vocabulary holds {repeated_token!r} twice.")
         ids |= {token: index for index, token in enumerate(new_tokens, len(tokens))}
-        missing = [token for token in self.special_tokens if token not in ids]
-        if missing:
-            raise ValueError(f"The vocabulary lacks the special tokens {', '.join(missing)}.")
+        missing_tokens = [token for token in self.special_tokens if token not in ids]
+        if missing_tokens:
+            raise ValueError(f"The vocabulary lacks the special tokens {', '.join(missing_tokens)}.")
         self._ids = ids
         self._tokens = [*tokens, *new_tokens]
         self._base_size = len(tokens)
@@ -164,7 +164,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     @classmethod
     @abstractmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of `size` tokens that include all of `words`, for tests and toy models."""
+        """Create a tokenizer with a vocabulary of `size` tokens that includes `words`, for tests and toy models."""
 
     @property
     def vocabulary(self) -> list[str]:
@@ -296,7 +296,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
                 )
 
     def _make_token_normalizer(self) -> Normalizer | None:
-        """Return the normalizer of texts and of tokens with the flag `normalized`, or None without one."""
+        """Return the normalizer of texts, and of added tokens with the flag `normalized`; None if there is none."""
         return None
 
     def _prepare_text_tokens(self) -> None:
@@ -425,6 +425,6 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
 def _list_all_special_tokens(tokenizer: Tokenizer | type[Tokenizer]) -> tuple[str, ...]:
     """Return the special tokens of a tokenizer or its class, without duplicates."""
-    added = (token.content for token in tokenizer.added_tokens if token.special)
-    tokens = (*(getattr(tokenizer, role) for role in tokenizer.roles), *tokenizer.other_tokens, *added)
+    added_tokens = (token.content for token in tokenizer.added_tokens if token.special)
+    tokens = (*(getattr(tokenizer, role) for role in tokenizer.roles), *tokenizer.other_tokens, *added_tokens)
     return tuple(dict.fromkeys(token for token in tokens if token is not None))

@@ -43,10 +43,10 @@ class WordIds:
         """Return the concatenated token ids of each text, given as a sequence of words."""
         texts = list(texts)
         cache = self._cache  # another thread may replace `self._cache`
-        if uncached := list(set().union(*texts).difference(cache)):
-            new_ids = [tuple(word_ids) for word_ids in self._encode(uncached)]
-            cache.update(zip(uncached, new_ids, strict=True))
-            self._size += _SIZE_PER_WORD * len(uncached) + sum(map(len, uncached)) + sum(map(len, new_ids))
+        if uncached_words := list(set().union(*texts).difference(cache)):
+            new_ids = [tuple(word_ids) for word_ids in self._encode(uncached_words)]
+            cache.update(zip(uncached_words, new_ids, strict=True))
+            self._size += _SIZE_PER_WORD * len(uncached_words) + sum(map(len, uncached_words)) + sum(map(len, new_ids))
             if self._size > _MAX_SIZE:
                 self._cache = {}
                 self._size = 0

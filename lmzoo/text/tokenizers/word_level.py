@@ -41,9 +41,9 @@ class WordLevelTokenizer(Tokenizer):
         Raises:
             TypeError: If a text or a word is not a string; the message names its position.
         """
-        cleaned = clean_columns({"texts": texts}, words=True)[0]
+        cleaned_texts = clean_columns({"texts": texts}, words=True)[0]
         id_of = self._make_lookup()
-        return [list(map(id_of, list_words(text) if isinstance(text, str) else text)) for text in cleaned]
+        return [list(map(id_of, list_words(text) if isinstance(text, str) else text)) for text in cleaned_texts]
 
     @pause_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[TokenSpan]]:
@@ -53,10 +53,11 @@ class WordLevelTokenizer(Tokenizer):
             One list of `TokenSpan(id, token, start, end)` per text; `token` is the word and `id` its token from
             `tokenize`. Offsets count characters of the string as it was passed, or of the words joined by spaces.
         """
-        cleaned = clean_columns({"texts": texts}, words=True)[0]
+        cleaned_texts = clean_columns({"texts": texts}, words=True)[0]
         id_of = self._make_lookup()
         return [
-            [TokenSpan(id_of(word), word, start, end) for word, start, end in place_words(text)] for text in cleaned
+            [TokenSpan(id_of(word), word, start, end) for word, start, end in place_words(text)]
+            for text in cleaned_texts
         ]
 
     def tokenize_words(self, words: Sequence[str]) -> list[list[Token]]:
@@ -133,14 +134,17 @@ class WordTokenizer(WordLevelTokenizer):
         check_is_vocabulary(tokens)
         words = [token for token in map(str.strip, tokens) if token != NO_ENTRY]
         ids = {token: id for id, token in enumerate(words, self.first_id)}
-        if missing := [token for token in self.special_tokens if token not in ids]:
-            raise ValueError(f"The vocabulary lacks the special tokens {', '.join(missing)}.")
+        if missing_tokens := [token for token in self.special_tokens if token not in ids]:
+            raise ValueError(f"The vocabulary lacks the special tokens {', '.join(missing_tokens)}.")
         self._ids = ids
         self._tokens = words
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer with `size` ids that include `words`; padding counts if it has an id."""
+        """Create a tokenizer with `size` ids, for tests and toy models.
+
+        The ids belong to padding, if it has an id, and to the special tokens, each of `words`, and fillers.
+        """
         tokens = [*cls(**special).special_tokens, *words]
         return cls([*tokens, *(f"filler{i}" for i in range(size - cls.first_id - len(tokens)))], **special)
 

@@ -88,7 +88,9 @@ class XlmRobertaTokenizer(ModelRulesTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of `size` tokens that include `words` with a space in front, for tests and toy models.
+        """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
+
+        The tokens are the special tokens, each of `words` with a leading space, and fillers.
 
         Raises:
             ValueError: If `size` is too small.
@@ -103,9 +105,11 @@ class XlmRobertaTokenizer(ModelRulesTokenizer):
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
-        published = convert_from_fairseq_ids(self.model)
-        is_reversible = published is not None and convert_to_fairseq_ids(published) == self.model
-        (Path(directory) / MODEL_FILE).write_bytes(published if published is not None and is_reversible else self.model)
+        published_model = convert_from_fairseq_ids(self.model)
+        is_reversible = published_model is not None and convert_to_fairseq_ids(published_model) == self.model
+        (Path(directory) / MODEL_FILE).write_bytes(
+            published_model if published_model is not None and is_reversible else self.model
+        )
 
     def _set_model(self, model: bytes, name: str) -> None:
         super()._set_model(convert_to_fairseq_ids(model) if _is_published(model) else model, name)
