@@ -127,7 +127,7 @@ def write_vectors(
     suffix = PurePath(output or "").suffix.lower()
     if suffix and suffix.removeprefix(".") not in {"npy", *WRITERS}:
         raise ValueError(f"Vectors cannot be written as {suffix}: use one of .npy, .{', .'.join(WRITERS)}.")
-    if suffix == ".npy":
+    if output is not None and suffix == ".npy":
         array = np.concatenate([vectors for _, vectors in embed_parts()])
         with whole_file(output) as file:
             np.save(file, array)

@@ -143,17 +143,12 @@ class BiLM(ConfiguredLayer):
             inputs = tuple(self.dropout(x, training=training) for x in inputs)
             old_state = [None if state is None else state[direction][k] for direction in DIRECTIONS]
             results, memories = lstm(*inputs, [self._make_initial_state(pair, batch) for pair in old_state])
-            for direction, old_pair, pair in zip(
-                DIRECTIONS, old_state, zip(memories, results, strict=True), strict=True
-            ):
+            for direction, old, pair in zip(DIRECTIONS, old_state, zip(memories, results, strict=True), strict=True):
                 # The state does not include the skip connection. Sequences missing in the batch keep their state.
-                new_pair = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
-                if old_pair is not None:
-                    new_pair = [
-                        ops.concatenate([new_tensor, ops.cast(old_tensor, new_tensor.dtype)[batch:]])
-                        for new_tensor, old_tensor in zip(new_pair, old_pair, strict=True)
-                    ]
-                new_state[direction].append(tuple(new_pair))
+                new = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
+                if old is not None:
+                    new = [ops.concatenate([n, ops.cast(o, n.dtype)[batch:]]) for n, o in zip(new, old, strict=True)]
+                new_state[direction].append(tuple(new))
             if self.config.skip_connections and k:
                 results = [result + x for result, x in zip(results, inputs, strict=True)]
             inputs = tuple(results)
@@ -166,10 +161,7 @@ class BiLM(ConfiguredLayer):
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
         if stored_state is None:
             return zeros
-        return [
-            ops.concatenate([ops.cast(x, zero.dtype), zero])[:batch]
-            for x, zero in zip(stored_state, zeros, strict=True)
-        ]
+        return [ops.concatenate([ops.cast(x, z.dtype), z])[:batch] for x, z in zip(stored_state, zeros, strict=True)]
 
     def _make_markers(self, width: int | Tensor) -> Tensor:
         """Return the ids of the two sentence markers: token ids (2,), or character ids (2, W) with W = `width`."""

@@ -277,16 +277,8 @@ def _run_streams(
     query_state: Any = queries
     query_states: list[Any] = [queries]
     for block, memory in zip(layers.blocks, memories, strict=True):
-        outputs = block(
-            content_states[-1],
-            encodings,
-            mask,
-            segments_differ,
-            queries=query_state,
-            memory=memory,
-            training=training,
-            **query_args,
-        )
+        block_args = {"queries": query_state, "memory": memory, "training": training, **query_args}
+        outputs = block(content_states[-1], encodings, mask, segments_differ, **block_args)
         content_state, query_state = (outputs, None) if queries is None else outputs
         content_states.append(content_state)
         query_states.append(query_state)
