@@ -73,7 +73,7 @@ from lmzoo.text.segments import split_segments
 from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 from lmzoo.training.fine_tuning import FineTuningRecipe, make_default_recipe
 from lmzoo.training.layer_order import layers_of
-from lmzoo.training.losses import make_loss_of_logits
+from lmzoo.training.losses import match_loss
 from lmzoo.training.optimizers import AdamW
 from lmzoo.training.training_run import TrainingRun, find_checkpoint, inner_optimizer
 
@@ -104,7 +104,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     * examples: `encode_labels`; for inputs other than texts and pairs also `encode_inputs`, `encode_examples`,
       `features` and `make_batch`; `learns_from` if there are no labels; `batches` and `split_validation` if batches
       are not made of independent examples;
-    * outputs: `per_token`, `independent_rows`;
+    * outputs: `per_token`, `independent_rows`, `outputs_logits`;
     * the command line: `commands`, `input_names`, `arguments_for`;
     * answers: a method of its own, such as `classify`, with the alias `answers`; `serve`, `served_outputs` and, for
       strings other than `text` and `text_pair`, `signatures`.
@@ -135,6 +135,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     splits_examples: bool = False  # whether an example may become several sequences, or none
     decodes_masks: bool = False  # whether the head uses the backbone's decoder for masked tokens, if it has one
     per_token: bool = False  # whether the second axis of the outputs is the token axis
+    outputs_logits: bool = True  # whether the outputs are logits, not probabilities
 
     distillation: ClassVar[DistillationSettings | None] = None  # None if the task cannot be distilled
 
@@ -314,8 +315,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
         Args:
             optimizer: `"auto"` or a Keras optimizer.
-            loss: `"auto"` or a Keras loss. The model's outputs are logits, so a name such as
-                `"sparse_categorical_crossentropy"` stands for the loss on logits.
+            loss: `"auto"` or a Keras loss. The model's outputs are logits, so the name or function of a cross-entropy,
+                such as `"sparse_categorical_crossentropy"`, stands for the loss on logits. The outputs of a
+                `TextRegressor` with a sigmoid are probabilities.
             metrics: `"auto"` or a list of Keras metrics, which are weighted by the examples' weights. For a task with
                 several outputs, `loss` is a dict and `metrics` a dict of lists.
             weighted_metrics: additional metrics, in the same form.
@@ -323,7 +325,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
         Raises:
             TypeError: for metrics that are neither a list nor a dict of lists, or for an unknown argument.
-            ValueError: for a cross-entropy that takes probabilities instead of logits.
+            ValueError: for a cross-entropy that takes probabilities instead of logits, or the reverse; for an unknown
+                name of a loss.
         """
         check_compile_arguments(kwargs)
         if isinstance(optimizer, str) and optimizer == "auto":
@@ -335,7 +338,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             metrics = self.default_metrics()
         weighted_metrics = _merge_metrics(metrics, weighted_metrics)
         super().compile(
-            optimizer=optimizer, loss=make_loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs
+            optimizer=optimizer, loss=match_loss(loss, self.outputs_logits), weighted_metrics=weighted_metrics, **kwargs
         )
         if getattr(inner_optimizer(self.optimizer), "layer_decay", 1) != 1:
             inner_optimizer(self.optimizer).set_layers(layers_of(self))
