@@ -87,7 +87,7 @@ class TrainingRun:
             first_step = steps_done
             initial_epoch = steps_done // epoch_steps
             steps_per_epoch = epoch_steps
-        elif isinstance(data, BufferedBatches):
+        elif isinstance(data, BufferedBatches) or (isinstance(data, Batches) and steps_per_epoch is not None):
             first_step = steps_done
             steps_per_epoch = epoch_steps
         if not schedule_restored:
