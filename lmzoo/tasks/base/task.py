@@ -835,8 +835,25 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             TypeError: if `x` is not texts.
             ValueError: see `fit`.
         """
+        return self._make_text_batches(x, y, BatchOptions(batch_size, "shuffle", (seed,), training=True))
+
+    def check_examples(self, x: Inputs, y: Labels | None = None) -> None:
+        """Check texts in memory and their labels, without preparing the model for training on them.
+
+        Raises:
+            TypeError: if `x` is not texts.
+            ValueError: see `fit`.
+        """
+        self._make_text_batches(x, y, BatchOptions())
+
+    def _make_text_batches(self, x: Inputs, y: Labels | None, options: BatchOptions) -> Batches:
+        """Return batches of texts in memory.
+
+        Raises:
+            TypeError: if `x` is not texts.
+        """
         inputs = read_inputs(x, y)
-        batches = self.batches(inputs, BatchOptions(batch_size, "shuffle", (seed,), training=True))[0]
+        batches = self.batches(inputs, options)[0]
         if not isinstance(inputs, TextsInMemory) or not isinstance(batches, Batches):
             raise TypeError(f"`x` must be texts, got {type(x).__name__}.")
         return batches
