@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lmzoo.common.arguments import is_integer, require
 from lmzoo.parallel.workers import connect_to_ray, make_worker_options
 
 _MAX_RESTARTS = 3  # of all processes, after one has died
@@ -68,7 +69,8 @@ def run_together(
     Raises:
         ImportError: If Ray or a dependency of Ray Train is not installed.
         ConnectionError: If no cluster answers at `address`.
-        ValueError: If there are fewer processors or GPUs than `workers`.
+        ValueError: If `workers` is below 1, if `min_workers` is below 1 or above `workers`, or if there are fewer
+            processors or GPUs than `workers`.
         ChildProcessError: If a process dies after the last restart.
         KeyboardInterrupt: After a second Ctrl-C, which ends all processes at once.
 
@@ -80,6 +82,9 @@ def run_together(
     run_together("lmzoo_cli", ["pretrain", "texts", "--output", "my_preset"], workers=4)
     ```
     """
+    require(is_integer(workers, 1), "workers", "an integer of at least 1", workers)
+    is_valid = min_workers is None or is_integer(min_workers, 1, workers)
+    require(is_valid, "min_workers", f"an integer from 1 to {workers}, the number of workers, or None", min_workers)
     with connect_to_ray(workers, address) as ray, _catch_signals() as signals:
         from ray.util.queue import Queue
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -10,6 +10,8 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from lmzoo.common.arguments import is_integer, require
+
 _CONNECT_SECONDS = 10.0  # timeout of connections to a cluster
 _MAX_RETRIES = 3  # of a job whose worker died
 _OBJECT_STORE_BYTES = 100 << 20  # Ray's shared memory; jobs and results are small, since their data is in files
@@ -46,7 +48,8 @@ def run_jobs(
     Raises:
         ImportError: If `workers` is not None and Ray is not installed.
         ConnectionError: If no cluster answers at `address`.
-        ValueError: If there are fewer processors or GPUs than `workers`, or if `address` is given without `workers`.
+        ValueError: If `workers` is below 1, if there are fewer processors or GPUs than `workers`, or if `address` is
+            given without `workers`.
         ChildProcessError: If all retries of a job failed; the message names the job.
         Exception: The first error that the function raises.
 
@@ -64,6 +67,7 @@ def run_jobs(
         function = start()
         yield from ((job, function(job)) for job in jobs)
         return
+    require(is_integer(workers, 1), "workers", "an integer of at least 1, or None", workers)
     with connect_to_ray(workers, address) as ray:
         yield from _run_on_actors(ray, list(jobs), start, workers, accelerated)
 

@@ -44,8 +44,9 @@ class TextRegressor(TextVectorTask):
         pooling: `"first"`, `"mean"` or a list; see `lmzoo.models.TextClassifier`.
         encoder: `"bilstm"`, `"esim"` for pairs, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
         encoder_dim: int, width of each direction of the encoder.
-        output_activation: `"linear"`, or `"sigmoid"` for labels and answers between 0 and 1. The files of a Sentence
-            Transformers cross-encoder specify its activation.
+        output_activation: `"linear"`, or `"sigmoid"` for labels and answers between 0 and 1, which losses such as
+            `"binary_crossentropy"` take as probabilities. The files of a Sentence Transformers cross-encoder specify
+            its activation.
         name: name of the model.
         word_vectors: `lmzoo.models.StaticEmbedder`, whose vectors are concatenated with the backbone's vectors, below
             the encoder if there is one; None for the backbone's vectors alone. Tokens that the embedder lacks get
@@ -99,6 +100,7 @@ class TextRegressor(TextVectorTask):
         outputs = activation(head(vector.of(backbone, inputs, features)))  # (B, 1)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name, vector, head)
         self.output_activation: str = output_activation
+        self.outputs_logits = output_activation != "sigmoid"
         self.compile()
 
     def default_loss(self) -> keras.losses.Loss:

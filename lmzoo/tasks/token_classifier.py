@@ -38,6 +38,7 @@ from lmzoo.text.tokenizers.tokenizer import TokenSpan
 from lmzoo.text.validate_text import is_text, warn
 from lmzoo.training.crf_loss import CrfLoss
 from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
+from lmzoo.training.losses import match_loss
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 
 if TYPE_CHECKING:
@@ -166,14 +167,38 @@ class TokenClassifier(LongTextTask):
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", *args: Any, **kwargs: Any) -> None:
         """Configure the model for training; see `Task.compile`.
 
+        A name such as `"sparse_categorical_crossentropy"` stands for the default loss, which leaves out tokens with the
+        label -100.
+
         Raises:
-            ValueError: with `crf`, for a loss other than `CrfLoss`; see also `Task.compile`.
+            ValueError: with `crf`, for a loss other than `CrfLoss`; without, for a `SparseCategoricalCrossentropy`
+                that counts tokens with the label -100; see also `Task.compile`.
         """
         if self.crf and not (isinstance(loss, CrfLoss) or (isinstance(loss, str) and loss == "auto")):
             raise ValueError(
                 f"With `crf` the outputs are scores of pairs of labels: leave `loss` out, got {loss!r:.60}."
             )
-        super().compile(optimizer, loss, *args, **kwargs)
+        super().compile(optimizer, keras.tree.map_structure(self._match_loss, loss), *args, **kwargs)
+
+    def _match_loss(self, loss: Any) -> Any:
+        """Return the default loss for the name of a cross-entropy of class numbers, and any other loss unchanged.
+
+        Raises:
+            ValueError: if the loss is such a cross-entropy and counts tokens with the label -100.
+        """
+        if isinstance(loss, str) and loss == "auto":
+            return loss
+        matched_loss = match_loss(loss)
+        if not isinstance(matched_loss, keras.losses.SparseCategoricalCrossentropy):
+            return matched_loss
+        if matched_loss is not loss:
+            return self.default_loss()
+        if loss.get_config().get("ignore_class") != IGNORED:
+            raise ValueError(
+                f"The loss counts tokens with the label {IGNORED}, which have no class: pass "
+                f"{type(loss).__name__}(from_logits=True, ignore_class={IGNORED}), or leave `loss` out."
+            )
+        return loss
 
     def compared_outputs(self) -> ComparedOutputs:
         """Return the logits and the hidden states of all tokens.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from lmzoo.tasks.base.examples import Examples, as_weights
+from lmzoo.tasks.base.examples import Batch, Examples, as_weights
 from lmzoo.training.span_metrics import IGNORED
 
 
@@ -77,6 +77,13 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
         sample_weight = 1.0 if examples.weights is None else examples.weights[i]
         weights[i] = get_class_weights(labels, class_weight) * sample_weight
     return examples._replace(weights=weights)
+
+
+def weigh_batches(batches: Iterable[Batch], class_weight: Mapping[int, float]) -> Iterator[Batch]:
+    """Yield batches of examples with one class each, with weights multiplied by the class weights of their labels."""
+    for features, labels, *weights in batches:
+        class_weights = get_class_weights(labels, class_weight)
+        yield features, labels, class_weights * weights[0] if weights else class_weights
 
 
 def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:

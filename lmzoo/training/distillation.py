@@ -20,6 +20,7 @@ from keras import ops
 from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
+from lmzoo.layers.normalization import unit_vectors
 from lmzoo.layers.sublayers import get_stored_weights
 from lmzoo.layers.temporary import set_temporary_attributes
 from lmzoo.parallel.several_devices import SeveralDevicesModel
@@ -28,6 +29,9 @@ from lmzoo.text.keras_input import keras_input
 from lmzoo.text.packing import Encoded
 from lmzoo.text.segments import clean_single_texts
 from lmzoo.training.divergence import StopOnDivergence
+from lmzoo.training.layer_order import layers_of
+from lmzoo.training.optimizers import AdamW
+from lmzoo.training.training_run import count_updates, inner_optimizer, start_schedule
 
 _WARMUP_FRACTION = 0.05  # of the steps
 _TEACHER_PREFIX = "teacher_"  # of the names of the teacher's inputs, if the teacher has inputs of its own
@@ -41,7 +45,8 @@ class DistillationLoss(ConfiguredLayer):
 
     The soft loss is the mean over predictions of τ² · KL(softmax(t / τ) ‖ softmax(s / τ)), for student logits s and
     teacher logits t (Hinton et al., 2015). The cosine loss is the mean over real tokens of 1 − cos of the hidden
-    states. If padded embeddings give one model more logits than the other, the extra logits are ignored.
+    states, where a vector of zeros has the cosine 0 with every other. If padded embeddings give one model more logits
+    than the other, the extra logits are ignored.
 
     Args:
         temperature: float, temperature τ of the soft loss.
@@ -86,8 +91,8 @@ class DistillationLoss(ConfiguredLayer):
             divergence = self._compute_divergence(logits, ops.stop_gradient(teacher_logits))  # (B, M)
             self.add_loss(self.soft * self.temperature**2 * _compute_weighted_mean(divergence, is_counted))
         if self.cosine:
-            states = (ops.cast(x, "float32") for x in (vectors, ops.stop_gradient(teacher_vectors)))
-            student_units, teacher_units = (ops.normalize(x, axis=-1) for x in states)  # (B, T, H)
+            student_units = unit_vectors(vectors)  # (B, T, H)
+            teacher_units = unit_vectors(ops.stop_gradient(teacher_vectors))  # (B, T, H)
             distance = 1 - ops.sum(student_units * teacher_units, axis=-1)  # (B, T)
             self.add_loss(self.cosine * _compute_weighted_mean(distance, ops.cast(padding_mask, "float32")))
         return logits
@@ -249,10 +254,10 @@ def distill(
         weights: three floats, weights of the loss terms. By default 5, 2 and 1 for a `MaskedLM`, and 1 for each term of
             another task, except that the third term is left out if the hidden states cannot be compared: both models
             need the same tokens and hidden dimensions.
-        optimizer: a Keras optimizer; by default the student's, with a warm-up over a twentieth of the steps and a
-            linear decay.
+        optimizer: a Keras optimizer or its name; by default the student's. The schedule of `AdamW` is a warm-up over a
+            twentieth of the steps and a linear decay, unless its `learning_rate` is a schedule or a callback sets it.
         seed: int, seed for the order of the texts and for the masks.
-        callbacks: Keras callbacks for training.
+        callbacks: Keras callbacks for training, except `ResumableCheckpoint` and `GradualUnfreezing`.
         verbose: verbosity of `keras.Model.fit`.
         **kwargs: arguments of `keras.Model.compile`, such as `jit_compile`.
 
@@ -294,7 +299,9 @@ def distill(
     inputs: Features = dict(student.input)
     if same_tokens:
         # For a student without segment ids, the teacher reads all tokens as the first segment.
-        teacher_inputs = {name: inputs.get(name, ops.zeros_like(inputs["token_ids"])) for name in teacher.input}
+        teacher_inputs = {
+            name: inputs[name] if name in inputs else ops.zeros_like(inputs["token_ids"]) for name in teacher.input
+        }
     else:
         batches.make_batch = _add_teacher_features(batches.make_batch, teacher, texts)
         teacher_inputs = {name: _copy_input(x, _TEACHER_PREFIX + name) for name, x in teacher.input.items()}
@@ -315,23 +322,32 @@ def distill(
     with set_temporary_attributes(frozen_variables):
         model = SeveralDevicesModel(inputs, logits)
         model.dtype_policy = student.dtype_policy  # for float16, so that Keras scales the loss
-        optimizer = student.default_optimizer() if optimizer is None else optimizer
         model.compile(
-            optimizer=optimizer,
+            optimizer=student.default_optimizer() if optimizer is None else optimizer,
             loss=student.default_loss() if learns_labels else None,
             loss_weights=[hard] if learns_labels else None,
             weighted_metrics=student.default_metrics() if learns_labels else None,
             **kwargs,
         )
-        optimizer.build(model.trainable_variables)
-        if hasattr(optimizer, "start_schedule"):
-            num_updates = epochs * batches.num_batches // (optimizer.gradient_accumulation_steps or 1)
-            optimizer.start_schedule(round(num_updates * _WARMUP_FRACTION), num_updates)
+        _prepare_optimizer(student, model, epochs * batches.num_batches, callbacks)
         epoch_callback = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
         callbacks = [StopOnDivergence(), epoch_callback, *callbacks]
         history = model.fit(keras_input(batches), epochs=epochs, callbacks=callbacks, verbose=verbose, shuffle=False)
     student.forget_compiled()
     return history
+
+
+def _prepare_optimizer(
+    student: Any, model: keras.Model, num_batches: int, callbacks: Sequence[keras.callbacks.Callback]
+) -> None:
+    """Create the optimizer's state, and start its built-in schedule for a training run of `num_batches` batches."""
+    optimizer = inner_optimizer(model.optimizer)
+    if getattr(optimizer, "layer_decay", 1) != 1:
+        optimizer.set_layers(layers_of(student))
+    optimizer.build(model.trainable_variables)
+    if isinstance(optimizer, AdamW):
+        num_updates, _ = count_updates(optimizer, num_batches)
+        start_schedule(optimizer, callbacks, round(num_updates * _WARMUP_FRACTION), num_updates)
 
 
 class _FrozenTeacher(keras.Model):
@@ -347,6 +363,10 @@ class _FrozenTeacher(keras.Model):
         """Return the outputs for features of the teacher's tokens."""
         # A functional model would pass the mode of training on to its layers.
         return self.model(inputs, training=False)
+
+    def compute_output_spec(self, inputs: Features) -> Features:
+        """Return the specs of the outputs, which JAX cannot infer for ELMo's characters."""
+        return {name: keras.KerasTensor(output.shape, output.dtype) for name, output in self.model.output.items()}
 
 
 def _copy_input(tensor: keras.KerasTensor, name: str) -> keras.KerasTensor:

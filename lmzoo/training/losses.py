@@ -1,7 +1,8 @@
-"""Losses for models whose outputs are logits."""
+"""Cross-entropy with label smoothing, and losses that fit the outputs of a model."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -9,6 +10,16 @@ from keras import ops
 
 from lmzoo.common.arguments import require_share
 from lmzoo.common.tensor_types import Tensor
+
+# The functions and classes of losses that take probabilities unless `from_logits` is set.
+_CROSS_ENTROPIES = (
+    (keras.losses.binary_crossentropy, keras.losses.BinaryCrossentropy),
+    (keras.losses.binary_focal_crossentropy, keras.losses.BinaryFocalCrossentropy),
+    (keras.losses.categorical_crossentropy, keras.losses.CategoricalCrossentropy),
+    (keras.losses.categorical_focal_crossentropy, keras.losses.CategoricalFocalCrossentropy),
+    (keras.losses.sparse_categorical_crossentropy, keras.losses.SparseCategoricalCrossentropy),
+)
+_NAMES_BY_SHAPE = ("crossentropy", "ce")  # names for which Keras chooses a cross-entropy by the shapes of a batch
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -63,30 +74,51 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
-def make_loss_of_logits(loss: Any) -> Any:
-    """Return a loss, or a dict of losses, for a model whose outputs are logits.
+def match_loss(loss: Any, of_logits: bool = True) -> Any:
+    """Return a loss, or a dict or list of losses, that takes the outputs of a model.
 
     Args:
-        loss: a Keras loss, the name of a loss, or a dict of losses and names.
+        loss: a Keras loss, the name of a loss, its function or class, or a dict or list of these.
+        of_logits: whether the outputs are logits; if not, they are probabilities.
 
     Returns:
-        For the name of a cross-entropy, a loss that takes logits; for a dict, a dict of such losses; any other loss
-        unchanged.
+        For the name, function or class of a cross-entropy, a loss that takes the outputs; any other loss unchanged. For
+        a dict or list, a dict or list of such losses.
 
     Raises:
-        ValueError: if the loss is a cross-entropy of probabilities.
+        ValueError: if a loss takes probabilities and the outputs are logits, or the reverse; or if no loss has the
+            name.
     """
-    if isinstance(loss, dict):
-        return {name: make_loss_of_logits(entry) for name, entry in loss.items()}
-    loss_classes = {
-        "sparse_categorical_crossentropy": keras.losses.SparseCategoricalCrossentropy,
-        "categorical_crossentropy": keras.losses.CategoricalCrossentropy,
-        "binary_crossentropy": keras.losses.BinaryCrossentropy,
-    }
-    if isinstance(loss, str) and loss in loss_classes:
-        return loss_classes[loss](from_logits=True)
-    if any(isinstance(loss, cls) for cls in loss_classes.values()) and not loss.get_config().get("from_logits", True):
+    if isinstance(loss, Mapping):
+        return {name: match_loss(entry, of_logits) for name, entry in loss.items()}
+    if isinstance(loss, (list, tuple)):
+        return [match_loss(entry, of_logits) for entry in loss]
+    if isinstance(loss, keras.losses.Loss):
+        _check_outputs(loss, of_logits)
+        return loss
+    if not of_logits:
+        return loss
+    if isinstance(loss, str) and loss.lower() in _NAMES_BY_SHAPE:
         raise ValueError(
-            f"The model's outputs are logits: pass {type(loss).__name__}(from_logits=True), or leave `loss` out."
+            f"The model's outputs are logits, which the loss {loss!r} does not take: name one cross-entropy, such as "
+            '"sparse_categorical_crossentropy", or leave `loss` out.'
         )
+    resolved = keras.losses.get(loss)
+    for function, loss_class in _CROSS_ENTROPIES:
+        if resolved is function or type(resolved) is loss_class:
+            return loss_class(from_logits=True)
     return loss
+
+
+def _check_outputs(loss: keras.losses.Loss, of_logits: bool) -> None:
+    """Check that a loss takes logits, or if not `of_logits` probabilities.
+
+    Raises:
+        ValueError: if the loss takes the other kind of outputs.
+    """
+    if loss.get_config().get("from_logits", of_logits) == of_logits:
+        return
+    name = type(loss).__name__
+    if of_logits:
+        raise ValueError(f"The model's outputs are logits: pass {name}(from_logits=True), or leave `loss` out.")
+    raise ValueError(f"The model's outputs are probabilities: pass {name}(from_logits=False), or leave `loss` out.")

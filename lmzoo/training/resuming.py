@@ -42,7 +42,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     returns, and `stopped` is True. On Ctrl-C (SIGINT) the step is also finished and saved, then `fit` raises
     `KeyboardInterrupt`; a second Ctrl-C interrupts the step. Ignored signals stay ignored.
 
-    The logs of a resumed epoch cover its remaining batches only. The state of other callbacks is not saved.
+    The logs of a resumed epoch cover its remaining batches only. The state of other callbacks is not saved. The
+    callback works in the `fit` of a task and in `fit_together`, but not in `distill` or in other models.
 
     If several processes train one model, pass the callback in each process, with a folder that all can read. Process 0
     writes the states. The number of processes may change between runs. A signal to one process stops all of them after
@@ -58,8 +59,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     Raises:
         KeyboardInterrupt: from `fit`, after Ctrl-C.
         ValueError: if `every` or `keep` is below 1, or `minutes` is not above 0; from `fit`, if the folder holds a run
-            of another model or on other data, or if the data is not a list of texts, documents or encoded sequences,
-            token features, or a `lmzoo.data.stream`.
+            of another model or on other data, if the data is not a list of texts, documents or encoded sequences,
+            token features, or a `lmzoo.data.stream`, or if the model is not a task.
 
     Example:
 
@@ -94,6 +95,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         self._steps = 0  # of an epoch
         self._epochs = 0
         self._cut_short = False
+        self._restored_model: keras.Model | None = None
 
     @property
     def stopped(self) -> bool:
@@ -143,6 +145,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             done = position["done"]
             same_schedule = position["epochs"] == epochs
             data.begin_at(position.get("place", {}))
+        self._restored_model = model
         self._place = data.place
         self._position = {"run": identity, "seed": list(data.seed), "epochs": epochs}
         self._done = done
@@ -214,6 +217,18 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             logs.update((name, math.nan) for name in [*logs] if name.startswith("val_"))
 
     # === Called by Keras, after all other callbacks, so that their effects are saved ===
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Check that `restore` was called for this training run.
+
+        Raises:
+            ValueError: if anything but the `fit` of a task or `fit_together` trains the model.
+        """
+        if self._restored_model is not self.model:
+            raise ValueError(
+                "ResumableCheckpoint needs the `fit` of a task or `fit_together`, whose data it can continue, got a "
+                f"`fit` of {type(self.model).__name__}. Elsewhere, pass `keras.callbacks.ModelCheckpoint`."
+            )
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Count the step, save the state if it is due, and end a resumed epoch after its remaining steps."""

@@ -5,7 +5,8 @@ Every step trains one task on a batch of its examples, with its head and its los
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import keras
@@ -47,7 +48,8 @@ def fit_together(
 
     Args:
         tasks: dict from names to `(task, x, y)`, or `(task, x)` for a task without labels. All tasks must be built on
-            the same backbone. `x` and `y` are texts in memory and their labels, as for the task's `fit`.
+            the same backbone; all except `BidirectionalLM` can be mixed. `x` and `y` are texts in memory and their
+            labels, as for the task's `fit`.
         epochs: int, number of epochs. An epoch has as many steps as there are batches in all tasks.
         batch_size: int, number of examples in a batch.
         temperature: float of at least 1, temperature T of the mixture. A task of n batches gets steps in proportion to
@@ -70,9 +72,9 @@ def fit_together(
 
     Raises:
         TypeError: if an entry is not a task with its examples, or the examples are not texts in memory.
-        ValueError: before the first step, if the tasks have different backbones, if a task's `fit` refuses its examples
-            or its validation data (the message names the task), if `validation_data` has an unknown task, if a number
-            is out of range, or if there are several processes.
+        ValueError: before the first step, if the tasks have different backbones, if one is a `BidirectionalLM`, if a
+            task's `fit` refuses its examples or its validation data (the message names the task), if `validation_data`
+            has an unknown task, if a number is out of range, or if there are several processes.
         NotFiniteError: if training diverges.
 
     Example:
@@ -99,7 +101,7 @@ def fit_together(
     is_valid = steps_per_epoch is None or is_integer(steps_per_epoch, 1)
     require(is_valid, "steps_per_epoch", "an integer of at least 1, or None", steps_per_epoch)
     models = _check_tasks(tasks)
-    validation = _check_validation(validation_data, models, batch_size)
+    validation = _check_validation(validation_data, models)
     task_batches = [_make_task_batches(name, entry, batch_size, seed) for name, entry in tasks.items()]
     batch_counts = np.array([batches_of_task.num_batches for batches_of_task in task_batches], "float64")
     batches = Interleaved(task_batches, (batch_counts ** (1 / temperature)).tolist())
@@ -123,7 +125,8 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
 
     Raises:
         TypeError: if `tasks` is not a dict or is empty, or if an entry is not a task with its examples.
-        ValueError: if there are several processes, the tasks do not share a backbone, or a task has several names.
+        ValueError: if there are several processes, the tasks do not share a backbone, a task is a `BidirectionalLM`,
+            or a task has several names.
     """
     if not isinstance(tasks, Mapping) or not tasks:
         raise TypeError(f"`tasks` must be a dict from names to (task, x, y), got {tasks!r:.60}.")
@@ -141,12 +144,18 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
                 f"The tasks {first_name!r} and {name!r} have different backbones. Build each task on the same one: "
                 f"`{type(task).__name__}(backbone, preprocessor, ...)`."
             )
+    for name, task in models.items():
+        if task.head_kind == "bidirectional_lm":
+            raise ValueError(
+                f"The task {name!r} is a {type(task).__name__}, which reads documents as streams: train it alone, with "
+                "its `fit`."
+            )
     if len({id(task) for task in models.values()}) < len(models):
         raise ValueError("A task may have only one name. Join the examples of its names.")
     return models
 
 
-def _check_validation(data: Any, models: Mapping[str, Any], batch_size: int) -> dict[str, tuple[Any, ...]]:
+def _check_validation(data: Any, models: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Check the validation data, and return each task's data by the name of the task.
 
     Raises:
@@ -161,7 +170,8 @@ def _check_validation(data: Any, models: Mapping[str, Any], batch_size: int) -> 
         require(name in models, "validation_data", f"a dict with some of the keys {', '.join(models)}", name)
         if not isinstance(entry, tuple) or len(entry) not in (1, 2):
             raise TypeError(f"`validation_data[{name!r}]` must be a tuple (x, y), got {entry!r:.60}.")
-        _make_task_batches(name, (models[name], *entry), batch_size, seed=0)  # refuses wrong examples
+        with _add_task_to_errors(name):
+            models[name].check_examples(*entry)
     return dict(data)
 
 
@@ -175,13 +185,20 @@ def _make_task_batches(name: str, entry: tuple[Any, ...], batch_size: int, seed:
         seed: int, seed of the order of the examples.
     """
     task, *examples = entry
-    try:
+    with _add_task_to_errors(name):
         batches: LengthBatches = task.training_batches(*examples, batch_size=batch_size, seed=seed)
+    batches.make_batch = _add_task_name(name, batches.make_batch)
+    return batches
+
+
+@contextlib.contextmanager
+def _add_task_to_errors(name: str) -> Iterator[None]:
+    """Prefix type and value errors raised in the block with a task's name."""
+    try:
+        yield
     except (TypeError, ValueError) as error:
         error_class = TypeError if isinstance(error, TypeError) else ValueError
         raise error_class(f"In the task {name!r}: {error}") from error
-    batches.make_batch = _add_task_name(name, batches.make_batch)
-    return batches
 
 
 def _add_task_name(name: str, make_batch: MakeBatch) -> MakeBatch:

@@ -87,7 +87,7 @@ class TrainingRun:
             first_step = steps_done
             initial_epoch = steps_done // epoch_steps
             steps_per_epoch = epoch_steps
-        elif isinstance(data, BufferedBatches):
+        elif isinstance(data, BufferedBatches) or (isinstance(data, Batches) and steps_per_epoch is not None):
             first_step = steps_done
             steps_per_epoch = epoch_steps
         if not schedule_restored:
@@ -140,19 +140,52 @@ def _start_schedule(
     optimizer = inner_optimizer(optimizer)
     if not isinstance(optimizer, AdamW):
         return
-    batches_per_update = optimizer.gradient_accumulation_steps or 1
+    if epoch_steps is None:
+        start_schedule(optimizer, callbacks, _DEFAULT_WARMUP_STEPS)
+        return
+    num_updates, updates_done = count_updates(optimizer, epoch_steps * epochs, steps_done)
+    start_schedule(optimizer, callbacks, math.ceil(num_updates / 10), num_updates, updates_done)
+
+
+def start_schedule(
+    optimizer: AdamW,
+    callbacks: Sequence[keras.callbacks.Callback],
+    warmup_steps: int,
+    total_steps: int = 0,
+    elapsed: int = 0,
+) -> None:
+    """Start the optimizer's built-in schedule, without the parts that a Keras schedule or a callback replaces.
+
+    Args:
+        optimizer: a built optimizer.
+        callbacks: the user's callbacks.
+        warmup_steps: int, number of steps of the warm-up.
+        total_steps: int, number of steps after which the decay ends; 0 for no decay.
+        elapsed: int, number of steps of the schedule that are done.
+    """
     has_scheduler = any(isinstance(callback, keras.callbacks.LearningRateScheduler) for callback in callbacks)
     if has_scheduler or not hasattr(optimizer.learning_rate, "assign"):
         # The callback or a Keras schedule sets the learning rate.
-        optimizer.start_schedule(elapsed=steps_done // batches_per_update)
+        optimizer.start_schedule(elapsed=elapsed)
         return
-    if epoch_steps is None:
-        optimizer.start_schedule(warmup_steps=_DEFAULT_WARMUP_STEPS)
-        return
-    num_updates = epoch_steps * epochs // batches_per_update
     has_decay = not any(isinstance(callback, keras.callbacks.ReduceLROnPlateau) for callback in callbacks)
-    optimizer.start_schedule(
-        math.ceil(num_updates / 10), num_updates if has_decay else 0, steps_done // batches_per_update
+    optimizer.start_schedule(warmup_steps, total_steps if has_decay else 0, elapsed)
+
+
+def count_updates(optimizer: AdamW, num_batches: int, batches_done: int = 0) -> tuple[int, int]:
+    """Return the number of updates in a training run of `num_batches` batches, and in its first `batches_done` batches.
+
+    An update may begin with gradients that an earlier run accumulated.
+    """
+    batches_per_update = optimizer.gradient_accumulation_steps or 1
+    # `iterations` counts updates, and the variable of this name batches.
+    counter = next(variable for variable in optimizer.variables if variable.name == "iteration")
+    batches_in_all_runs = int(keras.ops.convert_to_numpy(counter))
+    batches_before = batches_in_all_runs - batches_done  # of earlier runs
+    updates_before = batches_before // batches_per_update
+    return (
+        (batches_before + num_batches) // batches_per_update - updates_before,
+        batches_in_all_runs // batches_per_update - updates_before,
     )
 
 

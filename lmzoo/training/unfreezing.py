@@ -24,7 +24,8 @@ class GradualUnfreezing(keras.callbacks.Callback):
 
     Raises:
         TypeError: from `fit`, if the optimizer is not `AdamW` or `LAMB` of `lmzoo.training`.
-        ValueError: if `epochs_per_layer` is below 1; from `fit`, if the number of steps of an epoch is unknown.
+        ValueError: if `epochs_per_layer` is below 1; from `fit`, if the number of steps of an epoch is unknown, or if
+            the model is not a task, as in `distill`.
 
     Example:
 
@@ -47,6 +48,11 @@ class GradualUnfreezing(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Freeze all layers except the head."""
         model: Any = self.model
+        if not (hasattr(model, "backbone") and hasattr(model, "forget_compiled")):
+            raise ValueError(
+                "GradualUnfreezing needs the `fit` of a task or `fit_together`, whose layers have an order, got a "
+                f"`fit` of {type(model).__name__}. Elsewhere, leave it out."
+            )
         optimizer = inner_optimizer(model.optimizer)
         if not isinstance(optimizer, AdamW):
             raise TypeError(

@@ -49,6 +49,15 @@ def wait_for_end(process):
             time.sleep(0.05)
 
 
+def test_numbers_of_workers_are_checked():
+    for workers in (0, -1, 1.5):
+        with pytest.raises(ValueError, match=f"`workers` must be an integer of at least 1, got {workers}"):
+            run_together(PROBE, [], workers)
+    for min_workers in (0, 3):
+        with pytest.raises(ValueError, match=f"`min_workers` must be an integer from 1 to 2, .*, got {min_workers}"):
+            run_together(PROBE, [], 2, min_workers=min_workers)
+
+
 @pytest.mark.slow
 def test_all_run_at_the_same_time(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

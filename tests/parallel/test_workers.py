@@ -55,6 +55,12 @@ def test_jobs_run_in_this_process_by_default(tmp_path):
         list(run_jobs(["a"], starter(tmp_path), address="auto"))
 
 
+@pytest.mark.parametrize("count", [0, -1, 1.5])
+def test_numbers_of_workers_are_checked(tmp_path, count):
+    with pytest.raises(ValueError, match=f"`workers` must be an integer of at least 1, or None, got {count}"):
+        list(run_jobs(["a"], starter(tmp_path), count))
+
+
 @pytest.mark.slow
 def test_every_job_is_done_once(tmp_path, monkeypatch):
     """Ray starts only once for all checks, since that takes seconds."""

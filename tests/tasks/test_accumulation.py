@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lmzoo.models import BertBackbone, MaskedLM
-from lmzoo.training import LAMB
+from lmzoo.training import LAMB, AdamW
 from tests.reference.weights import to_numpy
 
 
@@ -24,6 +24,14 @@ def test_accumulated_small_batches_train_like_a_large_one(tiny, weights_of):
     for small, large in zip(*results, strict=True):
         np.testing.assert_allclose(small, large, atol=2e-5)
     assert max(np.abs(a - b).max() for a, b in zip(results[0], before, strict=True)) > 0.01
+
+
+def test_the_schedule_counts_gradients_of_an_earlier_fit(tiny):
+    optimizer = AdamW(0.01, gradient_accumulation_steps=2)
+    task = tiny.classifier(optimizer=optimizer)
+    for schedule in ([0, 1, 2], [2, 1, 3]):  # [first step, warm-up, total]; the fifth batch is for the third update
+        task.fit(*tiny.data(5), batch_size=1, verbose=0)
+        assert to_numpy(optimizer._schedule.value).tolist() == schedule
 
 
 @pytest.mark.slow

@@ -272,6 +272,16 @@ def test_a_changed_run_is_refused(tiny, model, data, interrupted):
         ResumableCheckpoint(interrupted, minutes=float("nan"))
 
 
+def test_only_the_fit_of_a_task_can_be_resumed(model, data, begin, tmp_path):
+    """Also if the callback has been used in one."""
+    begin()
+    other = keras.Sequential([keras.layers.Dense(1)])
+    other.compile("sgd", "mse", run_eagerly=True)
+    for checkpoint in (ResumableCheckpoint(tmp_path / "unused"), run(model, data, tmp_path / "used", epochs=1)):
+        with pytest.raises(ValueError, match=r"ResumableCheckpoint needs the `fit` of a task .* `fit` of Sequential"):
+            other.fit(np.ones((3, 2)), np.ones((3, 1)), callbacks=[checkpoint], verbose=0)
+
+
 @pytest.mark.slow
 def test_steps_per_epoch_below_the_number_of_batches(model, begin, tiny, tmp_path):
     encoded = model.preprocessor.encode(tiny.texts(20))

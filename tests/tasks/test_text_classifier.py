@@ -193,6 +193,7 @@ def test_class_weight_and_sample_weight(tiny):
         task.fit(texts, names, class_weight={"bad": 0.5, "good": 3.0}, **arguments),
         task.fit(texts, labels, class_weight={0: 0.5, 1: 3.0}, **arguments),
         task.fit(tiny.preprocessor()(texts), names, class_weight={"bad": 0.5, "good": 3.0}, **arguments),
+        task.fit(texts, labels, class_weight={0: 0.5, 1: 3.0}, steps_per_epoch=1, **arguments),
         task.fit(texts, labels, sample_weight=weights, **arguments),
         task.fit(texts, labels, sample_weight=weights.tolist(), **arguments),
     ]

@@ -144,6 +144,20 @@ def test_a_sigmoid_limits_scores_and_labels(tiny):
         task.fit(TEXTS, [0.0, 4.5, 1.0], verbose=0)
 
 
+def test_cross_entropies_take_the_probabilities_of_a_sigmoid(tiny):
+    task = build(tiny, output_activation="sigmoid")
+    labels, scores = np.array([0.2, 1.0, 0.5]), np.array(task.score(TEXTS))
+    expected = -(labels * np.log(scores) + (1 - labels) * np.log(1 - scores)).mean()
+    cross_entropy = keras.losses.binary_crossentropy
+    for loss in ("binary_crossentropy", "bce", cross_entropy, keras.losses.BinaryCrossentropy()):
+        task.compile(keras.optimizers.SGD(0.0), loss)
+        assert task.evaluate(TEXTS, labels, verbose=0, return_dict=True)["loss"] == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match=r"outputs are probabilities: pass BinaryCrossentropy\(from_logits=False\)"):
+        task.compile(loss=keras.losses.BinaryCrossentropy(from_logits=True))
+    with pytest.raises(ValueError, match="outputs are logits"):
+        build(tiny).compile(loss=keras.losses.BinaryCrossentropy())
+
+
 def test_rank_is_the_order_of_the_scores(task):
     texts = [*TEXTS, "good film", "the plot was never dull ."]
     hits = task.rank("a film", texts, batch_size=2)

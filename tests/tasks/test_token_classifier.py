@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
+import keras
 import numpy as np
 import pytest
 
@@ -96,6 +97,35 @@ def test_loss_is_the_mean_over_words(task):
         (losses * token_weights).sum() / token_weights.sum(), abs=1e-6
     )
     assert float(loss(np.full((3, 5), IGNORED), logits)) == 0
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "sparse_categorical_crossentropy",
+        "SparseCategoricalCrossentropy",
+        keras.losses.sparse_categorical_crossentropy,
+        keras.losses.SparseCategoricalCrossentropy,
+    ],
+)
+def test_a_loss_given_by_name_leaves_out_tokens_without_a_label(task, loss):
+    labels = [["B-PER", "O", -100, "B-LOC"], ["O", "B-LOC"], []]
+    expected = task.evaluate(WORDS, labels, verbose=0, return_dict=True)["loss"]
+    task.compile(loss=loss)
+    assert task.evaluate(WORDS, labels, verbose=0, return_dict=True)["loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_loss_that_counts_tokens_without_a_label_is_refused(task):
+    loss_class = keras.losses.SparseCategoricalCrossentropy
+    message = r"label -100, which have no class: pass SparseCategoricalCrossentropy\(.*, ignore_class=-100\), or leave"
+    for loss in (loss_class(from_logits=True), loss_class(from_logits=True, ignore_class=0)):
+        with pytest.raises(ValueError, match=message):
+            task.compile(loss=loss)
+    with pytest.raises(ValueError, match="outputs are logits"):
+        task.compile(loss=loss_class(ignore_class=-100))
+    loss = loss_class(from_logits=True, ignore_class=-100)
+    task.compile(loss=loss)
+    assert task.loss is loss
 
 
 def test_predictions_are_per_token_in_the_order_of_the_texts(task, tiny):

@@ -11,7 +11,7 @@ from lmzoo.registry.family import families
 from lmzoo.testing import randomize, tiny_task, tiny_texts
 from lmzoo.testing.tiny import tiny_backbone
 from lmzoo.text.probabilities import log_softmax
-from lmzoo.training import AdamW, DistillationLoss, distill, smaller
+from lmzoo.training import AdamW, DistillationLoss, GradualUnfreezing, ResumableCheckpoint, distill, smaller
 
 to_numpy = keras.ops.convert_to_numpy
 
@@ -71,6 +71,21 @@ def test_students_may_have_more_embeddings_than_tokens(teacher):
     layer(logits, teacher_logits, *arguments[0], *arguments[1:])
     padded(np.pad(logits, ((0, 0), (0, 0), (0, 4))), teacher_logits, *arguments[0], *arguments[1:])
     assert float(padded.losses[0]) == pytest.approx(float(layer.losses[0]), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cls", "family", "texts"),
+    [
+        (TextClassifier, "elmo", ["good film", "the plot was a very good film"]),  # zeros at padding
+        (TextEmbedder, "static_words", ["", "good film"]),
+    ],
+)
+def test_vectors_of_zeros_leave_the_weights_finite(cls, family, texts, eager):
+    student, teacher = (tiny_task(cls, families()[family]) for _ in range(2))
+    randomize(student)
+    distill(student, teacher, texts, batch_size=2, optimizer=keras.optimizers.SGD(0.1), verbose=0, run_eagerly=True)
+    for weight in student.weights:
+        assert np.isfinite(to_numpy(weight)).all(), weight.path
 
 
 def assert_same_weights(model, expected):
@@ -141,6 +156,50 @@ def test_the_schedule_counts_updates(teacher, eager):
     distill(smaller(teacher, 1), teacher, tiny_texts(7), epochs=4, batch_size=1, optimizer=optimizer, verbose=0)
     assert to_numpy(optimizer.iterations) == 7
     assert to_numpy(optimizer._schedule).tolist()[1:] == [0, 7]  # warm-up and all updates
+
+
+@pytest.mark.parametrize(
+    ("rate", "callbacks", "schedule"),
+    [
+        (0.1, [], [0, 1, 23]),  # [first step, warm-up, total]
+        (0.1, [keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)], [0, 0, 0]),
+        (0.1, [keras.callbacks.ReduceLROnPlateau(monitor="loss")], [0, 1, 0]),
+        (keras.optimizers.schedules.CosineDecay(0.1, 7), [], [0, 0, 0]),
+    ],
+    ids=["alone", "scheduler", "plateau", "schedule"],
+)
+def test_the_schedule_leaves_the_rate_to_others(rate, callbacks, schedule, eager):
+    student, teacher = (tiny_task(TextEmbedder, families()["static_words"]) for _ in range(2))
+    settings = {"batch_size": 1, "callbacks": callbacks, "verbose": 0, "run_eagerly": True}
+    optimizer = AdamW(rate)
+    distill(student, teacher, tiny_texts(23), optimizer=optimizer, **settings)
+    assert to_numpy(optimizer._schedule).tolist() == schedule
+
+
+def test_optimizers_may_have_a_name_or_rates_by_layer(eager):
+    teacher = make_teacher("embedder")
+    for optimizer, trains_embeddings in (("adam", True), (AdamW(0.1, layer_decay=1e-9), False)):
+        student = smaller(teacher, 1)
+        distill(student, teacher, tiny_texts(3), batch_size=3, optimizer=optimizer, verbose=0, run_eagerly=True)
+        block, table = student.backbone.blocks[0], student.backbone.embeddings
+        expected = teacher.backbone.blocks[0], teacher.backbone.embeddings
+        changes = [largest_change(*pair) for pair in zip((block, table), expected, strict=True)]
+        assert changes[0] > 1e-4
+        assert (changes[1] > 1e-4) == trains_embeddings
+
+
+def largest_change(layer, original):
+    pairs = zip(layer.weights, original.weights, strict=True)
+    return max(np.abs(to_numpy(weight) - to_numpy(expected)).max() for weight, expected in pairs)
+
+
+@pytest.mark.parametrize("make_callback", [ResumableCheckpoint, lambda folder: GradualUnfreezing()])
+def test_callbacks_for_tasks_are_refused(make_callback, tmp_path, eager):
+    student, teacher = (tiny_task(TextEmbedder, families()["static_words"]) for _ in range(2))
+    callback = make_callback(tmp_path)
+    message = f"{type(callback).__name__} needs the `fit` of a task or `fit_together`, .* `fit` of SeveralDevicesModel"
+    with pytest.raises(ValueError, match=message):
+        distill(student, teacher, tiny_texts(3), callbacks=[callback], verbose=0, run_eagerly=True)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lmzoo
-from lmzoo.models import Pretrainer, QuestionAnswerer, Task, TextClassifier, TextRegressor
+from lmzoo.models import BidirectionalLM, Pretrainer, QuestionAnswerer, Task, TextClassifier, TextRegressor
 from lmzoo.presets import PresetError
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
@@ -118,6 +118,14 @@ def test_the_history_has_each_tasks_losses(tiny):
     np.testing.assert_allclose(history["val_moods_loss"][1], expected["loss"], rtol=1e-6)
 
 
+def test_a_bias_starts_at_the_mean_of_the_training_labels(tiny):
+    tasks = build(tiny)
+    lengths, pairs, labels = tasks["lengths"]
+    validation_data = {"lengths": (pairs[:2], [97.0, 89.0])}
+    fit_together(tasks, batch_size=5, validation_data=validation_data, optimizer=keras.optimizers.SGD(0.0), verbose=0)
+    assert float(to_numpy(lengths.head.logits.bias)[0]) == pytest.approx(np.mean(labels))
+
+
 @pytest.mark.slow
 def test_a_resumed_run_is_exact(tiny, tmp_path):
     def run(*callbacks):
@@ -203,17 +211,20 @@ def test_wrong_arguments_are_refused(tiny):
     tasks = build(tiny)
     moods = tasks["moods"]
     classifier = tiny.classifier(num_classes=3)
+    bilm = tiny_task(BidirectionalLM, families()["elmo"])
     for arguments, message in (
         ({"tasks": {}}, "`tasks` must be a dict from names to"),
         ({"tasks": {"moods": moods[0]}}, r"`tasks\['moods'\]` must be a tuple"),
         ({"tasks": {"a": moods, "b": moods}}, "A task may have only one name"),
         ({"tasks": {"a": moods, "b": (classifier, ["x"], [0])}}, "The tasks 'a' and 'b' have different backbones"),
+        ({"tasks": {"words": (bilm, [["good film"]])}}, "The task 'words' is a BidirectionalLM, .*: train it alone"),
         ({"tasks": {"a": (moods[0], ["good"], ["awful"])}}, "In the task 'a': .*awful"),
         ({"tasks": {"a": (moods[0], ["good", 7], ["bad", "bad"])}}, "In the task 'a': .*7"),
         ({"tasks": tasks, "temperature": 0.5}, "`temperature` must be a number of at least 1, got 0.5"),
         ({"tasks": tasks, "validation_data": {"mood": ((), ())}}, "`validation_data` must be a dict with some of"),
         ({"tasks": tasks, "validation_data": [1]}, "`validation_data` must be a dict from names of tasks"),
         ({"tasks": tasks, "validation_data": {"moods": (["good"], ["awful"])}}, "In the task 'moods': .*awful"),
+        ({"tasks": tasks, "validation_data": {"moods": ([], [])}}, "In the task 'moods': There are no examples"),
         ({"tasks": tasks, "epochs": 0}, "`epochs` must be an integer of at least 1, got 0"),
     ):
         before = weights_of(tasks)

@@ -7,7 +7,7 @@ import math
 import numbers
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
@@ -64,7 +64,7 @@ from lmzoo.tasks.inputs import (
     read_inputs,
     read_validation_data,
 )
-from lmzoo.tasks.word_weights import weigh_classes
+from lmzoo.tasks.word_weights import weigh_batches, weigh_classes
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
 from lmzoo.text.batching import Batches
 from lmzoo.text.keras_input import keras_input
@@ -73,7 +73,7 @@ from lmzoo.text.segments import split_segments
 from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 from lmzoo.training.fine_tuning import FineTuningRecipe, make_default_recipe
 from lmzoo.training.layer_order import layers_of
-from lmzoo.training.losses import make_loss_of_logits
+from lmzoo.training.losses import match_loss
 from lmzoo.training.optimizers import AdamW
 from lmzoo.training.training_run import TrainingRun, find_checkpoint, inner_optimizer
 
@@ -104,7 +104,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     * examples: `encode_labels`; for inputs other than texts and pairs also `encode_inputs`, `encode_examples`,
       `features` and `make_batch`; `learns_from` if there are no labels; `batches` and `split_validation` if batches
       are not made of independent examples;
-    * outputs: `per_token`, `independent_rows`;
+    * outputs: `per_token`, `independent_rows`, `outputs_logits`;
     * the command line: `commands`, `input_names`, `arguments_for`;
     * answers: a method of its own, such as `classify`, with the alias `answers`; `serve`, `served_outputs` and, for
       strings other than `text` and `text_pair`, `signatures`.
@@ -135,6 +135,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     splits_examples: bool = False  # whether an example may become several sequences, or none
     decodes_masks: bool = False  # whether the head uses the backbone's decoder for masked tokens, if it has one
     per_token: bool = False  # whether the second axis of the outputs is the token axis
+    outputs_logits: bool = True  # whether the outputs are logits, not probabilities
 
     distillation: ClassVar[DistillationSettings | None] = None  # None if the task cannot be distilled
 
@@ -316,8 +317,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
         Args:
             optimizer: `"auto"` or a Keras optimizer.
-            loss: `"auto"` or a Keras loss. The model's outputs are logits, so a name such as
-                `"sparse_categorical_crossentropy"` stands for the loss on logits.
+            loss: `"auto"` or a Keras loss. The model's outputs are logits, so the name or function of a cross-entropy,
+                such as `"sparse_categorical_crossentropy"`, stands for the loss on logits. The outputs of a
+                `TextRegressor` with a sigmoid are probabilities.
             metrics: `"auto"` or a list of Keras metrics, which are weighted by the examples' weights. For a task with
                 several outputs, `loss` is a dict and `metrics` a dict of lists.
             weighted_metrics: additional metrics, in the same form.
@@ -325,7 +327,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
         Raises:
             TypeError: for metrics that are neither a list nor a dict of lists, or for an unknown argument.
-            ValueError: for a cross-entropy that takes probabilities instead of logits.
+            ValueError: for a cross-entropy that takes probabilities instead of logits, or the reverse; for an unknown
+                name of a loss.
         """
         check_compile_arguments(kwargs)
         if isinstance(optimizer, str) and optimizer == "auto":
@@ -337,7 +340,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             metrics = self.default_metrics()
         weighted_metrics = _merge_metrics(metrics, weighted_metrics)
         super().compile(
-            optimizer=optimizer, loss=make_loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs
+            optimizer=optimizer, loss=match_loss(loss, self.outputs_logits), weighted_metrics=weighted_metrics, **kwargs
         )
         if getattr(inner_optimizer(self.optimizer), "layer_decay", 1) != 1:
             inner_optimizer(self.optimizer).set_layers(layers_of(self))
@@ -616,7 +619,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             sample_weight: weights of the examples, float (n,); for `TokenClassifier` also lists of word weights, one
                 list for each text.
             initial_epoch: int, epoch to start at.
-            steps_per_epoch: int, batches per epoch; all by default. Required for a stream of unknown length.
+            steps_per_epoch: int, batches per epoch; all by default. Required for a stream of unknown length. An epoch
+                continues where the one before ended, and after the last example the next pass begins.
             seed: int, seed for shuffling and masking.
             **kwargs: further arguments of `keras.Model.fit`.
 
@@ -656,9 +660,14 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         options = BatchOptions(batch_size, order, seeds, training=True, steps=steps_per_epoch, verbose=verbose != 0)
         x, y, sample_weight = self.batches(inputs, replace(options, class_weight=word_weight))
         run = TrainingRun.begin(self, x, epochs, steps_per_epoch, initial_epoch, callbacks)
+        data = keras_input(x, run.first_step)
+        if class_weight is not None and run.first_step is not None and isinstance(data, Generator):
+            # Keras takes no class weights with a generator, which backends other than TensorFlow get here.
+            data = weigh_batches(data, class_weight)
+            class_weight = None
         with run.in_progress():
             return super().fit(
-                x=keras_input(x, run.first_step),
+                x=data,
                 y=y,
                 epochs=epochs,
                 verbose=verbose,
@@ -837,8 +846,25 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             TypeError: if `x` is not texts.
             ValueError: see `fit`.
         """
+        return self._make_text_batches(x, y, BatchOptions(batch_size, "shuffle", (seed,), training=True))
+
+    def check_examples(self, x: Inputs, y: Labels | None = None) -> None:
+        """Check texts in memory and their labels, without preparing the model for training on them.
+
+        Raises:
+            TypeError: if `x` is not texts.
+            ValueError: see `fit`.
+        """
+        self._make_text_batches(x, y, BatchOptions())
+
+    def _make_text_batches(self, x: Inputs, y: Labels | None, options: BatchOptions) -> Batches:
+        """Return batches of texts in memory.
+
+        Raises:
+            TypeError: if `x` is not texts.
+        """
         inputs = read_inputs(x, y)
-        batches = self.batches(inputs, BatchOptions(batch_size, "shuffle", (seed,), training=True))[0]
+        batches = self.batches(inputs, options)[0]
         if not isinstance(inputs, TextsInMemory) or not isinstance(batches, Batches):
             raise TypeError(f"`x` must be texts, got {type(x).__name__}.")
         return batches
