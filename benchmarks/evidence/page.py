@@ -62,8 +62,8 @@ Two limits apply to many of the experiments:
 
 ## Run the experiments
 
-The runs so far took {minutes:.0f} minutes on one or two cores of an AMD EPYC, including pauses, while other programs
-were running. Some of the runs that pre-train models took {on_gpu:.0f} minutes on a GPU, which up to 28 runs shared.
+The runs so far took {minutes:.0f} minutes on one or two CPU cores, including pauses, while other programs were running.
+Some of the runs that pre-train models took {on_gpu:.0f} minutes on a GPU, which up to 28 runs shared.
 
 ```console
 $ python -m benchmarks.evidence word_senses elmo_layers --data DATA --work WORK
@@ -221,7 +221,7 @@ def _format_rule(comparisons: list[str], judgment: str) -> str:
 
 
 def _describe_time(claim: Claim, rows: list[Row]) -> str:
-    """Return the numbers of runs and minutes by machine, such as "6 runs, 32 minutes on an AMD EPYC."."""
+    """Return the numbers of runs and minutes by machine, such as "6 runs, 32 minutes on a CPU."."""
     own_rows = [row for row in rows if "from" not in row]
     on_gpu = [row for row in own_rows if "machine" in row]
     parts = []
@@ -230,7 +230,7 @@ def _describe_time(claim: Claim, rows: list[Row]) -> str:
         parts.append(f"{_pluralize(len(on_gpu), 'run')}, {minutes} on an {on_gpu[0]['machine']}")
     if on_cpu := len(own_rows) - len(on_gpu):
         minutes = _pluralize(_sum_minutes(own_rows, gpu=False), "minute")
-        parts.append(f"{_pluralize(on_cpu, 'run')}, {minutes} on an AMD EPYC")
+        parts.append(f"{_pluralize(on_cpu, 'run')}, {minutes} on a CPU")
     if shared := len(rows) - len(own_rows):
         parts.append(f"{_pluralize(shared, 'run')} made for other claims")
     if missing := len(claim.arms) * len(SEEDS) - len(rows):

@@ -81,9 +81,10 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
 
 def weigh_batches(batches: Iterable[Batch], class_weight: Mapping[int, float]) -> Iterator[Batch]:
     """Yield batches of examples with one class each, with weights multiplied by the class weights of their labels."""
-    for features, labels, *weights in batches:
+    for batch in batches:
+        features, labels = batch[:2]
         class_weights = get_class_weights(labels, class_weight)
-        yield features, labels, class_weights * weights[0] if weights else class_weights
+        yield features, labels, class_weights * batch[2] if len(batch) > 2 else class_weights
 
 
 def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:
