@@ -82,9 +82,8 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
 def weigh_batches(batches: Iterable[Batch], class_weight: Mapping[int, float]) -> Iterator[Batch]:
     """Yield batches of examples with one class each, with weights multiplied by the class weights of their labels."""
     for batch in batches:
-        features, labels = batch[:2]
-        class_weights = get_class_weights(labels, class_weight)
-        yield features, labels, class_weights * batch[2] if len(batch) > 2 else class_weights
+        class_weights = get_class_weights(batch[1], class_weight)
+        yield batch[0], batch[1], class_weights * batch[2] if len(batch) > 2 else class_weights
 
 
 def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:
