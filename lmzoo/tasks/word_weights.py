@@ -81,6 +81,7 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
 
 def weigh_batches(batches: Iterable[Batch], class_weight: Mapping[int, float]) -> Iterator[Batch]:
     """Yield batches of examples with one class each, with weights multiplied by the class weights of their labels."""
+    batch: Any  # with or without weights
     for batch in batches:
         class_weights = get_class_weights(batch[1], class_weight)
         yield batch[0], batch[1], class_weights * batch[2] if len(batch) > 2 else class_weights
