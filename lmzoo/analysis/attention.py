@@ -139,15 +139,15 @@ def join_words(found: Attention) -> Attention:
     """
     groups: list[tuple[list[int], tuple[str, int, int]]] = []  # token indices; name, start and end of the group
     for segment, text in enumerate(found.texts):
-        segment_indices = np.flatnonzero(found.segments == segment)
-        spans = [TokenSpan(0, found.tokens[i], *found.offsets[i].tolist()) for i in segment_indices]
+        indices_in_text = np.flatnonzero(found.segments == segment)
+        spans = [TokenSpan(0, found.tokens[i], *found.offsets[i].tolist()) for i in indices_in_text]
         words = place_words(text)
         word_indices, token_indices = tokens_of_words(words, spans)
         # A token shared by several words belongs to the first word.
         token_indices, first_positions = np.unique(token_indices, return_index=True)
         word_indices = word_indices[first_positions]
         for i in np.unique(word_indices).tolist():
-            groups.append((segment_indices[token_indices[word_indices == i]].tolist(), words[i]))
+            groups.append((indices_in_text[token_indices[word_indices == i]].tolist(), words[i]))
     grouped_indices = {i for members, _ in groups for i in members}
     ungrouped_indices = [i for i in range(len(found.tokens)) if i not in grouped_indices]
     groups += [([i], (found.tokens[i], *found.offsets[i].tolist())) for i in ungrouped_indices]

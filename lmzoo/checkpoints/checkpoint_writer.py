@@ -322,7 +322,7 @@ def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -
         write_length(target, preprocessor)
 
 
-def _write_keras_hub_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
+def _write_keras_hub_text_part(target: Path, preprocessor: Preprocessor, family: Family) -> None:
     if not family.checkpoints["keras_hub"].has_tokenizer:
         warnings.warn(f"KerasHub has no tokenizer for {family.name!r}: only the model is written.", stacklevel=2)
         return
@@ -363,7 +363,10 @@ _WRITERS = {
     ),
     "tf1": _Writer("google", _list_google_files, _write_google, _write_tokenizer),
     "keras_hub": _Writer(
-        "keras_hub", lambda family: [MODEL_WEIGHTS_FILE, *PRESET_ENTRIES], _write_keras_hub, _write_keras_hub_tokenizer
+        "keras_hub",
+        lambda family: [MODEL_WEIGHTS_FILE, *PRESET_ENTRIES],
+        _write_keras_hub,
+        _write_keras_hub_text_part,
     ),
     "bilm": _Writer("bilm", lambda family: ["options.json", "weights.hdf5"], _write_bilm),
 }

@@ -200,12 +200,13 @@ def _choose_head(
     kind = source.head
     has_classes = "num_classes" in inspect.signature(cls).parameters
     if load_weights and kind and share_a_class(kind, cls.head_kind) and not _changes_classes({}, task_kwargs):
-        stored_task = task_name(kind)
-        task = cls.__name__
+        stored_name = task_name(kind)
+        requested_name = cls.__name__
         advice = " Or pass `num_classes` or `labels` for a new head." if has_classes else ""
         raise PresetError(
-            f"{str(preset)!r} holds the head of a {stored_task}, not of a {task}. Call `{stored_task}.from_preset`; "
-            f"with its `backbone` and `preprocessor` you can build a {task} that starts from scratch.{advice}"
+            f"{str(preset)!r} holds the head of a {stored_name}, not of a {requested_name}. Call "
+            f"`{stored_name}.from_preset`; with its `backbone` and `preprocessor` you can build a {requested_name} "
+            f"that starts from scratch.{advice}"
         )
     if arguments is None:
         named_tasks = source.task_names if isinstance(source, KerasPreset) and kind is None else []

@@ -66,10 +66,10 @@ def train_language_model(
     run.say("reading the text")
     with main_process_first():
         # Store the held-out documents now, since the files may change before the evaluation at the end.
-        stored_documents = []
+        held_out_stores = []
         for text in held_out:
             name = "_".join(filter(None, ("held_out", text.name)))
-            stored_documents.append(StoredDocuments.store(text, run.work / f"{name}.jsonl", run.verbose))
+            held_out_stores.append(StoredDocuments.store(text, run.work / f"{name}.jsonl", run.verbose))
         documents = StoredDocuments.store(MixedDocuments(train), run.work / "train.jsonl", run.verbose)
         run.say(f"train: {len(documents):,} documents")
         if not words_file.exists():
@@ -91,7 +91,7 @@ def train_language_model(
     run.say(f"training on {batch_size} streams: {num_steps:,} steps of {unroll_steps} words of each")
     seconds = run.fit(model, documents, num_steps, batch_size * unroll_steps, batch_size=batch_size)
     text_scores = []
-    for held_out_documents in stored_documents:
+    for held_out_documents in held_out_stores:
         run.say(f"evaluating on {len(held_out_documents):,} documents")
         text_scores.append(
             {

@@ -37,9 +37,9 @@ def train_table(
         require(is_integer(size, 1), name, "a positive integer", size)
     require(is_integer(seed, 0), "seed", "an integer of at least 0", seed)
     (cleaned_texts,) = clean_columns({"texts": texts}, words=True)
-    texts_of_words = (list_words(text) if isinstance(text, str) else text for text in cleaned_texts)
+    word_lists = (list_words(text) if isinstance(text, str) else text for text in cleaned_texts)
     interned_words: dict[str, str] = {}  # holds each word in memory once, however often it occurs
-    sentences = [[interned_words.setdefault(word, word) for word in words] for words in texts_of_words]
+    sentences = [[interned_words.setdefault(word, word) for word in words] for words in word_lists]
     counts = Counter(word for sentence in sentences for word in sentence)
     words = [word for word, count in counts.most_common() if count >= min_frequency]
     if not words:

@@ -163,7 +163,9 @@ def _find_candidates(logits: Tensor, scores: Tensor, stop_ids: Tensor) -> tuple[
 
 
 def _can_improve(best_scores: Tensor, ended_scores: Tensor, has_ended: Tensor) -> Tensor:
-    """Return whether the best beam of each prompt may still beat one of the prompt's ended texts, bool (B,).
+    """Return whether each prompt's best beam can still become one of its ended texts, bool (B,).
+
+    It can if it beats one of them or a place is unused.
 
     Args:
         best_scores: float (B, 1), score of the best beam.

@@ -272,8 +272,8 @@ class MultipleChoice(TextVectorTask):
             features = pack(tf.repeat(prompt, shape[1]), tf.reshape(choices, [-1]))
             is_truncated = tf.reshape(features.pop("truncated"), shape)  # (n, C)
             # The number of choices that are not empty from each choice on, (n, C).
-            remaining_choices = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)
-            is_choice = (remaining_choices > 0) | (tf.range(shape[1]) == 0)  # (n, C), False for padding
+            num_remaining = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)
+            is_choice = (num_remaining > 0) | (tf.range(shape[1]) == 0)  # (n, C), False for padding
 
             def arrange_by_choice(values: tf.Tensor) -> tf.Tensor:
                 mask = tf.reshape(is_choice, [-1] + [1] * (values.shape.rank - 1))

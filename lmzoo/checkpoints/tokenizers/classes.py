@@ -83,7 +83,10 @@ def _list_family_classes() -> list[TokenizerClass]:
 
 
 def read_class_name(files: JsonFiles) -> tuple[Path, str | None]:
-    """Return the path of the file for the tokenizer's class name, and the name without "Fast", or None if missing."""
+    """Return the path of the file that names the tokenizer's class, and the name without "Fast".
+
+    If no file names it, return the path of `tokenizer_config.json` and None.
+    """
     for name in (SETTINGS_FILE, CONFIG_FILE):
         if class_name := files.read_if_present(name).get("tokenizer_class"):
             return files.directory / name, str(class_name).removesuffix("Fast")

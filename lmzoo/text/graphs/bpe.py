@@ -75,7 +75,7 @@ def _measure_word_starts(codes: np.ndarray) -> np.ndarray:
 
 
 class BytePairGraph(CutTextsGraph):
-    """Byte-level BPE as TensorFlow ops, for `graph_tokenizer`; it needs only TensorFlow's own ops."""
+    """Byte-level BPE as TensorFlow ops, without tensorflow-text, for `graph_tokenizer`."""
 
     def __init__(self, tokenizer: BytePairTokenizer, **settings: Any) -> None:
         super().__init__(tokenizer, spaces=_SPACES, **settings)

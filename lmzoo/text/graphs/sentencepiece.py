@@ -129,6 +129,9 @@ class SentencePieceGraph(CutTextsGraph):
             codes: int32 (c,), characters of all texts.
             place: int32 (c, 2), offsets of each character's origin.
             part: int (c,), index of the text of each character, non-decreasing.
+
+        Returns:
+            The characters after replacement, with their offsets and the indices of their texts, in the same form.
         """
         if self._replaces_quotes:
             codes, place, part = _join_quotes(codes, place, part)
