@@ -187,14 +187,14 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
     """Memory holds neither all texts nor all tokens or rows."""
     text = [" ".join(WORDS * 20)] * 7
     peaks = {}
-    for count in (31, 124):
+    for count in (31, 310):  # ten times as many, since a peak may vary by a quarter after other tests
         tracemalloc.start()
         corpus = write_corpus((text for _ in range(count)), TOKENIZER, tmp_path / str(count), shard_tokens=1 << 16)
         pack_sentences(corpus, packer(512))
         pack_documents(corpus, packer(512))
         peaks[count] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peaks[124] < 1.2 * peaks[31], peaks
+    assert peaks[310] < 1.5 * peaks[31], peaks
 
 
 def test_pairs_take_little_memory(corpus, monkeypatch):
