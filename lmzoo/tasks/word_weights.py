@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,12 +79,21 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
     return examples._replace(weights=weights)
 
 
-def weigh_batches(batches: Iterable[Batch], class_weight: Mapping[int, float]) -> Iterator[Batch]:
+def weigh_generator(x: Any, class_weight: Mapping[int, float] | None) -> tuple[Any, Mapping[int, float] | None]:
+    """Return Keras' `x` and `class_weight`, with the class weights in the batches if `x` is a generator.
+
+    Keras takes no class weights with a generator.
+    """
+    if class_weight is None or not isinstance(x, Generator):
+        return x, class_weight
+    return _weigh_batches(x, class_weight), None
+
+
+def _weigh_batches(batches: Iterable[Any], class_weight: Mapping[int, float]) -> Iterator[Batch]:
     """Yield batches of examples with one class each, with weights multiplied by the class weights of their labels."""
-    batch: Any  # with or without weights
-    for batch in batches:
-        class_weights = get_class_weights(batch[1], class_weight)
-        yield batch[0], batch[1], class_weights * batch[2] if len(batch) > 2 else class_weights
+    for features, labels, *weights in batches:
+        class_weights = get_class_weights(labels, class_weight)
+        yield features, labels, class_weights * weights[0] if weights else class_weights
 
 
 def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:

@@ -7,7 +7,7 @@ import math
 import numbers
 import os
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
@@ -64,7 +64,7 @@ from lmzoo.tasks.inputs import (
     read_inputs,
     read_validation_data,
 )
-from lmzoo.tasks.word_weights import weigh_batches, weigh_classes
+from lmzoo.tasks.word_weights import weigh_classes, weigh_generator
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
 from lmzoo.text.batching import Batches
 from lmzoo.text.keras_input import keras_input
@@ -660,14 +660,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         options = BatchOptions(batch_size, order, seeds, training=True, steps=steps_per_epoch, verbose=verbose != 0)
         x, y, sample_weight = self.batches(inputs, replace(options, class_weight=word_weight))
         run = TrainingRun.begin(self, x, epochs, steps_per_epoch, initial_epoch, callbacks)
-        data = keras_input(x, run.first_step)
-        if class_weight is not None and run.first_step is not None and isinstance(data, Generator):
-            # Keras takes no class weights with a generator, which backends other than TensorFlow get here.
-            data = weigh_batches(data, class_weight)
-            class_weight = None
+        x, class_weight = weigh_generator(keras_input(x, run.first_step), class_weight)
         with run.in_progress():
             return super().fit(
-                x=data,
+                x=x,
                 y=y,
                 epochs=epochs,
                 verbose=verbose,
