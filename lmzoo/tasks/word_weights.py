@@ -79,14 +79,14 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
     return examples._replace(weights=weights)
 
 
-def weigh_generator(x: Any, class_weight: Mapping[int, float] | None) -> tuple[Any, Mapping[int, float] | None]:
-    """Return Keras' `x` and `class_weight`, with the class weights in the batches if `x` is a generator.
+def weigh_generator(batches: Any, class_weight: Mapping[int, float] | None) -> tuple[Any, Mapping[int, float] | None]:
+    """Return Keras' `x` and `class_weight`, with the class weights in the batches if these are a generator.
 
     Keras takes no class weights with a generator.
     """
-    if class_weight is None or not isinstance(x, Generator):
-        return x, class_weight
-    return _weigh_batches(x, class_weight), None
+    if class_weight is None or not isinstance(batches, Generator):
+        return batches, class_weight
+    return _weigh_batches(batches, class_weight), None
 
 
 def _weigh_batches(batches: Iterable[Any], class_weight: Mapping[int, float]) -> Iterator[Batch]:
