@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -99,19 +99,13 @@ def train_encoder(
         for text, text_sequences in zip(held_out, held_out_sequences, strict=True)
     ]
     num_held_out = sum(map(len, held_out_corpora))
-    scores = {
-        name: sum(t.share * s[name] for t, s in zip(held_out, text_scores, strict=True)) for name in text_scores[0]
-    }
-    for name in scores if is_causal else ():
-        if name.startswith("perplexity"):  # geometric mean of the texts' perplexities
-            scores[name] = math.exp(scores[name.replace("perplexity", "loss")])
     corpus_size = f"{sum(map(len, corpora)):,} documents, {sum(corpus.num_tokens for corpus in corpora):,} tokens"
     objective = getattr(model, "objective", None) or "none"
     if isinstance(model, Seq2SeqLM):
         objective = recipe.family_record.objective
         model = _make_pair_model(model)
     return model, {
-        "scores": scores,
+        "scores": _average_scores(held_out, text_scores),
         "of_texts": {text.name: scores for text, scores in zip(held_out, text_scores, strict=True)}
         if len(held_out) > 1
         else {},
@@ -126,6 +120,18 @@ def train_encoder(
             **({} if is_causal else {"objective": objective}),
         },
     }
+
+
+def _average_scores(texts: Sequence[TrainingDocuments], text_scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each score over the texts, weighted by their shares; perplexities have a geometric mean."""
+    scores = {
+        name: sum(text.share * scores[name] for text, scores in zip(texts, text_scores, strict=True))
+        for name in text_scores[0]
+    }
+    for name in scores:
+        if name.startswith("perplexity"):
+            scores[name] = math.exp(scores[name.replace("perplexity", "loss")])
+    return scores
 
 
 @dataclass(frozen=True)

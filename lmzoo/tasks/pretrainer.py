@@ -223,7 +223,7 @@ class Pretrainer(MaskedTokensTask):
         return weights
 
     def _label_replaced_tokens(self, y: Any, y_pred: Features, sample_weight: Any) -> tuple[Any, Features, Any]:
-        """For `"rtd"`, return labels, outputs and weights in which each token of the discriminator is an example.
+        """Return labels, outputs and weights in which, for `"rtd"`, each token of the discriminator is an example.
 
         The labels depend on the outputs: if the generator sampled the original token, the token is not replaced.
         """

@@ -18,7 +18,7 @@ from lmzoo.training.span_metrics import IGNORED
 
 
 def warn_about_unmarked_labels(labels: Sequence[str] | None) -> None:
-    """If most labels mark spans, warn about the others, which may be misspelled."""
+    """Warn about labels that mark no spans if most labels do, since they may be misspelled."""
     scheme = SpanScheme.of(labels)
     if scheme and scheme.others:
         warn(
