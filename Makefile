@@ -120,8 +120,8 @@ test-quick: $(DEV_STAMP)  ## a minute of tests, to run while you work
 test-all: $(DEV_STAMP)  ## all tests, also the slow ones, with XLA's full optimization; before a release
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint docs wheel-check
 	@for backend in tf jax; do for part in $(PARTS); do \
-		LMZOO_FULL_OPTIMIZATION=1 $(MAKE) --no-print-directory test-$$backend MARKS= TESTS="$$part" JAX_TESTS="$$part" || exit 1; \
-	done; done
+		LMZOO_FULL_OPTIMIZATION=1 $(MAKE) --no-print-directory test-$$backend MARKS= TESTS="$$part" JAX_TESTS="$$part" || failed=yes; \
+	done; done; [ -z "$$failed" ]
 
 check-family: $(DEV_STAMP)  ## all tests of one family on both backends, a few minutes: NAME=electra
 check-task: $(DEV_STAMP)  ## all tests of one task on both backends, a few minutes: NAME=TextClassifier
