@@ -199,7 +199,7 @@ class Plan:
             PresetError: If a tensor differs from its copy.
         """
         for copy, original in self.copies:
-            if not np.array_equal(self.tensors.read(copy), self.tensors.read(original)):
+            if not np.array_equal(self.tensors.read(copy), self.tensors.read(original), equal_nan=True):
                 raise PresetError(
                     f"{self.tensors.path}: {copy} differs from {original}, but the model has one weight for both."
                 )

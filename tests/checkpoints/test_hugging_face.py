@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import warnings
@@ -107,6 +108,17 @@ def test_pickled_weights_are_loaded(tmp_path):
     torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.warns(UserWarning, match="holds no pooler"):
         check_hidden_states(theirs, load(tmp_path))
+
+
+def test_pickled_shards_are_loaded(tmp_path):
+    theirs = peer("bert", "Model", tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    state = theirs.state_dict()
+    weight_map = {name: f"pytorch_model-0000{number % 2 + 1}-of-00002.bin" for number, name in enumerate(state)}
+    for shard in set(weight_map.values()):
+        torch.save({name: state[name] for name in state if weight_map[name] == shard}, tmp_path / shard)
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    check_hidden_states(theirs, load(tmp_path))
 
 
 def test_a_missing_pooler_is_reported_once_to_tasks_that_use_it(tmp_path):
@@ -261,6 +273,20 @@ def test_weights_that_are_not_finite_are_loaded_with_a_warning(bert):
     with pytest.warns(UserWarning, match="word_embeddings.weight' is NaN or infinite in 1 of 4585 values") as caught:
         load(bert)
     assert sum("NaN or infinite" in str(w.message) for w in caught) == 1
+
+
+def test_equal_copies_may_hold_nan(tmp_path):
+    peer("bert", "ForMaskedLM", tmp_path)
+
+    def spoil(tensors):
+        bias = tensors["cls.predictions.bias"]
+        bias[7] = np.nan
+        return {**tensors, "cls.predictions.decoder.bias": bias.clone()}
+
+    rewrite(tmp_path, spoil)
+    with pytest.warns(UserWarning, match="cls.predictions.*bias' is NaN or infinite in 1 of 131 values"):
+        task = load(tmp_path, MaskedLM)
+    assert np.flatnonzero(np.isnan(to_numpy(task.head.output_bias))).tolist() == [7]
 
 
 @pytest.mark.parametrize(

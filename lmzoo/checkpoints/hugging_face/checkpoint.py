@@ -280,7 +280,7 @@ def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint
     has_family = (
         config.get("model_type") is not None or family is not None or match_prefixes(read_architecture(file, config))
     )
-    if "registered_name" in config or not (has_family or _find_weights_file(directory)):
+    if "registered_name" in config or not (has_family or find_weights_file(directory)):
         return None
     weights = LazyTensors(functools.partial(open_tensors, directory))
     detected_family = detect_family(directory, config, weights, family)
@@ -291,7 +291,7 @@ def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint
     return read_checkpoint(files, "hf", detected_family, config, file, weights, read_head)
 
 
-def _find_weights_file(directory: Path) -> str | None:
+def find_weights_file(directory: Path) -> str | None:
     """Return the name of the preferred weights file in a directory, or None if there is no weights file."""
     names = {path.name for path in directory.iterdir()}
     return next((name for name in _WEIGHTS_FILES if name in names), None)
@@ -305,7 +305,7 @@ def open_tensors(directory: Path) -> TensorFile:
     Raises:
         PresetError: If there are no weights, or a file is damaged.
     """
-    name = _find_weights_file(directory)
+    name = find_weights_file(directory)
     if name is None:
         raise PresetError(
             f"{directory} holds a configuration but no weights: no model.safetensors, no pytorch_model.bin, no "
@@ -313,7 +313,7 @@ def open_tensors(directory: Path) -> TensorFile:
         )
     if name in TENSORFLOW_FILES:
         return open_tensorflow_model(directory)
-    tensors = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory / name)
+    tensors = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory)
     refuse_tensorflow_names(tensors)
     return strip_wrappers(tensors)
 
@@ -348,7 +348,7 @@ def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> Stored
     architecture = read_architecture(file, config)
     named_kind = names.kind(architecture) if architecture else None
     shapes = {}
-    if _find_weights_file(files.directory):
+    if find_weights_file(files.directory):
         tensors = weights.open()
         shapes = {name: tensors.shape(stored_name) for name, stored_name in canonical_names(layout, tensors).items()}
 
