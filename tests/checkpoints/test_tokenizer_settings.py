@@ -11,7 +11,7 @@ import pytest
 
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.presets import PresetError
-from lmzoo.text import CharacterTokenizer, Tokenizer
+from lmzoo.text import CharacterTokenizer, T5Tokenizer, Tokenizer
 from tests.checkpoints.tokenizer_files import (
     CONFIG,
     PAIR,
@@ -248,6 +248,19 @@ def test_windows_line_ends_are_read(directory: Path) -> None:
         text = (directory / name).read_bytes()
         (directory / name).write_bytes(text.replace(b"\n", b"\r\n"))
     assert read_tokenizer(directory, PAIR).merges == tiny(PAIR).merges
+
+
+def test_null_is_the_default_of_t5s_prefix_space(directory: Path) -> None:
+    """With any other value, transformers 4 converts the model file anew, which needs sentencepiece."""
+    tokenizer = T5Tokenizer.of_words(["film"], 113)
+    write_tokenizer(tokenizer, directory, 7)
+    assert "add_prefix_space" not in json.loads((directory / CONFIG).read_text())
+    for value in (None, True):
+        edit_json(directory / CONFIG, put(add_prefix_space=value))
+        assert read_tokenizer(directory, T5Tokenizer).vocabulary == tokenizer.vocabulary
+    edit_json(directory / CONFIG, put(add_prefix_space=False))
+    with pytest.raises(PresetError, match="`add_prefix_space` is False, but lmzoo supports only None or True"):
+        read_tokenizer(directory, T5Tokenizer)
 
 
 # === KerasHub ===

@@ -328,6 +328,8 @@ class T5Format(_ModelFormat):
     replaces_quotes = False
     tokens: ClassVar = {"eos_token": "end_token", "pad_token": "pad_token", "unk_token": "unk_token"}
     settings: ClassVar = {"extra_ids": ("num_sentinels", 100)}
+    # Late versions of transformers 4 write null, and convert the model file anew if the key has another value.
+    allowed: ClassVar = {**_ModelFormat.allowed, "add_prefix_space": (None, True)}
 
     def fits(self, pipeline: JsonObject) -> bool:
         tokens = [piece for piece, _ in pipeline["model"]["vocab"]]
