@@ -21,7 +21,7 @@ from lmzoo.errors import PathExistsError
 # Attempts to get the lock while another process cleans up. Few, since another program, such as flock(1), may hold it.
 _LOCK_ATTEMPTS = 20
 # Errors of the system for a full disk, an exhausted quota or a file over the size limit.
-_NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_path(path: object) -> None:
@@ -50,7 +50,7 @@ def check_room(directory: Path, size: int) -> None:
         try:
             os.posix_fallocate(file.fileno(), 0, size)
         except OSError as error:
-            if error.errno in _NO_SPACE_ERRORS:
+            if error.errno in NO_SPACE_ERRORS:
                 raise
 
 
@@ -294,10 +294,10 @@ def _name_target(error: BaseException, target: Path, temporary: Path) -> None:
     if not isinstance(error, OSError):
         return
     is_temporary = isinstance(error.filename, (str, os.PathLike)) and Path(error.filename).is_relative_to(temporary)
-    if error.errno in _NO_SPACE_ERRORS:
+    if error.errno in NO_SPACE_ERRORS:
         reason = os.strerror(error.errno)
         error.strerror = f"{reason}: what was there before has not changed. Free some room, or choose another folder"
-    if error.errno in _NO_SPACE_ERRORS or is_temporary:
+    if error.errno in NO_SPACE_ERRORS or is_temporary:
         error.filename = str(target)
         if error.filename2 is not None:
             del error.filename2

@@ -156,7 +156,8 @@ class KerasPreset:
             with_head: Whether to load the head of a task; if False, only its backbone is loaded.
 
         Raises:
-            PresetError: If the stored weights do not match the model's, or a file is damaged.
+            PresetError: If the stored weights do not match the model's, a file is damaged, or there is no room for a
+                decoded copy of int8 weights.
         """
         path = self.directory / MODEL_WEIGHTS_FILE
         backbone = _get_backbone(model)
@@ -165,6 +166,8 @@ class KerasPreset:
             has_scales = any(name.endswith(SCALE) for name in self._stored_shapes)
             with decode_int8_file(path) if has_scales else contextlib.nullcontext(path) as weights_file:
                 backbone.load_weights(weights_file)
+        except PresetError:
+            raise
         except (OSError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise PresetError(f"{path} cannot be read; fetch or save the preset again: {reason:.1000}") from error

@@ -234,6 +234,20 @@ def test_keras_hub_backbones_compute_the_same(name, tmp_path):
     check_keras_hub(ours, keras_hub.models.Backbone.from_preset(str(tmp_path / "ours")))
 
 
+def test_keras_hubs_files_may_hold_bfloat16(backbone_of, tmp_path):
+    backbone = backbone_of("bert", **EXPRESSIBLE["bert", "keras_hub"])
+    save_checkpoint(backbone, tmp_path, to="keras_hub")
+    arrays = {}
+    with h5py.File(tmp_path / "model.weights.h5", "r+") as file:
+        file.visititems(lambda name, item: arrays.update({name: item[()]} if isinstance(item, h5py.Dataset) else {}))
+        for name, array in arrays.items():
+            del file[name]
+            file.create_dataset(name, data=array.astype("bfloat16")).attrs["dtype"] = "bfloat16"
+    actual = get_weights(Backbone.from_preset(tmp_path))
+    for path, array in get_weights(backbone).items():
+        np.testing.assert_array_equal(actual[path], array.astype("bfloat16").astype("float32"), err_msg=path)
+
+
 def test_a_wrong_number_of_heads_is_refused(backbone_of, tmp_path):
     save_checkpoint(backbone_of("distilbert"), tmp_path, to="keras_hub")
     config = json.loads((tmp_path / "config.json").read_text())["config"]

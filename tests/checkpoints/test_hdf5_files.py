@@ -67,6 +67,20 @@ def test_arrays_of_any_layout_are_written(path):
         np.testing.assert_array_equal(tensors.read(name), expected)
 
 
+@pytest.mark.parametrize("shape", [(), (7, 11)])
+def test_bfloat16_of_keras_is_read(path, shape):
+    """HDF5 lacks the dtype: Keras writes the bytes, and an attribute."""
+    array = random_bits("bfloat16", *shape)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("weight", data=array).attrs["dtype"] = "bfloat16"
+    tensors = Hdf5File(path)
+    values = tensors.read("weight")
+    assert tensors.dtype("weight") == values.dtype.name == "bfloat16"
+    assert tensors.shape("weight") == values.shape == shape
+    assert values.tobytes() == array.tobytes()
+    np.testing.assert_array_equal(tensors.map("weight"), array.astype("float32"), strict=True)
+
+
 def test_files_of_any_layout_are_read(path):
     array = np.arange(77, dtype="float32").reshape(7, 11)
     with h5py.File(path, "w", libver="latest", userblock_size=512) as file:
@@ -243,6 +257,7 @@ def test_only_numbers_are_read(path):
         np.array([b"ab", b"c"]),
         np.ones(3, "complex64"),
         np.zeros(2, [("a", "f4")]),
+        np.ones(3, ml_dtypes.bfloat16),  # without Keras' attribute
         h5py.Empty("f4"),
     ):
         with h5py.File(path, "w") as file:

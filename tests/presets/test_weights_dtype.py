@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
+
 import h5py
 import keras
 import numpy as np
 import pytest
 
 import lmzoo
-from lmzoo.checkpoints.formats.hdf5 import SCALE, convert_to_float16, quantize_rows
+from lmzoo.checkpoints.formats import hdf5
+from lmzoo.checkpoints.formats.hdf5 import SCALE, convert_to_float16, decode_int8_file, quantize_rows, write_hdf5
 from lmzoo.errors import PresetError
 from lmzoo.presets import verify_manifest
 from lmzoo.presets.keras_preset import save_preset
@@ -125,6 +129,31 @@ def test_scales_must_fit_the_matrices(tmp_path):
         lmzoo.models.MaskedLM.from_preset(tmp_path / "small")
     with pytest.raises(ValueError, match="`weights_dtype` must be one of float32, float16, int8"):
         task.save_to_preset(tmp_path / "other", weights_dtype="int4")
+
+
+def test_room_is_reserved_for_decoded_matrices(tmp_path, monkeypatch):
+    """HDF5 ends the process if the disk is full when a file is closed."""
+    write_hdf5(tmp_path / "small.h5", [("a", np.ones((257, 131), "int8")), ("a" + SCALE, np.ones(257, "float32"))])
+    sizes = []
+    monkeypatch.setattr(hdf5, "check_room", lambda directory, size: sizes.append(size))
+    with decode_int8_file(tmp_path / "small.h5") as decoded_file:
+        decoded_size = decoded_file.stat().st_size
+    assert 257 * 131 * 4 <= decoded_size <= sizes[0] < 1.1 * decoded_size
+
+
+def test_a_disk_too_full_for_decoded_matrices_is_named(tmp_path, monkeypatch):
+    def fail(directory, size):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    task = tiny_task(lmzoo.models.MaskedLM, families()["bert"])
+    task.save_to_preset(tmp_path / "small", weights_dtype="int8")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(hdf5, "check_room", fail)
+    message = rf"^{tmp_path}/small/{FILES[0]} is decoded in {tmp_path}/temporary, where the disk is full"
+    with pytest.raises(PresetError, match=message):
+        lmzoo.models.MaskedLM.from_preset(tmp_path / "small")
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_rows_are_quantized_by_their_largest_value():

@@ -14,7 +14,7 @@ import numpy as np
 from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.checkpoints.formats.tensor_file import Arrays, Tensor, TensorFile, convert_damage_errors
 from lmzoo.errors import PresetError
-from lmzoo.files.atomic import atomic_file, check_room
+from lmzoo.files.atomic import NO_SPACE_ERRORS, atomic_file, check_room
 
 if TYPE_CHECKING:
     import h5py
@@ -67,7 +67,7 @@ class Hdf5File(TensorFile):
                     raise PresetError(f"{path}: {name} is a link, which is not followed; expected a dataset.")
                 if isinstance(item := file[name], h5py.Dataset):
                     _check_dataset(path, name, item)
-                    tensors[name] = Tensor(tuple(item.shape), item.dtype.name, path)
+                    tensors[name] = Tensor(tuple(item.shape), _read_dtype(item).name, path)
             stack.pop_all()
         self._file = file
         super().__init__(path, tensors)
@@ -75,6 +75,8 @@ class Hdf5File(TensorFile):
     def read(self, name: str) -> np.ndarray:
         with convert_damage_errors(f"{self.path}: {name} cannot be read"):
             dataset = self._file[name]
+            if self.dtype(name) == _BFLOAT16:
+                return np.asarray(dataset).view(_BFLOAT16)
             return np.asarray(dataset, dataset.dtype.newbyteorder("="))
 
     def map(self, name: str) -> np.ndarray:
@@ -98,11 +100,19 @@ class Hdf5File(TensorFile):
         self._file.close()
 
 
+def _read_dtype(dataset: h5py.Dataset) -> np.dtype:
+    """Return the dtype of a dataset's values, which is bfloat16 if an attribute written by Keras says so."""
+    if dataset.dtype == np.dtype("V2") and dataset.attrs.get("dtype") == _BFLOAT16:
+        return np.dtype(_BFLOAT16)
+    return dataset.dtype
+
+
 def _check_dataset(path: Path, name: str, dataset: h5py.Dataset) -> None:
     file_size = path.stat().st_size
     if dataset.external or dataset.is_virtual:
         raise PresetError(f"{path}: {name} takes its values from other files, which are not read.")
-    if dataset.shape is None or dataset.dtype.kind not in "fiub":
+    is_number = dataset.dtype.kind in "fiub" or _read_dtype(dataset) == _BFLOAT16
+    if dataset.shape is None or not is_number:
         raise PresetError(f"{path}: {name} holds {dataset.dtype}, expected an array of numbers.")
     if dataset.id.get_create_plist().get_nfilters():
         raise PresetError(f"{path}: {name} is compressed, which is not read: unpack the file with `h5repack -f NONE`.")
@@ -188,6 +198,7 @@ def decode_int8_file(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary copy of an HDF5 file in which int8 matrices with scales are decoded to float32.
 
     Raises:
+        PresetError: If the disk of the temporary directory is full.
         ValueError: If a matrix with scales is not int8, or does not have one scale per row.
     """
 
@@ -200,7 +211,15 @@ def decode_int8_file(path: Path) -> Iterator[Path]:
 
     with tempfile.TemporaryDirectory(prefix="lmzoo-") as folder:
         target = Path(folder, path.name)
-        _rewrite(path, target, decode)
+        try:
+            _rewrite(path, target, decode)
+        except OSError as error:
+            if error.errno not in NO_SPACE_ERRORS:
+                raise
+            raise PresetError(
+                f"{path} is decoded in {tempfile.gettempdir()}, where the disk is full. Free some room, or set the "
+                "environment variable TMPDIR to another directory."
+            ) from error
         yield target
 
 
@@ -229,13 +248,12 @@ def _rewrite(
     """
     import h5py
 
-    check_room(target_path.parent, path.stat().st_size)
-    with (
-        atomic_file(target_path) as temporary_file,
-        h5py.File(path, "r") as file,
+    with contextlib.ExitStack() as stack:
+        temporary_file = stack.enter_context(atomic_file(target_path))
+        file = stack.enter_context(h5py.File(path, "r"))
+        check_room(target_path.parent, _compute_decoded_size(file))
         # In the format of HDF5 1.10, each group takes almost a kilobyte less than in the oldest one.
-        h5py.File(temporary_file, "w", libver="v110") as target,
-    ):
+        target = stack.enter_context(h5py.File(temporary_file, "w", libver="v110"))
 
         def copy_item(name: str, item: h5py.Group | h5py.Dataset) -> None:
             if isinstance(item, h5py.Group):
@@ -254,3 +272,17 @@ def _rewrite(
 
         target.attrs.update(file.attrs)
         file.visititems(copy_item)
+
+
+def _compute_decoded_size(file: h5py.File) -> int:
+    """Return the bytes that a copy of a file takes at most if its int8 matrices with scales are decoded to float32."""
+    import h5py
+
+    sizes = []
+
+    def add_size(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(item, h5py.Dataset):
+            sizes.append(item.nbytes * (4 if name + SCALE in file else 1) + BYTES_OF_METADATA)
+
+    file.visititems(add_size)
+    return sum(sizes)
