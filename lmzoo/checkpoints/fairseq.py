@@ -48,10 +48,13 @@ def find_fairseq(files: JsonFiles) -> Checkpoint | None:
 
 
 def _read_head(tensors: TensorFile) -> StoredHead:
-    """Return the stored head: a classifier, or else a masked language model."""
+    """Return the stored head: a classifier, a regressor if it has one output, or else a masked language model."""
     output_kernels = [
         name for name in tensors.names() if name.endswith(".out_proj.weight") and "classification_heads." in name
     ]
-    if len(output_kernels) == 1:
-        return StoredHead("classification", lambda kind: {"num_classes": tensors.shape(output_kernels[0])[0]})
-    return StoredHead("masked_lm")
+    if len(output_kernels) != 1:
+        return StoredHead("masked_lm")
+    shape = tensors.shape(output_kernels[0])
+    if shape[:1] == (1,):
+        return StoredHead("regression")
+    return StoredHead("classification", lambda kind: {"num_classes": shape[0]})

@@ -64,6 +64,9 @@ def transformers_layout(names: Names | None = None) -> HuggingFaceLayout:
     )
 
 
+_CLASSIFIER = torch_modules(
+    {"classifier/dense": "classification_heads.dense", "classifier/logits": "classification_heads.out_proj"}
+)
 FAIRSEQ = Layout(
     name="fairseq",
     config=ConfigTable(
@@ -96,9 +99,8 @@ FAIRSEQ = Layout(
     ),
     heads={
         **{kind: transformers_layout().heads[kind] for kind in ("masked_lm", "pretraining")},
-        "classification": torch_modules(
-            {"classifier/dense": "classification_heads.dense", "classifier/logits": "classification_heads.out_proj"}
-        ),
+        "classification": _CLASSIFIER,
+        "regression": _CLASSIFIER,
     },
     aliases={
         r"^(decoder|encoder)\.(sentence_encoder\.)?": "",

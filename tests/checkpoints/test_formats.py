@@ -20,6 +20,7 @@ from lmzoo.models import (
     QuestionAnswerer,
     RobertaBackbone,
     TextClassifier,
+    TextRegressor,
     XlmRobertaBackbone,
 )
 from lmzoo.presets import PresetError
@@ -354,15 +355,19 @@ def fairseq_state(task, prefix: str, fused: bool) -> dict[str, np.ndarray]:
     return state
 
 
+FAIRSEQ_ARGUMENTS = {
+    "arch": "roberta_base", "encoder_layers": 3, "encoder_attention_heads": 7, "encoder_embed_dim": 49,
+    "encoder_ffn_embed_dim": 43, "max_positions": 71, "dropout": 0.1, "attention_dropout": 0.1, "activation_fn": "gelu",
+    "lr": [0.1],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(("prefix", "fused"), [("decoder.", True), ("encoder.", False)])
 def test_roberta_of_fairseq_is_read(prefix, fused, tmp_path):
     torch = pytest.importorskip("torch")
     task = tiny_task(MaskedLM, families()["roberta"])
     randomise(task)
-    arguments = argparse.Namespace(
-        arch="roberta_base", encoder_layers=3, encoder_attention_heads=7, encoder_embed_dim=49,
-        encoder_ffn_embed_dim=43, max_positions=71, dropout=0.1, attention_dropout=0.1, activation_fn="gelu", lr=[0.1],
-    )  # fmt: skip
+    arguments = argparse.Namespace(**FAIRSEQ_ARGUMENTS)
     state = {name: torch.tensor(array) for name, array in fairseq_state(task, prefix, fused).items()}
     legacy = {"_use_new_zipfile_serialization": not fused}  # as the first releases were saved
     torch.save({"model": state, "args": arguments}, tmp_path / "model.pt", **legacy)
@@ -377,6 +382,25 @@ def test_roberta_of_fairseq_is_read(prefix, fused, tmp_path):
     torch.save({"model": state, "args": arguments}, tmp_path / "model.pt", **legacy)
     with pytest.raises(PresetError, match="`encoder_normalize_before` must be False, got True"):
         MaskedLM.from_preset(tmp_path, preprocessor=task.preprocessor)
+
+
+@pytest.mark.parametrize(("cls", "other_cls"), [(TextClassifier, TextRegressor), (TextRegressor, TextClassifier)])
+def test_heads_for_texts_of_fairseq_are_read(cls, other_cls, tmp_path):
+    """One output is a number, as in STS-B."""
+    torch = pytest.importorskip("torch")
+    pretrained = tiny_task(MaskedLM, families()["roberta"])
+    task = cls(pretrained.backbone, pretrained.preprocessor, **({"num_classes": 5} if cls is TextClassifier else {}))
+    randomise(task)
+    state = fairseq_state(pretrained, "encoder.", fused=False)
+    for ours, theirs in (("dense", "dense"), ("logits", "out_proj")):
+        for kind, end in (("kernel", "weight"), ("bias", "bias")):
+            name = f"classification_heads.sentence_classification_head.{theirs}.{end}"
+            state[name] = get_weights(task)[f"classifier/{ours}/{kind}"].T
+    state = {name: torch.tensor(array) for name, array in state.items()}
+    torch.save({"model": state, "args": argparse.Namespace(**FAIRSEQ_ARGUMENTS)}, tmp_path / "model.pt")
+    assert_same(cls.from_preset(tmp_path, preprocessor=task.preprocessor), task)
+    with pytest.raises(PresetError, match=f"holds the head of a {cls.__name__}, not of a {other_cls.__name__}"):
+        other_cls.from_preset(tmp_path, preprocessor=task.preprocessor)
 
 
 ELMOS = [{}, {"lstm_dim": 13}, {"filters": ((1, 5), (2, 8))}, {"num_layers": 1, "num_highway": 0}]
