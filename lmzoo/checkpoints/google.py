@@ -20,6 +20,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.family import Family, find_families_by_format
 
+_INDEX_FILES = "*.index"
 _GENERATOR = "replaced_tokens/generator/head/dense/kernel"
 _CLASSIFIER = {
     "classifier/logits/kernel": Row("output_weights", TRANSPOSED),
@@ -141,19 +142,21 @@ def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> GoogleLayo
 def find_google(files: JsonFiles) -> Checkpoint | None:
     """Open the TensorFlow checkpoint in a directory, or return None if it holds none of a supported family.
 
-    The configuration file, such as `bert_config.json`, determines the family; without one, the tensors do.
+    The configuration file, such as `bert_config.json`, determines the family; without one, the tensors do. If there is
+    only a configuration file, opening the weights is an error.
 
     Raises:
-        PresetError: If there is a configuration file but not exactly one checkpoint, or the model is not supported.
+        PresetError: If there is a configuration file but several checkpoints, or the model is not supported.
     """
     directory = files.directory
     families_by_file = {directory / google_files(family)[0]: family for family in find_families_by_format("google")}
     for file, family in families_by_file.items():
         if file.is_file():
             config = files.read(file.name)
-            return _read_checkpoint(files, family, file, config, TensorFlowCheckpoint(_find_prefix(directory)))
+            has_weights = any(directory.glob(_INDEX_FILES))
+            return _read_checkpoint(files, family, file, config, _open_tensors(directory) if has_weights else None)
     try:
-        tensors = TensorFlowCheckpoint(_find_prefix(directory))
+        tensors = _open_tensors(directory)
     except PresetError:  # no checkpoint, or other files with such names
         return None
     for file, family in families_by_file.items():
@@ -163,7 +166,7 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
 
 
 def _read_checkpoint(
-    files: JsonFiles, family: Family, file: Path, config: JsonObject, tensors: TensorFile
+    files: JsonFiles, family: Family, file: Path, config: JsonObject, tensors: TensorFile | None
 ) -> Checkpoint:
     """Read a checkpoint as a model of a family.
 
@@ -172,24 +175,32 @@ def _read_checkpoint(
         family: Family of the model.
         file: Path of the configuration file, which need not exist, for messages.
         config: Content of the configuration file, or its replacement from `GoogleLayout.sizes`.
-        tensors: Tensors with their names in the file.
+        tensors: Tensors with their names in the file, or None if there are no weights.
     """
     arguments = read_arguments(family, "google", config, file, ignore_unknown=True)
+    layout: GoogleLayout = family.checkpoints["google"]
+    unknown_keys = layout.config.unknown(config)
+    if tensors is None:
+        weights = LazyTensors(functools.partial(_open_tensors, files.directory))
+        return Checkpoint(files, "google", family, arguments, weights, StoredHead, file, unknown_keys)
     if is_model_garden(tensors):
         tensors = model_garden_tensors(tensors, arguments["num_heads"])
         if arguments["activation"] == "gelu":
             arguments["activation"] = "gelu_tanh"  # the Model Garden's code computes the approximation
-    layout: GoogleLayout = family.checkpoints["google"]
-    tensors = unstack(tensors, layout.stacked)
-    read_head = functools.partial(layout.read_head, tensors)
-    unknown_keys = layout.config.unknown(config)
-    return Checkpoint(files, "google", family, arguments, LazyTensors(lambda: tensors), read_head, file, unknown_keys)
+    unstacked = unstack(tensors, layout.stacked)
+    weights = LazyTensors(lambda: unstacked)
+    read_head = functools.partial(layout.read_head, unstacked)
+    return Checkpoint(files, "google", family, arguments, weights, read_head, file, unknown_keys)
 
 
-def _find_prefix(directory: Path) -> Path:
-    """Return the common path prefix of the checkpoint's files in a directory."""
-    index_files = sorted(directory.glob("*.index"))
+def _open_tensors(directory: Path) -> TensorFile:
+    """Open the only checkpoint in a directory.
+
+    Raises:
+        PresetError: If there is no checkpoint, several, or a damaged one.
+    """
+    index_files = sorted(directory.glob(_INDEX_FILES))
     if len(index_files) != 1:
         names = ", ".join(path.name for path in index_files) or "none"
-        raise PresetError(f"{directory} must hold one checkpoint (a file *.index); found {names}.")
-    return index_files[0].with_suffix("")
+        raise PresetError(f"{directory} must hold one checkpoint (a file {_INDEX_FILES}); found {names}.")
+    return TensorFlowCheckpoint(index_files[0].with_suffix(""))

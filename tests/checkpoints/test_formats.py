@@ -152,6 +152,42 @@ def test_optimizer_slots_and_other_heads_are_left_out(backbone_of, tmp_path):
         Backbone.from_preset(tmp_path)
 
 
+def test_a_configuration_for_transformers_does_not_hide_other_weights(backbone_of, tmp_path):
+    """Guides to converting TensorFlow's files had users copy the configuration."""
+    pytest.importorskip("tensorflow")
+    backbone = backbone_of("bert")
+    save_checkpoint(backbone, tmp_path, to="tf1")
+    config = json.loads((tmp_path / "bert_config.json").read_text())
+    for model_type, family in (({}, None), ({}, "bert"), ({"model_type": "bert"}, None)):
+        (tmp_path / "config.json").write_text(json.dumps({**config, **model_type}))
+        assert_same(Backbone.from_preset(tmp_path, family=family), backbone)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "bert_config.json").write_text(json.dumps({**config, "hidden_act": "swish"}))
+    with pytest.raises(PresetError, match=r"bert_config\.json: `hidden_act` must be one of"):
+        Backbone.from_preset(tmp_path)
+
+
+def test_other_files_next_to_a_configuration_are_ignored(backbone_of, tmp_path):
+    torch = pytest.importorskip("torch")
+    save_checkpoint(backbone_of("bert"), tmp_path, to="hf")
+    torch.save({"weight": torch.ones(3)}, tmp_path / "model.pt")
+    assert_same(Backbone.from_preset(tmp_path), backbone_of("bert"))
+    (tmp_path / "model.safetensors").unlink()
+    assert isinstance(Backbone.from_preset(tmp_path, load_weights=False), type(backbone_of("bert")))
+    with pytest.raises(PresetError, match="holds a configuration but no weights"):
+        Backbone.from_preset(tmp_path)
+
+
+def test_a_configuration_of_googles_code_is_enough_for_random_weights(backbone_of, tmp_path):
+    pytest.importorskip("tensorflow")
+    save_checkpoint(backbone_of("bert"), tmp_path, to="tf1")
+    for file in tmp_path.glob("bert_model.ckpt.*"):
+        file.unlink()
+    assert Backbone.from_preset(tmp_path, load_weights=False).config == backbone_of("bert").config
+    with pytest.raises(PresetError, match=r"must hold one checkpoint \(a file \*\.index\); found none"):
+        Backbone.from_preset(tmp_path)
+
+
 GARDEN = {
     "attention/self/query": "_attention_layer/_query_dense",
     "attention/self/key": "_attention_layer/_key_dense",

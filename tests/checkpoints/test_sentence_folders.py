@@ -319,6 +319,15 @@ def test_a_folder_may_lack_modules(tmp_path):
     assert lmzoo.verify(tmp_path / "model")["head"] == "none"
 
 
+def test_a_folder_without_weights_gives_random_ones(folder):
+    for file in folder.rglob("model.safetensors"):
+        file.unlink()
+    task = TextEmbedder.from_preset(folder, load_weights=False)
+    assert task.embed(TEXTS).shape == (7, 11)
+    with pytest.raises(PresetError, match="holds a configuration but no weights"):
+        TextEmbedder.from_preset(folder)
+
+
 def test_other_tasks_start_from_the_transformer_without_a_warning(folder):
     task = TextClassifier.from_preset(folder, num_classes=3)
     embedder = TextEmbedder.from_preset(folder)

@@ -15,7 +15,7 @@ from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, KeyReader, require_value
 from lmzoo.checkpoints.engine import Plan
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, Place, PlacedTensors, TensorFile
-from lmzoo.checkpoints.hugging_face.checkpoint import find_hugging_face, open_tensors
+from lmzoo.checkpoints.hugging_face.checkpoint import find_hugging_face, find_weights_file, open_tensors
 from lmzoo.checkpoints.sentence_transformers.modules import (
     MODULES_FILE,
     Module,
@@ -272,7 +272,8 @@ def _read_embedder(
     notes |= _describe_length(transformer)
 
     def read_arguments(kind: str) -> Arguments:
-        _check_shapes(arguments["projection"], weights)
+        if find_weights_file(transformer.directory):
+            _check_shapes(arguments["projection"], weights)
         search_arguments = {"prompts": prompts, "default_prompt": default_prompt, "similarity": settings["similarity"]}
         return {**arguments, **search_arguments}
 
