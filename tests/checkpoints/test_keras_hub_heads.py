@@ -7,6 +7,7 @@ import json
 import shutil
 import warnings
 
+import h5py
 import numpy as np
 import pytest
 
@@ -78,6 +79,33 @@ def test_classifiers_compute_the_same_logits(name, save_peer, tmp_path):
     assert actual.shape == (3, CLASSES)
     assert difference(actual, expected) <= 1e-5
     assert ours.head.dropout.rate == 0.3
+
+
+def test_a_classifier_of_kerasnlp_has_old_names(save_peer, tmp_path):
+    """They are the names of the package and of the class and, in files of early versions of Keras, of the layers."""
+    theirs = save_peer("albert", "TextClassifier", **CLASSIFIER)
+    for name, class_name in (("config.json", "AlbertBackbone"), ("task.json", "AlbertClassifier")):
+        stored = json.loads((tmp_path / name).read_text())
+        (tmp_path / name).write_text(json.dumps({**stored, "registered_name": f"keras_nlp>{class_name}"}))
+    actual, expected = outputs_of_both(theirs, load(tmp_path, TextClassifier), padded_batch())
+    assert difference(actual, expected) <= 1e-5
+    for name in ("model.weights.h5", "task.weights.h5"):
+        with h5py.File(tmp_path / name, "r+") as file:
+            file.move("layers", "_layer_checkpoint_dependencies")
+    actual, expected = outputs_of_both(theirs, load(tmp_path, TextClassifier), padded_batch())
+    assert difference(actual, expected) <= 1e-5
+
+
+def test_backbones_are_loaded_without_the_weights_of_the_head(save_peer, tmp_path):
+    save_peer("albert", "TextClassifier", **CLASSIFIER)
+    (tmp_path / "task.weights.h5").unlink()
+    message = r"holds no task\.weights\.h5: the head that task\.json describes is not loaded"
+    with pytest.warns(UserWarning, match=message):
+        assert isinstance(load(tmp_path), Backbone)
+    with pytest.warns(UserWarning, match=message):
+        assert load(tmp_path, TextClassifier, num_classes=3).num_classes == 3
+    (tmp_path / "model.weights.h5").unlink()  # a configuration alone gives the number of classes
+    assert load(tmp_path, TextClassifier, load_weights=False).num_classes == CLASSES
 
 
 @pytest.mark.quick_cases("albert")

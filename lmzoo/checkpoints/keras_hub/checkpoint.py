@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +15,22 @@ from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, KeyReader, require_value
 from lmzoo.checkpoints.engine import Layout, Row, Transform, keras_layers
 from lmzoo.checkpoints.family_names import keras_hub_prefix
-from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.reshaped import join_heads, split_heads
 from lmzoo.checkpoints.formats.tensor_file import Arrays, LazyTensors, Place, PlacedTensors, TensorFile
-from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, add_head, find_head, head_tables, read_preprocessor_length
+from lmzoo.checkpoints.keras_hub.heads import (
+    HEAD_IGNORED,
+    add_head,
+    find_head,
+    head_tables,
+    open_weights,
+    read_class_name,
+    read_preprocessor_length,
+)
 from lmzoo.checkpoints.sentence_transformers.modules import describe
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, JsonFiles
+from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_FILE, TASK_WEIGHTS_FILE, JsonFiles
 from lmzoo.registry.family import Family, find_families_by_format
 
-_PREFIX = "keras_hub>"
 IGNORED_KEYS = ("dtype", "name", "trainable")
 _SHARED = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout")
 SHARED_KEYS = {key: key for key in _SHARED}  # as in `ConfigTable.keys`
@@ -195,6 +202,11 @@ def _refuse_other_networks(family: Family, unknown_keys: Arguments, file: Path) 
         require_value(unknown_keys[key] in restricted_values[key], file, key, expected, unknown_keys[key])
 
 
+def _lacks_head_weights(directory: Path) -> bool:
+    """Return whether a directory holds the weights of a backbone, but none of a head."""
+    return (directory / MODEL_WEIGHTS_FILE).exists() and not (directory / TASK_WEIGHTS_FILE).exists()
+
+
 def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     """Open the KerasHub checkpoint in a directory, or return None if `config.json` names no class of KerasHub.
 
@@ -204,14 +216,12 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     directory = files.directory
     file = directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
-    class_name = config.get("registered_name")
-    if not isinstance(class_name, str) or not class_name.startswith(_PREFIX):
+    class_name = read_class_name(config)
+    if class_name is None:
         return None
-    families = {
-        f"{_PREFIX}{keras_hub_prefix(family)}Backbone": family for family in find_families_by_format("keras_hub")
-    }
+    families = {f"{keras_hub_prefix(family)}Backbone": family for family in find_families_by_format("keras_hub")}
     if class_name not in families or not isinstance(config.get("config"), dict):
-        raise PresetError(f"{file}: {class_name!r} is not supported; supported are {', '.join(families)}.")
+        raise PresetError(f"{file}: KerasHub's {class_name!r} is not supported; supported are {', '.join(families)}.")
     family = families[class_name]
     arguments = read_arguments(family, "keras_hub", config["config"], file, ignore_unknown=True)
     layout: KerasHubLayout = family.checkpoints["keras_hub"]
@@ -225,14 +235,20 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     )
     sequence_length = read_preprocessor_length(directory, reader) if head else None
     reader.warn()
+    if head and layout.heads.get(head) and _lacks_head_weights(directory):
+        warnings.warn(
+            f"{directory} holds no {TASK_WEIGHTS_FILE}: the head that {TASK_FILE} describes is not loaded.",
+            stacklevel=2,
+        )
+        head = None
 
     def open_tensors() -> TensorFile:
-        weights_file = Hdf5File(directory / MODEL_WEIGHTS_FILE)
+        weights_file = open_weights(directory / MODEL_WEIGHTS_FILE)
         backbone = join_heads(weights_file, arguments["num_heads"], _find_heads_axis)
         if layout.group_size:
             backbone = _number_by_group(backbone, layout.block, arguments[layout.group_size])
         has_head_weights = head and layout.heads.get(head)
-        return add_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_head_weights else backbone
+        return add_head(backbone, open_weights(directory / TASK_WEIGHTS_FILE)) if has_head_weights else backbone
 
     module_notes = {"modules": describe(head_arguments)} if head == "embedding" else {}
     notes = {**module_notes, **reader.report(directory)}

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, KeyReader, require_value
 from lmzoo.checkpoints.engine import Row, Table, keras_layers
+from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.tensor_file import Place, PlacedTensors, TensorFile
 from lmzoo.common.arguments import is_integer
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import PREPROCESSOR_FILE, TASK_FILE, TOKENIZER_FILE, read_json, write_json
 
 HEAD_PREFIX = "head/"  # prefix of the head's tensors, since their file repeats names of the backbone's file
-# Kind of head -> class name in KerasHub without the family's prefix.
-_CLASSES = {"classification": "TextClassifier", "embedding": "TextEmbedder", "masked_lm": "MaskedLM"}
+_PACKAGE = re.compile(r"keras_(?:hub|nlp)>(.*)")  # KerasHub was called KerasNLP until 2024
+_OLD_LAYERS = "_layer_checkpoint_dependencies/"  # prefix of all layers in files of early versions of Keras
+_LAYERS = "layers/"
+# Class name in KerasHub, without the family's prefix -> kind of head. KerasNLP's classifiers have the second name.
+_KINDS = {
+    "TextClassifier": "classification",
+    "Classifier": "classification",
+    "TextEmbedder": "embedding",
+    "MaskedLM": "masked_lm",
+}
 _IGNORED = ("backbone", "dtype", "name", "preprocessor", "trainable")
 # A softmax in KerasHub makes no difference, since `classify` applies one to the logits.
 _CLASSIFIER = ConfigTable(
@@ -59,6 +69,20 @@ def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
     }
 
 
+def read_class_name(serialized_object: JsonObject) -> str | None:
+    """Return the name of an object's class in KerasHub or KerasNLP, or None if its class is from another library."""
+    match = _PACKAGE.fullmatch(str(serialized_object.get("registered_name")))
+    return match[1] if match else None
+
+
+def open_weights(path: Path) -> TensorFile:
+    """Open a file of weights, with the current names for the layers in files of early versions of Keras."""
+    file = Hdf5File(path)
+    if any(name.startswith(_LAYERS) for name in file.names()):
+        return file
+    return PlacedTensors(path, {name.replace(_OLD_LAYERS, _LAYERS): Place(file, name) for name in file.names()})
+
+
 def find_head(
     directory: Path, prefix: str, masked_lm: Arguments, hidden_dim: int, reader: KeyReader
 ) -> tuple[str | None, Arguments]:
@@ -76,8 +100,8 @@ def find_head(
     """
     file = directory / TASK_FILE
     serialized_task = read_json(directory, TASK_FILE) if file.is_file() else {}
-    name = serialized_task.get("registered_name")
-    kind = next((kind for kind, class_suffix in _CLASSES.items() if name == f"keras_hub>{prefix}{class_suffix}"), None)
+    name = read_class_name(serialized_task)
+    kind = next((kind for suffix, kind in _KINDS.items() if name == f"{prefix}{suffix}"), None)
     if kind is None:
         return None, {}
     if not isinstance(config := serialized_task.get("config"), dict):
