@@ -117,7 +117,7 @@ def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> Fi
     if reading.names:
         with show_status("Collecting the labels"):
             counts = [Counter(reading.names(y))]
-        class_names = _sort_labels(expand_marks(set(counts[0])), options.data)
+        class_names = _sort_labels(expand_marks(counts[0]) if reading.marks_spans else counts[0], options.data)
     validation = None
     if options.validation:
         validation = reading.read(options.validation, columns, True, class_names)

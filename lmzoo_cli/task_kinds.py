@@ -37,6 +37,7 @@ class Reading:
         columns: options for the columns with their defaults, for tables in the documentation.
         names: function from the labels of all examples to the class names in them; None if labels have no names.
         multi_label: whether an example may have several classes; it distinguishes kinds of the same task.
+        marks_spans: whether labels such as "B-PER" mark spans, so that a model also needs "I-PER".
     """
 
     read: Reader
@@ -44,6 +45,7 @@ class Reading:
     columns: str
     names: Callable[[Any], Iterable[str]] | None = None
     multi_label: bool = False
+    marks_spans: bool = False
 
 
 # Readings by their names in `Task.commands`.
@@ -74,6 +76,7 @@ READINGS = {
         "CoNLL: words in the first column (the second if the first numbers the words), labels in the last; "
         "CoNLL-U: FORM and UPOS",
         chain.from_iterable,
+        marks_spans=True,
     ),
 }
 

@@ -103,3 +103,17 @@ def test_classes_that_the_held_out_examples_lack_are_named(tmp_path, labels, war
         examples = read_examples(options, Columns(), get_kind("classifier").reading)
     assert "b" not in examples.counts[1]
     assert [str(each.message) for each in caught] == [warning] * bool(warning)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [("classifier", ["B-1", "B-2", "E-2"]), ("token-classifier", ["B-1", "B-2", "E-1", "E-2"])],
+)
+def test_only_taggers_have_classes_for_all_span_marks(tmp_path, kind, names):
+    """Labels such as visa types may look like marks of spans."""
+    labels = ["B-1", "B-2", "E-2"]
+    (tmp_path / "data.csv").write_text("text,label\n" + "".join(f"x,{label}\n" for label in labels))
+    (tmp_path / "data.conll").write_text("".join(f"x {label}\n" for label in labels))
+    data = tmp_path / ("data.csv" if kind == "classifier" else "data.conll")
+    options = FitOptions(data=data, task=kind, preset="", output=tmp_path / "a.keras")
+    assert read_examples(options, Columns(), get_kind(kind).reading).class_names == names

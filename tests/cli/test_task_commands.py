@@ -30,7 +30,7 @@ from lmzoo.testing.tiny import public_tasks, tiny_backbone, tiny_task, tiny_text
 from lmzoo.text import Preprocessor, T5Tokenizer
 from lmzoo_cli import fine_tuning
 from lmzoo_cli.answers import open_output, write_csv
-from lmzoo_cli.examples import Columns, read_numbers, read_texts, read_words
+from lmzoo_cli.examples import Columns, read_label_sets, read_numbers, read_texts, read_words
 from lmzoo_cli.fine_tuning import class_weights
 from lmzoo_cli.task_kinds import KINDS, get_kind
 from lmzoo_cli.task_scores import score
@@ -674,3 +674,12 @@ def test_errors_of_several_files(tmp_path):
     ]:
         assert message in error_of(*fit, *options)
     assert "read files and write into a directory" in error_of("predict", "bert_nano_en_uncased", tmp_path)
+
+
+@pytest.mark.parametrize("label", ['"art|war|"', '["art", null]', '["art", ["war"]]'])
+def test_missing_labels_in_sets_of_several_files_are_errors(label, tmp_path):
+    (tmp_path / "a.jsonl").write_text(f'{{"text": "good", "label": "art|war"}}\n{{"text": "bad", "label": {label}}}\n')
+    _, labels = read_label_sets(tmp_path, Columns(), True)
+    assert next(labels) == ["art", "war"]
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2: 'label' is .*, which is not a valid label"):
+        next(labels)
