@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text as Line
 
@@ -245,6 +246,8 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
 
 def _format_cell(value: Any) -> str | Line:
     """Format a cell: numbers get four significant digits, and None becomes an empty string."""
-    if isinstance(value, (str, Line)):
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, Line):
         return value
     return "" if value is None else f"{value:.4g}"

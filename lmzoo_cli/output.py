@@ -94,9 +94,9 @@ def show(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         return
     table = plain_table()
     for i, title in enumerate(titles):
-        table.add_column(title, justify="right" if i else "left")
+        table.add_column(escape(title), justify="right" if i else "left")
     for row in rows:
-        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else escape(str(cell)) for cell in row))
     console.print(table, "")
 
 

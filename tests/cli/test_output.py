@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import time
 
@@ -14,6 +15,7 @@ import pytest
 
 from lmzoo.evaluation.reports import Report
 from lmzoo_cli import output
+from lmzoo_cli.inspect_commands import _print
 from lmzoo_cli.output import announce_keras, check_output, read_lines, round_numbers, show, show_status, to_json
 from lmzoo_cli.pretrain_command import _describe_duration
 from lmzoo_cli.task_scores import write_report
@@ -61,6 +63,20 @@ def test_numbers_are_rounded_to_six_digits(capsys):
     assert round_numbers([(True, None)]) == [[True, None]]
     show(["score", "value"], [["accuracy", 2 / 3], ["count", 3]])
     assert capsys.readouterr().out == "score\tvalue\naccuracy\t0.666667\ncount\t3\n\n"
+
+
+def test_brackets_are_text_in_tables_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes standard output for a terminal
+    show(["label [b]", "count"], [["[other]", 13], ["[/s]", 0.25], ["[url]", 7]])
+    lines = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+    assert [line.split() for line in lines if line] == [
+        ["label", "[b]", "count"],
+        ["[other]", "13"],
+        ["[/s]", "0.2500"],
+        ["[url]", "7"],
+    ]
+    _print([{"word": "[/s]", "surprisal": 1.5}], as_json=False)
+    assert "[/s]" in capsys.readouterr().out
 
 
 def test_nan_is_null_in_json(tmp_path):
