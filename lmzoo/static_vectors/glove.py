@@ -11,7 +11,7 @@ The vector of a word is the sum of its vectors as the first and as the second wo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -102,18 +102,27 @@ def count_pairs(
     num_pairs = 0
     with progress_over(texts, "Counting pairs", "texts", verbose) as tracked_texts:
         for ids in tracked_texts:
-            for distance in range(1, min(window, len(ids) - 1) + 1):
-                is_counted = (ids[:-distance] >= 0) & (ids[distance:] >= 0)
-                first_ids = ids[:-distance][is_counted]
-                second_ids = ids[distance:][is_counted]
-                parts.append((first_ids, second_ids, np.full(len(first_ids), 1 / distance)))
-                num_pairs += len(first_ids)
-            if num_pairs > _MAX_PAIRS:
-                add_parts()
-                num_pairs = 0
+            for part in _iterate_pairs(ids, window):
+                parts.append(part)
+                num_pairs += len(part[0])
+                if num_pairs > _MAX_PAIRS:
+                    add_parts()
+                    num_pairs = 0
     add_parts()
     pairs = (pair_counts + pair_counts.T).tocoo()
     return pairs.row.astype("int32"), pairs.col.astype("int32"), pairs.data
+
+
+def _iterate_pairs(ids: np.ndarray, window: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield parts of at most `_MAX_PAIRS` pairs of a text's words: first ids, second ids and counts."""
+    for distance in range(1, min(window, len(ids) - 1) + 1):
+        all_first_ids = ids[:-distance]
+        all_second_ids = ids[distance:]
+        for start in range(0, len(all_first_ids), _MAX_PAIRS):
+            first_ids = all_first_ids[start : start + _MAX_PAIRS]
+            second_ids = all_second_ids[start : start + _MAX_PAIRS]
+            is_counted = (first_ids >= 0) & (second_ids >= 0)
+            yield first_ids[is_counted], second_ids[is_counted], np.full(is_counted.sum(), 1 / distance)
 
 
 def train_glove(

@@ -7,6 +7,8 @@ word's own vector, if it is in the vocabulary:
 
     v = (u + sum z_g) / (|G| + 1)    for words of the vocabulary
     v = sum z_g / |G|                for other words
+
+The end of a sentence, "</s>", has no n-grams.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+_SENTENCE_END = "</s>"  # fastText's word for the end of a line
 
 # FNV-1a, as fastText computes it: bytes are sign-extended.
 _FNV_OFFSET = np.uint32(2166136261)
@@ -71,7 +75,7 @@ def hash_ngrams(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hash the character n-grams of words with fastText's hash function.
 
-    Words are enclosed in "<" and ">"; these marks alone are not n-grams.
+    Words are enclosed in "<" and ">"; these marks alone are not n-grams. "</s>" has no n-grams.
 
     Args:
         words: n strings.
@@ -82,7 +86,7 @@ def hash_ngrams(
     Returns:
         For each of the m n-grams, the index of its word, int64 (m,), and its bucket, int64 (m,).
     """
-    encoded_words = [f"<{word}>".encode() for word in words]
+    encoded_words = [b"" if word == _SENTENCE_END else f"<{word}>".encode() for word in words]
     text = np.frombuffer(b"".join(encoded_words), "uint8")  # (b,)
     lengths = np.array([len(word) for word in encoded_words], "int64")  # (n,)
     is_first_byte = np.append((text & 0xC0) != 0x80, True)  # (b + 1,), whether a character begins

@@ -50,6 +50,25 @@ def test_counts_of_pairs_equal_a_loop(max_pairs: int, monkeypatch: pytest.Monkey
     assert len(counts) == (expected > 0).sum()
 
 
+def test_pairs_of_a_long_text_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    import scipy.sparse
+
+    part_sizes = []
+    coo_array = scipy.sparse.coo_array
+
+    def record_size(part: Any, shape: Any) -> Any:
+        part_sizes.append(len(part[0]))
+        return coo_array(part, shape)
+
+    monkeypatch.setattr("lmzoo.static_vectors.glove._MAX_PAIRS", 13)
+    monkeypatch.setattr(scipy.sparse, "coo_array", record_size)
+    ids = np.random.default_rng(5).integers(0, 7, 101)
+    _, _, counts = count_pairs([ids], 7, window=3, verbose=False)
+    assert sum(part_sizes) == 100 + 99 + 98
+    assert max(part_sizes) <= 2 * 13
+    np.testing.assert_allclose(counts.sum(), 2 * (100 + 99 / 2 + 98 / 3))
+
+
 def test_glove_equals_numpy() -> None:
     """Both take three steps of AdaGrad over all pairs of words, from the same initial vectors."""
     rng = np.random.default_rng(7)

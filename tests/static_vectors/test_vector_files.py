@@ -121,6 +121,20 @@ def test_hashes_of_ngrams() -> None:
         assert sorted(buckets[word_index == i]) == sorted(hash_of(ngram) % 97 for ngram in ngrams_of(word))
 
 
+def test_the_end_of_a_sentence_has_no_ngrams(tmp_path: Path) -> None:
+    """In fastText, "</s>" has only its own vector, which the file then holds."""
+    subwords = make_table(with_subwords=True).subwords
+    vectors = np.array([[1, 2, 3, 5, 7], [0.5, -1, 1 / 3, 11, 13]], "float32")
+    np.testing.assert_array_equal(subwords.compose(["</s>"], vectors[:1]), vectors[:1])
+    np.testing.assert_array_equal(subwords.compose_unknown(["</s>"]), np.zeros((1, 5)))
+    _, counts = subwords.sum_vectors(["a", "</s>", "film"])
+    assert counts.tolist() == [1, 0, 9]
+    write_vectors(tmp_path / "vectors.bin", VectorTable(["</s>", "film"], vectors, subwords), "fasttext")
+    assert vectors[0].tobytes() in (tmp_path / "vectors.bin").read_bytes()
+    loaded = read_vectors(tmp_path / "vectors.bin")
+    np.testing.assert_allclose(loaded.vectors, vectors, atol=1e-6)
+
+
 def test_words_with_spaces(tmp_path: Path) -> None:
     path = tmp_path / "glove.txt"
     path.write_text("the 1 2\n. . . 3 4\n\xa0 5 6\n", "utf-8")
