@@ -165,3 +165,28 @@ def test_a_tokenizer_without_the_words_is_refused(tmp_path):
     tokenizer = train_words([["a dog"]], 5, verbose=False)
     with pytest.raises(ValueError, match=r"The tokenizer lacks 1 words of .*model.arpa, such as 'film'"):
         NgramLM.load(tmp_path / "model.arpa", tokenizer, verbose=False)
+
+
+def test_words_may_begin_or_end_with_whitespace_of_unicode(tmp_path):
+    """Other programs split lines only at ASCII characters."""
+    words = ["\xa0", "film\xa0", "\u3000a", "film"]
+    unigrams = "".join(f"-{i}.5\t{word}\t0\n" for i, word in enumerate(words, 1))
+    content = f"""\\data\\
+ngram 1=7
+ngram 2=1
+
+\\1-grams:
+-3\t<unk>\t0
+-99\t<s>\t0
+-0.5\t</s>\t0
+{unigrams}
+\\2-grams:
+-0.25\tfilm\xa0 \xa0
+
+\\end\\
+"""
+    model = load(tmp_path / "model.arpa", content)
+    assert model.vocabulary[3:] == words
+    assert log10(model, words) == pytest.approx([-1.5, -2.5, -3.5, -4.5, -0.5], rel=1e-6)
+    assert log10(model, ["film\xa0", "\xa0"]) == pytest.approx([-2.5, -0.25, -0.5], rel=1e-6)
+    assert model.generate("", max_new_tokens=2, stop=None) == "\xa0 \xa0"

@@ -252,7 +252,8 @@ def _read_word_tokenizer(
             f"{directory} must hold one vocab*.txt for its tokens, found {names}. Pass `preprocessor=`."
         )
     with add_file_to_errors(files[0]):
-        return WordTokenizer(read_lines(resolve_inside(directory, files[0].name))), files[0]
+        lines = read_lines(resolve_inside(directory, files[0].name))
+        return WordTokenizer([line.strip() for line in lines]), files[0]
 
 
 def _read_subword_tokenizer(files: JsonFiles, family_class: TokenizerClass) -> _Stored:

@@ -93,8 +93,8 @@ class WordTokenizer(WordLevelTokenizer):
     The id of a word is its index in the vocabulary plus one: 0 is padding.
 
     Args:
-        vocabulary: words in order of their ids, or None to read them with `load_assets`. Whitespace around them is
-            stripped, and "!!!MAXTERMID" is omitted. A repeated word has the id of its last entry.
+        vocabulary: words in order of their ids, or None to read them with `load_assets`. "!!!MAXTERMID" is omitted. A
+            repeated word has the id of its last entry.
         lowercase: whether a word that the vocabulary lacks is looked up in lowercase.
         **special: special tokens that differ from `<S>`, `</S>` and `<UNK>`, see `lmzoo.text.SpecialTokens`.
 
@@ -132,7 +132,7 @@ class WordTokenizer(WordLevelTokenizer):
             ValueError: If a special token is missing.
         """
         check_is_vocabulary(tokens)
-        words = [token for token in map(str.strip, tokens) if token != NO_ENTRY]
+        words = [token for token in tokens if token != NO_ENTRY]
         ids = {token: id for id, token in enumerate(words, self.first_id)}
         if missing_tokens := [token for token in self.special_tokens if token not in ids]:
             raise ValueError(f"The vocabulary lacks the special tokens {', '.join(missing_tokens)}.")
@@ -178,12 +178,24 @@ class WordTokenizer(WordLevelTokenizer):
         return {"token_ids": ids}
 
     def save_assets(self, directory: str | Path) -> None:
-        """Write `vocabulary.txt`, one word per line, into `directory`."""
+        """Write `vocabulary.txt`, one word per line, into `directory`.
+
+        Raises:
+            ValueError: If a word begins or ends with whitespace, which `load_assets` strips.
+        """
+        if word := next((word for word in self.vocabulary if word != word.strip()), None):
+            raise ValueError(
+                f"{VOCABULARY_FILE} cannot hold {word!r}: whitespace around words is not read. Leave that word out of "
+                "the vocabulary."
+            )
         write_lines(Path(directory) / VOCABULARY_FILE, self.vocabulary)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Load the vocabulary from `vocabulary.txt`, which may also be a file of bilm-tf."""
-        self._set_tokens(read_lines(Path(directory) / VOCABULARY_FILE))
+        """Load the vocabulary from `vocabulary.txt`, which may also be a file of bilm-tf.
+
+        Whitespace around words is stripped.
+        """
+        self._set_tokens([line.strip() for line in read_lines(Path(directory) / VOCABULARY_FILE)])
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | ({"lowercase": True} if self.lowercase else {})
