@@ -42,9 +42,16 @@ _SAVED_MODEL_ENTRIES = (
 
 _EXPORT_SCRIPT = """
 import importlib, sys, lmzoo, keras  # lmzoo first: it silences TensorFlow's log
-for module in sys.argv[3:]:  # they register classes from outside of lmzoo
+task_file, error_file, export_path, *modules = sys.argv[1:]
+for module in modules:  # they register classes from outside of lmzoo
     importlib.import_module(module)
-keras.saving.load_model(sys.argv[1], compile=False).export(sys.argv[2], verbose=False)
+model = keras.saving.load_model(task_file, compile=False)
+try:
+    model.export(export_path, verbose=False)
+except ValueError as error:
+    with open(error_file, "w", encoding="utf-8") as file:
+        file.write(str(error))
+    sys.exit(1)
 """
 
 # Keras' names of formats that are a single file, by suffix.
@@ -77,6 +84,7 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
         dtype: "int8" to quantize the weights in an ONNX file; None to keep their dtype.
 
     Raises:
+        ImportError: if a package for the format is not installed.
         NotFiniteError: if a weight is NaN or infinite.
         ValueError: if the task cannot be exported in this format.
     """
@@ -85,6 +93,7 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
         require(dtype == "int8", "dtype", '"int8" or None', dtype)
         _check_int8(task, path)
     if file_format(path):
+        _check_file(task.backbone, path)
         _export_atomically(path, task, _write_file, describe_export(task, path), verbose, int8=dtype is not None)
         return
     if task.preprocessor is None:
@@ -110,10 +119,13 @@ def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = Tru
         verbose: bool, whether to print a line about the result.
 
     Raises:
+        ImportError: if a package for the format is not installed.
         NotFiniteError: if a weight is NaN or infinite.
         ValueError: if the backbone cannot be exported in this format.
     """
     check_path(path)
+    if file_format(path):
+        _check_file(backbone, path)
     description = f"{', '.join(backbone.input)} in, {', '.join(flatten_outputs(backbone.output))} out"
     _export_atomically(path, backbone, _write_outputs, description, verbose)
 
@@ -174,8 +186,6 @@ def _check_no_versions(path: str | Path) -> None:
 def _write_outputs(backbone: keras.Model, target: Path) -> None:
     """Export a backbone with all its outputs."""
     format = file_format(target)
-    if format:
-        _check_file(backbone, target)
     model = keras.Model(backbone.input, flatten_outputs(backbone.output))
     with _set_export_options(backbone, format):
         _export(model, target, format or "tf_saved_model", f"This {type(backbone).__name__}")
@@ -217,7 +227,6 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
 
 def _write_file(task: ServedModel, file: Path) -> None:
     """Export a task, without its tokenizer, as an ONNX or LiteRT file."""
-    _check_file(task.backbone, file)
     inputs = {name: x for name, x in task.input.items() if name not in _find_zero_inputs(task)}
     outputs = task.output if len(inputs) == len(task.input) else task(_add_zero_inputs(task, inputs))
     model = keras.Model(inputs, {task.output_name: outputs})
@@ -226,18 +235,19 @@ def _write_file(task: ServedModel, file: Path) -> None:
         _export(model, file, format, f"This {type(task).__name__} on {task.family.name}")
 
 
-def _check_file(backbone: keras.Model, file: Path) -> None:
+def _check_file(backbone: keras.Model, path: str | Path) -> None:
     """Check that a backbone can be exported as an ONNX or LiteRT file.
 
     Raises:
         ImportError: if the package for ONNX files is not installed.
         ValueError: if the format does not support the dtype of the backbone.
     """
-    format = file_format(file)
+    format = file_format(path)
     if format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
         raise ImportError("ONNX files need tf2onnx: pip install 'lmzoo[onnx]'.")
     if backbone.compute_dtype != "float32":
-        raise ValueError(f"Only models in float32 can be written as {file.suffix}, this one computes in another dtype.")
+        suffix = Path(path).suffix
+        raise ValueError(f"Only models in float32 can be written as {suffix}, this one computes in another dtype.")
     if format == "litert" and is_int8(backbone):
         raise ValueError("Keras cannot write quantized weights as .tflite: export the model as it was before.")
 
@@ -415,20 +425,29 @@ def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunc
 
 
 def _write_with_tensorflow(task: Any, target: Path) -> None:
-    """Export a model in another process, with TensorFlow as the backend, to a file or an empty directory."""
+    """Export a model in another process, with TensorFlow as the backend, to a file or an empty directory.
+
+    Raises:
+        RuntimeError: if the other process fails, except by a ValueError of the export.
+        ValueError: if the model cannot be exported.
+    """
     with tempfile.TemporaryDirectory() as folder:
         task_file = Path(folder, "task.keras")
         export_path = Path(folder, "export" + target.suffix * bool(file_format(target)))
+        error_file = Path(folder, "error.txt")
+        paths = map(str, (task_file, error_file, export_path))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The file holds the weights with LoRA's updates added")
             task.save(task_file)
         process = subprocess.run(
-            [sys.executable, "-c", _EXPORT_SCRIPT, str(task_file), str(export_path), *_list_modules(task)],
+            [sys.executable, "-c", _EXPORT_SCRIPT, *paths, *_list_modules(task)],
             env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
             check=False,
         )
+        if error_file.exists():
+            raise ValueError(error_file.read_text("utf-8"))
         if process.returncode:
             raise RuntimeError(f"Exporting needs TensorFlow, and its process failed:\n{process.stderr[-2000:]}")
         # The temporary folder may be on another file system.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from lmzoo.families.bert import FAMILY
 from lmzoo.layers import BiLSTMEncoder
 from lmzoo.models import TextClassifier
+from lmzoo.testing import tiny_task
 from lmzoo.testing.exported_answers import assert_answers_agree
 from lmzoo.text import TextWarning
 from tests.serving.artifacts import Exported
@@ -142,3 +147,36 @@ def test_a_failed_export_leaves_the_old_version(tmp_path: Path, monkeypatch: pyt
     files = [path for path in target.rglob("*") if path.is_file()]
     assert {path.relative_to(target).as_posix(): path.read_text() for path in files} == old
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_unsupported_dtypes_are_refused_before_another_process_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lmzoo.serving.export as module
+
+    monkeypatch.setattr(module.keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(module, "_write_with_tensorflow", lambda model, path: pytest.fail("another process starts"))
+    task = tiny_task(TextClassifier, FAMILY)
+    task.quantize("int8")
+    for model in (task, task.backbone):
+        with pytest.raises(ValueError, match=r"Keras cannot write quantized weights as \.tflite"):
+            model.export(tmp_path / "model.tflite")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_value_error_in_another_process_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import lmzoo.serving.export as module
+
+    def run_here(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["-c", *command[3:]])
+        with contextlib.suppress(SystemExit, ValueError):
+            exec(command[2], {})
+        return subprocess.CompletedProcess(command, 1, stderr="Traceback")
+
+    def refuse(model: TextClassifier, path: str, verbose: bool) -> None:
+        raise ValueError(f"This é cannot be written as {Path(path).suffix}.")
+
+    monkeypatch.setattr(module.subprocess, "run", run_here)
+    monkeypatch.setattr(TextClassifier, "export", refuse)
+    with pytest.raises(ValueError, match=r"^This é cannot be written as \.onnx\.$"):
+        module._write_with_tensorflow(tiny_task(TextClassifier, FAMILY), tmp_path / "model.onnx")
