@@ -196,7 +196,7 @@ class FitOptions:
         str | None,
         typer.Option(
             help="Directory, or URL such as s3://bucket/run, for the state of the run, so that the same command can "
-            "continue a stopped run."
+            "continue a stopped run. It then counts --patience anew, without the best weights of earlier epochs."
         ),
     ] = None
     seed: Annotated[int, typer.Option(help="Seed for all random numbers.")] = 0
