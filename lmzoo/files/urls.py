@@ -44,6 +44,8 @@ def join_path(folder: str | Path, name: str) -> str:
 def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
     """List the files at a path, in a directory, or matching a pattern, sorted by name.
 
+    In a directory, files and subdirectories whose names begin with "." are skipped.
+
     Args:
         path: a file; a directory, whose accepted files are listed, including those in subdirectories; or a pattern such
             as `"part-*.jsonl"`, whose matches are files or directories.
@@ -61,12 +63,14 @@ def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
         file_system, remote_path = _resolve_url(location)
         is_folder = file_system.isdir(remote_path)
         path_exists = file_system.exists(remote_path)
-        files = [file_system.unstrip_protocol(file) for file in (file_system.find(remote_path) if is_folder else [])]
+        found_paths = file_system.find(remote_path) if is_folder else []
+        files = [file_system.unstrip_protocol(file) for file in found_paths if not _is_hidden(file, remote_path)]
         matches = [] if path_exists else map(file_system.unstrip_protocol, file_system.glob(remote_path))
     else:
         is_folder = os.path.isdir(location)
         path_exists = os.path.exists(location)
-        files = [str(file) for file in Path(location).rglob("*") if file.is_file()] if is_folder else []
+        found_paths = [str(file) for file in Path(location).rglob("*") if file.is_file()] if is_folder else []
+        files = [file for file in found_paths if not _is_hidden(file, location)]
         matches = iter([] if path_exists else glob.glob(location, recursive=True))
     if is_folder:
         return sorted(filter(accepts, files), key=_split_path)
@@ -131,7 +135,7 @@ def remove_folder(path: str | Path) -> None:
 
 
 def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
-    """Copy the files of a directory, each atomically, and the file `last` after all other files.
+    """Copy the files of a directory, except hidden files, each atomically, and the file `last` after all other files.
 
     If `last` exists in `target`, the copy is complete.
 
@@ -216,6 +220,11 @@ def _resolve_url(url: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
 
     return url_to_fs(url)
+
+
+def _is_hidden(path: str, folder: str) -> bool:
+    """Return whether a file, or a directory between `folder` and the file, has a name that begins with "."."""
+    return any(part.startswith(".") for part in _split_path(os.path.relpath(path, folder)))
 
 
 def _split_path(path: str) -> list[str]:

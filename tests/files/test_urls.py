@@ -64,6 +64,15 @@ def test_files_are_found_by_folder_name_and_pattern(folder):
             find_files(join_path(folder, missing), bool)
 
 
+def test_hidden_files_in_a_directory_are_skipped(folder):
+    write_files(folder, ".hidden/a/b.txt", ".hidden/a/.c.txt", ".hidden/a/.d/e.txt", ".hidden/a/f.d/g.txt")
+    visible_folder = join_path(folder, ".hidden/a")  # a hidden directory may be named
+    assert find_texts(visible_folder) == ["b.txt", "f.d/g.txt"]
+    assert find_texts(join_path(visible_folder, ".c.txt")) == [".c.txt"]
+    assert find_texts(join_path(visible_folder, ".*.txt")) == [".c.txt"]
+    assert find_files(folder, bool) == []
+
+
 def write_half(path):
     with whole_file(path) as file:
         file.write(b"half")

@@ -52,8 +52,8 @@ class TableStream:
 
     Args:
         files: a file; a directory, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`, `.tsv` and
-            `.txt` are read in the order of their paths; a pattern such as `"reviews/*.jsonl"`; or several of these.
-            Text files may be compressed with gzip or xz.
+            `.txt` are read in the order of their paths, except hidden files; a pattern such as `"reviews/*.jsonl"`; or
+            several of these. Text files may be compressed with gzip or xz.
         format: str, a format of `read_table`; by default determined by each file's suffix.
         header: bool, whether the first line of CSV and TSV files names the columns; if not, columns have indices.
         encoding: str, encoding of text files.
