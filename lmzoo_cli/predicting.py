@@ -24,13 +24,13 @@ from lmzoo.files.urls import (
     NamedBytes,
     exists,
     find_files,
+    get_modification_time,
     is_url,
     join_path,
     list_relative_names,
     load_json,
     make_absolute,
     read_source_file,
-    remove,
     save_json,
     whole_file,
 )
@@ -144,14 +144,15 @@ def predict_files(
 ) -> None:
     """Write a file of answers for each file of examples into a directory.
 
-    Existing files of answers are skipped, unless their file of examples is newer.
+    Files of answers that are newer than both their file of examples and the record of the command's settings are
+    skipped, so that a stopped command continues. Each file is replaced when its new answers are complete.
 
     Args:
         prediction: settings of the command.
         data: directory, pattern or file of the examples.
         files: paths of the files of examples.
         directory: directory to write to; files of answers have the names of the examples, with another suffix.
-        overwrite: whether to replace existing answers.
+        overwrite: whether to replace answers from another model or other options, or all answers if none are pending.
         scale: number of worker processes, and the cluster that runs them.
 
     Raises:
@@ -160,17 +161,16 @@ def predict_files(
         FileExistsError: If `overwrite` is False, and `directory` holds answers from another model or other options.
     """
     pairs = _pair_files(data, files, directory, prediction.to)
-    # Read the first file now, so that errors in the model or the options appear before anything is replaced.
+    # Read the first file now, so that errors in the columns appear before the model is loaded.
     kind = find_kind(prediction.model)
     if pairs and kind is not None:
         with suppress(NoExamplesError):
             prediction.read(kind, read_source_file(pairs[0].source))
-    _check_directory(prediction, pairs, directory, overwrite)
-    pending_pairs = [pair for pair in pairs if not exists(pair.target) or _is_newer(pair)]
+    pending_pairs = _find_pending(prediction, pairs, directory, overwrite)
     if num_done := len(pairs) - len(pending_pairs):
         say(f"Skipping {num_done} of {len(pairs)} files that are already done.")
-    if num_changed := sum(exists(pair.target) for pair in pending_pairs):
-        say(f"Predicting again for {num_changed} of {len(pairs)} files, which have changed.")
+    if num_existing := sum(exists(pair.target) for pair in pending_pairs):
+        say(f"Predicting again for {num_existing} of {len(pairs)} files, whose answers are replaced.")
     start = time.monotonic()
     num_examples = _predict_pending(prediction, pending_pairs, scale) if pending_pairs else 0
     speed = f" ({num_examples / (time.monotonic() - start):,.0f} examples/s)" if num_examples else ""
@@ -217,11 +217,18 @@ def _load_predictor(prediction: Prediction) -> Callable[[FilePair], tuple[int, l
     return predict_file
 
 
-def _is_newer(pair: FilePair) -> bool:
-    """Return whether the examples changed after the answers were written; False for URLs, which have no time."""
-    if is_url(pair.source) or is_url(pair.target):
+def _is_done(pair: FilePair, start_time: float) -> bool:
+    """Return whether the answers were written after `start_time`, and the examples have not changed since.
+
+    The times of a URL and of another file are not compared, since they may be from different clocks.
+    """
+    try:
+        target_time = get_modification_time(pair.target)
+    except FileNotFoundError:
         return False
-    return os.path.getmtime(pair.source) > os.path.getmtime(pair.target)
+    if target_time <= start_time:
+        return False
+    return is_url(pair.source) or is_url(pair.target) or get_modification_time(pair.source) <= target_time
 
 
 def absolute_model(model: str) -> str:
@@ -260,29 +267,37 @@ def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> lis
     return pairs
 
 
-def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], directory: str, overwrite: bool) -> None:
-    """Check that existing answers in a directory are from the same model and options, and record both in a file.
+def _find_pending(prediction: Prediction, pairs: Sequence[FilePair], directory: str, overwrite: bool) -> list[FilePair]:
+    """Return the pairs without answers from this model and these options, which are recorded in the directory.
 
-    With `overwrite`, existing answers are removed.
+    The time of the record tells earlier answers, which `overwrite` replaces, from the answers of the command.
+
+    Raises:
+        FileExistsError: If `overwrite` is False, and `directory` holds answers from another model or other options.
+        NotADirectoryError: If `directory` is a file.
     """
     if not is_url(directory) and os.path.isfile(directory):
         raise NotADirectoryError(f"{directory} is a file: several files of answers are written into a directory.")
     settings = {**asdict(prediction), "model": _identify(prediction.model)}
     del settings["batch_size"]
     settings_path = join_path(make_absolute(directory), _SETTINGS_FILE)
-    if overwrite:
-        for path in (*(pair.target for pair in pairs), settings_path):
-            remove(path)
-    elif exists(settings_path):
+    if exists(settings_path):
         old_settings = load_json(settings_path)
-        if differing_names := [name for name, value in settings.items() if old_settings.get(name) != value]:
+        differing_names = [name for name, value in settings.items() if old_settings.get(name) != value]
+        if not differing_names:
+            start_time = get_modification_time(settings_path)
+            pending_pairs = [pair for pair in pairs if not _is_done(pair, start_time)]
+            if pending_pairs or not overwrite:
+                return pending_pairs
+        elif not overwrite:
             raise FileExistsError(
                 f"{directory} holds answers of a command whose {differing_names[0]} differed: pass --overwrite to "
                 "replace them, or another directory."
             )
-    elif existing_files := [pair.target for pair in pairs if exists(pair.target)]:
+    elif not overwrite and (existing_files := [pair.target for pair in pairs if exists(pair.target)]):
         raise FileExistsError(f"{existing_files[0]} exists: pass --overwrite to replace it.")
     save_json(settings_path, settings)
+    return list(pairs)
 
 
 def _identify(model: str) -> str:

@@ -121,7 +121,8 @@ def predict(
     --format csv, and otherwise as JSON lines.
 
     For a directory, a pattern, or with --workers, OUTPUT is a directory with a file of answers for each file of
-    examples. To continue a stopped run, repeat the command.
+    examples. To continue a stopped run, repeat the command. With --overwrite, answers from another model or other
+    options are replaced file by file, and if all files are done, all answers are computed again.
     """
     from lmzoo.files.urls import find_files
     from lmzoo_cli.answers import check_answers, choose_format, open_output

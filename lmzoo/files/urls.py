@@ -116,6 +116,21 @@ def get_size(path: str | Path) -> int:
     return file_system.size(remote_path)
 
 
+def get_modification_time(path: str | Path) -> float:
+    """Return the time of a file's last change in seconds since 1970, or 0 if the file system does not record it.
+
+    Raises:
+        FileNotFoundError: if the file does not exist.
+    """
+    if not is_url(path):
+        return os.path.getmtime(path)
+    file_system, remote_path = _resolve_url(os.fspath(path))
+    try:
+        return file_system.modified(remote_path).timestamp()
+    except NotImplementedError:
+        return 0.0
+
+
 def remove(path: str | Path) -> None:
     """Remove a file, if it exists."""
     if not is_url(path):

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import uuid
 
 import pyarrow
@@ -20,6 +21,9 @@ from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 from lmzoo_cli import predicting
 from lmzoo_cli.answers import write_parquet
+from lmzoo_cli.options import Columns, WorkerOptions
+from lmzoo_cli.predicting import Prediction, predict_files
+from lmzoo_cli.task_kinds import get_kind
 from tests.cli.commands import EAGERLY, error_of, run
 from tests.parallel.killing import kill_a_worker
 
@@ -180,10 +184,84 @@ def test_changed_files_are_predicted_again(model, data, tmp_path):
     os.utime(data / "a.jsonl", ns=(2 * 10**18,) * 2)
     stderr = run(*common).stderr
     assert "Skipping 3 of 4 files that are already done." in stderr
-    assert "Predicting again for 1 of 4 files, which have changed." in stderr
+    assert "Predicting again for 1 of 4 files, whose answers are replaced." in " ".join(stderr.split())
     after = contents(out)
     assert after["a.jsonl"] == before["a.jsonl"].splitlines(keepends=True)[0]
     assert after["b.jsonl"] == before["b.jsonl"]
+
+
+class FakeTask:
+    """Task whose answer to each text is its option `name`; it fails or stops at texts with this name."""
+
+    def answers(self, texts, batch_size, name):
+        if f"fail {name}" in texts:
+            raise ValueError("wrong option")
+        if f"stop {name}" in texts:
+            raise KeyboardInterrupt
+        return [{"label": name} for _ in texts]
+
+
+@pytest.fixture(params=["path", "url"])
+def predict_name(request, tmp_path, monkeypatch):
+    """Return a function that writes answers for two files, and a function that returns their labels."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.csv").write_text("text\nfail second\n")
+    (data / "b.csv").write_text("text\nstop third\n")
+    (tmp_path / "model.keras").touch()
+    out = str(tmp_path / "out") if request.param == "path" else f"memory://{uuid.uuid4().hex}"
+
+    def load_fake_task(model, windows):
+        time.sleep(0.02)  # file systems round the times of files
+        return get_kind("classifier"), FakeTask()
+
+    def predict(name, overwrite=True):
+        prediction = Prediction(str(tmp_path / "model.keras"), Columns(), None, {"name": name}, "jsonl", 5)
+        files = [str(data / "a.csv"), str(data / "b.csv")]
+        predict_files(prediction, str(data), files, out, overwrite, WorkerOptions())
+
+    def read_labels():
+        labels = []
+        for name in ("a", "b"):
+            with open_to_read(f"{out}/{name}.jsonl") as file:
+                labels.append(json.load(file)["label"])
+        return labels
+
+    monkeypatch.setattr(predicting, "load_task", load_fake_task)
+    return predict, read_labels
+
+
+def test_errors_replace_no_answers(predict_name, monkeypatch):
+    predict, read_labels = predict_name
+    predict("first", overwrite=False)
+    with pytest.raises(FileExistsError, match="whose options differed"):
+        predict("second", overwrite=False)
+    with pytest.raises(ValueError, match="wrong option"):
+        predict("second")
+    assert read_labels() == ["first", "first"]
+    monkeypatch.setattr(predicting, "load_task", lambda model, windows: FakeTask().answers(["fail x"], 5, "x"))
+    with pytest.raises(ValueError, match="wrong option"):
+        predict("fourth")
+    assert read_labels() == ["first", "first"]
+
+
+def test_a_stopped_run_that_overwrites_continues(predict_name, tmp_path, capsys):
+    predict, read_labels = predict_name
+    predict("first")
+    with pytest.raises(KeyboardInterrupt):
+        predict("third")
+    assert read_labels() == ["third", "first"]
+    (tmp_path / "data" / "b.csv").write_text("text\ngood\n")
+    os.utime(tmp_path / "data" / "b.csv", (0, 0))
+    for overwrite in (True, False):
+        capsys.readouterr()
+        predict("third", overwrite)
+        assert f"Skipping {1 if overwrite else 2} of 2 files" in capsys.readouterr().err
+        assert read_labels() == ["third", "third"]
+    predict("third")  # all files are done, so that all are replaced
+    messages = capsys.readouterr().err
+    assert "Skipping" not in messages
+    assert "Predicting again for 2 of 2 files, whose answers are replaced." in messages
 
 
 @pytest.mark.slow
