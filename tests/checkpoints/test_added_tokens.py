@@ -309,6 +309,34 @@ def test_a_token_that_normalization_removes_is_refused(name):
         type(tokenizer)(**stored, **config)
 
 
+@pytest.mark.parametrize("name", ["wordpiece", "sentencepiece"])
+def test_added_tokens_that_normalization_makes_equal_are_refused(name):
+    """`tokenizers` would choose one of them at random."""
+    tokenizer = make_tokenizer(name)
+    tokenizer.add_tokens(["SciFi"])
+    message = r"The added tokens 'SciFi' and 'SCIFI' are equal after normalization\. .*'SCIFI', normalized=False\)`"
+    with pytest.raises(ValueError, match=message):
+        tokenizer.add_tokens(["x", "SCIFI"])
+    assert [token.content for token in tokenizer.added_tokens] == ["SciFi"]
+    assert tokenizer.add_tokens([AddedToken("SCIFI", normalized=False), "SciFi"]) == 1
+
+
+@pytest.mark.quick_cases("wordpiece")
+@pytest.mark.tf_only
+@pytest.mark.parametrize("name", ["wordpiece", "sentencepiece"])
+def test_equal_added_tokens_in_files_are_told_apart(name):
+    """Files may hold them: the first is matched regardless of case, and the others as they are written."""
+    stored = make_tokenizer(name)
+    size = stored.vocabulary_size
+    arguments = {"model": stored.model} if name == "sentencepiece" else {"vocabulary": stored.vocabulary}
+    for _ in range(3):
+        with pytest.warns(UserWarning, match="'SCIFI' 'scifi' are equal to .* matched exactly, as with `norm"):
+            tokenizer = type(stored)(**arguments, added_tokens=["SciFi", "SCIFI", "scifi"])
+        ids = tokenizer.tokenize(["SCIFI sciFi scifi"])[0]
+        assert [i - size for i in ids if i >= size] == [1, 0, 2]
+    check_graph(tokenizer, ["SCIFI sciFi scifi", "good SciFi"])
+
+
 def test_tokenizers_of_words_take_no_added_tokens():
     with pytest.raises(ValueError, match="A CharacterTokenizer takes no added tokens"):
         CharacterTokenizer().add_tokens(["[E1]"])

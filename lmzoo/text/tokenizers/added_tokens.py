@@ -24,7 +24,7 @@ class AddedToken:
         rstrip: bool, whether a match includes the whitespace after the token.
         single_word: bool, whether the token matches only where no letter, digit or "_" is next to it.
         normalized: bool, whether the token is normalized and then matched in the normalized text, for example
-            regardless of case if the tokenizer lowercases.
+            regardless of case if the tokenizer lowercases. No two such tokens can be equal after normalization.
         special: bool, whether the token is special: it is never masked, and not part of decoded text.
 
     Raises:

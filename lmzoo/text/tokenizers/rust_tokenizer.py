@@ -48,7 +48,7 @@ class RustTokenizer(Tokenizer):
         self._prepare_text_tokens()
 
     def _prepare_text_tokens(self) -> None:
-        self._check_normalized(self.added_tokens)
+        self._separate_equal_forms()
         tokens = sorted(self.text_tokens, key=lambda token: self._ids[token.content])
         self._backend.add_tokens([token.to_library() for token in tokens])
         self._word_ids = WordIds(partial(_encode_batch, self._backend))

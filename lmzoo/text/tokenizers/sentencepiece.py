@@ -120,7 +120,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         self._prepare_text_tokens()
 
     def _prepare_text_tokens(self) -> None:
-        self._check_normalized(self.added_tokens)
+        self._separate_equal_forms()
         self._cutter = TextCutter(self.text_tokens, self._ids, self.normalizer)
         whole_tokens = {token.content for token in self.text_tokens}
         self._parts = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack, overload
 
@@ -264,15 +265,20 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
             The number of new tokens.
 
         Raises:
-            ValueError: If an entry is not a token, normalization removes a token completely, or the tokenizer does not
-                support added tokens.
+            ValueError: If an entry is not a token, normalization removes a token completely or makes two added tokens
+                equal, or the tokenizer does not support added tokens.
         """
         self._check_takes_added_tokens()
         base_vocabulary = self.base_vocabulary
         old_size = self.vocabulary_size
-        new_tokens = read_added_tokens(tokens, special_tokens)
-        self._check_normalized(new_tokens)
-        self.added_tokens = tuple(read_added_tokens([*self.added_tokens, *new_tokens]))
+        added_tokens = read_added_tokens([*self.added_tokens, *read_added_tokens(tokens, special_tokens)])
+        if equal_forms := self._find_equal_forms(added_tokens):
+            token, earlier_token = next(iter(equal_forms.items()))
+            raise ValueError(
+                f"The added tokens {earlier_token.content!r} and {token.content!r} are equal after normalization. Keep "
+                f"one of them, or pass `AddedToken({token.content!r}, normalized=False)`."
+            )
+        self.added_tokens = tuple(added_tokens)
         self.special_tokens = _list_all_special_tokens(self)
         self._set_tokens(base_vocabulary)
         self._prepare_text_tokens()
@@ -283,17 +289,48 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         if not self.takes_added_tokens:
             raise ValueError(f"A {type(self).__name__} takes no added tokens.")
 
-    def _check_normalized(self, tokens: Iterable[AddedToken]) -> None:
-        """Raise a ValueError if normalization completely removes a token that is matched in normalized texts."""
+    def _separate_equal_forms(self) -> None:
+        """Match an added token only in original texts, with a warning, if an earlier one is equal after normalization.
+
+        `tokenizers` would choose one of them at random.
+        """
+        equal_forms = self._find_equal_forms(self.added_tokens)
+        if not equal_forms:
+            return
+        contents = " ".join(repr(token.content) for token in equal_forms)
+        warnings.warn(
+            f"The added tokens {contents} are equal to earlier ones after normalization, so they are matched exactly, "
+            "as with `normalized=False`.",
+            stacklevel=2,
+        )
+        self.added_tokens = tuple(
+            replace(token, normalized=False) if token in equal_forms else token for token in self.added_tokens
+        )
+
+    def _find_equal_forms(self, tokens: Iterable[AddedToken]) -> dict[AddedToken, AddedToken]:
+        """Return each token that is matched in normalized texts like an earlier token, with the earlier token.
+
+        Raises:
+            ValueError: If normalization completely removes a token that is matched in normalized texts.
+        """
         normalizer = self._make_token_normalizer()
         if normalizer is None:
-            return
+            return {}
+        first_tokens: dict[str, AddedToken] = {}
+        equal_forms = {}
         for token in tokens:
-            if token.normalized and not normalizer.normalize_str(token.content):
+            if not token.normalized:
+                continue
+            form = normalizer.normalize_str(token.content)
+            if not form:
                 raise ValueError(
                     f"Nothing of the token {token.content!r} is left after normalization, so no text can contain it. "
                     f"Pass `AddedToken({token.content!r}, normalized=False)`."
                 )
+            if form in first_tokens:
+                equal_forms[token] = first_tokens[form]
+            first_tokens.setdefault(form, token)
+        return equal_forms
 
     def _make_token_normalizer(self) -> Normalizer | None:
         """Return the normalizer of texts, and of added tokens with the flag `normalized`; None if there is none."""
