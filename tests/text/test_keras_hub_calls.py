@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from lmzoo.registry.family import families
 from lmzoo.testing import tiny_preprocessor, tiny_texts
 from lmzoo.text import (
     BytePairTokenizer,
+    CharacterPairTokenizer,
     CharacterTokenizer,
     Preprocessor,
     SentencePieceTokenizer,
@@ -47,6 +49,19 @@ def test_tokenizers_take_one_text_or_several(tokenizer: WordPieceTokenizer, tf: 
     assert tokenizer("") == []
     with pytest.raises(TypeError, match="must be a list of strings, got None"):
         tokenizer(None)
+
+
+@pytest.mark.parametrize(
+    "cls", [BytePairTokenizer, CharacterPairTokenizer, SentencePieceTokenizer, TextWordTokenizer, WordPieceTokenizer]
+)
+def test_detokenize_refuses_ids_of_no_token(cls: Any) -> None:
+    tokenizer = cls.of_words(["aa"], 293)
+    for id in (-100, -1, 293, 1009):
+        message = f"`ids` must be from 0 to 292, got {id:,}. Remove other ids first, such as the label -100 of"
+        for ids in ([5, id, 7], np.array([[5, 7], [id, 11]])):
+            with pytest.raises(ValueError, match=re.escape(message)):
+                tokenizer.detokenize(ids)
+    assert tokenizer.detokenize([[]]) == [""]
 
 
 def test_detokenize_takes_one_row_or_several(tokenizer: WordPieceTokenizer, tf: Any) -> None:

@@ -113,6 +113,17 @@ def with_pieces(model: bytes, pieces: Iterable[str]) -> bytes:
     return proto.SerializeToString()
 
 
+def with_bytes(model: bytes) -> bytes:
+    """Add a token for each byte to a SentencePiece model, which then splits unknown characters into bytes."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    proto.trainer_spec.byte_fallback = True
+    for byte in range(256):
+        proto.pieces.add(piece=f"<0x{byte:02X}>", score=0.0, type=6)
+    return proto.SerializeToString(deterministic=True)
+
+
 def _published_lines(root: Path, texts: Iterable[str]) -> list[str]:
     return [*reviews(root), *(text for text in texts if "\0" not in text and len(text) < 4000)]
 

@@ -75,8 +75,13 @@ def _(tokenizer: CharacterPairTokenizer) -> tf.Module:
 
 
 @graph_detokenizer.register
-def _(tokenizer: MarianTokenizer | SentencePieceTokenizer) -> tf.Module:
+def _(tokenizer: MarianTokenizer) -> tf.Module:
     return JoinedText(tokenizer.text_of(token).encode() for token in tokenizer.vocabulary)
+
+
+@graph_detokenizer.register
+def _(tokenizer: SentencePieceTokenizer) -> tf.Module:
+    return JoinedText(map(tokenizer.bytes_of, tokenizer.vocabulary))
 
 
 @graph_detokenizer.register(WordTokenizer)

@@ -14,7 +14,7 @@ from lmzoo.text.graphs.sentencepiece_normalizer import (
     make_model_ops,
     remove_normalization,
 )
-from lmzoo.text.graphs.token_ops import EDGE, compute_row_indices, indices_in_rows, shift
+from lmzoo.text.graphs.token_ops import EDGE, compute_row_indices, find_first_from, indices_in_rows, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.precompiled_rules import precompiled_rules
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer, read_model
@@ -86,6 +86,9 @@ class SentencePieceGraph(CutTextsGraph):
         characters, places = self._clean_to_letters(texts)
         normalized_texts = self._normalizer(characters)
         pieces, begin, end = self._pieces.tokenize_with_offsets(normalized_texts.texts)
+        # Of the bytes of a character, the library gives its extent to the last, and no extent to the others.
+        next_extents = find_first_from(begin.values < end.values, tf.range(tf.size(end.values, tf.int64)))
+        end = end.with_values(tf.gather(end.values, next_extents))
         piece_indices, entries = self._tokens(pieces.values)  # (t,)
         is_split = entries >= 0
         ids, begin_in_piece, end_in_piece = tf.unstack(

@@ -79,6 +79,9 @@ class CharacterTokenizer(WordLevelTokenizer):
         """Return `id` unchanged: words take the place of ids."""
         return id
 
+    def _check_ids(self, ids: Sequence[Token]) -> None:
+        """Accept any words, which take the place of ids."""
+
     def _make_lookup(self) -> Callable[[str], str]:
         return str
 

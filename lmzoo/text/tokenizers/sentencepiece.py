@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,7 @@ _MODEL_FILES = (MODEL_FILE, "spiece.model")  # KerasHub's and Hugging Face's nam
 SPACE = "▁"  # stands for a space in tokens
 # Stands for a removed character. Both code points are unassigned, and each is always a grapheme cluster of its own.
 _REMOVED = "\ufff0\ufff1"
+_BYTE = 6  # SentencePiece's type of the tokens "<0x00>" to "<0xFF>", the bytes of characters that the model lacks
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -92,6 +94,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         self._set_special_tokens(special)
         self.lowercase = lowercase
         self.keep_accents = keep_accents
+        self._bytes: dict[str, bytes] = {}
         if isinstance(model, (str, Path)):
             self._set_model(Path(model).read_bytes(), str(model))
         elif model is not None:
@@ -117,6 +120,9 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         self._model = model
         self._splitting_bytes = splitting_model
         self._backend = backend
+        self._bytes = {piece.piece: bytes.fromhex(piece.piece[3:-1]) for piece in proto.pieces if piece.type == _BYTE}
+        # To compute offsets, a character stands for the first of its bytes, and "" for the later ones, 0x80 to 0xBF.
+        self._byte_surfaces = {token: "" if b"\x80" <= byte < b"\xc0" else "?" for token, byte in self._bytes.items()}
         self._prepare_text_tokens()
 
     def _prepare_text_tokens(self) -> None:
@@ -263,7 +269,8 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         """Return the tokens of each text with their offsets in it; see `Tokenizer.tokenize_with_offsets`.
 
         The space that a token begins with is not part of its span. A token that is only a space has an empty span,
-        which starts and ends where the next token begins.
+        which starts and ends where the next token begins. If the model splits a character into bytes, each of them has
+        the character's span.
 
         Example:
 
@@ -307,10 +314,12 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
                 part for i, surface in zip(ids, surfaces, strict=True) for part in self._parts.get(i, [surface])
             ]
             ids = [j for i in ids for j in self._splits.get(i, [i])]
+        surfaces = list(map(self._byte_surfaces.get, surfaces, surfaces))
         # Token k, without its leading space, goes from `begins[k]` to `ends[k]` in the text that the library splits.
         ends = np.fromiter(itertools.accumulate(map(len, surfaces)), "int64", len(ids))  # (t,)
         visible_lengths = map(len, map(str.lstrip, surfaces, itertools.repeat(SPACE)))
         begins = ends - np.fromiter(visible_lengths, "int64", len(ids))  # (t,)
+        begins -= np.fromiter(map(operator.not_, surfaces), "int64", len(ids))  # a later byte begins with the first
         # The library also cleans text: character i of the split text comes from `origins[i]` and the following
         # characters, up to the next different origin. Several characters may have the same origin.
         origins = np.array(self._backend.normalize(aligned_text.text, with_offsets=True)[1])
@@ -331,7 +340,16 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     # === Tokens to text ===
 
     def text_of(self, token: str) -> str:
-        return token.replace(SPACE, " ")
+        """Return the text of a token, with a leading space if it marks the beginning of a word; U+FFFD for a byte."""
+        return self.bytes_of(token).decode(errors="replace")
+
+    def _detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of a sequence of ids; bytes that are not a whole character become U+FFFD."""
+        return b"".join(self.bytes_of(self._tokens[i]) for i in ids).decode(errors="replace").strip(" ")
+
+    def bytes_of(self, token: str) -> bytes:
+        """Return the UTF-8 bytes of a token's text."""
+        return self._bytes[token] if token in self._bytes else token.replace(SPACE, " ").encode()
 
     def word_starts(self) -> np.ndarray:
         """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,).

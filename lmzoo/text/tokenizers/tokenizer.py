@@ -412,15 +412,33 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     def detokenize(self, ids: Iterable[Iterable[int]]) -> list[str]: ...
 
     def detokenize(self, ids: Iterable[Any]) -> str | list[str]:
-        """Return the text of one sequence of ids, or a list of texts for several sequences."""
+        """Return the text of one sequence of ids, or a list of texts for several sequences.
+
+        Raises:
+            ValueError: If an id is not the id of a token, such as -100, the label of ignored positions.
+        """
         items = to_list(ids)
-        if items and is_column(items[0]):
-            return [self._detokenize(to_list(sequence)) for sequence in items]
-        return self._detokenize(items)
+        is_batch = bool(items) and is_column(items[0])
+        sequences = list(map(to_list, items)) if is_batch else [items]
+        for sequence in sequences:
+            self._check_ids(sequence)
+        texts = [self._detokenize(sequence) for sequence in sequences]
+        return texts if is_batch else texts[0]
+
+    def _check_ids(self, ids: Sequence[Token]) -> None:
+        """Raise a ValueError if one of `ids` is not the id of a token."""
+        self._require_vocabulary()
+        last = self.vocabulary_size - 1
+        for id in (min(ids, default=0), max(ids, default=0)):
+            if not 0 <= id <= last:
+                raise ValueError(
+                    f"`ids` must be from 0 to {last:,}, got {id:,}. Remove other ids first, such as the label -100 of "
+                    "ignored positions."
+                )
 
     def _detokenize(self, ids: Sequence[Token]) -> str:
-        """Return the text of one sequence of ids."""
-        return "".join(self.text_of(self._tokens[i]) for i in ids).strip()
+        """Return the text of one sequence of ids, without spaces at its ends."""
+        return "".join(self.text_of(self._tokens[i]) for i in ids).strip(" ")
 
     @abstractmethod
     def word_starts(self) -> np.ndarray:

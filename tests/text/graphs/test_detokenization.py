@@ -8,12 +8,14 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from lmzoo.serving.allowed_ops import check_ops  # noqa: E402
-from lmzoo.text import BytePairTokenizer, WordPieceTokenizer, WordTokenizer  # noqa: E402
+from lmzoo.text import BytePairTokenizer, T5Tokenizer, WordPieceTokenizer, WordTokenizer  # noqa: E402
 from lmzoo.text.graphs import graph_detokenizer  # noqa: E402
+from tests.text.trained import with_bytes  # noqa: E402
 from tests.text.varied import varied_texts  # noqa: E402
 
 BPE = BytePairTokenizer.of_words(["film", "é", "東"], 300)
 WORDS = WordTokenizer.of_words(["film", "é"], 7)
+PIECES = T5Tokenizer(with_bytes(T5Tokenizer.of_words(["film", "é"], 13, 3).model), 3, added_tokens=["\n", "\u3000"])
 
 
 def detokenize_in_graph(tokenizer, sequences):
@@ -24,7 +26,7 @@ def detokenize_in_graph(tokenizer, sequences):
 
 
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
-@pytest.mark.parametrize("tokenizer", [BPE, WORDS], ids=["bpe", "words"])
+@pytest.mark.parametrize("tokenizer", [BPE, WORDS, PIECES], ids=["bpe", "words", "sentencepiece"])
 def test_texts_are_those_of_python(tokenizer):
     rng = np.random.default_rng(5)
     sequences = [rng.integers(0, tokenizer.vocabulary_size, count).tolist() for count in rng.integers(0, 30, 2000)]

@@ -60,6 +60,14 @@ def test_long_texts_are_trained_on() -> None:
     assert model.token_to_id(model.unk_token) not in model.tokenize(["zebra quokka"])[0]
 
 
+def test_only_spaces_are_stripped_from_texts() -> None:
+    model = train_joint_tokenizer(["a film", "the film"] * 9, ["ein Film"] * 9, 31)
+    model = MarianTokenizer(model.model, None, [*model.vocabulary, "▁\n"])
+    ids = [model.token_to_id("▁"), 31]
+    assert model.detokenize(ids) == "\n"
+    assert graph_detokenizer(model)(tf.ragged.constant([ids], dtype="int32")).numpy().tolist() == [b"\n"]
+
+
 def test_a_model_without_languages() -> None:
     model = train_joint_tokenizer(["a film", "the film"] * 9, ["ein Film"] * 9, 31)
     texts = [">>deu<<a film", "the film</s>"]

@@ -172,6 +172,13 @@ def test_text_of_and_detokenize(tokenizer: SentencePieceTokenizer) -> None:
     assert tokenizer.detokenize(tokenizer.tokenize([text])[0]) == text.replace(" [MASK]", "[MASK]")
 
 
+def test_only_spaces_are_stripped_from_detokenized_text() -> None:
+    """As in graphs."""
+    tokenizer = SentencePieceTokenizer.of_words(["film"], 7, added_tokens=["\n"])
+    ids = [tokenizer.token_to_id(token) for token in ("▁", "▁film", "\n", "▁")]
+    assert tokenizer.detokenize(ids) == "film\n"
+
+
 def test_word_starts() -> None:
     words = ["the", "9"]
     tokenizer = SentencePieceTokenizer.of_words(words, 9)
