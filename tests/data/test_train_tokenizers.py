@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from lmzoo.data.corpora import train_tokenizer, train_wordpiece
-from lmzoo.text import BytePairTokenizer, CharacterTokenizer, SentencePieceTokenizer, TextWarning, WordPieceTokenizer
+from lmzoo.data.corpora.train_tokenizers import split_long_text
+from lmzoo.text import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    T5Tokenizer,
+    TextWarning,
+    WordPieceTokenizer,
+)
 from lmzoo.text.validate_text import collect_warnings
 
 KINDS = [WordPieceTokenizer, BytePairTokenizer, SentencePieceTokenizer]
@@ -89,6 +97,34 @@ def test_too_small_sizes_are_refused(kind, min_size):
 def test_too_small_sizes_for_sentencepiece_are_refused():
     with pytest.raises(ValueError, match=r"cannot learn 17 tokens from these texts: .*17 vs 26"):
         train_tokenizer([["a fine film", "a fine day at the films"]], SentencePieceTokenizer, 17, verbose=False)
+
+
+@pytest.mark.parametrize("kind", [SentencePieceTokenizer, T5Tokenizer])
+def test_sentencepiece_learns_from_long_documents(kind):
+    options = {"num_sentinels": 3} if kind is T5Tokenizer else {}
+    document = " ".join(np.random.default_rng(7).choice(WORDS, 11_003))
+    assert len(document) > 1 << 16
+    for texts in ([document], ["a fine film", document]):
+        tokenizer = train_tokenizer(texts, kind, 89, verbose=False, **options)
+        assert tokenizer.unk_token_id not in tokenizer.tokenize([" ".join(WORDS)])[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", [""]),
+        ("a fine film", ["a fine film"]),
+        ("a fine films", ["a fine", " films"]),
+        ("a\nfine day at", ["a\nfine day", " at"]),
+        ("a fine\nday at", ["a fine\nday", " at"]),
+        ("ééééééé", ["ééééé", "éé"]),
+        ("a😀😀😀", ["a😀😀", "😀"]),
+        (" fine-grained", [" fine-grain", "ed"]),
+        ("a fine film\n", ["a fine film", "\n"]),
+    ],
+)
+def test_long_texts_are_split_where_words_end(text, parts):
+    assert list(split_long_text(text, 11)) == parts
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -42,6 +42,7 @@ _BATCH_TEXTS = 1024  # number of texts checked at once
 _MAX_CHARACTERS = 1000  # limit of the alphabet, as in Hugging Face's own scripts
 _CHARACTER_COVERAGE = 0.99995  # fraction of the text's characters that SentencePiece covers; rarer ones are unknown
 _MAX_TEXTS = 10_000_000  # number of texts from which SentencePiece learns at most
+_MAX_TEXT_BYTES = 1 << 16  # length up to which SentencePiece learns from a text
 _SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # tokens with ids 5 to 12 in ALBERT's published models
 
 
@@ -297,12 +298,12 @@ def train_sentencepiece(
 ) -> SentencePieceTokenizer:
     """Train a unigram SentencePiece model (Kudo, 2018) like ALBERT's, with the `sentencepiece` package.
 
-    Texts are first cleaned by ALBERT's rules. The settings are the same as for the published models. The result is the
-    same in every run, unless there are more than ten million texts: then the trainer samples ten million of them.
+    Texts are first cleaned by ALBERT's rules, and split at spaces if they are longer than 65,536 bytes. The settings
+    are the same as for the published models. The result is the same in every run, unless there are more than ten
+    million texts: then the trainer samples ten million of them.
 
     Args:
-        texts: iterable of sentences as strings. The trainer keeps them in memory, and skips texts longer than 65,536
-            bytes.
+        texts: iterable of strings, lines or documents. The trainer keeps them in memory.
         vocabulary_size: int, number of tokens, including special tokens.
         lowercase: bool, whether to lowercase.
         keep_accents: bool, whether to keep accents.
@@ -416,8 +417,10 @@ def train_joint_tokenizer(
 ) -> MarianTokenizer:
     """Train one SentencePiece model on sources and targets together (joint BPE, Sennrich et al., 2016).
 
+    Texts longer than 65,536 bytes are split at line ends or spaces.
+
     Args:
-        sources: iterable of strings. The trainer skips texts longer than 65,536 bytes.
+        sources: iterable of strings.
         targets: iterable of strings in the other language.
         vocabulary_size: int, number of tokens, including special tokens: `</s>` is 0, `<unk>` 1, and `<pad>` the last.
         model_type: "bpe", or "unigram", which the published models use.
@@ -472,7 +475,8 @@ def _train_model(texts: Iterable[str], size: int, **settings: Any) -> bytes:
 
     def read_texts() -> Iterator[str]:
         try:
-            yield from texts
+            for text in texts:
+                yield from split_long_text(text, _MAX_TEXT_BYTES)
         except Exception as error:
             reading_errors.append(error)
             raise
@@ -482,7 +486,7 @@ def _train_model(texts: Iterable[str], size: int, **settings: Any) -> bytes:
             sentence_iterator=read_texts(),
             model_writer=model_file,
             vocab_size=size,
-            max_sentence_length=1 << 16,
+            max_sentence_length=_MAX_TEXT_BYTES,
             minloglevel=2,
             **{**defaults, **settings},
         )
@@ -491,6 +495,27 @@ def _train_model(texts: Iterable[str], size: int, **settings: Any) -> bytes:
             raise reading_errors[0] from None
         raise ValueError(f"SentencePiece cannot learn {size:,} tokens from these texts: {error}") from None
     return model_file.getvalue()
+
+
+def split_long_text(text: str, max_bytes: int) -> Iterator[str]:
+    """Yield the parts of a text of at most `max_bytes` bytes, which are split before line ends and spaces if possible.
+
+    Args:
+        text: str.
+        max_bytes: int, at least 4, so that each character fits.
+    """
+    content = text.encode()
+    begin = 0
+    while len(content) - begin > max_bytes:
+        limit = begin + max_bytes
+        end = max(content.rfind(space, begin + 1, limit + 1) for space in (b"\n", b" "))
+        if end < 0:
+            end = limit
+            while 0x80 <= content[end] < 0xC0:  # a later byte of a character
+                end -= 1
+        yield content[begin:end].decode()
+        begin = end
+    yield content[begin:].decode()
 
 
 def _train_text_words(texts: Iterable[str], vocabulary_size: int, verbose: bool = True) -> Tokenizer:
