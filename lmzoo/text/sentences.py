@@ -6,7 +6,8 @@ import re
 
 _OPENING = "\"'“‘«(["
 _CLOSING = "\"'”’»)\\]"
-_END_CANDIDATE = re.compile(rf"[.!?…]+[{_CLOSING}]*\s+|[。！？]+[」』”）]*\s*")
+_END_CANDIDATE = re.compile(rf"(?<![.!?…])[.!?…]+[{_CLOSING}]*\s+|[。！？]+[」』”）]*\s*")
+_MAX_WORD_CHARACTERS = 64  # length of the text before a period in which an abbreviation is looked for
 # A period after these does not end a sentence.
 _ABBREVIATIONS = {
     *("Adm", "Brig", "Capt", "Cf", "Co", "Col", "Cpl", "Dr", "Esq", "Fig", "Figs", "Fr", "Gen", "Gov", "Hon", "Inc"),
@@ -35,7 +36,7 @@ def split_sentences(text: str) -> list[str]:
     sentences = []
     begin = 0
     for match in _END_CANDIDATE.finditer(text):
-        if _ends_a_sentence(text, match):
+        if _ends_a_sentence(text, begin, match):
             sentences.append(text[begin : match.end()].strip())
             begin = match.end()
     if last_sentence := text[begin:].strip():
@@ -43,8 +44,8 @@ def split_sentences(text: str) -> list[str]:
     return sentences
 
 
-def _ends_a_sentence(text: str, match: re.Match[str]) -> bool:
-    """Return whether a match of `_END_CANDIDATE` is the end of a sentence."""
+def _ends_a_sentence(text: str, begin: int, match: re.Match[str]) -> bool:
+    """Return whether a match of `_END_CANDIDATE` is the end of a sentence that begins at `begin`."""
     next_start = match.end()
     while text[next_start : next_start + 1] and text[next_start] in _OPENING:
         next_start += 1
@@ -52,5 +53,6 @@ def _ends_a_sentence(text: str, match: re.Match[str]) -> bool:
         return False
     if match[0].rstrip() != ".":
         return True
-    word = text[text.rfind(" ", 0, match.start()) + 1 : match.start()].rpartition(".")[2].lstrip(_OPENING)
+    last_characters = text[max(begin, match.start() - _MAX_WORD_CHARACTERS) : match.start()]
+    word = re.split(r"\s", last_characters)[-1].rpartition(".")[2].lstrip(_OPENING)
     return not (word in _ABBREVIATIONS or (len(word) == 1 and word.isalpha()))

@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 
 import lmzoo
-from lmzoo.text import BytePairTokenizer, CharacterTokenizer, SentencePieceTokenizer, WordPieceTokenizer, WordTokenizer
+from lmzoo.text import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    WordTokenizer,
+    split_sentences,
+)
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 from tests.text.trained import train_albert
 
@@ -106,3 +113,14 @@ def test_time_is_less_than_quadratic_in_the_length(tokenizer: Tokenizer, run: st
     seconds(1000)
     short = min(seconds(2000) for _ in range(5))
     assert min(seconds(32_000) for _ in range(2)) <= 80 * max(short, 1e-4)
+
+
+@pytest.mark.parametrize("run", [".", "!?…", ". ", ".)", "。"])
+def test_sentences_are_found_in_linear_time(run: str) -> None:
+    def seconds(count: int) -> float:
+        before = time.process_time()
+        split_sentences(run * count + "x")
+        return time.process_time() - before
+
+    short = min(seconds(1000) for _ in range(5))
+    assert min(seconds(16_000) for _ in range(2)) <= 80 * max(short, 1e-4)

@@ -27,6 +27,16 @@ def test_sentences_without_spaces():
     assert split_sentences("".join(sentences)) == sentences
 
 
+@pytest.mark.parametrize("space", ["\n", "\t", "\u00a0", " \n"])
+def test_abbreviations_after_any_white_space(space):
+    sentences = [f"We saw{space}Mr. Hale and{space}J. Poe.", f"Then{space}Dr. Ito left."]
+    assert split_sentences(f"{space}".join(sentences)) == sentences
+
+
+def test_an_abbreviation_at_the_beginning_of_a_sentence():
+    assert split_sentences("今日は雨。Mr. Hale left.") == ["今日は雨。", "Mr. Hale left."]
+
+
 def test_nothing_is_lost_but_white_space():
     text = ' "A b." C!  D. d? (E) F... G etc. H\u3000。I '
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
