@@ -394,7 +394,8 @@ class TokenClassifier(LongTextTask):
                 spans (words outside of spans are left out). `"simple"`: every token has its own label, and tokens form
                 spans instead of words. `"none"` or None: every word is returned with its label.
             constrained: whether to choose the most probable well-formed sequence of labels, in which for example
-                "I-PER" cannot follow "O", instead of each word's most probable label. Not for `"simple"`.
+                "I-PER" cannot follow "O", instead of each word's most probable label. Labels with only "B" and "I"
+                are read as IOB2, or as IOB1 if a type has no "B". Not for `"simple"`.
 
         Returns:
             For each text, a list of `{"text": str, "label": str, "score": float, "start": int, "end": int}`: `label` is

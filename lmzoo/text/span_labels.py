@@ -112,8 +112,9 @@ def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, 
     """Return the label transitions that the span scheme of C labels allows.
 
     "I" and "E" continue a span of their type that "B" has begun; for a type without "B" and "S", they may also begin a
-    span. If there are labels with "E", a span must end with "E" or consist of an "S". Marks are defined in
-    `SpanScheme.marks`.
+    span. If there are only "B" and "I", a type with "I" but without "B" means that the scheme is IOB1, in which "I" of
+    any type may begin a span. If there are labels with "E", a span must end with "E" or consist of an "S". Marks are
+    defined in `SpanScheme.marks`.
 
     Returns:
         Three bool arrays: whether the label of the column may follow the label of the row, (C, C); whether a text may
@@ -123,10 +124,13 @@ def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, 
     continues = SpanTable.of(labels).continues[:-1, :-1]  # (C, C)
     marks_and_types = [scheme.split(label) if scheme else (OUTSIDE, "") for label in labels]
     types_with_start = {type_ for mark, type_ in marks_and_types if mark in ("B", "S")}
+    types_inside = {type_ for mark, type_ in marks_and_types if mark == "I"}
+    marks = {mark for mark, _ in marks_and_types}
+    if marks.isdisjoint({"E", "S"}) and not types_inside <= types_with_start:  # IOB1
+        types_with_start = set()
     continues_span = [mark in ("I", "E") and type_ in types_with_start for mark, type_ in marks_and_types]
     must_continue = np.array(continues_span)  # (C,)
-    has_end_marks = any(mark == "E" for mark, _ in marks_and_types)
-    must_be_continued = np.array([has_end_marks and mark in ("B", "I") for mark, _ in marks_and_types])  # (C,)
+    must_be_continued = np.array(["E" in marks and mark in ("B", "I") for mark, _ in marks_and_types])  # (C,)
     may_follow = np.where(must_continue | must_be_continued[:, None], continues, True)  # (C, C)
     return may_follow, ~must_continue, ~must_be_continued
 

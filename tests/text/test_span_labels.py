@@ -136,9 +136,13 @@ def test_allowed_transitions_by_hand():
     assert not is_well_formed(iobes, "B-PER", "O")
     assert not is_well_formed(iobes, "E-PER")
     assert not is_well_formed(iobes, "B-PER", "E-PER", "E-PER")
-    without_b = ["O", "I-PER", "B-LOC", "I-LOC"]  # without B-PER
-    assert is_well_formed(without_b, "I-PER", "I-PER", "O", "I-PER")
-    assert is_well_formed(without_b, "B-LOC", "I-PER")
+    iob1 = ["O", "I-PER", "B-LOC", "I-LOC"]  # without B-PER
+    assert is_well_formed(iob1, "I-PER", "I-PER", "O", "I-PER")
+    assert is_well_formed(iob1, "B-LOC", "I-PER")
+    assert is_well_formed(iob1, "O", "I-LOC", "B-LOC", "I-LOC")
+    assert is_well_formed(iob1, "I-PER", "I-LOC")
+    without_b = ["O", "I-PER", "S-LOC", "B-LOC", "I-LOC"]  # "S" does not occur in IOB1
+    assert is_well_formed(without_b, "I-PER", "I-PER", "O", "I-PER", "S-LOC")
     assert not is_well_formed(without_b, "O", "I-LOC")
     assert not is_well_formed(without_b, "I-PER", "I-LOC")
     with_ends = ["O", "I-PER", "E-PER"]
