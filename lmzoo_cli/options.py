@@ -196,7 +196,8 @@ class FitOptions:
         str | None,
         typer.Option(
             help="Directory, or URL such as s3://bucket/run, for the state of the run, so that the same command can "
-            "continue a stopped run. It then counts --patience anew, without the best weights of earlier epochs."
+            "continue a stopped run. It then counts --patience anew, without the best weights of earlier epochs. Use a "
+            "new directory for each run."
         ),
     ] = None
     seed: Annotated[int, typer.Option(help="Seed for all random numbers.")] = 0
