@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from lmzoo.checkpoints.config_table import Arguments
-from lmzoo.checkpoints.engine import Layout, convert_to_tensors, get_weights_by_path
+from lmzoo.checkpoints.engine import Layout, convert_to_tensors
 from lmzoo.checkpoints.family_names import keras_hub_prefix, names_in_transformers
 from lmzoo.checkpoints.formats.hdf5 import write_hdf5
 from lmzoo.checkpoints.formats.reshaped import stack
@@ -48,6 +48,7 @@ from lmzoo.files.preset_files import (
     TASK_FILE,
     write_json,
 )
+from lmzoo.layers.sublayers import get_stored_weights
 from lmzoo.registry.family import Family, get_family
 from lmzoo.registry.head_kinds import HasHead, task_name
 from lmzoo.text import Preprocessor, Tokenizer
@@ -94,7 +95,7 @@ def write_checkpoint(
     if approximates_gelu:
         config_changes = {**config_changes, "activation": "gelu_tanh"}
     config = _convert_config(layout, dataclasses.replace(backbone.config, **config_changes))
-    weights = get_weights_by_path(model)
+    weights = dict(get_stored_weights(model))
     if task is not None:
         is_embedder = head_kind == "embedding"
         if head_kind not in layout.heads or (to == "keras_hub" and not is_embedder):
@@ -140,7 +141,7 @@ def _measure_tanh_effect(backbone: keras.Model) -> tuple[float, float]:
         The maximum absolute difference of the hidden states, and their standard deviation.
     """
     approximate_model = type(backbone).from_config({**backbone.get_config(), "activation": "gelu_tanh"})
-    approximate_model.set_weights(backbone.get_weights())
+    approximate_model.set_weights([keras.ops.convert_to_numpy(value) for _, value in get_stored_weights(backbone)])
     shape = 4, min(64, backbone.config.max_sequence_length)
     ids = np.random.default_rng(0).integers(0, backbone.config.vocabulary_size, shape, "int32")
     features = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}

@@ -17,6 +17,7 @@ import numpy as np
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.formats.tensor_file import Shape, TensorFile
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.errors import PresetError
 from lmzoo.layers.finite import describe_not_finite, warn_about_not_finite
 from lmzoo.registry.head_kinds import task_name
@@ -341,7 +342,9 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
     return Plan(tensors, assignments, copies, left_out, missing_paths)
 
 
-def convert_to_tensors(layout: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
+def convert_to_tensors(
+    layout: Layout, weights: Mapping[str, Tensor], head: str | None = None
+) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the name and array of each tensor to write.
 
     Args:

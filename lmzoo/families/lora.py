@@ -35,16 +35,23 @@ class LoraModel(NamedInputsModel):
         """Freeze the model and add trainable low-rank updates to Dense layers (Hu et al., 2021).
 
         When a model is saved, its updates are merged into the weights: the loaded model computes the same outputs
-        without LoRA. Updates of int8 weights are saved separately, so the loaded model still has LoRA.
+        without LoRA. `load_weights` into a model with LoRA of the same rank restores weights and updates. Updates of
+        int8 weights are saved separately, so the loaded model still has LoRA.
 
         Args:
             rank: int, rank of the updates.
             target_layer_names: names of the Dense layers to adapt.
 
         Raises:
-            ValueError: If `rank` is not a positive integer, or no Dense layer has one of the names.
+            ValueError: If `rank` is not a positive integer, no Dense layer has one of the names, or the model already
+                has LoRA.
         """
         require(is_integer(rank, 1), "rank", "a positive integer", rank)
+        if self.lora_rank:
+            raise ValueError(
+                f"This {type(self).__name__} already has LoRA of rank {self.lora_rank}. Name all layers to adapt in "
+                "one call of `enable_lora`, on a model without LoRA."
+            )
         adaptable_layers = [layer for layer in sublayers(self) if hasattr(layer, "enable_lora")]
         targets = [layer for layer in adaptable_layers if layer.name in target_layer_names]
         if not targets:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from lmzoo.common.tensor_types import Tensor
-from lmzoo.layers.adapted import stores_updates
+from lmzoo.layers.adapted import get_base_weight, get_updates, merge_updates, stores_updates
 
 
 def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
@@ -24,16 +24,18 @@ def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
             yield from sublayers(child)
 
 
-def get_stored_weights(model: keras.Model) -> list[tuple[str, Tensor]]:
-    """Return the paths and values of a model's weights in files: LoRA updates are added, except to int8 weights."""
+def get_stored_weights(model: keras.layers.Layer) -> list[tuple[str, Tensor]]:
+    """Return the paths and values of the weights of a model without LoRA: updates are added, except to int8 weights.
+
+    Args:
+        model: a model or a layer with sublayers.
+    """
     adapted_layers = [layer for layer in sublayers(model) if getattr(layer, "lora_enabled", False)]
     stored_values: dict[int, Tensor | None] = {}
     for layer in adapted_layers:
         if not stores_updates(layer):
-            stored_values |= {id(w): None for w in layer.weights if w.name.startswith("lora_")}
-            stored_values |= {
-                id(w): getattr(layer, w.name) for w in layer.weights if w.name in ("kernel", "embeddings")
-            }
+            stored_values |= {id(update): None for update in get_updates(layer)}
+            stored_values[id(get_base_weight(layer))] = merge_updates(layer)
     values = [(w.path, stored_values.get(id(w), w)) for w in model.weights]
     return [(path, value) for path, value in values if value is not None]
 

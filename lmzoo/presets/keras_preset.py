@@ -48,7 +48,9 @@ from lmzoo.files.preset_files import (
     JsonFiles,
     write_json,
 )
+from lmzoo.layers.adapted import leave_out_merged_updates
 from lmzoo.layers.finite import find_not_finite, warn_about_not_finite
+from lmzoo.layers.sublayers import sublayers
 from lmzoo.registry.family import get_family
 from lmzoo.registry.head_kinds import HasHead, check_head_kind, get_task_class
 from lmzoo.text import Preprocessor, Tokenizer
@@ -394,7 +396,8 @@ def save_preset(
         write_json(target, CONFIG_FILE, keras.saving.serialize_keras_object(backbone))
         sizes = (math.prod(weight.shape) * np.dtype(weight.dtype).itemsize for weight in backbone.weights)
         check_room(target, sum(sizes) + (len(backbone.weights) + 1) * BYTES_OF_METADATA)
-        backbone.save_weights(target / MODEL_WEIGHTS_FILE)
+        with leave_out_merged_updates(sublayers(backbone)):  # other libraries read the file
+            backbone.save_weights(target / MODEL_WEIGHTS_FILE)
         model_metadata = {"family": get_family(backbone).name, "parameter_count": backbone.count_params()}
         write_json(target, METADATA_FILE, {**model_metadata, **get_versions(), **metadata})
         if rewrite := _REWRITES[weights_dtype]:

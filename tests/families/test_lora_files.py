@@ -8,9 +8,11 @@ import h5py
 import numpy as np
 import pytest
 
+import lmzoo
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
 from lmzoo.errors import PresetError
 from lmzoo.families.backbone import Backbone
+from lmzoo.layers.sublayers import sublayers
 from tests.reference.weights import difference, padded_batch, run, tiny_backbone, to_numpy
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -56,6 +58,49 @@ def test_updates_of_token_embeddings_are_saved_and_loaded(tmp_path):
     loaded = tiny_backbone(num_layers=2)
     loaded.load_lora_weights(path)
     assert difference(run(loaded, batch), run(backbone, batch)) == 0
+
+
+def test_files_of_weights_hold_the_updates(tmp_path):
+    path, batch = tmp_path / "best.weights.h5", padded_batch()
+    backbone = make_lora_backbone()
+    backbone.save_weights(path)
+    restored = tiny_backbone(num_layers=2, seed=29)
+    restored.enable_lora(2)
+    restored.load_weights(path)
+    for weight, expected in zip(restored.weights, backbone.weights, strict=True):
+        np.testing.assert_allclose(to_numpy(weight), to_numpy(expected), atol=1e-6, err_msg=weight.path)
+    plain = tiny_backbone(num_layers=2, seed=29)
+    plain.load_weights(path)
+    assert difference(run(plain, batch), run(backbone, batch)) <= 1e-5
+
+
+def test_presets_hold_no_updates_of_float_weights(tmp_path):
+    backbone = make_lora_backbone()
+    backbone.save_to_preset(tmp_path / "preset")
+    with contextlib.closing(Hdf5File(tmp_path / "preset" / "model.weights.h5")) as file:
+        assert not [name for name in file.names() if "lora" in name]
+    loaded = Backbone.from_preset(tmp_path / "preset")
+    assert difference(run(loaded, padded_batch()), run(backbone, padded_batch())) <= 1e-5
+    assert all(layer.keeps_updates for layer in sublayers(backbone) if getattr(layer, "lora_enabled", False))
+
+
+def test_lora_is_enabled_once():
+    backbone = make_lora_backbone()
+    trainable = {weight.path for weight in backbone.trainable_weights}
+    for arguments in ((2,), (3, ("key",))):
+        with pytest.raises(ValueError, match=r"^This BertBackbone already has LoRA of rank 2\. Name all layers"):
+            backbone.enable_lora(*arguments)
+    assert {weight.path for weight in backbone.trainable_weights} == trainable
+
+
+def test_checkpoints_of_other_libraries_hold_the_sum(tmp_path):
+    backbone = make_lora_backbone(activation="gelu_tanh")
+    lmzoo.save_checkpoint(backbone, tmp_path / "hf", to="hf")
+    loaded = Backbone.from_preset(tmp_path / "hf")
+    assert difference(run(loaded, padded_batch()), run(backbone, padded_batch())) <= 1e-5
+    exact = make_lora_backbone()
+    with pytest.warns(UserWarning, match="This model has the exact GELU"):
+        lmzoo.save_checkpoint(exact, tmp_path / "keras_hub", to="keras_hub")
 
 
 def test_wrong_files_leave_the_model_as_it_was(tmp_path):

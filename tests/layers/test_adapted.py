@@ -6,7 +6,16 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.layers.adapted import Dense, EinsumDense, Embedding, ReversibleEmbedding
+from lmzoo.layers.adapted import (
+    Dense,
+    EinsumDense,
+    Embedding,
+    ReversibleEmbedding,
+    get_base_weight,
+    get_updates,
+    leave_out_merged_updates,
+)
+from lmzoo.layers.sublayers import get_stored_weights
 
 MAKERS = {
     "dense": lambda dtype: (Dense(7, dtype=dtype), (None, 5)),
@@ -66,10 +75,59 @@ def test_updates_of_float_weights_are_added(kind):
     for weight in layer.weights:
         weight.assign(np.random.default_rng(3).normal(size=weight.shape))
     store = get_stored(layer)
-    assert not [name for name in store if name.startswith("lora_")]
     clone = make(kind)
     clone.load_own_variables(store)
     np.testing.assert_allclose(outputs(clone), outputs(layer), rtol=1e-5, atol=1e-5)
+    with leave_out_merged_updates([layer]):
+        assert get_stored(layer).keys() == {name for name in store if not name.startswith("lora_")} < store.keys()
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_updates_of_float_weights_are_restored(kind):
+    layer = make(kind)
+    adapt(layer)
+    for weight in layer.weights:
+        weight.assign(np.random.default_rng(3).normal(size=weight.shape))
+    store = get_stored(layer)
+    clone = make(kind)
+    adapt(clone)
+    clone.load_own_variables(store)
+    for weight, expected in zip(clone.weights, layer.weights, strict=True):
+        np.testing.assert_allclose(weight, expected, atol=1e-5, err_msg=weight.path)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("rank", [None, 3])
+def test_weights_without_fitting_updates_are_loaded_with_new_updates(kind, rank):
+    layer = make(kind)
+    if rank:
+        layer.enable_lora(rank)
+        layer.keeps_updates = True
+    for weight in layer.weights:
+        weight.assign(np.random.default_rng(3).normal(size=weight.shape))
+    clone = make(kind)
+    adapt(clone)
+    clone.load_own_variables(get_stored(layer))
+    np.testing.assert_allclose(outputs(clone), outputs(layer), rtol=1e-5, atol=1e-5)
+    first, second = get_updates(clone)
+    assert np.abs(first).min() > 0  # if both were zero, neither would have a gradient
+    assert not np.any(second)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_float32_weights_are_not_rounded_to_the_compute_dtype(kind):
+    layer = make(kind, "mixed_bfloat16")
+    adapt(layer)
+    for weight in layer.weights:
+        weight.assign(np.random.default_rng(3).normal(size=weight.shape))
+    first, second = (keras.ops.convert_to_numpy(update) for update in get_updates(layer))
+    expected = keras.ops.convert_to_numpy(get_base_weight(layer)) + first @ second
+    assert get_stored(layer)["0"].dtype == "float32"
+    np.testing.assert_allclose(get_stored(layer)["0"], expected, atol=1e-6)
+    inputs = keras.Input((None,) if isinstance(layer, keras.layers.Embedding) else (5,))
+    stored = dict(get_stored_weights(keras.Model(inputs, layer(inputs))))
+    assert not [path for path in stored if "lora" in path]
+    np.testing.assert_allclose(stored[get_base_weight(layer).path], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
