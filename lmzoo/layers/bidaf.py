@@ -146,6 +146,7 @@ class BiDAFEncoder(ConfiguredLayer):
             layer.build((*axes, 2 * self.units))
         for dense in (self.start_logits, self.end_logits):
             dense.build((None, 10 * self.units))
+        self.restore_created_layers()
         self.no_answer = self.add_weight(shape=(2,), initializer="zeros", autocast=False, name="no_answer")
 
     def call(

@@ -142,6 +142,7 @@ class CharacterEncoder(ConfiguredLayer):
             highway.build((None, self.num_filters))
         if self.projection is not None:
             self.projection.build((None, self.num_filters))
+        self.restore_created_layers()
 
     def call(self, inputs: Tensor) -> Tensor:
         """Return the vector of each word."""

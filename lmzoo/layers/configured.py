@@ -5,20 +5,24 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import warnings
+from collections.abc import Mapping
 from typing import Any, Self
 
 import keras
 
 from lmzoo.layers.dropout import Dropout
-from lmzoo.layers.sublayers import get_quantization, is_quantized, restore_quantized, sublayers
+from lmzoo.layers.sublayers import get_quantizations, is_quantized, restore_quantizations, sublayers
 
 
 class ConfiguredLayer(keras.layers.Layer):
     """Base class of layers that are serialized from their attributes, one per constructor argument.
 
     A dropout rate may be stored as a `Dropout` layer. Arguments may also be layers, lists of layers, and dataclasses,
-    which the constructor must also accept as dicts.
+    which the constructor must also accept as dicts. A `build` method that creates layers calls
+    `restore_created_layers` at its end.
     """
+
+    missing_quantizations: tuple[Mapping[str, Any], ...] = ()  # of layers that `build` will create
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments, with layers and dataclasses serialized.
@@ -32,9 +36,7 @@ class ConfiguredLayer(keras.layers.Layer):
                 stacklevel=2,
             )
         arguments = {name: _serialize(getattr(self, name)) for name in list_constructor_arguments(type(self))}
-        quantizations = [
-            get_quantization(index, layer) for index, layer in enumerate(sublayers(self)) if is_quantized(layer)
-        ]
+        quantizations = get_quantizations(self)
         return {**super().get_config(), **arguments, **({"quantized": quantizations} if quantizations else {})}
 
     @classmethod
@@ -43,10 +45,12 @@ class ConfiguredLayer(keras.layers.Layer):
         config = dict(config)
         quantizations = config.pop("quantized", ())
         layer = super().from_config({name: _deserialize(value) for name, value in config.items()})
-        nested_layers = [*sublayers(layer)]
-        for state in quantizations:
-            restore_quantized(nested_layers[state["index"]], state)
+        layer.missing_quantizations = tuple(restore_quantizations(layer, quantizations))
         return layer
+
+    def restore_created_layers(self) -> None:
+        """Prepare the layers that `build` created for their stored weights, which may be quantized."""
+        self.missing_quantizations = tuple(restore_quantizations(self, self.missing_quantizations))
 
 
 def _serialize(value: Any) -> Any:

@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.layers.sublayers import list_children
+
 
 def describe_not_finite(name: str, values: np.ndarray) -> str | None:
     """Return a message that counts the NaN and infinite values of the tensor `name`, or None if all are finite."""
@@ -57,4 +59,5 @@ class ReportsNotFinite(keras.Model):
     @property
     def _reported_weights(self) -> list[keras.Variable]:
         """The weights of the model, without the weights of nested models that report their own."""
-        return [w for layer in self.layers if not isinstance(layer, ReportsNotFinite) for w in layer.weights]
+        layers = [layer for _, layer in list_children(self) if not isinstance(layer, ReportsNotFinite)]
+        return [weight for layer in layers for weight in layer.weights]

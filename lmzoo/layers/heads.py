@@ -79,6 +79,7 @@ class TransformingHead(ConfiguredLayer):
             epsilon = self.layer_norm_epsilon
             self.layer_norm = LayerNorm(epsilon=epsilon, center=self.use_bias, dtype=policy, name="layer_norm")
             self.layer_norm.build(input_shape)
+        self.restore_created_layers()
 
     def transform(self, vectors: Tensor) -> Tensor:
         """Return the transformed vectors, float (..., H)."""
@@ -278,6 +279,7 @@ class ReplacedTokenHead(ConfiguredLayer):
             layer = Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
             layer.build((None, width))
             setattr(self, name, layer)
+        self.restore_created_layers()
 
     def call(self, sequence: Tensor) -> Tensor:
         """Compute the logits."""
@@ -335,6 +337,7 @@ class SpanBoundaries(TransformingHead):
         epsilon = self.layer_norm_epsilon
         self.layer_norm = LayerNorm(epsilon=epsilon, center=self.use_bias, dtype=policy, name="layer_norm")
         self.layer_norm.build((None, width))
+        self.restore_created_layers()
 
     def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
         """Compute the vectors of the tokens at `positions`, (B, M, H)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,15 +13,46 @@ from lmzoo.layers.adapted import get_base_weight, get_updates, merge_updates, st
 
 def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
     """Yield all layers nested in `layer`, parents before children."""
-    if isinstance(layer, keras.Model):
-        children = layer.layers
-    else:  # Keras keeps its own lists of layers in attributes that begin with "_".
-        values = [value for name, value in vars(layer).items() if not name.startswith("_")]
-        children = [child for value in values for child in (value if isinstance(value, list) else [value])]
-    for child in children:
-        if isinstance(child, keras.layers.Layer):
-            yield child
-            yield from sublayers(child)
+    return (sublayer for _, sublayer in named_sublayers(layer))
+
+
+def named_sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.layers.Layer]]:
+    """Yield the path of attributes and the layer of all layers nested in `layer`, parents before children.
+
+    Args:
+        layer: outermost layer, which is not yielded.
+        prefix: start of all paths.
+    """
+    for name, child in list_children(layer):
+        yield prefix + name, child
+        yield from named_sublayers(child, f"{prefix}{name}/")
+
+
+def list_children(layer: keras.layers.Layer) -> list[tuple[str, keras.layers.Layer]]:
+    """Return the name and the layer of each attribute that is a layer, and of each layer in its lists and dicts.
+
+    A model's children are the layers of its graph, then the layers in its attributes that are not part of the graph.
+    """
+    # Keras keeps its own lists of layers in attributes that begin with "_".
+    attributes = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
+    children = list(_find_layers("", attributes))
+    if not isinstance(layer, keras.Model):
+        return children
+    graph_layers = [(f"layers/{index}", child) for index, child in enumerate(layer.layers)]
+    graph_ids = {id(child) for child in layer.layers}
+    return [*graph_layers, *((name, child) for name, child in children if id(child) not in graph_ids)]
+
+
+def _find_layers(prefix: str, items: Mapping[Any, Any]) -> Iterator[tuple[str, keras.layers.Layer]]:
+    """Yield the path and the layer of each layer in a dict, and in its nested lists and dicts."""
+    for key, value in items.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, keras.layers.Layer):
+            yield name, value
+        elif isinstance(value, list):
+            yield from _find_layers(f"{name}/", dict(enumerate(value)))
+        elif isinstance(value, dict):
+            yield from _find_layers(f"{name}/", value)
 
 
 def get_stored_weights(model: keras.layers.Layer) -> list[tuple[str, Tensor]]:
@@ -45,20 +76,48 @@ def is_quantized(layer: keras.layers.Layer) -> bool:
     return layer.quantization_mode is not None
 
 
-def get_quantization(index: int, layer: keras.layers.Layer) -> dict[str, Any]:
-    """Return the quantization of a layer, and the rank of its low-rank updates, as JSON types.
+def get_quantizations(layer: keras.layers.Layer) -> list[dict[str, Any]]:
+    """Return the path, quantization and rank of low-rank updates of each quantized layer in `layer`, as JSON types."""
+    return [
+        {
+            "path": path,
+            "dtype": keras.dtype_policies.serialize(sublayer.dtype_policy),
+            "lora_rank": sublayer.lora_rank if getattr(sublayer, "lora_enabled", False) else None,
+        }
+        for path, sublayer in named_sublayers(layer)
+        if is_quantized(sublayer)
+    ]
 
-    Args:
-        index: int, index of the layer among the `sublayers` of its outermost layer.
-        layer: quantized layer.
+
+def restore_quantizations(layer: keras.layers.Layer, states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Prepare the layers in `layer` for the quantized weights and updates that `get_quantizations` describes.
+
+    Returns:
+        The descriptions of layers that do not exist yet, because a `build` method creates them.
     """
-    rank = layer.lora_rank if getattr(layer, "lora_enabled", False) else None
-    return {"index": index, "dtype": keras.dtype_policies.serialize(layer.dtype_policy), "lora_rank": rank}
+    if not states:
+        return []
+    named_layers = dict(named_sublayers(layer))
+    all_layers = list(sublayers(layer))
+    missing = []
+    for state in states:
+        # Files written until November 2026 have indices instead of paths.
+        target = all_layers[state["index"]] if "index" in state else named_layers.get(state["path"])
+        if target is None:
+            missing.append(state)
+        else:
+            _restore_quantized(target, state)
+    return missing
 
 
-def restore_quantized(layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
-    """Prepare an unbuilt layer for the quantized weights and low-rank updates that `get_quantization` describes."""
+def _restore_quantized(layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
+    """Prepare a layer for its quantized weights and low-rank updates."""
     layer.dtype_policy = keras.dtype_policies.deserialize(state["dtype"])
-    if state["lora_rank"]:
-        layer.lora_rank = layer.lora_alpha = state["lora_rank"]  # read when the layer is built
-        layer.keeps_updates = True
+    rank = state["lora_rank"]
+    if not rank:
+        return
+    if not layer.built:
+        layer.lora_rank = layer.lora_alpha = rank  # read when the layer is built
+    elif not layer.lora_enabled:
+        layer.enable_lora(rank)
+    layer.keeps_updates = True

@@ -6,7 +6,16 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import CausalLM, MaskedLM, TextClassifier, TextEmbedder, TokenClassifier
+from lmzoo.layers import SelfAttention
+from lmzoo.models import (
+    CausalLM,
+    MaskedLM,
+    Pretrainer,
+    QuestionAnswerer,
+    TextClassifier,
+    TextEmbedder,
+    TokenClassifier,
+)
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.testing.functional_models import assert_copies_agree
@@ -116,3 +125,45 @@ def test_int8_layers_are_copied(rank, tmp_path, monkeypatch):
         copy.run_eagerly = True
         actual = copy.predict_on_batch({name: features[name] for name in model.input})
         np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+BUILT_LATER = {  # layers that create layers when they are built
+    "highways": (None, "elmo", {}),
+    "classification": (TextClassifier, "roberta", {}),
+    "answers": (QuestionAnswerer, "modernbert", {}),
+    "spans": (Pretrainer, "bert", {"objective": "sbo"}),
+    "replaced tokens": (Pretrainer, "electra", {"objective": "rtd"}),
+}
+
+
+@pytest.mark.tf_only
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
+@pytest.mark.slow_cases("answers", "spans", "replaced tokens")
+@pytest.mark.parametrize("case", BUILT_LATER)
+def test_int8_layers_that_are_built_later_are_copied(case, tmp_path, monkeypatch):
+    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
+    task_class, family, arguments = BUILT_LATER[case]
+    if task_class is None:
+        graph = tiny_backbone(families()[family])
+    else:
+        graph = tiny_task(task_class, families()[family], **arguments)
+    model = keras.Model(graph.input, keras.layers.Softmax()(keras.tree.flatten(graph.output)[0]))
+    model.quantize("int8")
+    model.save(tmp_path / "model.keras")
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    for copy in (keras.saving.load_model(tmp_path / "model.keras"), clone):
+        for weight, expected in zip(copy.weights, model.weights, strict=True):
+            assert weight.dtype == expected.dtype, expected.path
+            np.testing.assert_array_equal(weight, expected, err_msg=expected.path)
+
+
+def test_numbered_int8_layers_of_earlier_files_are_read():
+    layer = SelfAttention(3, 6)
+    layer.build((None, None, 6))
+    layer.value.quantize("int8")
+    config = layer.get_config()
+    (state,) = config["quantized"]
+    assert state.pop("path") == "value"
+    loaded = SelfAttention.from_config({**config, "quantized": [{**state, "index": 2}]})
+    assert [loaded.query.quantization_mode, loaded.value.quantization_mode] == [None, "int8"]

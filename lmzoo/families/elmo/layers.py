@@ -71,6 +71,7 @@ class BiLM(ConfiguredLayer):
         self.encoder.build((None, None))
         for layer in (*self.lstms, self.gather):  # Keras quantizes only layers that are built
             layer.build((None, None))
+        self.restore_created_layers()
 
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False

@@ -170,6 +170,7 @@ class ReplacedTokens(ConfiguredLayer):
         if not self.generator.built:  # Keras does not build a nested layer that it creates from a configuration
             self.generator.build(inputs_shape, positions_shape)
         self.head.build((*inputs_shape["token_ids"], self.backbone.config.hidden_dim))
+        self.restore_created_layers()
         self.merged_table = None
         if not self.generator.shares_embeddings:
             table = self.generator.embeddings.token_embedding.embeddings
