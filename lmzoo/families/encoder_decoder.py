@@ -10,11 +10,13 @@ from typing import Any, ClassVar, NamedTuple
 import keras
 from keras import ops
 
+from lmzoo.common.arguments import as_python_values
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.transformer import compute_position_bias
 from lmzoo.layers import Dropout, GatherPositions, RelativePositionBias
 from lmzoo.layers.attention import Cache
+from lmzoo.layers.sublayers import get_stored_weights, is_quantized, sublayers
 
 
 class Source(NamedTuple):
@@ -116,11 +118,15 @@ class EncoderDecoderBackbone(Backbone):
     def make_encoder(self) -> Backbone:
         """Return a copy of the encoder as a backbone of its own, for tasks that read one text.
 
+        Updates of LoRA are added to the copy's weights.
+
         Raises:
-            ValueError: If the family's encoders are not models of their own.
+            ValueError: If the family's encoders are not models of their own, or the model is quantized.
         """
         if self.encoder_class is None:
             raise ValueError(f"The encoder of a {type(self).__name__} is not a model of its own.")
+        if any(map(is_quantized, sublayers(self))):
+            raise ValueError(f"This {type(self).__name__} is quantized. Make the encoder before `quantize`.")
         field_names = {field.name for field in dataclasses.fields(self.encoder_class.config_class)}
         config = {name: value for name, value in dataclasses.asdict(self.config).items() if name in field_names}
         encoder = self.encoder_class(**config, dtype=self.dtype_policy, remat=self.remat)
@@ -131,8 +137,8 @@ class EncoderDecoderBackbone(Backbone):
             *zip(self.encoder_blocks, encoder.blocks, strict=True),
         ]
         for original, copy in layer_pairs:
-            for weight, new_weight in zip(original.weights, copy.weights, strict=True):
-                new_weight.assign(ops.convert_to_numpy(weight))  # not shared: compiled steps on JAX delete their inputs
+            for (_, value), new_weight in zip(get_stored_weights(original), copy.weights, strict=True):
+                new_weight.assign(ops.convert_to_numpy(value))  # not shared: compiled steps on JAX delete their inputs
         return encoder
 
     # === Generation, step by step ===
@@ -167,7 +173,12 @@ class EncoderDecoderBackbone(Backbone):
 
         Returns:
             The `sequence_output` at the new tokens, float (B·K, S, H), and the cache with the new tokens.
+
+        Raises:
+            ValueError: If the cache is too short for the new tokens. (If `index` is a tensor, only the shapes are
+                checked.)
         """
+        index = as_python_values(index)  # Keras turns NumPy integers into tensors, which the layers do not check
         x = self.embeddings(token_ids, index=index)  # (B·K, S, H)
         cache_length = ops.shape(cache[0][0])[2]
         mask = ops.ones((1, cache_length), "bool")  # (1, cache_length); the causal mask hides empty positions

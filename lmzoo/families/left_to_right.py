@@ -119,4 +119,8 @@ class LeftToRightBackbone(Backbone):
 
         Returns:
             The `sequence_output` at the new tokens, float (B, S, H), and the cache with the new tokens.
+
+        Raises:
+            ValueError: If the cache is too short for the new tokens. (If `index` is a tensor, only the shapes are
+                checked.)
         """

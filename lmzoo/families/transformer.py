@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from lmzoo.common.arguments import as_python_values
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.embeddings import build_embeddings
@@ -231,10 +232,12 @@ class TransformerBackbone(Backbone):
             The `sequence_output` at the new tokens, float (B, S, H), and the cache with the new tokens.
 
         Raises:
-            ValueError: If the model is not causal.
+            ValueError: If the model is not causal, or the cache is too short for the new tokens. (If `index` is a
+                tensor, only the shapes are checked.)
         """
         if not self.causal:
             raise ValueError(f"This {type(self).__name__} is not causal: what a token means depends on later ones.")
+        index = as_python_values(index)  # Keras turns NumPy integers into tensors, which the layers do not check
         x = self.embeddings(token_ids, index=index)  # (B, S, H)
         mask = ops.ones((1, ops.shape(cache[0][0])[2]), "bool")  # (1, T); the causal mask hides empty positions
         new_cache = []

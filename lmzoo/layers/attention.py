@@ -21,7 +21,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.local_attention import attention_in_blocks, prefers_blocks
 from lmzoo.layers.mask_values import MASKED, OUT_OF_SIGHT
-from lmzoo.layers.position_cache import write_positions
+from lmzoo.layers.position_cache import check_room, write_positions
 from lmzoo.layers.products import apply_dense, is_plain, matmul
 from lmzoo.layers.rotary import rotate
 from lmzoo.layers.rows import as_rows
@@ -191,7 +191,7 @@ class SelfAttention(ConfiguredLayer):
         padding_mask: bool (B, T), True at real tokens.
         queries: optional float (B, S, H), the vectors to attend from, by default `inputs`; not in causal attention.
         positions: int (B, S), positions of the queries, by default the first S positions. They matter only with rotary
-            positions or local attention.
+            positions or local attention. In local attention, only with `queries`.
         cache: in causal attention, keys and values of T positions; see `empty_cache`. Then `inputs` is float
             (B, S, H), for S new positions, whose keys and values are written into the cache. The new positions also
             attend to the earlier positions in the cache.
@@ -327,17 +327,15 @@ class SelfAttention(ConfiguredLayer):
         """Return the attention output at every position, or for `queries`; with `cache`, also the new cache.
 
         Raises:
-            ValueError: If `queries` are passed to causal attention, or if a `cache` is passed to attention that is not
-                causal, is passed without `index`, or is too short for the new positions. (If `index` is a tensor, only
-                the shapes are checked.)
+            ValueError: If `queries` are passed to causal attention, if `positions` without `queries` are passed to
+                local attention, or if a `cache` is passed to attention that is not causal, is passed without `index`,
+                or is too short for the new positions. (If `index` is a tensor, only the shapes are checked.)
         """
         if cache is not None:
             self._check_cache(inputs, cache, index)
         if self.mask == "causal" and queries is not None:
             raise ValueError("Causal attention takes no `queries`: it would not know which positions follow them.")
-        positions = self._get_query_positions(
-            inputs if queries is None else queries, positions, index
-        )  # (S,) or (B, S)
+        positions = self._get_query_positions(inputs, queries, positions, index)  # (S,) or (B, S)
         query, key, value = self._project(inputs, queries, positions, join=cache is None)
         if cache is not None:
             assert index is not None  # `_check_cache` raises an error
@@ -364,14 +362,19 @@ class SelfAttention(ConfiguredLayer):
         return output if cache is None else (output, cache)
 
     def _get_query_positions(
-        self, queries: Tensor, positions: Tensor | None, index: int | Tensor | None
+        self, inputs: Tensor, queries: Tensor | None, positions: Tensor | None, index: int | Tensor | None
     ) -> Tensor | None:
         """Return the positions of the queries, int (S,) or (B, S), or None if attention ignores positions."""
+        if self.window is not None and positions is not None and queries is None:
+            raise ValueError(
+                "Local attention (`window`) counts the positions of its inputs from 0. Pass `positions` only with "
+                "`queries`."
+            )
         if self.mask != "causal" and self.rotary_wavelength is None and self.reach is None:
             return None
         if positions is not None:
             return ops.cast(positions, "int32")
-        offsets = ops.arange(ops.shape(queries)[1])  # (S,)
+        offsets = ops.arange(ops.shape(inputs if queries is None else queries)[1])  # (S,)
         return offsets if index is None else offsets + index
 
     def _project(
@@ -435,10 +438,7 @@ class SelfAttention(ConfiguredLayer):
         """Check that attention is causal, and that the cache has room for the inputs from `index` on."""
         if self.mask != "causal" or index is None:
             raise ValueError("`cache` is for causal attention, and needs `index`, the position of the first input.")
-        num_new, room = inputs.shape[1], cache[0].shape[2]
-        first_position = index if isinstance(index, int) else 0
-        if None not in (num_new, room) and not 0 <= first_position <= room - num_new:
-            raise ValueError(f"{num_new} positions from {first_position} on do not fit into a cache of {room}.")
+        check_room(cache[0].shape[2], inputs.shape[1], index)
 
     def empty_cache(self, batch: int, length: int) -> Cache:
         """Return an empty cache for `call`: keys and values of T = `length` positions, each zeros (B, N, T, D)."""
@@ -458,7 +458,7 @@ class SelfAttention(ConfiguredLayer):
             query, key = self._project_to_heads(inputs, self.query, self.key)  # (B, N, T, D)
         else:
             (query,), (key,) = self._project_to_heads(queries, self.query), self._project_to_heads(inputs, self.key)
-        positions = self._get_query_positions(inputs if queries is None else queries, positions, None)  # (S,) or (B, S)
+        positions = self._get_query_positions(inputs, queries, positions, None)  # (S,) or (B, S)
         query, key = self._rotate(query, key, positions, queries is None)
         return self._compute_visible_probabilities(query, key, padding_mask, positions, bias)
 

@@ -7,7 +7,31 @@ import math
 import keras
 from keras import ops
 
+from lmzoo.common.arguments import is_integer
 from lmzoo.common.tensor_types import Tensor
+
+
+def check_room(room: int | None, num_new: int | None, index: int | Tensor) -> None:
+    """Check that a cache of `room` positions has room for `num_new` positions from `index` on.
+
+    On TensorFlow, positions beyond the end would be written into the cache of the next sequence.
+
+    Args:
+        room: number of positions in the cache, or None in a graph where it is unknown.
+        num_new: number of new positions, or None in a graph where it is unknown.
+        index: the first of the new positions. If it is a tensor, only the numbers are compared.
+
+    Raises:
+        ValueError: If the positions do not fit.
+    """
+    if room is None or num_new is None:
+        return
+    first_position = index if is_integer(index) else 0
+    if not 0 <= first_position <= room - num_new:
+        raise ValueError(
+            f"{num_new} positions from {first_position} on do not fit into a cache of {room}. Pass a larger `length` "
+            "to `empty_cache`."
+        )
 
 
 def read_positions(cache: Tensor, index: int | Tensor, count: int | Tensor) -> Tensor:

@@ -120,6 +120,17 @@ def test_a_cache_does_not_change_the_vectors(family, changes):
         np.testing.assert_allclose(ops.convert_to_numpy(vectors)[:, 0], expected[:, t], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("family", [LSTM, FFNN], ids=make_id)
+def test_a_cache_without_room_is_refused(family):
+    backbone = tiny_backbone(family)
+    ids = np.zeros((B, 2), "int32")
+    vectors, cache = backbone.call_with_cache(ids, backbone.empty_cache(B, 5), np.int64(3))
+    assert vectors.shape[:2] == (B, 2)
+    for index in (4, np.int64(4), -1):
+        with pytest.raises(ValueError, match=rf"2 positions from {index} on do not fit into a cache of 5\. Pass a lar"):
+            backbone.call_with_cache(ids, cache, index)
+
+
 PROMPTS = ["the film", "a", "the plot was never dull . the good", ""]
 NEW = 6
 

@@ -212,6 +212,28 @@ def test_the_encoder_has_the_same_states():
         np.testing.assert_allclose(actual[real], desired[real], atol=1e-6)
 
 
+def test_the_encoder_has_the_updates_of_lora():
+    backbone, batch = tiny_backbone(FAMILY), padded_batch(149)
+    backbone.enable_lora(2, ("query", "token_embedding"))
+    for weight in backbone.trainable_weights:
+        weight.assign(np.random.default_rng(3).normal(scale=0.1, size=weight.shape))
+    inputs = {name: batch[name] for name in ("token_ids", "padding_mask")}
+    real = batch["padding_mask"].astype(bool)
+    encoder = backbone.make_encoder()
+    assert not [weight.path for weight in encoder.weights if "lora" in weight.path]
+    actual, expected = encoder.predict(inputs, verbose=0), backbone.predict(batch, verbose=0)
+    np.testing.assert_allclose(actual["sequence_output"][real], expected["encoder_output"][real], atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
+def test_an_int8_model_makes_no_encoder(monkeypatch):
+    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
+    backbone = tiny_backbone(FAMILY)
+    backbone.quantize("int8")
+    with pytest.raises(ValueError, match=r"^This T5Backbone is quantized\. Make the encoder before `quantize`\.$"):
+        backbone.make_encoder()
+
+
 def test_families_may_have_no_model_of_their_encoder(monkeypatch):
     backbone = tiny_backbone(FAMILY)
     monkeypatch.setattr(T5Backbone, "encoder_class", None)

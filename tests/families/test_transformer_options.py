@@ -9,6 +9,8 @@ import pytest
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.layers import RelativePositionBias
+from lmzoo.registry.family import families
+from lmzoo.testing import tiny_backbone
 from tests.reference.weights import difference, padded_batch, randomise, to_numpy
 
 TINY = {"vocabulary_size": 131, "num_layers": 2, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53}
@@ -80,3 +82,16 @@ def test_all_blocks_add_a_bias_of_distances():
     positions = np.array([[0, 4], [2, 2], [1, 3]], "int32")
     expected = np.take_along_axis(sequence, positions[:, :, None], axis=1)
     assert difference(to_numpy(backbone.vectors_at(batch, positions)), expected) <= 1e-5
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_a_cache_without_room_is_refused(family):
+    """NumPy integers are checked like Python's, though Keras turns them into tensors."""
+    backbone = tiny_backbone(families()[family])
+    ids = np.full((3, 2), 5, "int32")
+    source = (backbone.read_source(ids, np.ones_like(ids)),) if backbone.reads_source else ()
+    vectors, cache = backbone.call_with_cache(ids, backbone.empty_cache(3, 5), np.int64(3), *source)
+    assert tuple(vectors.shape) == (3, 2, backbone.hidden_dim)
+    for index in (4, np.int64(4)):
+        with pytest.raises(ValueError, match=r"2 positions from 4 on do not fit into a cache of 5\. Pass a larger"):
+            backbone.call_with_cache(ids, cache, index, *source)

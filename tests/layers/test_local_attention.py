@@ -159,6 +159,14 @@ def test_a_bias_changes_visible_probabilities_only():
     assert difference(to_numpy(outputs), to_numpy(layer.output_dense(context))) <= 1e-4
 
 
+def test_positions_of_whole_sequences_are_refused():
+    layer, x = layer_and_input(window=WINDOW)
+    positions = np.tile(np.arange(LONG, dtype="int32"), (4, 1))
+    for call in (layer, layer.scores):
+        with pytest.raises(ValueError, match=r"counts the positions of its inputs from 0\. Pass `positions` only with"):
+            call(x, masks(LONG), positions=positions)
+
+
 @pytest.mark.parametrize("case", CASES, ids=["rotary", "local", "both"])
 def test_queries_give_the_rows_at_their_positions(case):
     layer, x = layer_and_input(**case)

@@ -11,7 +11,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
 from lmzoo.layers import Dense
-from lmzoo.layers.position_cache import read_positions, write_positions
+from lmzoo.layers.position_cache import check_room, read_positions, write_positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +99,8 @@ class FfnnLmBackbone(LeftToRightBackbone):
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
         """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
         num_padding = self.config.window - 1  # positions of zeros before the first token
+        room = cache.shape[1]
+        check_room(None if room is None else room - num_padding, token_ids.shape[1], index)
         cache = write_positions(cache, self.embeddings(token_ids), index + num_padding)
         embeddings = read_positions(cache, index, num_padding + ops.shape(token_ids)[1])  # (B, S + window - 1, H)
         dense_layers = self.intermediate_dense, self.output_dense, self.direct_dense

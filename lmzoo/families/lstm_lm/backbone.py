@@ -13,7 +13,7 @@ from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.input_checks import check_structure
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
 from lmzoo.layers import Dropout, LockedDropout, RecurrentLayer
-from lmzoo.layers.position_cache import read_positions, write_positions
+from lmzoo.layers.position_cache import check_room, read_positions, write_positions
 from lmzoo.layers.recurrent import CELLS
 from lmzoo.layers.rows import gather_positions
 
@@ -205,6 +205,8 @@ class LstmLmBackbone(LeftToRightBackbone):
 
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
         """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
+        room = keras.tree.flatten(cache)[0].shape[1]
+        check_room(None if room is None else room - 1, token_ids.shape[1], index)
         state = keras.tree.map_structure(lambda states: read_positions(states, index, 1)[:, 0], cache)
         layer_states = _run_layers(self.recurrent, self.dropouts, self.embeddings(token_ids), state)
         cache = keras.tree.map_structure(
