@@ -54,9 +54,10 @@ class MeanPooler(ConfiguredLayer):
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the mean vector of each sequence."""
-        weights = ops.expand_dims(ops.cast(padding_mask, sequence.dtype), -1)  # (B, T, 1)
-        weighted_sum = ops.sum(sequence * weights, axis=1)  # (B, H)
-        return weighted_sum / ops.maximum(ops.sum(weights, axis=1), 1)
+        dtype = keras.backend.result_type(sequence.dtype, "float32")  # float16 cannot represent 65,505
+        weights = ops.expand_dims(ops.cast(padding_mask, dtype), -1)  # (B, T, 1)
+        weighted_sum = ops.sum(ops.cast(sequence, dtype) * weights, axis=1)  # (B, H)
+        return ops.cast(weighted_sum / ops.maximum(ops.sum(weights, axis=1), 1), sequence.dtype)
 
     def compute_output_shape(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> Shape:
         """Return the output shape (B, H)."""

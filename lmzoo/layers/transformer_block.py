@@ -18,6 +18,8 @@ from lmzoo.layers.products import apply_dense
 from lmzoo.layers.remat import recompute_in_backward
 from lmzoo.layers.rows import as_rows
 
+_MAX_FLOAT16_SUM = 64_504.0  # 1,000 below the largest float16, as in transformers
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TransformerBlock(ConfiguredLayer):
@@ -219,20 +221,27 @@ class TransformerBlock(ConfiguredLayer):
         source_mask: Tensor | None = None,
     ) -> Tensor:
         """Return the block's output, (B, S, H), given its input and the output of its attention before dropout."""
-        x = residual + self.dropout(attended, training=training)
+        x = self._add(residual, self.dropout(attended, training=training))
         if self.norm == "post" and self.attention_layer_norm is not None:
             x = self.attention_layer_norm(x)
         if self.source_layer_norm is not None:
             queries = self.source_layer_norm(x) if self.norm == "pre" else x  # (B, S, H)
             y = self._attend_to_source(queries, source, source_mask, training)  # (B, S, H)
-            x = x + self.dropout(y, training=training)
+            x = self._add(x, self.dropout(y, training=training))
             x = self.source_layer_norm(x) if self.norm == "post" else x
         y = self.output_layer_norm(x) if self.norm == "pre" else x
         y = self._compute_intermediate(as_rows(y))  # (B·S, I)
         y = self.dropout(y, training=training) if self.hidden_dropout else y
         y = ops.reshape(apply_dense(self.output_dense, y), ops.shape(x))  # (B, S, H)
-        x = x + self.dropout(y, training=training)
+        x = self._add(x, self.dropout(y, training=training))
         return self.output_layer_norm(x) if self.norm == "post" else x
+
+    def _add(self, residual: Tensor, x: Tensor) -> Tensor:
+        """Return a residual sum, limited to finite values where T5's float16 sums can overflow."""
+        total = residual + x
+        if not self.rms_norm or self.compute_dtype != "float16":
+            return total
+        return ops.clip(total, -_MAX_FLOAT16_SUM, _MAX_FLOAT16_SUM)
 
     def _compute_intermediate(self, rows: Tensor) -> Tensor:
         """Return the hidden layer of the feed-forward network for inputs (B·S, H), float (B·S, `intermediate_dim`)."""
@@ -246,7 +255,7 @@ class TransformerBlock(ConfiguredLayer):
         if self.norm == "post":
             return self.attention_layer_norm(inputs + self.attention(inputs, padding_mask, bias=bias))
         attention_output = self.attention(self.attention_layer_norm(inputs), padding_mask, bias=bias)  # (B, T, H)
-        return self.source_layer_norm(inputs + attention_output)
+        return self.source_layer_norm(self._add(inputs, attention_output))
 
     def _attend_to_source(
         self, x: Tensor, source: Tensor | Cache | None, mask: Tensor | None, training: bool

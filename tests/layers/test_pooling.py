@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.layers import MaxPooler, unit_vectors
+from lmzoo.layers import MaxPooler, MeanPooler, unit_vectors
 
 
 def test_the_maximum_is_over_real_tokens():
@@ -22,6 +22,15 @@ def test_the_maximum_may_be_low_in_every_dtype(dtype):
     sequence = np.full((2, 3, 5), -300.0, "float32")
     pooled = MaxPooler(dtype=dtype)(sequence, np.array([[1, 0, 0], [0, 0, 0]]))
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(keras.ops.cast(pooled, "float32"))[:, 0], [-300, 0])
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 3e-7), ("float16", 1e-3)])
+def test_the_mean_of_many_large_vectors_is_finite(dtype, bound):
+    sequence = np.full((2, 1009, 3), 211.0, "float32")
+    mask = np.arange(1009) < np.array([[1009], [501]])
+    pooled = MeanPooler(dtype=dtype)(keras.ops.cast(sequence, dtype), mask)
+    assert keras.backend.standardize_dtype(pooled.dtype) == dtype
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(pooled), np.full((2, 3), 211.0), rtol=bound)
 
 
 def gradient(function, x):

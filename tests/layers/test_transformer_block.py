@@ -203,6 +203,17 @@ def test_a_decoder_block_equals_numpy():
     assert TransformerBlock.from_config(block.get_config()).get_config() == block.get_config()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "mixed_float16"])
+def test_sums_of_t5_stay_finite_in_float16(dtype):
+    block, x = block_and_input(norm="pre", rms_norm=True, use_bias=False, reads_source=True, dtype=dtype)
+    for dense in (block.attention.output_dense, block.source_attention.output_dense, block.output_dense):
+        dense.kernel.assign(np.full(dense.kernel.shape, 3e4))
+    source, source_mask = x[:, :4], np.ones((B, 4), bool)
+    outputs = to_numpy(block(x, np.ones((B, T), bool), source=source, source_mask=source_mask))
+    assert np.isfinite(outputs).all()
+    assert np.abs(outputs).max() == 64_512  # 64,504 in float16
+
+
 @pytest.mark.parametrize(("hidden_dropout", "kept_fraction"), [(False, 0.6), (True, 0.36)])
 def test_the_hidden_layer_may_have_dropout(hidden_dropout, kept_fraction):
     """Each output is one unit of the hidden layer, which one or two dropouts may set to zero."""
