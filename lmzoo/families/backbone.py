@@ -98,7 +98,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         **config: Any,
     ) -> None:
         try:
-            checked_config = self.config_class(**config)
+            checked_config = self.config_class(**as_python_values(config))  # Keras refuses NumPy integers
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}: {str(error).split('__init__() ')[-1]}") from None
         policy = keras.dtype_policies.get(dtype)

@@ -89,7 +89,7 @@ class DecoderConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         """Set the default of `intermediate_dim`, and check all fields."""
-        if self.intermediate_dim is None and isinstance(self.hidden_dim, int):
+        if self.intermediate_dim is None and is_integer(self.hidden_dim):
             object.__setattr__(self, "intermediate_dim", 4 * self.hidden_dim)
         super().__post_init__()
         require_positive(self, "intermediate_dim")
@@ -101,6 +101,14 @@ def require_positive(config: object, *names: str) -> None:
         value = getattr(config, name)
         require(is_integer(value, 1), name, "a positive integer", value)
         require(name not in _LAYER_COUNTS or value <= MAX_LAYERS, name, f"at most {MAX_LAYERS:,}", value)
+
+
+def require_finite_or_none(config: object, *names: str) -> None:
+    """Check that the named fields are positive finite numbers or None."""
+    for name in names:
+        value = getattr(config, name)
+        is_valid = value is None or (is_number(value, 0) and 0 < value < math.inf)
+        require(is_valid, name, "a positive finite number or None", value)
 
 
 def require_multiple(config: object, name: str, divisor: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+import keras
+import numpy as np
 import pytest
 
 from lmzoo.registry.family import families
@@ -37,6 +39,7 @@ ELMO = [
     ("max_characters", 2),
     ("activation", "gelu"),
     ("cell_clip", 0),
+    ("cell_clip", math.inf),
     ("projection_clip", -3.0),
     ("vocabulary_size", 2),
     ("dropout", 1.0),
@@ -80,6 +83,8 @@ CASES = [
     ("ffnn_lm", {"window": 0}, "`window` must be a positive integer, got 0"),
     ("ffnn_lm", {"direct": "yes"}, "`direct` must be True or False, got 'yes'"),
     ("ffnn_lm", {"initializer_range": -1}, "`initializer_range` must be a finite number of at least 0, got -1"),
+    ("static_words", {"initializer_range": math.inf}, "`initializer_range` must be a finite number of at least 0, got"),
+    ("modernbert", {"rotary_max_wavelength": math.inf}, "`rotary_max_wavelength` must be a finite number of at least"),
 ]
 
 
@@ -87,3 +92,22 @@ CASES = [
 def test_wrong_arguments_are_refused(family, arguments, message):
     with pytest.raises(ValueError, match=message):
         tiny_backbone(families()[family], **arguments)
+
+
+NUMPY_CASES = [
+    ("bert", {"hidden_dim": np.int64(35), "dropout": np.float32(0.25)}),
+    ("gpt2", {"hidden_dim": np.int64(35), "intermediate_dim": None}),
+    ("elmo", {"lstm_dim": np.int64(11), "filters": ((np.int64(2), np.int64(29)),)}),
+    ("lstm_lm", {"num_layers": np.int32(1), "hidden_dim": np.int64(13)}),
+    ("static_words", {"hidden_dim": np.int64(13)}),
+]
+
+
+@pytest.mark.parametrize(("family", "arguments"), NUMPY_CASES)
+def test_numpy_numbers_become_python_numbers(family, arguments):
+    """Keras refuses sizes that are NumPy integers."""
+    backbone = tiny_backbone(families()[family], **arguments)
+    values = {name: getattr(backbone.config, name) for name in arguments}
+    expected = {**arguments, "intermediate_dim": 140} if "intermediate_dim" in arguments else arguments
+    assert values == expected
+    assert not any(isinstance(value, np.generic) for value in keras.tree.flatten(values))

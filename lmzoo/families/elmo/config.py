@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lmzoo.common.arguments import is_integer, is_number, require, require_share
-from lmzoo.families.encoder_config import MAX_LAYERS, require_positive
+from lmzoo.common.arguments import is_integer, require, require_share
+from lmzoo.families.encoder_config import MAX_LAYERS, require_finite_or_none, require_positive
 from lmzoo.layers.scalar_mix import EPSILON
 
 MARKER_LENGTH = 3  # characters of a sentence marker: start of word, symbol, end of word
@@ -50,8 +50,7 @@ class ElmoConfig:
         require(is_integer(self.num_highway, 0, MAX_LAYERS), "num_highway", "an integer in 0..1000", self.num_highway)
         self._check_filters()
         require(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'", self.activation)
-        for name, value in (("cell_clip", self.cell_clip), ("projection_clip", self.projection_clip)):
-            require(value is None or (is_number(value, 0) and value > 0), name, "a positive number or None", value)
+        require_finite_or_none(self, "cell_clip", "projection_clip")
         if (size := self.vocabulary_size) is not None:
             require(is_integer(size, 3), "vocabulary_size", "an integer above 2 or None", size)
             for name in ("start_token_id", "end_token_id"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +44,7 @@ class ModernBertConfig(EncoderConfig):
         require(window >= 2, "local_attention_window", "an integer of at least 2", window)
         for name in ("rotary_max_wavelength", "local_rotary_max_wavelength"):
             value = getattr(self, name)
-            require(is_number(value, 1), name, "a number of at least 1", value)
+            require(is_number(value, 1) and value < math.inf, name, "a finite number of at least 1", value)
         if self.hidden_dim // self.num_heads % 2:
             width = self.hidden_dim // self.num_heads
             raise ArgumentError(f"Rotary positions need heads of an even width, got {width}.", "num_heads")

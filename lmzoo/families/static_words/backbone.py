@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from lmzoo.common.arguments import is_integer, is_number, require, require_share
+from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
-from lmzoo.families.encoder_config import require_positive
+from lmzoo.families.encoder_config import check_rates, require_positive
 from lmzoo.layers import Dropout, Embedding, MeanPooler
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.training import FineTuningRecipe
@@ -38,9 +38,7 @@ class StaticConfig:
         """
         require_positive(self, "hidden_dim")
         require(is_integer(self.vocabulary_size, 2), "vocabulary_size", "an integer above 1", self.vocabulary_size)
-        require_share("dropout", self.dropout)
-        is_allowed = is_number(self.initializer_range, 0)
-        require(is_allowed, "initializer_range", "a number of at least 0", self.initializer_range)
+        check_rates(self)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
