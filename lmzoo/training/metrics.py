@@ -101,3 +101,22 @@ class MicroF1(keras.metrics.F1Score):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         return {"name": config["name"], "dtype": config["dtype"]}
+
+
+def merge_metrics(metrics: Any, weighted_metrics: Any) -> list[Any] | dict[str, Any]:
+    """Merge two lists of metrics, or two dicts of lists, into one.
+
+    Raises:
+        TypeError: for metrics that are neither a list nor a dict of lists.
+    """
+    for value in (metrics, weighted_metrics):
+        if not isinstance(value, (list, tuple, dict, type(None))):
+            raise TypeError(f'`metrics` must be a list, such as ["accuracy"], or a dict of lists, got {value!r:.60}.')
+    if isinstance(metrics, dict) or isinstance(weighted_metrics, dict):
+        metric_dicts = [metrics or {}, weighted_metrics or {}]
+        output_names = dict.fromkeys(output_name for part in metric_dicts for output_name in part)
+        return {
+            output_name: [metric for part in metric_dicts for metric in keras.tree.flatten(part.get(output_name, []))]
+            for output_name in output_names
+        }
+    return [*(metrics or []), *(weighted_metrics or [])]

@@ -74,6 +74,7 @@ from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 from lmzoo.training.fine_tuning import FineTuningRecipe, make_default_recipe
 from lmzoo.training.layer_order import layers_of
 from lmzoo.training.losses import match_loss
+from lmzoo.training.metrics import merge_metrics
 from lmzoo.training.optimizers import AdamW
 from lmzoo.training.training_run import TrainingRun, find_checkpoint, inner_optimizer
 
@@ -338,7 +339,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             kwargs.setdefault("loss_weights", self.default_loss_weights())
         if isinstance(metrics, str) and metrics == "auto":
             metrics = self.default_metrics()
-        weighted_metrics = _merge_metrics(metrics, weighted_metrics)
+        weighted_metrics = merge_metrics(metrics, weighted_metrics)
         super().compile(
             optimizer=optimizer, loss=match_loss(loss, self.outputs_logits), weighted_metrics=weighted_metrics, **kwargs
         )
@@ -1220,18 +1221,3 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             `tf.function`s that take named tensors and return a dict of tensors.
         """
         return text_signatures(self)
-
-
-def _merge_metrics(metrics: Any, weighted_metrics: Any) -> Metrics:
-    """Merge two lists of metrics, or two dicts of lists, into one."""
-    for value in (metrics, weighted_metrics):
-        if not isinstance(value, (list, tuple, dict, type(None))):
-            raise TypeError(f'`metrics` must be a list, such as ["accuracy"], or a dict of lists, got {value!r:.60}.')
-    if isinstance(metrics, dict) or isinstance(weighted_metrics, dict):
-        metric_dicts = [metrics or {}, weighted_metrics or {}]
-        output_names = dict.fromkeys(output_name for part in metric_dicts for output_name in part)
-        return {
-            output_name: [metric for part in metric_dicts for metric in keras.tree.flatten(part.get(output_name, []))]
-            for output_name in output_names
-        }
-    return [*(metrics or []), *(weighted_metrics or [])]
