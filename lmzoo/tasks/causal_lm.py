@@ -617,8 +617,8 @@ class CausalLM(Task):
         def make_pieces(prompt: list[int]) -> TextPieces | TokenPieces:
             return TokenPieces() if are_ids else TextPieces(self.text_preprocessor.tokenizer, prompt, stop_texts)
 
-        def generate_pieces(sampler: Sampler) -> Iterator[list[Any]]:
-            """Yield lists of pieces, strings or lists of ids, one piece for each prompt."""
+        def generate_pieces(sampler: Sampler) -> Iterator[dict[int, Any]]:
+            """Yield dicts from the indices of a batch's prompts to their next pieces, strings or lists of ids."""
             for batch_indices in group_items(order, batch_size):
                 buffers = {i: make_pieces(ids[i]) for i in batch_indices}
                 batch_limits = np.array([limits[i] for i in batch_indices])
@@ -628,21 +628,22 @@ class CausalLM(Task):
                     batch_ids, batch_limits, sampler, stop_ids, temperature, stream, batch_size, room
                 )
                 for new_tokens in tokens_by_step:
-                    pieces = [empty_piece] * len(ids)
-                    for i, tokens in zip(batch_indices, new_tokens, strict=True):
-                        pieces[i] = buffers[i].add([token for token in tokens if token not in end_ids])
-                    yield pieces
+                    yield {
+                        i: buffers[i].add([token for token in tokens if token not in end_ids])
+                        for i, tokens in zip(batch_indices, new_tokens, strict=True)
+                    }
                     if all(buffer.ended for buffer in buffers.values()):
                         break
-                pieces = [empty_piece] * len(ids)
-                for i, buffer in buffers.items():
-                    pieces[i] = buffer.rest()
-                yield pieces
+                yield {i: buffer.rest() for i, buffer in buffers.items()}
 
         pieces_by_step = generator.isolate_random_state(sampler, seed, generate_pieces)
         if stream:
-            return (piece for (piece,) in pieces_by_step) if is_single else pieces_by_step
-        pieces_by_prompt = zip(*pieces_by_step, strict=True) if ids else ()
+            lists = ([pieces.get(i, empty_piece) for i in range(len(ids))] for pieces in pieces_by_step)
+            return (piece for (piece,) in lists) if is_single else lists
+        pieces_by_prompt: list[list[Any]] = [[] for _ in ids]
+        for pieces in pieces_by_step:
+            for i, piece in pieces.items():
+                pieces_by_prompt[i].append(piece)
         continuations = [[*chain(*pieces)] if are_ids else "".join(pieces) for pieces in pieces_by_prompt]
         return continuations[0] if is_single else continuations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import keras
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from keras import ops
 
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM
+from lmzoo.tasks import causal_lm
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import TokenGenerator, get_prompt_width
 from lmzoo.tasks.prompts import encode_prompts
@@ -170,6 +173,28 @@ def test_changing_a_sampler_does_not_change_equal_samplers(model):
         for generator, beam_sampler in ((first, BeamSampler(3)), (second, BeamSampler(3)), (second, sampler))
     )
     assert actual == expected != greedy
+
+
+def test_memory_is_linear_in_the_number_of_prompts(model, monkeypatch):
+    """A list with an entry for each prompt, kept for each batch, would take 16 MB for these prompts."""
+
+    class OneToken:
+        def isolate_random_state(self, sampler, seed, make_pieces):
+            return make_pieces(sampler)
+
+        def generate(self, prompts, *_):
+            yield [[prompt[0] + 1] for prompt in prompts]
+
+    monkeypatch.setattr(causal_lm, "get_generator", lambda *_: OneToken())
+    prompts = [[3 + i % 5] for i in range(997)]
+    streamed = [*model.generate(prompts[:3], max_new_tokens=2, batch_size=2, stream=True)]
+    assert streamed == [[[4], [5], []], [[], [], []], [[], [], [6]], [[], [], []]]
+    tracemalloc.start()
+    continuations = model.generate(prompts, max_new_tokens=2, batch_size=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert continuations == [[4 + i % 5] for i in range(997)]
+    assert peak < 4e6
 
 
 @pytest.mark.slow
