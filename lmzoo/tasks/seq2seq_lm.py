@@ -405,7 +405,7 @@ class Seq2SeqLM(Task):
             num_beams: int, number of beams; the model's by default.
             length_penalty: float, exponent of the length; the model's by default.
             max_new_tokens: int, maximum number of tokens in a translation; the model's by default.
-            language: target language, such as "fra", for a model with several.
+            language: target language, such as "fra", for a model with several; not for token ids, which hold its code.
             batch_size: int, texts per batch.
             **unknown: arguments of other libraries, which raise an error with advice.
 
@@ -452,7 +452,7 @@ class Seq2SeqLM(Task):
                 `CausalLM.generate`.
             temperature: float, divisor of the logits.
             seed: int, seed that makes samples repeatable.
-            language: target language, such as "fra", for a model with several.
+            language: target language, such as "fra", for a model with several; not for token ids, which hold its code.
             batch_size: int, texts per batch.
             stop: token ids that end a target, in addition to the tokenizer's end token; None to also ignore the end
                 token.
@@ -486,6 +486,8 @@ class Seq2SeqLM(Task):
         if stop is not None and self.preprocessor is not None:
             end_ids = [*self.preprocessor.special_ids()[2], *end_ids]
         sequences = list_ids(texts)
+        takes_code = language is None or sequences is None
+        require(takes_code, "language", "None for token ids", language, "Put the id of its code first in the sources.")
         if sequences is None:
             texts, is_single = list_texts(texts)
             encoded, target_starts = self._encode_texts(texts, language)

@@ -152,6 +152,9 @@ def test_multilingual_models_translate_into_the_given_language():
         task.translate(["the film"], language="ita")
     with pytest.raises(ValueError, match="The source at position 1 asks for >>ita<<, but the model writes >>fra<<"):
         task.fit([(">>fra<< the film", "film"), (">>ita<< film", "film")])
+    for call in (task.translate, task.generate):
+        with pytest.raises(ValueError, match="`language` must be None for token ids, got 'fra'"):
+            call([[3, 4]], language="fra")
     translations = task.translate(["the film"], language="fra", max_new_tokens=5)
     assert translations == task.translate([">>fra<< the film"], max_new_tokens=5)
     assert len(task.encode_sources([">> the << film"])) == 1  # text, not a language
