@@ -486,9 +486,15 @@ def _select_real_tokens(features: Mapping[str, Any], prefix: str) -> list[list[i
     return [row[is_real > 0].tolist() for row, is_real in zip(ids, mask, strict=True)]
 
 
-def list_rows(x: Any) -> list[Any]:
-    """Return the examples as a list; a tuple of two lists, or of two tensors of strings, becomes a list of pairs."""
-    if isinstance(x, tuple):
+def list_rows(x: Any, pairs: bool = True) -> list[Any]:
+    """Return the examples as a list.
+
+    Args:
+        x: examples.
+        pairs: whether a tuple holds columns, two lists or two tensors of strings, and becomes a list of pairs; if not,
+            it holds examples.
+    """
+    if pairs and isinstance(x, tuple):
         return [*zip(*map(_get_rows, x), strict=True)]
     return list(_get_rows(x))
 

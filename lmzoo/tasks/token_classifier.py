@@ -317,7 +317,7 @@ class TokenClassifier(LongTextTask):
             TypeError: for labels that are not a list; the message names their position.
             ValueError: if a text does not have one label per word, or if a span is malformed; see `label_spans`.
         """
-        rows = [] if isinstance(x, Encoded) else list_rows(x)
+        rows = [] if isinstance(x, Encoded) else list_rows(x, pairs=False)
         are_strings = [*map(is_text, rows)] or [False] * len(encoded)
         labels_by_text = []
         widened_count = 0

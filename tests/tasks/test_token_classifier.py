@@ -55,6 +55,18 @@ def test_the_label_of_a_word_is_at_its_first_token(task):
     assert weights.tolist() == [[3.0] * 11, [2.0] * 11]
 
 
+def test_a_tuple_holds_texts_not_pairs(task):
+    texts = ["films was", "dull film", "plot"]
+    tags = [["B-PER", "O"], ["O", "B-LOC"], ["O"]]
+    columns = {"source": ["a", "b", "a"]}
+    expected = task.report(texts, tags, verbose=0, errors=True, columns=columns)
+    actual = task.report(tuple(texts), tags, verbose=0, errors=True, columns=columns)
+    assert str(actual) == str(expected)
+    assert actual.scores == expected.scores
+    two_texts = task.evaluate(tuple(texts[:2]), tags[:2], verbose=0)
+    assert two_texts == task.evaluate(texts[:2], tags[:2], verbose=0)
+
+
 @pytest.mark.slow_cases("numbers")
 @pytest.mark.parametrize(
     "y",

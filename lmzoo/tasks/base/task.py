@@ -784,10 +784,11 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         if not isinstance(inputs, TextsInMemory):
             raise TypeError(f"A report needs texts in memory, got {type(x).__name__}: `evaluate` takes other data.")
         x = inputs.x
-        check_optional_tables(x, errors, columns, history)
+        table_options = {"errors": errors, "columns": columns, "history": history, "pairs": not self.labels_words}
+        check_optional_tables(x, **table_options)
         metrics = self.measure(x, y if self.needs_labels else None, batch_size, verbose)
         report = self.compare([x], y, batch_size=batch_size, **metrics)
-        return add_optional_tables(replace(report, scores={**metrics, **report.scores}), x, errors, columns, history)
+        return add_optional_tables(replace(report, scores={**metrics, **report.scores}), x, **table_options)
 
     def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
         """Return the loss and metrics of a report; by default, the results of `evaluate`."""
