@@ -30,6 +30,7 @@ from lmzoo.tasks.base.examples import (
     Texts,
     TrainingData,
     Weights,
+    as_example_weights,
     as_weights,
     find_first_held_out,
 )
@@ -86,6 +87,11 @@ class TaskInputs:
     x: Any
     y: Any = None
     sample_weight: Any = None
+
+    @property
+    def holds_batches(self) -> bool:
+        """Whether `x` yields the batches of token features that the model takes."""
+        return False
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         """Return `(x, y, sample_weight)` for Keras, with labels checked and texts converted to batches.
@@ -307,6 +313,11 @@ class TokenFeatures(TaskInputs):
     """Token features, a model's own inputs: a dict of arrays, or another source of batches that Keras accepts."""
 
     @property
+    def holds_batches(self) -> bool:
+        """Whether `x` is a source of batches, not a dict of arrays."""
+        return not isinstance(self.x, Mapping)
+
+    @property
     def streams(self) -> bool:
         """Whether the data is read batch by batch and never held as a whole."""
         return isinstance(self.x, keras.utils.PyDataset) or hasattr(self.x, "element_spec")
@@ -323,17 +334,15 @@ class TokenFeatures(TaskInputs):
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         checked_inputs = self.check(task)
-        weights = checked_inputs.sample_weight
-        if options.class_weight is not None:
-            weights = checked_inputs.weigh(options.class_weight)
-        if not isinstance(checked_inputs.x, Mapping):
+        weights = checked_inputs.weigh(options.class_weight)
+        if checked_inputs.holds_batches:
             return _check_dataset_weights(checked_inputs.x), checked_inputs.y, weights
         arrays = (checked_inputs.x, checked_inputs.y, weights)
         order = options.order if task.independent_rows else "given"
         return ArrayBatches(arrays, options.batch_size or BATCH_SIZE, order, options.seed), None, None
 
     def split(self, task: Encoder, fraction: float) -> tuple[TaskInputs, TaskInputs]:
-        if not isinstance(self.x, Mapping):
+        if self.holds_batches:
             return super().split(task, fraction)
         checked_inputs = self.check(task)
         batches = ArrayBatches((checked_inputs.x, checked_inputs.y, checked_inputs.sample_weight), BATCH_SIZE)
@@ -358,18 +367,21 @@ class TokenFeatures(TaskInputs):
         y = task.encode_labels(self.y)
         return replace(self, x=x, y=y, sample_weight=_check_token_weights(task, self.sample_weight, y))
 
-    def weigh(self, class_weight: Mapping[int, float]) -> np.ndarray:
-        """Return the weights of tokens: their class weights, multiplied by their sample weights if there are any.
+    def weigh(self, class_weight: Mapping[int, float] | None) -> Any:
+        """Return the sample weights, multiplied by the class weights of the labels if `class_weight` is not None.
 
         Raises:
-            ValueError: if `x` is not a dict of arrays, or if there are no labels.
+            ValueError: for class weights if `x` is not a dict of arrays, or if there are no labels.
         """
-        if not isinstance(self.x, Mapping) or self.y is None:
+        if class_weight is None:
+            return self.sample_weight
+        if self.holds_batches or self.y is None:
             raise ValueError(
                 f"`class_weight` needs texts, or arrays of token features, with labels; got a {type(self.x).__name__}: "
-                "put the weights of the tokens into its batches."
+                "put the weights into its batches."
             )
-        return weigh_labels(self.y, self.sample_weight, class_weight)
+        weights = as_example_weights(self.sample_weight) if self.y.ndim == 1 else self.sample_weight
+        return weigh_labels(self.y, weights, class_weight)
 
 
 def read_inputs(x: Any, y: Any = None, sample_weight: Any = None) -> TaskInputs:

@@ -1,4 +1,4 @@
-"""Weights of words: reading sample weights, applying class weights, and batching."""
+"""Weights of texts and words: reading sample weights, applying class weights, and batching."""
 
 from __future__ import annotations
 
@@ -66,12 +66,14 @@ def join_weights(rows: Sequence[Any], counts: Sequence[int], unit: str) -> np.nd
 
 
 def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Examples:
-    """Multiply the weights of examples by class weights, and return the examples with one weight per token.
+    """Multiply the weights of examples by class weights, and return the examples with one weight per label.
 
     Args:
-        examples: examples whose labels are int (T,) for each text, -100 for tokens that do not count.
+        examples: examples whose labels are int (n,), or int (T,) for each text, -100 for tokens that do not count.
         class_weight: dict from the number of every class to its weight.
     """
+    if examples.labels.dtype != object:
+        return examples._replace(weights=weigh_labels(examples.labels, examples.weights, class_weight))
     weights = np.empty(len(examples.labels), object)
     for i, labels in enumerate(examples.labels):
         sample_weight = 1.0 if examples.weights is None else examples.weights[i]
@@ -97,18 +99,18 @@ def _weigh_batches(batches: Iterable[Any], class_weight: Mapping[int, float]) ->
 
 
 def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Return the class weights of tokens, multiplied by sample weights if there are any, float (n, T).
+    """Return the class weights of labels, multiplied by sample weights if there are any, float (n,) or (n, T).
 
     Args:
-        y: int (n, T), labels of the T tokens of n texts.
+        y: int (n,), labels of n texts, or (n, T), labels of their T tokens.
         weights: sample weights of the texts, (n,), or of the tokens, (n, T); or None.
         class_weight: dict from the number of every class to its weight.
     """
-    class_weights = get_class_weights(y, class_weight)  # (n, T)
+    class_weights = get_class_weights(y, class_weight)  # (n,) or (n, T)
     if weights is None:
         return class_weights
     sample_weights = np.asarray(weights)  # (n,) or (n, T)
-    return class_weights * (sample_weights if sample_weights.ndim == 2 else sample_weights[:, None])
+    return class_weights * (sample_weights if sample_weights.ndim == y.ndim else sample_weights[:, None])
 
 
 def get_class_weights(labels: np.ndarray, class_weight: Mapping[int, float]) -> np.ndarray:

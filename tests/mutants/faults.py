@@ -528,8 +528,8 @@ FAULTS = (
     Fault(
         "weights of classes are ignored",
         "tasks/base/task.py",
-        "class_weight=class_weight,",
-        "class_weight=None,",
+        "replace(options, class_weight=batch_class_weight)",
+        "replace(options, class_weight=None)",
     ),
     Fault(
         "weights of texts are ignored in learning to fill masks",

@@ -70,6 +70,28 @@ def test_single_batches_take_weights_of_words_classes():
         np.testing.assert_allclose(loss, expected, rtol=1e-5)
 
 
+def test_single_batches_check_the_labels_of_token_features():
+    task = tiny_task(TextClassifier, families()["bert"])
+    task.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    x, y = tiny_examples(task)
+    features = task.preprocessor(x)
+    named = [task.labels[label] for label in y]
+    for step in (task.test_on_batch, task.train_on_batch):
+        with pytest.raises(ValueError, match=r"Label 3 at position 2 is outside \[0, 3\)"):
+            step(features, [0, 1, 3, 0, 0, 0, 0])
+        with pytest.raises(ValueError, match=r"`sample_weight` is -1\.0 at position 1"):
+            step(features, y, np.array([1.0, -1.0, 1, 1, 1, 1, 1]))
+        with pytest.raises(ValueError, match="`token_ids` must be in"):
+            step({**features, "token_ids": features["token_ids"] - 1}, y)
+    weights = np.where(y == 2, 3.0, 1.0)
+    expected = task.test_on_batch(features, named, weights, return_dict=True)
+    assert expected["accuracy"] == pytest.approx(
+        np.average(task.predict(features, verbose=0).argmax(axis=1) == y, weights=weights)
+    )
+    weighted = task.train_on_batch(features, named, class_weight={task.labels[2]: 3.0}, return_dict=True)
+    assert weighted == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_call_without_texts():
     task = tiny_task(TextClassifier, families()["bert"])
     assert task([]).shape == (0, 3)

@@ -17,7 +17,7 @@ from lmzoo.registry.family import families
 from lmzoo.tasks.base.labels import describe_missing_classes
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 from lmzoo.text import CharacterTokenizer, Preprocessor, TextWarning, WordPieceTokenizer, WordTokenizer
-from lmzoo.training import AdamW
+from lmzoo.training import AdamW, ResumableCheckpoint
 
 TEXTS = ["good film", "bad plot", "dull"]
 
@@ -203,6 +203,58 @@ def test_class_weight_and_sample_weight(tiny):
     assert abs(task.evaluate(texts, labels, verbose=0)[0] - evaluated) > 1e-3
     with pytest.raises(ValueError, match="'fine' at position 0 is not one of"):
         task.fit(texts, names, class_weight={"fine": 2.0}, **arguments)
+
+
+def test_class_weight_multiplies_sample_weight(tiny):
+    texts, labels = tiny.data(11)
+    features = tiny.preprocessor()(texts)
+    factors = np.where(np.array(labels) == 1, 3.0, 0.5)
+    weights = np.linspace(0.25, 2, 11)
+    task = tiny.classifier(optimizer=keras.optimizers.SGD(0.0))
+    expected = task.test_on_batch(features, np.array(labels), factors * weights, return_dict=True)
+    class_weight = {0: 0.5, 1: 3.0}
+    for x, sample_weight in ((texts, weights), (features, weights), (features, weights[:, None])):
+        arguments = {"sample_weight": sample_weight, "class_weight": class_weight}
+        history = task.fit(x, labels, batch_size=11, verbose=0, **arguments).history
+        assert {name: values[0] for name, values in history.items()} == pytest.approx(expected, rel=1e-5)
+        scores = task.train_on_batch(x, labels, **arguments, return_dict=True)
+        assert scores == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.tf_only
+def test_class_weight_of_datasets(tiny, strings_dataset):
+    texts, labels = tiny.data(11)
+    factors = np.where(np.array(labels) == 1, 3.0, 0.5)
+    weights = np.linspace(0.25, 2, 11)
+    task = tiny.classifier(optimizer=keras.optimizers.SGD(0.0))
+    features = tiny.preprocessor()(texts)
+    for x, sample_weight in ((texts, weights), (texts, None), (features, None)):
+        expected = task.evaluate(texts, labels, sample_weight=factors if sample_weight is None else factors * weights)
+        components = (x, labels) if sample_weight is None else (x, labels, sample_weight)
+        history = task.fit(strings_dataset(components).batch(11), class_weight={0: 0.5, 1: 3.0}, verbose=0).history
+        assert [values[0] for values in history.values()] == pytest.approx(expected[::-1], rel=1e-5)
+
+
+def test_resumable_runs_take_class_weights(tiny, tmp_path):
+    texts, labels = tiny.data(5)
+    arguments = {"batch_size": 5, "class_weight": {0: 0.5, 1: 3.0}, "verbose": 0}
+    expected = tiny.classifier(optimizer=keras.optimizers.SGD(0.0)).fit(texts, labels, **arguments).history["loss"]
+    checkpoint = ResumableCheckpoint(tmp_path)
+    task = tiny.classifier(optimizer=keras.optimizers.SGD(0.0))
+    assert task.fit(texts, labels, callbacks=[checkpoint], **arguments).history["loss"] == pytest.approx(expected)
+
+
+def test_numbers_in_arrays_of_objects(task):
+    table = np.array([["a", 2.0], ["b", 0], ["c", np.float32(1)]], object)
+    assert task.encode_labels(table[:, 1]).tolist() == [2, 0, 1]
+    for label, message in (
+        (0.5, "Labels must be whole numbers or strings, got 0.5 at position 1"),
+        (np.nan, r"got nan at position 1\. A label is missing there"),
+        (3.0, r"Label 3.0 at position 1 is outside \[0, 3\)"),
+        (2**70, r"Label 1180591620717411303424 at position 1 is outside \[0, 3\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            task.encode_labels(np.array([0, label], object))
 
 
 @pytest.mark.filterwarnings("ignore:The validation examples lack the class")

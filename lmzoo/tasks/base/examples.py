@@ -100,7 +100,7 @@ class BatchOptions:
         steps: int, batches per epoch; None for all.
         verbose: whether progress is shown.
         buckets: padded lengths in increasing order; None to choose them from the lengths of the examples.
-        class_weight: dict from class numbers to weights, for a task that labels words; None for equal weights.
+        class_weight: dict from class numbers to weights; None for equal weights.
     """
 
     batch_size: int | None = None

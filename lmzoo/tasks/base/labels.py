@@ -135,10 +135,12 @@ def encode_classes(
         ValueError: for an entry that is not a class of the model; the message names the first.
     """
     classes = squeeze_labels(y, "one class for each text")
-    is_beyond_int64 = classes.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in classes)
-    if classes.dtype.kind in "USOT" and not is_beyond_int64:
+    holds_numbers = classes.dtype.kind == "O" and all(isinstance(label, numbers.Real) for label in classes)
+    if classes.dtype.kind in "USOT" and not holds_numbers:
         return _encode_names(classes, labels, place)
-    if not is_beyond_int64 and classes.dtype.kind not in "iubf":
+    if holds_numbers and not all(isinstance(label, numbers.Integral) for label in classes):
+        classes = classes.astype("float64")  # whole numbers stay objects, since they may be beyond int64
+    if not holds_numbers and classes.dtype.kind not in "iubf":
         raise ValueError(f"Labels must be whole numbers or strings, got {classes.dtype}.")
     # NaN is not equal to anything, so it is also invalid.
     if classes.dtype.kind == "f" and len(invalid_positions := np.flatnonzero(~(classes == np.round(classes)))):

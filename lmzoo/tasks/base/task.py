@@ -616,7 +616,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             validation_data: `(x, y)` or `(x, y, sample_weight)`, a dataset, or a stream; `x` alone for a task without
                 labels.
             shuffle: whether to shuffle the examples in each epoch; False keeps the given order.
-            class_weight: dict from each class, by number or by name, to its weight.
+            class_weight: dict from each class, by number or by name, to its weight, which multiplies `sample_weight`.
             sample_weight: weights of the examples, float (n,); for `TokenClassifier` also lists of word weights, one
                 list for each text.
             initial_epoch: int, epoch to start at.
@@ -650,7 +650,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             raise ValueError(_NO_OPTIMIZER)
         inputs = read_inputs(x, y, sample_weight)
         callbacks = list_callbacks(callbacks)
-        class_weight, word_weight = self._split_class_weights(class_weight, inputs, callbacks)
+        class_weight, batch_class_weight = self._split_class_weights(class_weight, inputs, callbacks)
         validation_batch_size = kwargs.get("validation_batch_size") or batch_size
         validation_order = "given" if kwargs.get("validation_steps") else "sorted"
         validation_options = BatchOptions(validation_batch_size, validation_order, verbose=verbose != 0)
@@ -659,7 +659,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         seeds = (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations)))
         order = "shuffle" if shuffle else "given"
         options = BatchOptions(batch_size, order, seeds, training=True, steps=steps_per_epoch, verbose=verbose != 0)
-        x, y, sample_weight = self.batches(inputs, replace(options, class_weight=word_weight))
+        x, y, sample_weight = self.batches(inputs, replace(options, class_weight=batch_class_weight))
         run = TrainingRun.begin(self, x, epochs, steps_per_epoch, initial_epoch, callbacks)
         x, class_weight = weigh_generator(keras_input(x, run.first_step), class_weight)
         with run.in_progress():
@@ -684,19 +684,19 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def _split_class_weights(
         self, class_weight: Any, inputs: TaskInputs, callbacks: Sequence[keras.callbacks.Callback]
     ) -> tuple[dict[int, float] | None, dict[int, float] | None]:
-        """Check class weights and return `(example_weights, word_weights)`, of which at least one is None.
+        """Check class weights and return `(keras_weights, batch_weights)`, of which at least one is None.
 
-        Keras applies the weights of examples; the weights of words become part of the batches.
+        The latter become part of the batches; Keras applies the former to batches that come from the user.
 
         Raises:
-            ValueError: if `inputs` are a stream or the run is resumable; see also `encode_class_weight`.
+            ValueError: if `inputs` are a stream, or batches in a resumable run; see also `encode_class_weight`.
         """
         if class_weight is None:
             return None, None
         if isinstance(inputs, StreamedExamples):
             raise ValueError("A stream takes no `class_weight`: pass texts in memory, such as a list.")
         weights = self.encode_class_weight(class_weight)
-        if self.labels_words:
+        if self.labels_words or not inputs.holds_batches:
             return None, weights
         if find_checkpoint(callbacks):
             raise ValueError("A run that can be resumed takes no `class_weight`: pass `sample_weight`.")
@@ -886,9 +886,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             class_weight = self.encode_class_weight(class_weight)
         self.build_optimizer()
         step = int(keras.ops.convert_to_numpy(self.optimizer.iterations))
-        word_weights = class_weight if self.labels_words else None  # Keras applies class weights to examples only
-        batch = self._convert_to_batch(x, y, sample_weight, step, word_weights)
-        return super().train_on_batch(*batch, None if self.labels_words else class_weight, **kwargs)
+        return super().train_on_batch(*self._convert_to_batch(x, y, sample_weight, step, class_weight), **kwargs)
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
@@ -927,11 +925,11 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     ) -> tuple[Any, Labels | None, Weights | None]:
         """Return `(x, y, sample_weight)` for Keras, with texts converted to the model's inputs.
 
-        `step` seeds all random choices. `class_weight` sets the weights of words by class.
+        `step` seeds all random choices. `class_weight` is a dict from class numbers to weights.
         """
         inputs = read_inputs(x, y, sample_weight)
         if isinstance(inputs, TokenFeatures):
-            return x, y, sample_weight if class_weight is None else inputs.weigh(class_weight)
+            return inputs.as_batch(self, class_weight)
         examples = self.encode_examples(x, y, sample_weight)
         if class_weight is not None:
             examples = weigh_classes(examples, class_weight)
