@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 import keras
 import numpy as np
 
-from lmzoo.common.arguments import is_integer
+from lmzoo.common.arguments import is_integer, require
 from lmzoo.data.corpora.word_vocabulary import Document
 from lmzoo.data.examples import ExampleStream, column_names
 from lmzoo.families.input_checks import get_concrete_values
@@ -68,6 +68,8 @@ class Encoder(Protocol):
     encode_examples: Callable[..., Examples]
     encode_part: Callable[..., Examples]
     encode_labels: Callable[[Any], Any]
+    encode_feature_labels: Callable[[Any, Any], Any]
+    count_rows_per_example: Callable[[Any], int]
     make_batch: Callable[[Examples, np.ndarray, int, np.random.Generator], Batch]
     select_inputs: Callable[[Any], Any]
     backbone_inputs: Callable[[Any], Any]
@@ -337,16 +339,29 @@ class TokenFeatures(TaskInputs):
         weights = checked_inputs.weigh(options.class_weight)
         if checked_inputs.holds_batches:
             return _check_dataset_weights(checked_inputs.x), checked_inputs.y, weights
+        group_size = task.count_rows_per_example(checked_inputs.y)
+        batch_size = options.batch_size or max(1, BATCH_SIZE // group_size) * group_size
+        advice = f"An example has {group_size} rows of token features."
+        require(batch_size % group_size == 0, "batch_size", f"a multiple of {group_size}", batch_size, advice)
         arrays = (checked_inputs.x, checked_inputs.y, weights)
         order = options.order if task.independent_rows else "given"
-        return ArrayBatches(arrays, options.batch_size or BATCH_SIZE, order, options.seed), None, None
+        batches = ArrayBatches(arrays, batch_size, order, options.seed)
+        _check_row_count(len(batches.lengths), group_size)
+        return batches, None, None
+
+    def as_batch(self, task: Encoder, class_weight: Mapping[int, float] | None) -> TrainingData:
+        """Return `(x, y, sample_weight)` of a single batch, checked if `x` is a dict of arrays."""
+        inputs = self if self.holds_batches else self.check(task)
+        return inputs.x, inputs.y, inputs.weigh(class_weight)
 
     def split(self, task: Encoder, fraction: float) -> tuple[TaskInputs, TaskInputs]:
         if self.holds_batches:
             return super().split(task, fraction)
         checked_inputs = self.check(task)
+        group_size = task.count_rows_per_example(checked_inputs.y)
         batches = ArrayBatches((checked_inputs.x, checked_inputs.y, checked_inputs.sample_weight), BATCH_SIZE)
-        cut = find_first_held_out(len(batches.lengths), fraction)
+        _check_row_count(len(batches.lengths), group_size)
+        cut = find_first_held_out(len(batches.lengths), fraction, lambda row: row - row % group_size)
         return TokenFeatures(*batches.rows(slice(cut))), TokenFeatures(*batches.rows(slice(cut, None)))
 
     def check(self, task: Encoder) -> TokenFeatures:
@@ -647,6 +662,19 @@ def _check_generator(x: Generator[Any, None, None]) -> Iterator[Any]:
         if isinstance(batch[0] if isinstance(batch, (tuple, list)) and batch else batch, (str, bytes)):
             raise TypeError("Expected a list of texts, got a generator of them: pass `list(texts)`.")
     return (batch for batches in (first_batches, x) for batch in batches)
+
+
+def _check_row_count(row_count: int, group_size: int) -> None:
+    """Check that token features consist of whole examples, each of `group_size` rows.
+
+    Raises:
+        ValueError: for rows that belong to no whole example.
+    """
+    if row_count % group_size:
+        raise ValueError(
+            f"Token features must have {group_size} rows for each example, but {row_count} is not a multiple of "
+            f"{group_size}. Add the missing rows, or leave out the incomplete example."
+        )
 
 
 def _check_token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:

@@ -96,8 +96,8 @@ class TextEmbedder(LongTextTask):
     * `"triplet"`: triples of an anchor, a text that belongs to it, and a text that does not; without labels
       (`lmzoo.training.TripletLoss`).
 
-    With token features, the texts of pair i are sequences 2i and 2i + 1, with a label and a weight for each sequence.
-    Sequences are not shuffled.
+    With token features, the texts of pair i are sequences 2i and 2i + 1, with a label and a weight for each sequence;
+    `batch_size` counts sequences, and must be a multiple of the texts in a group. Sequences are not shuffled.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.
@@ -387,6 +387,16 @@ class TextEmbedder(LongTextTask):
         )
         refuse_first(np.abs(labels) > 1, labels, problem)
         return labels
+
+    def count_rows_per_example(self, y: Any) -> int:
+        """Return the number of texts in a group, each a row of token features; `y` are their encoded labels.
+
+        Ids (Kb, K), for groups of K texts, show the number; labels of any other kind are for single texts if they have
+        two axes.
+        """
+        if y is None or y.ndim == 1:
+            return 3 if self.objective == "triplet" else 2
+        return int(y.shape[1]) if y.dtype.kind in "iu" else 1
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return features, targets and, if there are any, weights for b groups of K texts, each text a sequence.

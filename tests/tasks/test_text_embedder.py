@@ -8,6 +8,8 @@ import pytest
 
 from lmzoo.models import BertBackbone, TextEmbedder
 from lmzoo.registry.family import families
+from lmzoo.tasks.base.examples import BatchOptions
+from lmzoo.tasks.inputs import TokenFeatures
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.training import AdamW
 
@@ -263,6 +265,53 @@ def test_shuffling_keeps_pairs_of_token_features(objective):
     assert losses == [pytest.approx(losses[0], rel=1e-5)] * 3  # shuffled sequences would form different pairs
     if y:
         assert losses[0] == pytest.approx(expected[0], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("objective", "targets", "size", "held_out"),
+    [
+        ("contrastive", np.arange(26), 2, 6),  # 17% are 5 rows, counted from the end
+        ("cosine", np.repeat(np.linspace(-1, 1, 13), 2), 2, 6),
+        ("triplet", np.zeros(21, int), 3, 6),
+        ("contrastive", np.arange(20).reshape(4, 5).repeat(5, axis=0), 5, 5),
+    ],
+)
+def test_token_features_are_split_between_groups(objective, targets, size, held_out):
+    task = make(objective=objective)
+    features = {name: np.ones((len(targets), 3), "int32") for name in task.input}
+    features["token_ids"][:] = np.arange(len(targets))[:, None]
+    training, validation = task.split_validation(TokenFeatures(features, targets), 0.17)
+    assert len(validation.y) == held_out
+    assert validation.x["token_ids"][0, 0] == len(training.y) == len(targets) - held_out
+    batches = task.batches(training, BatchOptions())[0]
+    assert batches.batch_size == {2: 32, 3: 30, 5: 30}[size]
+    batches = task.batches(training, BatchOptions(2 * size))[0]
+    assert [len(batches[i][1]) % size for i in range(len(batches))] == [0] * len(batches)
+
+
+@pytest.mark.parametrize(("objective", "size"), [("contrastive", 2), ("triplet", 3)])
+def test_token_features_have_whole_groups(objective, size, steps):
+    task = make(objective=objective)
+    features = {name: np.ones((13, 3), "int32") for name in task.input}
+    targets = np.arange(13)
+    message = f"Token features must have {size} rows for each example, but 13 is not a multiple of {size}"
+    for arguments in ({}, {"validation_split": 0.3}):
+        with pytest.raises(ValueError, match=message):
+            task.fit(features, targets, callbacks=[steps], verbose=0, **arguments)
+    features = {name: array[:12] for name, array in features.items()}
+    message = rf"`batch_size` must be a multiple of {size}, got 7\. An example has {size} rows"
+    with pytest.raises(ValueError, match=message):
+        task.fit(features, targets[:12], batch_size=7, callbacks=[steps], verbose=0)
+    assert steps.count == 0
+
+
+def test_token_features_may_be_single_texts_for_other_losses():
+    task = make()
+    task.compile(keras.optimizers.SGD(0.0), "mse", metrics=None)
+    features = {name: np.ones((3, 5), "int32") for name in task.input}
+    expected = np.square(task.predict(features, verbose=0)).mean()
+    loss = task.fit(features, np.zeros((3, task.output.shape[-1])), verbose=0).history["loss"][0]
+    assert loss == pytest.approx(expected, rel=1e-5)
 
 
 def test_elmo_reads_texts_and_words_alike():

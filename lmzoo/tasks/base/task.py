@@ -517,6 +517,14 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Check labels and return them as the array that the loss takes, or None if `y` is None."""
         return as_array(y)
 
+    def encode_feature_labels(self, features: Features, y: Labels | None) -> Any:
+        """Check the labels of token features, and return them as `encode_labels` does."""
+        return self.encode_labels(y)
+
+    def count_rows_per_example(self, y: Any) -> int:
+        """Return the number of rows of token features that form an example; `y` are their encoded labels."""
+        return 1
+
     def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
         """Return a dict from the number of every class to its weight, 1 for classes not in `class_weight`.
 
