@@ -25,7 +25,6 @@ from lmzoo.registry.family import Family, get_family
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments, check_top_k
 from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArrays, Labels, Texts, TrainingData, Weights
-from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.choice_scores import check_choices, encode_choices, join_examples, make_choice_model, score_choices
 from lmzoo.tasks.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.generation import Sampler, check_sampling, get_generator
@@ -41,6 +40,7 @@ from lmzoo.tasks.prompts import (
 )
 from lmzoo.tasks.sequence_scores import make_scoring_model, score_sequences
 from lmzoo.tasks.served_generation import generate_in_ops, make_generation_signatures, mask_end_token
+from lmzoo.tasks.token_labels import TokenLabelsTask
 from lmzoo.tasks.token_losses import make_perplexity_report, measure_by_token
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import stream_steps
@@ -58,7 +58,7 @@ DEFAULT_NEW_TOKENS = 64  # if there is room for them
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class CausalLM(Task):
+class CausalLM(TokenLabelsTask):
     """A causal language model, which predicts each token from the tokens before it (Radford et al., 2018, 2019).
 
     The inputs are the backbone's inputs. The outputs are the logits of the next token at each of T positions, over a
@@ -67,8 +67,8 @@ class CausalLM(Task):
 
     `fit` and `evaluate` take texts, or documents as lists of sentences, without labels, and pack them into full
     sequences (`lmzoo.data.corpora.pack_continuously`). Padding does not count in the loss, nor does the token after the
-    end of a document. With token features, pass the next tokens as `y`, int (B, T), and a `sample_weight` of 0 for
-    tokens that should not count.
+    end of a document. With token features, pass the next tokens as `y`, int (B, T), with -100, or a `sample_weight` of
+    0, for tokens that should not count.
 
     Args:
         backbone: `lmzoo.models.Backbone` of a causal family, such as `Gpt2Backbone`.

@@ -60,9 +60,9 @@ class Encoder(Protocol):
     jit_compile: bool
     independent_rows: bool
     splits_examples: bool
-    predicts_tokens: bool
     needs_labels: bool
     labels_words: bool
+    labels_tokens: bool
     text_preprocessor: Preprocessor
     longest_sequence: int
     encode_examples: Callable[..., Examples]
@@ -377,9 +377,10 @@ class TokenFeatures(TaskInputs):
         if isinstance(x, Mapping):
             x = task.select_inputs(x)
             task.backbone.check_inputs(task.backbone_inputs(x))
+            y = task.encode_feature_labels(x, self.y)
         else:
             x = _check_source(x)
-        y = task.encode_labels(self.y)
+            y = task.encode_labels(self.y)
         return replace(self, x=x, y=y, sample_weight=_check_token_weights(task, self.sample_weight, y))
 
     def weigh(self, class_weight: Mapping[int, float] | None) -> Any:
@@ -529,6 +530,17 @@ def list_rows(x: Any, pairs: bool = True) -> list[Any]:
 def _get_rows(x: Any) -> Iterable[Any]:
     """Return a tensor of strings as an array, whose rows can be read in Python, and anything else unchanged."""
     return x.numpy() if hasattr(x, "numpy") else x
+
+
+def map_by_output(encode: Callable[[Any, str | None], Any], y: Any) -> Any:
+    """Return a dict of `encode(labels, output name)` for a dict of labels, and `encode(y, None)` for anything else."""
+    if not isinstance(y, Mapping):
+        return encode(y, None)
+    encoded_labels = {}
+    for name, labels in y.items():
+        with add_place_to_errors(f"the labels of {name!r}"):
+            encoded_labels[name] = encode(labels, name)
+    return encoded_labels
 
 
 def check_not_symbolic(x: Any, task: object) -> None:
@@ -685,10 +697,11 @@ def _check_token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
     """
     if isinstance(sample_weight, dict):  # weights by output
         return keras.tree.map_structure(as_weights, sample_weight)
+    if not task.labels_tokens or y is None:
+        return as_weights(sample_weight)
     weights = as_weights(sample_weight)
-    has_token_labels = task.labels_words or (task.predicts_tokens and getattr(y, "ndim", 0) == 2)
-    if weights is None or y is None or not has_token_labels:
-        return weights
+    if weights is None:
+        return None
     if weights.shape not in (y.shape, y.shape[:1]):
         raise ValueError(
             f"Expected a weight for each text, of shape ({len(y)},), or for each token, {y.shape}; got weights of "

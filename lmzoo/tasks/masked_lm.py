@@ -14,6 +14,7 @@ from lmzoo.registry.family import Family
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
 from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
+from lmzoo.tasks.token_labels import TokenLabelsTask
 from lmzoo.tasks.token_losses import make_perplexity_report, measure_by_token
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
@@ -39,13 +40,14 @@ class MaskAnswer(TypedDict):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class MaskedLM(MaskedTokensTask):
+class MaskedLM(TokenLabelsTask, MaskedTokensTask):
     """A masked language model (Devlin et al., 2019, section 3.1).
 
     Inputs are the backbone's inputs and `mask_positions`, the positions of up to M masks in each of B sequences, int32
     (B, M). The outputs are the logits of all V tokens of the vocabulary at these positions, float32 (B, M, V). `fit`
     takes texts without labels and draws new masks in every batch. `predict` takes texts with mask tokens, and warns
-    about texts without any.
+    about texts without any. With token features, labels are the masked tokens, int (B, M), -100 for positions that do
+    not count.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.

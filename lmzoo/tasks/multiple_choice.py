@@ -182,6 +182,18 @@ class MultipleChoice(TextVectorTask):
         refuse_first(is_out_of_range, indices, "is not the index of a choice: choices count from 0.")
         return indices.astype("int32")
 
+    def encode_feature_labels(self, features: Features, y: Labels | None) -> np.ndarray | None:
+        """Check the indices of the right choices; see `encode_labels`.
+
+        Raises:
+            ValueError: for an index that exceeds the number of choices.
+        """
+        indices = self.encode_labels(y)
+        if indices is not None:
+            choice_count = next(iter(features.values())).shape[1]
+            refuse_first(indices >= choice_count, indices, f"is outside [0, {choice_count}), the choices.")
+        return indices
+
     def features(self, encoded: EncodedChoices, indices: np.ndarray, width: int) -> FeatureArrays:
         """Return the model's inputs for the examples at `indices`, int32 (b, C, width), padded to C choices."""
         rows = encoded.rows(indices)  # (b, C)

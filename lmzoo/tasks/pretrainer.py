@@ -16,9 +16,12 @@ from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.registry.family import get_family
-from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, as_array
+from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights
+from lmzoo.tasks.base.labels import encode_classes
+from lmzoo.tasks.inputs import map_by_output
 from lmzoo.tasks.masked_lm import MaskedLM
 from lmzoo.tasks.objectives.masked_tokens import MAX_SPAN_LENGTH, MaskedTokensTask
+from lmzoo.tasks.token_labels import encode_token_ids, replace_ignored, weigh_tokens
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.masking import span_offsets
 from lmzoo.training.span_metrics import TokenAccuracy
@@ -67,9 +70,9 @@ class Pretrainer(MaskedTokensTask):
     pass the output of `segment_pairs` with `passes=` or with another generator. `predict` takes texts or pairs of texts
     with mask tokens, see `MaskedLM`.
 
-    With token features, labels are a dict by output: `masked_lm` and `boundary` int (B, M), `sentence` int (B,) and
-    `replaced_tokens` int (B, T), the ids of the original text. Weights are a dict with the same keys, or one weight for
-    each sequence.
+    With token features, labels are a dict by output: `masked_lm` and `boundary` int (B, M), -100 for positions that do
+    not count, `sentence` int (B,) and `replaced_tokens` int (B, T), the ids of the original text. Weights are a dict
+    with the same keys, or one weight for each sequence.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.
@@ -196,6 +199,7 @@ class Pretrainer(MaskedTokensTask):
     ) -> Tensor | None:
         """Compute the total loss; see `keras.Model.compute_loss`."""
         sample_weight = self._weigh_tokens(x, y, sample_weight)
+        y = keras.tree.map_structure(replace_ignored, y)
         return super().compute_loss(x, *self._label_replaced_tokens(y, y_pred, sample_weight), training)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
@@ -208,18 +212,15 @@ class Pretrainer(MaskedTokensTask):
 
         Padding has the weight 0 among the tokens that the discriminator of `"rtd"` judges.
         """
-        if y is None or sample_weight is None:
-            return sample_weight
+        if not isinstance(y, Mapping):  # None, or the labels of the only output
+            return weigh_tokens(y, sample_weight)
+        if sample_weight is None:
+            sample_weight = {name: ops.ones_like(labels, "float32") for name, labels in y.items()}
         if not isinstance(sample_weight, Mapping):
             sample_weight = dict.fromkeys(y, sample_weight)
-        weights = dict(sample_weight)
-        for name, output_weights in sample_weight.items():
-            if len(y[name].shape) == 2 and output_weights.shape[1:] in ((), (1,)):
-                is_counted = ops.ones_like(y[name])  # (B, M) or (B, T)
-                if name == "replaced_tokens":
-                    is_counted = self.backbone.padding_mask(x)  # (B, T)
-                sequence_weights = ops.reshape(ops.cast(output_weights, "float32"), (-1, 1))  # (B, 1)
-                weights[name] = sequence_weights * ops.cast(is_counted, "float32")
+        weights = {name: weigh_tokens(y[name], output_weights) for name, output_weights in sample_weight.items()}
+        if "replaced_tokens" in weights and sample_weight["replaced_tokens"].shape[1:] in ((), (1,)):
+            weights["replaced_tokens"] *= ops.cast(self.backbone.padding_mask(x), "float32")  # (B, T)
         return weights
 
     def _label_replaced_tokens(self, y: Any, y_pred: Features, sample_weight: Any) -> tuple[Any, Features, Any]:
@@ -305,8 +306,21 @@ class Pretrainer(MaskedTokensTask):
         )
 
     def encode_labels(self, y: Labels | None) -> Any:
-        """Convert the labels of token features to arrays; None stays None."""
-        return None if y is None else keras.tree.map_structure(as_array, y)
+        """Check the labels of token features, a dict by output, and convert them to arrays; None stays None.
+
+        The labels of a single output may also be an array.
+
+        Raises:
+            TypeError: for labels that are not a list or an array.
+            ValueError: for a label of `sentence` other than 0 and 1; see also `encode_token_ids`.
+        """
+        return None if y is None else map_by_output(self._encode_output_labels, y)
+
+    def _encode_output_labels(self, labels: Labels, output_name: str | None) -> np.ndarray:
+        """Check the labels of an output, or of the only output for None, and return them as an array."""
+        if output_name == "sentence":
+            return encode_classes(labels, 2, None)
+        return encode_token_ids(labels, self.output["masked_lm"].shape[-1])
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return `(features, targets, weights)` for the sequences at `indices`, with new masks.

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.common.tensor_types import Features
 from lmzoo.evaluation.reports import Judged, Report
 from lmzoo.evaluation.squad import (
     answer_score,
@@ -24,7 +25,7 @@ from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights, as_example_weights
-from lmzoo.tasks.base.labels import as_labels
+from lmzoo.tasks.base.labels import as_labels, refuse_first
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.task_encoders import AnswerLogits
 from lmzoo.tasks.word_features import WordFeatures
@@ -259,6 +260,19 @@ class QuestionAnswerer(Task):
                 f"shape (n, 2); got {positions.dtype} of shape {positions.shape}."
             )
         return positions.astype("int32")
+
+    def encode_feature_labels(self, features: Features, y: Labels | None) -> np.ndarray | None:
+        """Check the positions of answers, and return them as int32 (n, 2); see `encode_labels`.
+
+        Raises:
+            ValueError: for a position that exceeds the length of the sequences; the message names the first.
+        """
+        positions = self.encode_labels(y)
+        if positions is not None:
+            length = next(iter(features.values())).shape[1]
+            last_positions = positions.max(axis=1)  # (n,)
+            refuse_first(last_positions >= length, last_positions, f"is outside [0, {length}), the sequence.")
+        return positions
 
     def features(self, encoded: EncodedWindows, indices: np.ndarray, width: int) -> FeatureArrays:
         """Return the model's inputs for the windows at `indices`, padded to `width`."""

@@ -23,11 +23,11 @@ from lmzoo.registry.family import Family, get_family
 from lmzoo.serving.export import signature, text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Texts, Weights
-from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling, get_generator
 from lmzoo.tasks.inputs import TokenIds, are_pairs, list_ids, list_target_ids, list_texts
 from lmzoo.tasks.prompts import GENERATE_ARGUMENT_ADVICE, check_prompt_ids, check_reads_text, split_stops
+from lmzoo.tasks.token_labels import TokenLabelsTask
 from lmzoo.tasks.token_losses import make_perplexity_report, measure_by_token
 from lmzoo.text import EncodedTexts, Preprocessor, SpanCorruption
 from lmzoo.text.batching import ladder_buckets
@@ -49,7 +49,7 @@ _EXTRA_TARGET_TOKENS = 16
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class Seq2SeqLM(Task):
+class Seq2SeqLM(TokenLabelsTask):
     """A model that generates a target text from a source text, such as its translation.
 
     See Sutskever et al. (2014) and Vaswani et al. (2017).
@@ -59,8 +59,8 @@ class Seq2SeqLM(Task):
     and, in most families, a bias.
 
     `fit` and `evaluate` take pairs of texts without labels: a list of `(source, target)`, or a tuple of two lists. With
-    token features, pass the targets' tokens as `y`, int (B, S), and a `sample_weight` of 0 for tokens that should not
-    count.
+    token features, pass the targets' tokens as `y`, int (B, S), with -100, or a `sample_weight` of 0, for tokens that
+    should not count.
 
     With `span_corruption`, T5's pre-training objective (Raffel et al., 2020), they take documents instead, each a
     string or a list of sentences. `lmzoo.data.corpora.pack_running_text` joins the documents and splits them into

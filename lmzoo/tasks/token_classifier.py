@@ -15,6 +15,7 @@ import numpy as np
 
 from lmzoo.common.arguments import require
 from lmzoo.common.span_marks import OUTSIDE, SpanScheme, marks_spans
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.tokenized_documents import group_items
 from lmzoo.evaluation.reports import Judged, Report, compare_tags
 from lmzoo.families.backbone import Backbone
@@ -27,6 +28,7 @@ from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, enco
 from lmzoo.tasks.inputs import list_rows
 from lmzoo.tasks.long_texts import LongTextTask
 from lmzoo.tasks.task_encoders import TokenVectors, get_head_options
+from lmzoo.tasks.token_labels import TokenLabelsTask
 from lmzoo.tasks.word_features import WordFeatures
 from lmzoo.tasks.word_labels import check_label_sequences, decode_words, label_spans, warn_about_unmarked_labels
 from lmzoo.tasks.word_weights import join_weights, make_batch_weights, read_weights
@@ -59,7 +61,7 @@ class SpanAnswer(TypedDict):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class TokenClassifier(LongTextTask):
+class TokenClassifier(TokenLabelsTask, LongTextTask):
     """A classifier of words in texts, for tagging or named entity recognition (Devlin et al., 2019, section 5.3).
 
     Texts are lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits. Every word is tokenized
@@ -366,6 +368,10 @@ class TokenClassifier(LongTextTask):
                 f"Label {invalid_labels[0]} is outside [0, {self.num_classes}), the classes of this model."
             )
         return token_labels.astype("int32")
+
+    def replace_ignored(self, y: Tensor) -> Tensor:
+        """Return labels for the loss; with `crf`, -100 stays, which the loss leaves out of the sequences."""
+        return y if self.crf else super().replace_ignored(y)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return `(features, labels)` or `(features, labels, weights)` for the texts at `indices`.

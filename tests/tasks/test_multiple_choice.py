@@ -135,6 +135,14 @@ def test_token_features_are_read_like_texts(task):
     assert np.isfinite(task.fit(features, np.array(LABELS), verbose=0).history["loss"]).all()
 
 
+def test_labels_of_token_features_are_among_the_choices(task):
+    features = {name: np.ones((2, 3, 5), "int32") for name in task.input}
+    assert np.isfinite(task.test_on_batch(features, [2, 0])).all()
+    for call in (task.test_on_batch, task.evaluate):
+        with pytest.raises(ValueError, match=r"Label 3 at position 1 is outside \[0, 3\), the choices"):
+            call(features, [2, 3])
+
+
 @pytest.mark.quick_cases("bert")
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_token_features_are_checked(family, steps):

@@ -142,6 +142,13 @@ def test_labels_of_token_features_are_two_positions(task, y):
         task.evaluate(features, y, verbose=0)
 
 
+def test_answers_in_token_features_are_within_the_sequences(task):
+    features = {name: np.ones((2, 7), "int32") for name in task.input}
+    assert np.isfinite(task.test_on_batch(features, [[0, 6], [6, 6]])).all()
+    with pytest.raises(ValueError, match=r"Label 7 at position 1 is outside \[0, 7\), the sequence"):
+        task.evaluate(features, [[0, 6], [3, 7]], verbose=0)
+
+
 @pytest.mark.parametrize("setting", ["doc_stride", "max_question_length", "max_answer_length", "n_best"])
 def test_invalid_settings(task, setting):
     for value in (0, -1, 1.5, "3"):

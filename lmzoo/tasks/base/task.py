@@ -136,6 +136,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     splits_examples: bool = False  # whether an example may become several sequences, or none
     decodes_masks: bool = False  # whether the head uses the backbone's decoder for masked tokens, if it has one
     per_token: bool = False  # whether the second axis of the outputs is the token axis
+    labels_tokens: bool = False  # whether the labels of token features are one for each token, int (n, T)
     outputs_logits: bool = True  # whether the outputs are logits, not probabilities
 
     distillation: ClassVar[DistillationSettings | None] = None  # None if the task cannot be distilled
