@@ -370,8 +370,9 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         return token_labels.astype("int32")
 
     def replace_ignored(self, y: Tensor) -> Tensor:
-        """Return labels for the loss; with `crf`, -100 stays, which the loss leaves out of the sequences."""
-        return y if self.crf else super().replace_ignored(y)
+        """Return labels for the loss; -100 stays if the loss leaves it out, as with `crf`."""
+        leaves_out_ignored = self.crf or isinstance(self.loss, keras.losses.SparseCategoricalCrossentropy)
+        return y if leaves_out_ignored else super().replace_ignored(y)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return `(features, labels)` or `(features, labels, weights)` for the texts at `indices`.

@@ -113,6 +113,15 @@ def test_other_losses_leave_out_ignored_tokens():
     assert measure(task, features, ignored_labels)["loss"] == pytest.approx(expected["loss"], rel=1e-5)
 
 
+def test_the_mean_of_a_users_loss_is_over_counted_tokens():
+    task = tiny_task(TokenClassifier, families()["bert"])
+    features, labels, _ = make_arrays(task)
+    ignored_labels, _ = ignore_a_third(labels)
+    expected = measure(task, features, ignored_labels)["loss"]
+    task.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100))
+    assert measure(task, features, ignored_labels)["loss"] == pytest.approx(expected, rel=1e-5)
+
+
 def test_pretrainers_ignore_tokens_with_and_without_weights():
     task = tiny_task(Pretrainer, families()["bert"])
     features, labels, weights = make_arrays(task)
