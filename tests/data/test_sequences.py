@@ -1,4 +1,4 @@
-"""Rows of a tokenized corpus: equal to rows of the same documents in memory, little padding, published masks."""
+"""Rows of a tokenized corpus: equal to rows of the same documents in memory, little padding, little memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ from lmzoo.data.corpora import (
     segment_pairs,
     write_corpus,
 )
-from lmzoo.models import MaskedLM
-from lmzoo.registry.family import families
-from lmzoo.tasks.base.examples import Examples
-from lmzoo.testing import tiny_backbone
 from lmzoo.text import LengthBatches, Packing, Preprocessor, TextWarning
 from lmzoo.text.batching import fit_buckets
 from lmzoo.text.validate_text import collect_warnings
@@ -209,29 +205,3 @@ def test_pairs_take_little_memory(corpus, monkeypatch):
     (few_pairs, low_peak), (many_pairs, high_peak) = peaks.items()
     assert many_pairs > 7_000
     assert high_peak - low_peak < 60 * (many_pairs - few_pairs), peaks
-
-
-@pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
-def test_masks_have_the_published_fractions(name, tmp_path):
-    """15% of the tokens are chosen: 80% of these are masked, 10% replaced, 10% unchanged (Devlin et al., 2019)."""
-    family = families()[name]
-    backbone = tiny_backbone(family, max_sequence_length=67)
-    tokenizer = family.tokenizer.of_words(WORDS, backbone.config.vocabulary_size)
-    corpus = write_corpus(documents(count=173), tokenizer, tmp_path)
-    task = MaskedLM(backbone, Preprocessor(tokenizer, family.packing, 67))
-    rows = pack_sentences(corpus, task.preprocessor)
-    draws = []
-    for seed in range(2):
-        features, targets, weights = task.make_batch(
-            Examples(rows), np.arange(len(rows)), 67, np.random.default_rng(seed)
-        )
-        chosen = weights > 0
-        ids = np.take_along_axis(features["token_ids"], features["mask_positions"], axis=1)[chosen]
-        draws.append([chosen.sum(), (ids == tokenizer.mask_id).sum(), (ids == targets[chosen]).sum()])
-    count, masked, unchanged = np.sum(draws, axis=0)
-    total = 2 * len(rows.token_ids)
-    assert count > 1500
-    assert abs(count / total - 0.15) < 0.005
-    size = backbone.config.vocabulary_size
-    for actual, fraction in ((masked, 0.8 + 0.1 / size), (unchanged, 0.1 + 0.1 / size)):
-        assert abs(actual - count * fraction) < 4 * (count * fraction * (1 - fraction)) ** 0.5

@@ -61,6 +61,8 @@ def test_batches_hold_what_was_masked(tiny, task, monkeypatch):
     np.testing.assert_array_equal(targets, np.take_along_axis(original, positions, axis=1)[:, : targets.shape[1]])
     expected = np.maximum(1, np.rint((original > 0).sum(axis=1) * 0.15))
     np.testing.assert_array_equal(weights.sum(axis=1), expected * weight)
+    ids = np.take_along_axis(features["token_ids"], positions, axis=1)[:, : targets.shape[1]][weights > 0]
+    assert 0.5 < (ids == task.preprocessor.tokenizer.mask_id).mean() < 1  # 80% by default
     changed = features["token_ids"][:, : original.shape[1]] != original
     changed[np.arange(8)[:, None], positions] = False
     assert not changed.any()

@@ -1,12 +1,11 @@
-"""Byte-level BPE, compared with the specification in plain Python, with transformers, and with cases by hand."""
+"""Byte-level BPE, compared with transformers and with cases by hand."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -59,35 +58,9 @@ def peer(files: Path) -> Callable:
     return transformers.RobertaTokenizerFast(vocab=vocabulary, merges=merges, mask_token=mask, pad_token="</s>")
 
 
-def reference_ids(text: str, tokenizer: BytePairTokenizer, ranks: dict[str, int]) -> Iterator[int]:
-    """Iterate over the ids of a text, one rule of the specification after another."""
-    regex = pytest.importorskip("regex")
-    for part in regex.split(r"(\s*<mask>|<s>|</s>|<unk>)", text):
-        if part.endswith("<mask>") or part in ("<s>", "</s>", "<unk>"):
-            yield tokenizer.token_to_id(part.strip())
-            continue
-        for word in regex.findall(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", part):
-            pieces = [BYTE_TOKENS[byte] for byte in word.encode()]
-            while pairs := [f"{a} {b}" for a, b in itertools.pairwise(pieces) if f"{a} {b}" in ranks]:
-                first, second = min(pairs, key=ranks.__getitem__).split(" ")
-                merged, i = [], 0
-                while i < len(pieces):
-                    is_pair = pieces[i : i + 2] == [first, second]
-                    merged.append(first + second if is_pair else pieces[i])
-                    i += 1 + is_pair
-                pieces = merged
-            yield from map(tokenizer.token_to_id, pieces)
-
-
-def test_ids_follow_the_specification(texts: list[str], tokenizer: BytePairTokenizer) -> None:
-    ranks = {merge: rank for rank, merge in enumerate(tokenizer.merges)}
-    assert len(ranks) == 1500 - 261
-    assert len(texts) > SOME
-    for text, ids in zip(texts, tokenizer.tokenize(texts), strict=True):
-        assert ids == list(reference_ids(text, tokenizer, ranks)), ascii(text)
-
-
 def test_ids_and_offsets_equal_transformers(texts: list[str], tokenizer: BytePairTokenizer, peer: Callable) -> None:
+    assert len(tokenizer.merges) == 1500 - 261
+    assert len(texts) > SOME
     expected = peer(texts, add_special_tokens=False, return_offsets_mapping=True)
     assert tokenizer.tokenize(texts) == expected["input_ids"]
     rows = tokenizer.tokenize_with_offsets(texts)

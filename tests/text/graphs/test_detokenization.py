@@ -7,7 +7,6 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from lmzoo.serving.allowed_ops import check_ops  # noqa: E402
 from lmzoo.text import BytePairTokenizer, T5Tokenizer, WordPieceTokenizer, WordTokenizer  # noqa: E402
 from lmzoo.text.graphs import graph_detokenizer  # noqa: E402
 from tests.text.trained import with_bytes  # noqa: E402
@@ -33,11 +32,6 @@ def test_texts_are_those_of_python(tokenizer):
     sequences += tokenizer.tokenize(varied_texts(200, 53, ["</s>", "<mask"]))  # whole characters
     assert detokenize_in_graph(tokenizer, sequences) == [tokenizer.detokenize(ids) for ids in sequences]
     assert detokenize_in_graph(tokenizer, []) == []
-
-
-def test_servers_have_the_ops():
-    convert = tf.function(graph_detokenizer(BPE), autograph=False)
-    check_ops(convert.get_concrete_function(tf.RaggedTensorSpec([None, None], tf.int32)).graph.as_graph_def())
 
 
 def test_other_tokenizers_are_refused():
