@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -15,6 +14,7 @@ from lmzoo.layers.crf import compute_label_probabilities, decode, find_best_labe
 from lmzoo.text.span_labels import transition_table
 from lmzoo.training import CrfLoss
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
+from tests.reference.gradients import value_and_gradients
 
 C = 5
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -103,25 +103,6 @@ def test_probabilities_of_labels_are_sums_over_sequences(layer, logits):
             certainty[i, positions], expected[np.arange(len(positions)), best[i, positions]], atol=1e-5
         )
     assert not probabilities[~WORDS].any()
-
-
-def value_and_gradients(function, *arrays):
-    if keras.backend.backend() == "jax":
-        import jax
-
-        value, gradients = jax.jit(jax.value_and_grad(function, argnums=tuple(range(len(arrays)))))(*arrays)
-        return float(value), [np.asarray(gradient) for gradient in gradients]
-    import tensorflow as tf
-
-    @tf.function(jit_compile=True)
-    def compiled(*tensors):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            value = function(*tensors)
-        return value, tape.gradient(value, tensors)
-
-    value, gradients = compiled(*map(tf.constant, arrays))
-    return float(value), [gradient.numpy() for gradient in gradients]
 
 
 @pytest.mark.quick_cases("spans")

@@ -11,6 +11,7 @@ from lmzoo.layers import attention as module
 from lmzoo.layers.attention import join_projections
 from lmzoo.layers.local_attention import attention_in_blocks, prefers_blocks
 from lmzoo.layers.rotary import compute_rotation_rates, rotate
+from tests.reference.gradients import value_and_gradients
 from tests.reference.weights import difference, to_numpy
 
 B, N, D = 3, 5, 6
@@ -210,24 +211,12 @@ def test_blocks_have_the_gradients_of_the_mask(monkeypatch):
 
 def gradients_of(layer, x, mask):
     weights = mask[:, :, None].astype("float32")
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
 
-        x = tf.constant(x)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.square(layer(x, mask)) * weights)
-        variables = [v.value for v in layer.trainable_variables]
-        return [to_numpy(gradient) for gradient in tape.gradient(loss, [x, *variables])]
-    import jax
+    def loss(x, *values):
+        outputs, _ = layer.stateless_call(values, layer.non_trainable_variables, x, mask)
+        return keras.ops.sum(keras.ops.square(outputs) * weights)
 
-    def loss(values, x):
-        outputs, _ = layer.stateless_call(values, [v.value for v in layer.non_trainable_variables], x, mask)
-        return jax.numpy.sum(jax.numpy.square(outputs) * weights)
-
-    weights_of_layer = [v.value for v in layer.trainable_variables]
-    weight_gradients, input_gradients = jax.jit(jax.grad(loss, argnums=(0, 1)))(weights_of_layer, x)
-    return [np.asarray(gradient) for gradient in (input_gradients, *weight_gradients)]
+    return value_and_gradients(loss, x, *(to_numpy(v.value) for v in layer.trainable_variables))[1]
 
 
 def test_no_scores_of_all_pairs_are_made():
