@@ -1,8 +1,7 @@
-"""A small text, tiny models, and runs that are interrupted."""
+"""A small text, tiny models, and a comparison of weights."""
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
 
@@ -25,19 +24,3 @@ def text(tmp_path, monkeypatch):
 def assert_same_weights(model, expected):
     for weight, desired in zip(model.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(weight, desired)
-
-
-class Interrupted(Exception):  # noqa: N818 - not an error
-    pass
-
-
-class Stop(keras.callbacks.Callback):
-    """Raises an error after a step."""
-
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
-
-    def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == self.step:
-            raise Interrupted

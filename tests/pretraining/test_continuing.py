@@ -16,7 +16,8 @@ from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.training import FineTuningRecipe
 from lmzoo_cli.main import app
-from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop, assert_same_weights
+from tests.pretraining.conftest import LINES, TINY, assert_same_weights
+from tests.tasks.interruptions import Interrupted, Spy
 
 pytestmark = pytest.mark.usefixtures("eager")
 OWN = [[line.replace("ship", "boat") for line in LINES[i % 4 :]] for i in range(60)]
@@ -79,7 +80,7 @@ def test_a_preset_is_trained_on_other_text(tmp_path):
         build_encoder_backbone(recipe, 1).config.num_heads == lmzoo.models.Backbone.from_preset(stored).config.num_heads
     )
     with pytest.raises(Interrupted):
-        pretrain(OWN, tmp_path / "own", recipe, callbacks=[Stop(2)], verbose=False)
+        pretrain(OWN, tmp_path / "own", recipe, callbacks=[Spy(2)], verbose=False)
     changed = lmzoo.models.MaskedLM.from_preset(stored)
     changed.set_weights([np.asarray(weight) + 1 for weight in changed.weights])
     original = stored.rename(tmp_path / "original")

@@ -14,7 +14,8 @@ from lmzoo.registry.family import families
 from lmzoo.tasks import BidirectionalLM, CausalLM, Pretrainer, Seq2SeqLM, TextClassifier
 from lmzoo.testing import tiny_task
 from lmzoo.training import LAMB, AdamW
-from tests.pretraining.conftest import TINY, Interrupted, Stop, assert_same_weights
+from tests.pretraining.conftest import TINY, assert_same_weights
+from tests.tasks.interruptions import Interrupted, Spy
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -46,7 +47,7 @@ def test_a_longer_run_continues_before_the_decay(text, tmp_path, monkeypatch, ob
     pretrain(text, tmp_path / "whole", long, callbacks=[whole], verbose=False, weights_dtype="float32")
     shutil.copytree(tmp_path / "whole.work/tokenizer", tmp_path / "continued.work/tokenizer")
     try:
-        pretrain(text, tmp_path / "continued", short, callbacks=[Stop(stop)], verbose=False)
+        pretrain(text, tmp_path / "continued", short, callbacks=[Spy(stop)], verbose=False)
     except Interrupted:
         assert stop < 99
     with pytest.raises(ValueError, match="another `seed`"):
@@ -103,7 +104,7 @@ def test_states_at_a_url_continue_on_another_machine(text, tmp_path, monkeypatch
     shutil.rmtree(tmp_path / "states")
     (tmp_path / "kept").rename(tmp_path / "states")
     with pytest.raises(Interrupted):
-        pretrain(text, tmp_path / "model", recipe, callbacks=[Stop(steps - 1)], **exact)
+        pretrain(text, tmp_path / "model", recipe, callbacks=[Spy(steps - 1)], **exact)
     assert not list((tmp_path / "model.work").glob("states*"))
     shutil.rmtree(tmp_path / "model.work")
     pretrain(text, tmp_path / "model", recipe, callbacks=[continued], **exact)

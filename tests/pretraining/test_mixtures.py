@@ -25,7 +25,8 @@ from lmzoo.text import EncodedTexts, LengthBatches
 from lmzoo.text.interleaved import count_turns
 from lmzoo_cli.main import app
 from lmzoo_cli.pretrain_command import _parse_texts
-from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
+from tests.pretraining.conftest import LINES, TINY
+from tests.tasks.interruptions import Interrupted, Spy
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -130,7 +131,7 @@ def test_each_text_of_a_mixture_has_scores(films, tmp_path, recipe, metric):
 def test_an_interrupted_mixture_has_the_same_scores(films, tmp_path):
     all_scores, losses = [], []
 
-    class RecordLosses(Stop):
+    class RecordLosses(Spy):
         def on_train_batch_end(self, batch, logs=None):
             losses[-1].append(float(logs["loss"]))
             super().on_train_batch_end(batch, logs)

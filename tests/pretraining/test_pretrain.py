@@ -33,7 +33,8 @@ from lmzoo.text.validate_text import TextWarning
 from lmzoo.training import FineTuningRecipe
 from lmzoo.training.throughput import Throughput
 from lmzoo_cli.main import app
-from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop, assert_same_weights
+from tests.pretraining.conftest import LINES, TINY, assert_same_weights
+from tests.tasks.interruptions import Interrupted, Spy
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -59,10 +60,10 @@ def test_an_interrupted_run_has_the_same_weights(text, tmp_path):
     shutil.copytree(tmp_path / "whole.work/tokenizer", tmp_path / "continued.work/tokenizer")
     for step in (2, steps - 1):
         with pytest.raises(Interrupted):
-            pretrain(text, tmp_path / "continued", Recipe(**TINY), callbacks=[Stop(step)], verbose=False)
+            pretrain(text, tmp_path / "continued", Recipe(**TINY), callbacks=[Spy(step)], verbose=False)
     exact = {"verbose": False, "weights_dtype": "float32"}
     pretrain(text, tmp_path / "continued", Recipe(**TINY), **exact)
-    pretrain(text, tmp_path / "continued", Recipe(**TINY), overwrite=True, callbacks=[Stop(steps + 1)], **exact)
+    pretrain(text, tmp_path / "continued", Recipe(**TINY), overwrite=True, callbacks=[Spy(steps + 1)], **exact)
     whole, continued = (lmzoo.models.Pretrainer.from_preset(tmp_path / name) for name in ("whole", "continued"))
     assert_same_weights(continued, whole)
     assert whole.backbone.config.dropout == 0.1
@@ -107,7 +108,7 @@ def test_elmo_is_trained_and_continued(text, tmp_path, capsys):
     assert model.perplexity(held_out, verbose=False) == pytest.approx(scores["perplexity"], rel=1e-5)
     # An interrupted run has the same weights.
     with pytest.raises(Interrupted):
-        pretrain(text, tmp_path / "continued", ELMO, callbacks=[Stop(5)], verbose=False)
+        pretrain(text, tmp_path / "continued", ELMO, callbacks=[Spy(5)], verbose=False)
     pretrain(text, tmp_path / "continued", ELMO, verbose=False, weights_dtype="float32")
     continued = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "continued")
     assert_same_weights(continued, model)
@@ -315,7 +316,7 @@ def test_a_run_that_fails_before_its_card_is_not_trained_again(text, tmp_path, m
 
     fail_before_card()
     assert not (tmp_path / "preset").exists()
-    pretrain(text, tmp_path / "preset", ELMO, verbose=False, callbacks=[Stop(1)])
+    pretrain(text, tmp_path / "preset", ELMO, verbose=False, callbacks=[Spy(1)])
     files = json.loads((tmp_path / "preset/manifest.json").read_text("utf-8"))["files"]
     assert {"README.md", "loss.png", "model.weights.h5"} <= files.keys()
     assert (tmp_path / "preset/README.md").read_text("utf-8").startswith("# preset\n")
@@ -333,7 +334,7 @@ def test_a_failed_run_leaves_its_last_state_and_no_progress_bar(text, tmp_path, 
     monkeypatch.setattr(run, "ROUND", 100)
     monkeypatch.setattr(run, "MINUTES", 1e-9)
     with pytest.raises(Interrupted):
-        pretrain(text, tmp_path / "preset", ELMO, verbose=False, callbacks=[Stop(3)])
+        pretrain(text, tmp_path / "preset", ELMO, verbose=False, callbacks=[Spy(3)])
     assert closed
     assert [path.name for path in sorted((tmp_path / "preset.work/states").iterdir())][-1] == "step-000000000002"
 

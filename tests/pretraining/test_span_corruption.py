@@ -17,7 +17,8 @@ from lmzoo.pretraining.encoders import build_encoder_backbone
 from lmzoo.testing import tiny_task
 from lmzoo.text import Preprocessor, SpanCorruption
 from lmzoo.training import FineTuningRecipe
-from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop, assert_same_weights
+from tests.pretraining.conftest import LINES, TINY, assert_same_weights
+from tests.tasks.interruptions import Interrupted, Spy
 
 pytestmark = pytest.mark.usefixtures("eager")
 T5 = {**TINY, "family": "t5", "vocabulary_size": 130}
@@ -60,7 +61,7 @@ def test_an_interrupted_run_has_the_same_weights(tmp_path):
     shutil.copytree(tmp_path / "whole.work/tokenizer", tmp_path / "continued.work/tokenizer")
     for step in (1, 2):
         with pytest.raises(Interrupted):
-            pretrain(DOCUMENTS, tmp_path / "continued", recipe, callbacks=[Stop(step)], verbose=False)
+            pretrain(DOCUMENTS, tmp_path / "continued", recipe, callbacks=[Spy(step)], verbose=False)
     pretrain(DOCUMENTS, tmp_path / "continued", recipe, **EXACT)
     whole, continued = (Seq2SeqLM.from_preset(tmp_path / name) for name in ("whole", "continued"))
     assert_same_weights(continued, whole)

@@ -61,6 +61,31 @@ def assert_equal(a, b, tolerance=1e-5):
         np.testing.assert_allclose(a[name], b[name], atol=tolerance, rtol=0)
 
 
+def train_in_numpy(bias_correction, scales_updates):
+    """Return the weights after the steps of AdamW, or of LAMB if it `scales_updates` to the weights' norms."""
+    weights = {name: to_numpy(v.value).astype("float64") for name, v in start().items()}
+    first, second = (dict.fromkeys(SHAPES, 0.0) for _ in range(2))
+    norms, ratios = [], []
+    for step in range(STEPS):
+        grads = dict(zip(SHAPES, gradient(step), strict=True))
+        norms.append(np.sqrt(sum((g.astype("float64") ** 2).sum() for g in grads.values())))
+        for name, g in grads.items():
+            g = g / max(norms[-1], 1.0)
+            first[name] = 0.9 * first[name] + 0.1 * g
+            second[name] = 0.999 * second[name] + 0.001 * g * g
+            scale = np.sqrt(1 - 0.999 ** (step + 1)) / (1 - 0.9 ** (step + 1)) if bias_correction else 1.0
+            update = scale * first[name] / (np.sqrt(second[name]) + 1e-6)
+            if name in DECAYED:
+                update = update + 0.1 * weights[name]
+                if scales_updates:
+                    ratios.append(np.linalg.norm(weights[name]) / np.linalg.norm(update))
+                    update = ratios[-1] * update
+            weights[name] = weights[name] - 0.03 * update
+    assert norms[0] > 1 > norms[-1]
+    assert not scales_updates or np.std(ratios) > 0.01
+    return weights
+
+
 def apply_slices(make):
     """Return the weights after a step from slices, two of them of one row, and from the same gradient as a table.
 
