@@ -235,20 +235,25 @@ FRACTION = r"must be a number in \[0, 1\), got"
 POSITIVE_INTEGER = "must be (a positive integer|an integer of at least 1), got"
 ABOVE_0 = "must be a (positive number|number above 0), got"
 AT_LEAST_0 = "must be a finite number of at least 0"
+ENCODER = '`encoder` must be "bilstm", "esim" or None, got'
 HEADS = {"dropout": (FRACTION, 2, -1, "a", NAN, 1.0), "encoder_dim": (POSITIVE_INTEGER, 0, -1, 2.5, "a", None)}
 CONSTRUCTORS: list[tuple[type[Task], dict[str, tuple[Any, ...]]]] = [
     (TextClassifier, {**HEADS, "num_classes": ("an integer of at least 2", 1, 0, -2, "2", 2.0, None, True, NAN, [3]),
                       "labels": ("must be|twice|at least 2", "ab", 5, [], ["a"], ["a", "a"], {"a": 1}),
-                      "pooling": ("`pooling` must be", "foo", None, 5), "encoder": ("`encoder` must be", "foo", 5)}),
+                      "pooling": ("`pooling` must be", "foo", None, 5), "encoder": (ENCODER, "foo", "gru", 5)}),
     (TokenClassifier, {**HEADS, "num_classes": ("an integer of at least 2", 1, "2", 2.0)}),
-    (TextRegressor, {**HEADS, "output_activation": ("Unknown activation", "foo", None, 5)}),
+    (TextRegressor, {**HEADS, "output_activation": ("Unknown activation", "foo", None, 5),
+                     "pooling": ("`pooling` must be", "max"), "encoder": (ENCODER, "gru")}),
     (MultipleChoice, HEADS),
-    (QuestionAnswerer, {**dict.fromkeys(("doc_stride", "n_best"), (POSITIVE_INTEGER, 0, 2.5, "a", None, True)),
+    (QuestionAnswerer, {**{name: (f"`{name}` {POSITIVE_INTEGER}", 0, -1, 1.5, "3", None, True) for name in
+                           ("doc_stride", "max_question_length", "max_answer_length", "n_best")},
                         "null_score_threshold": ("must be a number or None", "a", NAN, [1])}),
     (MaskedLM, {"masking": ("`masking` must be a", "x", 5), "activation": ("Unknown activation", "foo"),
                 "layer_norm_epsilon": (r"must be a number in \(0, 1\)", 0, -1, "a", NAN)}),
     (Pretrainer, {"masking": ("`masking` must be a", "x"), "objective": ("`objective` must be", "foo")}),
-    (TextEmbedder, {"temperature": (ABOVE_0, 0, -1, "a", NAN, None),
+    (TextEmbedder, {"temperature": ("`temperature` must be a positive number, got", 0, -1, "a", NAN, None),
+                    "objective": ('`objective` must be one of "contrastive", "triplet", .*, got', "pairs"),
+                    "mini_batch_size": ("must be None or an integer of at least 1", 0, -1, 2.5, "3", True),
                     "pooling": ("`pooling` must be", "foo", None, 5, [], [5], ["mean"] * 2),
                     "projection": ("`projection.*` must be|lacks|has the unknown|Unknown", 5, "ab", [5], [{}],
                                    [{"kind": "foo"}], [{"kind": "dense"}], [{"kind": "dense", "units": 0}],

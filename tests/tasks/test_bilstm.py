@@ -117,11 +117,6 @@ def test_equal_words_are_encoded_once_unless_xla_compiles():
     np.testing.assert_allclose(task.predict(tiny_texts(8), verbose=0), expected, atol=1e-5)
 
 
-def test_unknown_encoders_are_refused():
-    with pytest.raises(ValueError, match='`encoder` must be "bilstm", "esim" or None, got \'gru\''):
-        tiny_task(TextClassifier, families()["bert"], encoder="gru")
-
-
 @pytest.mark.slow
 def test_presets_do_not_depend_on_models_built_before(tmp_path):
     """The names that Keras gives to layers are numbered in every process."""

@@ -285,9 +285,3 @@ def test_graded_pairs_have_no_weights():
 def test_the_triplet_objective_refuses_single_texts():
     with pytest.raises(ValueError, match=r"trained on triples of texts: pass \(anchors, positives, negatives\), three"):
         make(objective="triplet").fit(FIRSTS, verbose=0)
-
-
-@pytest.mark.parametrize("size", [0, -1, 2.5, "3", True])
-def test_mini_batch_size_must_be_positive(size):
-    with pytest.raises(ValueError, match="`mini_batch_size` must be None or an integer of at least 1"):
-        make(mini_batch_size=size)

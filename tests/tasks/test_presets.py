@@ -1,4 +1,4 @@
-"""Presets of tasks: round trips, heads, overrides, damaged files."""
+"""Presets of tasks: round trips, heads, overrides, wrong files."""
 
 from __future__ import annotations
 
@@ -49,6 +49,10 @@ def test_round_trip_with_head_and_labels(classifier, preset):
     assert task.get_config() == classifier.get_config()
     task = TextClassifier.from_preset(preset, labels=["bad", "fair", "good"])
     np.testing.assert_array_equal(predict(task), predict(classifier))
+    assert {path.name for path in preset.rglob("*") if path.is_file()} == {
+        "config.json", "manifest.json", "metadata.json", "model.weights.h5", "preprocessor.json", "task.json",
+        "task.weights.h5", "tokenizer.json", "vocabulary.txt",
+    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -221,41 +225,6 @@ def test_a_task_without_preprocessor_is_saved_without_one(tiny, tmp_path):
     TextClassifier(tiny.backbone(), num_classes=2).save_to_preset(tmp_path / "bare")
     with pytest.raises(ValueError, match="Pass `preprocessor=`"):
         TextClassifier.from_preset(tmp_path / "bare")
-
-
-def test_an_altered_byte_in_any_file_is_an_error_that_names_it(copy):
-    files = sorted(path for path in copy.rglob("*") if path.is_file() and path.name != "manifest.json")
-    assert {path.name for path in files} == {
-        "config.json", "metadata.json", "model.weights.h5", "preprocessor.json", "task.json", "task.weights.h5",
-        "tokenizer.json", "vocabulary.txt",
-    }  # fmt: skip
-    for path in files:
-        content = path.read_bytes()
-        middle = len(content) // 2
-        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
-        with pytest.raises(PresetError, match=path.name.replace(".", r"\.")):
-            TextClassifier.from_preset(copy)
-        path.write_bytes(content)
-    TextClassifier.from_preset(copy)
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["files"]["config.json"]["sha256"] = "0" * 64
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(PresetError, match=r"config\.json"):
-        TextClassifier.from_preset(copy)
-
-
-def test_a_failure_while_saving_keeps_the_old_preset(tiny, classifier, copy, monkeypatch):
-    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    new_task = tiny.classifier(num_classes=2, seed=12)
-
-    def fail(directory):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(new_task.preprocessor, "save_assets", fail)
-    with pytest.raises(OSError, match="disk full"):
-        new_task.save_to_preset(copy)
-    assert {path: path.read_bytes() for path in copy.parent.rglob("*") if path.is_file()} == before
-    np.testing.assert_array_equal(predict(TextClassifier.from_preset(copy)), predict(classifier))
 
 
 def test_a_preset_is_overwritten_unless_forbidden(tiny, copy):

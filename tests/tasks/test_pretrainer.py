@@ -73,17 +73,22 @@ def test_the_loss_is_the_sum_of_both_means(tiny, weighted):
         assert scores[f"{name}_accuracy"] == pytest.approx(np.average(is_correct, weights=weights[name]), rel=1e-5)
 
 
+@pytest.mark.parametrize("objective", ["nsp", "rtd"])
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
-def test_the_weight_of_a_sequence_counts_for_its_masked_tokens(tiny, shape):
-    task = build(tiny)
-    pairs = pair_neighbors(tiny, task)
-    features, targets, _ = make_batch(task, pairs)
-    sample_weight = np.linspace(0.5, 3, len(pairs)).astype("float32")
+def test_the_weight_of_a_sequence_counts_for_its_tokens(tiny, shape, objective):
+    task = build(tiny) if objective == "nsp" else tiny_task(Pretrainer, families()["electra"])
+    sequences = task.encode_examples(make_documents(tiny)).encoded
+    features, targets, _ = make_batch(task, sequences)
+    sample_weight = np.linspace(0.5, 3, len(sequences)).astype("float32")
     weights = {"masked_lm": np.broadcast_to(sample_weight[:, None], targets["masked_lm"].shape)}
-    weights["sentence"] = sample_weight
+    if objective == "nsp":
+        weights["sentence"] = sample_weight
+    else:
+        weights["replaced_tokens"] = features["padding_mask"] * sample_weight[:, None]
+        assert 0 in weights["replaced_tokens"], "padding"
     sequence_weights = sample_weight.reshape(shape)
     scores, expected = (
-        task.evaluate(features, targets, sample_weight=w, batch_size=len(pairs), verbose=0, return_dict=True)
+        task.evaluate(features, targets, sample_weight=w, batch_size=len(sequences), verbose=0, return_dict=True)
         for w in (sequence_weights, weights)
     )
     assert scores == pytest.approx(expected, rel=1e-5)

@@ -149,13 +149,6 @@ def test_answers_in_token_features_are_within_the_sequences(task):
         task.evaluate(features, [[0, 6], [3, 7]], verbose=0)
 
 
-@pytest.mark.parametrize("setting", ["doc_stride", "max_question_length", "max_answer_length", "n_best"])
-def test_invalid_settings(task, setting):
-    for value in (0, -1, 1.5, "3"):
-        with pytest.raises(ValueError, match=f"`{setting}` must be a positive integer, got {value!r}"):
-            QuestionAnswerer(task.backbone, **{setting: value})
-
-
 # === Training ===
 
 

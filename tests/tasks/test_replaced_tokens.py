@@ -95,24 +95,6 @@ def test_losses_and_metrics_agree_with_numpy(task, weighted):
     assert 0 in weights["replaced_tokens"], "padding"
 
 
-@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
-def test_the_weight_of_a_sequence_counts_for_its_tokens(shape):
-    task = tiny_task(Pretrainer, families()["electra"])
-    features, targets, _ = make_batch(task)
-    count = len(features["token_ids"])
-    sample_weight = np.linspace(0.5, 3, count).astype("float32")
-    weights = {
-        "masked_lm": np.broadcast_to(sample_weight[:, None], targets["masked_lm"].shape),
-        "replaced_tokens": features["padding_mask"] * sample_weight[:, None],
-    }
-    assert 0 in weights["replaced_tokens"], "padding"
-    scores, expected = (
-        task.evaluate(features, targets, sample_weight=w, batch_size=count, verbose=0, return_dict=True)
-        for w in (sample_weight.reshape(shape), weights)
-    )
-    assert scores == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.slow_cases("albert")
 def test_the_discriminator_reads_the_generators_tokens(task):
     """They replace tokens at masked positions only; a token that is drawn correctly counts as original."""

@@ -115,12 +115,6 @@ def test_all_forms_of_labels_and_texts_are_equivalent(task, strings_dataset):
         task.fit(strings_dataset((TEXTS, [0, np.nan, 1])).batch(3), verbose=0)
 
 
-@pytest.mark.parametrize(("argument", "value"), [("pooling", "max"), ("encoder", "gru")])
-def test_unknown_options_are_refused(tiny, argument, value):
-    with pytest.raises(ValueError, match=f"`{argument}` must be .*, got '{value}'"):
-        build(tiny, **{argument: value})
-
-
 def test_dropout_and_pooling_reach_the_head(tiny, tmp_path):
     task = build(tiny, dropout=0.1, pooling="mean")
     assert task.head.dropout.rate == 0.1
