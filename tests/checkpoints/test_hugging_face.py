@@ -102,14 +102,6 @@ def test_shards_are_loaded(tmp_path):
     check_hidden_states(theirs, load(tmp_path))
 
 
-def test_pickled_weights_are_loaded(tmp_path):
-    theirs = peer("bert", "ForMaskedLM", tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.warns(UserWarning, match="holds no pooler"):
-        check_hidden_states(theirs, load(tmp_path))
-
-
 def test_pickled_shards_are_loaded(tmp_path):
     theirs = peer("bert", "Model", tmp_path)
     (tmp_path / "model.safetensors").unlink()
@@ -314,9 +306,3 @@ def test_another_dropout_for_attention_gives_a_warning(bert):
     configure(bert, attention_probs_dropout_prob=0.3)
     with pytest.warns(UserWarning, match="`attention_probs_dropout_prob` is 0.3, but training will use"):
         load(bert)
-
-
-def test_a_missing_head_gives_a_warning(tmp_path):
-    peer("bert", "ForSequenceClassification", tmp_path)
-    with pytest.warns(UserWarning, match="holds no head of a MaskedLM"):
-        load(tmp_path, MaskedLM)

@@ -19,6 +19,7 @@ from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import TextWarning
+from tests.checkpoints.keras_hub_models import peer_backbone, peer_task, peer_tokenizer
 from tests.checkpoints.model_files import load
 from tests.reference.weights import MASK_POSITIONS, difference, padded_batch, randomise, run, to_numpy
 
@@ -126,14 +127,7 @@ def embedders(keras_hub, tmp_path_factory):
 
     @functools.cache
     def make(**arguments):
-        family = families()["bert"]
-        sizes = {"num_layers": 3, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53, "max_sequence_length": 67}
-        words = tiny_preprocessor(family).tokenizer.vocabulary
-        tokenizer = keras_hub.BertTokenizer(words, lowercase=True, strip_accents=True)
-        preprocessor = keras_hub.BertTextEmbedderPreprocessor(tokenizer, sequence_length=13)
-        backbone = keras_hub.BertBackbone(vocabulary_size=len(words), **sizes)
-        task = keras_hub.BertTextEmbedder(backbone, preprocessor, **arguments)
-        randomise(task)
+        task = peer_task("bert", "TextEmbedder", peer_backbone("bert"), peer_tokenizer("bert"), 13, **arguments)
         directory = tmp_path_factory.mktemp("embedder")
         task.save_to_preset(str(directory))
         return task, directory

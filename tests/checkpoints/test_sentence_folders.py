@@ -340,15 +340,13 @@ def test_other_tasks_start_from_the_transformer_without_a_warning(folder):
 def test_the_head_of_the_transformer_is_read(tmp_path):
     """The Transformer of some folders is a masked language model."""
     folder = write_folder(tmp_path / "model", pooling())
-    save_checkpoint(tiny_task(MaskedLM, families()["bert"]), tmp_path / "masked", "hf")
+    task = tiny_task(MaskedLM, families()["bert"])
+    save_checkpoint(task, tmp_path / "masked", "hf")
     for name in ("config.json", "model.safetensors"):
         (tmp_path / "masked" / name).replace(folder / name)
     embedder = TextEmbedder.from_preset(folder)
-    masked = MaskedLM.from_preset(folder)
-    (expected,) = MaskedLM.from_preset(folder).fill(["good [MASK]"])
-    assert [prediction["token"] for prediction in masked.fill(["good [MASK]"])[0]] == [
-        prediction["token"] for prediction in expected
-    ]
+    (expected,), (predictions,) = (model.fill(["good [MASK]"]) for model in (task, MaskedLM.from_preset(folder)))
+    assert [prediction["token"] for prediction in predictions] == [prediction["token"] for prediction in expected]
     assert embedder.embed(TEXTS).shape == (7, WIDTH)
 
 

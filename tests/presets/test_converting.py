@@ -58,13 +58,6 @@ def test_heads_that_are_not_converted_are_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_existing_directory_is_not_overwritten(tmp_path):
-    save_checkpoint(tiny_backbone(families()["bert"]), tmp_path, to="hf")
-    with pytest.raises(FileExistsError, match="exists already"):
-        convert("bert_nano_en_uncased", tmp_path, to="hf")
-
-
-@pytest.mark.slow
 def test_the_command_line_converts_and_verifies(tmp_path):
     def run(*arguments):
         return CliRunner().invoke(app, [*map(str, arguments)])
@@ -76,7 +69,7 @@ def test_the_command_line_converts_and_verifies(tmp_path):
     verified = run("verify", directory, "--write-manifest")
     assert {"head\tMaskedLM", "manifest\twritten"} <= set(verified.stdout.splitlines())
     assert verified.stderr.count(f"Note: {directory} has no manifest.json, so damage to its files may go") == 1
-    refused = run("convert", "bert_nano_en_uncased", directory)
+    refused = run("convert", "bert_nano_en_uncased", directory, "--to", "hf")
     assert refused.exit_code == 1
     assert "exists already; pass `overwrite=True` or another directory. Option: --overwrite." in refused.stderr
     (directory / "model.safetensors").write_bytes(b"short")

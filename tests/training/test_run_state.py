@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -77,22 +75,6 @@ def test_remains_of_a_killed_process_are_removed(tmp_path):
     assert steps_of(states) == []
     write(states, 4)
     assert not leftover.exists()
-
-
-def test_a_failed_write_leaves_earlier_states(tmp_path):
-    states = RunStates(tmp_path, keep=1)
-    write(states, 2)
-
-    def failing_arrays():
-        yield from arrays(3)
-        raise OSError("No space left on device")
-
-    with pytest.raises(OSError, match="No space left"):
-        states.write(3, failing_arrays(), {"done": 3})
-    assert os.listdir(tmp_path) == ["step-000000000002"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert states.newest().position == {"done": 2}
 
 
 def test_copies_of_remote_states_are_removed(tmp_path, monkeypatch):
