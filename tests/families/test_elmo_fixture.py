@@ -14,9 +14,8 @@ from tests.families.elmo_models import layers_and_state
 from tests.reference.elmo import batch_ids
 from tests.reference.weights import difference, run
 
-TOLERANCE = 1e-5
+TOLERANCE = 1e-5  # without the clipping of the memory, the error is 4.3e-4
 BATCHES = 10
-ERROR_WITHOUT_CELL_CLIP = 4.3e-4  # the tolerance must be far below
 
 
 @pytest.fixture(scope="module")
@@ -91,14 +90,6 @@ def test_calls_without_a_state_are_independent(directory, reference, sentences):
             expected = list(reference[f"stateless_{k}_{i}"])
             assert difference([layer[k, : n + 2] for layer in layers], expected) <= TOLERANCE
     assert error_to_original(directory, results) > 0.1
-
-
-@pytest.mark.slow
-def test_a_missing_cell_clip_exceeds_the_tolerance(directory, sentences):
-    results, _ = run_all(load(directory, cell_clip=None), sentences, stateful=True)
-    error = error_to_original(directory, results)
-    assert error > 10 * TOLERANCE
-    assert error == pytest.approx(ERROR_WITHOUT_CELL_CLIP, rel=0.1)
 
 
 @pytest.mark.parametrize("norm", ["none", "allennlp", "bilm_tf"])

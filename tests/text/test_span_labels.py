@@ -38,14 +38,6 @@ def conlleval(labels):
     return chunks
 
 
-def test_spans_follow_conlleval():
-    rng = np.random.default_rng(3)
-    for length in (0, 1, 2, 3, 7, 13):
-        for _ in range(200):
-            labels = [LABELS[k] for k in rng.integers(0, len(LABELS), length)]
-            assert find_marked_spans(labels) == conlleval(labels), labels
-
-
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [

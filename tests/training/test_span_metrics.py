@@ -51,19 +51,6 @@ def test_span_scores_equal_counts(score):
     assert float(metric.result()) == 0
 
 
-@pytest.mark.parametrize("score", ["precision", "recall", "f1"])
-def test_span_scores_equal_seqeval(score):
-    peer = pytest.importorskip("seqeval.metrics")
-    metric, actual, predicted = SpanScore(LABELS, score), [], []
-    for labels, logits, predictions in batches():
-        metric.update_state(labels, logits)
-        for actual_row, predicted_row in zip(labels, predictions, strict=True):
-            is_used = actual_row != IGNORED
-            actual.append([LABELS[k] for k in actual_row[is_used]])
-            predicted.append([LABELS[k] for k in predicted_row[is_used]])
-    assert float(metric.result()) == pytest.approx(getattr(peer, f"{score}_score")(actual, predicted), abs=1e-6)
-
-
 def test_rows_of_weight_0_do_not_count():
     labels, logits, predictions = next(batches())
     weights = np.arange(7) % 2 * 0.5
