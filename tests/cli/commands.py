@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 from click.testing import Result
@@ -22,6 +23,15 @@ def run(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
     assert result.exit_code == code, (result.output, result.exception)
     return result
+
+
+def run_line(line: str) -> tuple[str, Result]:
+    """Run a line of a page, such as `echo TEXT | lmzoo predict ...`, and return its subcommand and the result."""
+    echo, _, program = line.rpartition(" | ")
+    assert not echo or echo.startswith("echo ")
+    name, subcommand, *arguments = shlex.split(program, comments=True)
+    assert name == "lmzoo"
+    return subcommand, run(subcommand, *arguments, stdin=shlex.split(echo)[1] if echo else None)
 
 
 def error_of(*arguments: object, **options: str) -> str:

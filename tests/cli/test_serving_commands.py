@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 
 import keras
 import numpy as np
@@ -20,7 +19,7 @@ from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.serving import server
 from lmzoo.testing.tiny import tiny_task
 from lmzoo_cli.main import app
-from tests.cli.commands import run
+from tests.cli.commands import run_line
 
 
 @pytest.fixture
@@ -109,14 +108,9 @@ def test_commands_of_readme_run(root, tmp_path, monkeypatch):
     monkeypatch.setattr(server, "serve", lambda api, listener: served.append(api.versions.name))
     page = (root / "README.md").read_text("utf-8").replace("\\\n", "")
     section = page.partition("\n## On the command line\n")[2].partition("\n## ")[0]
-    outputs = {}
-    for command in re.findall(r"^\$ (.*)$", section, re.MULTILINE):
-        echo, _, program = command.rpartition(" | ")
-        name, subcommand, *arguments = shlex.split(program, comments=True)
-        assert name == "lmzoo"
-        outputs[subcommand] = run(subcommand, *arguments, stdin=shlex.split(echo)[1] if echo else None).stdout
-    assert [*outputs] == ["fit", "predict", "export", "serve"]
+    results = dict(map(run_line, re.findall(r"^\$ (.*)$", section, re.MULTILINE)))
+    assert [*results] == ["fit", "predict", "export", "serve"]
     shown = json.loads(re.search(r"^{.*}$", section, re.MULTILINE)[0])
-    answer = json.loads(outputs["predict"])
+    answer = json.loads(results["predict"].stdout)
     assert answer == {**shown, "score": pytest.approx(shown["score"], abs=0.2)}
     assert served == ["reviews"]

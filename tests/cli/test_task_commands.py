@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-import shlex
 import signal
 import sys
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ from lmzoo_cli.examples import Columns, read_label_sets, read_numbers, read_text
 from lmzoo_cli.fine_tuning import class_weights
 from lmzoo_cli.task_kinds import KINDS, get_kind
 from lmzoo_cli.task_scores import score
-from tests.cli.commands import EAGERLY, error_of, json_lines, run
+from tests.cli.commands import EAGERLY, error_of, json_lines, run, run_line
 
 pytestmark = EAGERLY
 
@@ -610,14 +609,8 @@ def test_commands_of_the_guide_run(root, tmp_path, monkeypatch):
     readers = ("reviews/", "books/", "s3://", "my_gpt2")
     commands = [c for c in re.findall(r"^\$ (.*)$", page, re.MULTILINE) if not any(name in c for name in readers)]
     assert len(commands) == 5
-    for command in commands:
-        echo, _, program = command.rpartition(" | ")
-        stdin = shlex.split(echo)[1] if echo else None
-        assert not echo or echo.startswith("echo ")
-        name, *arguments = shlex.split(program)
-        assert name == "lmzoo"
-        output = run(*arguments, stdin=stdin).stdout
-    assert json.loads(output).keys() == {"text", "label", "score"}
+    results = [run_line(command) for command in commands]
+    assert json.loads(results[-1][1].stdout).keys() == {"text", "label", "score"}
     assert len((tmp_path / "answers.jsonl").read_text("utf-8").splitlines()) == 400
     assert {row["actual"] for row in read_csv(tmp_path / "answers.csv")} == {"negative", "positive"}
 

@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import pytest
 
-import lmzoo
 from lmzoo.errors import PresetError
 from lmzoo.models import Backbone, ModernBertBackbone, TextClassifier
 from lmzoo.presets.converting import save_checkpoint

@@ -44,14 +44,6 @@ def test_probabilities_sum_to_one_over_real_tokens_and_are_zero_elsewhere(mask):
     np.testing.assert_allclose(probabilities[~has_tokens], 1 / T, atol=1e-7)  # without tokens: uniform and finite
 
 
-def test_call_uses_the_scores():
-    layer, x = layer_and_input()
-    probabilities = to_numpy(layer.scores(x, RIGHT_PADDED))
-    value = to_numpy(layer.value(x)).reshape(B, T, N, D)
-    context = np.einsum("bnts,bsnd->btnd", probabilities, value).reshape(B, T, H)
-    assert difference(to_numpy(layer(x, RIGHT_PADDED)), to_numpy(layer.output_dense(context))) <= 1e-5
-
-
 def test_queries_give_the_rows_at_their_positions():
     layer, x = layer_and_input()
     positions = np.array([[4, 0], [2, 2], [1, 3]])[:, :, None]

@@ -104,6 +104,7 @@ def test_positions_may_differ_between_sequences():
 
 
 CASES = [
+    {},
     {"rotary_wavelength": WAVELENGTH},
     {"window": WINDOW},
     {"window": WINDOW, "rotary_wavelength": WAVELENGTH, "use_bias": False},
@@ -111,7 +112,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("length", [1, 5, 10, LONG])
-@pytest.mark.parametrize("case", CASES, ids=["rotary", "local", "both"])
+@pytest.mark.parametrize("case", CASES, ids=["plain", "rotary", "local", "both"])
 def test_attention_equals_numpy(case, length):
     layer, x = layer_and_input(length, **case)
     assert len(layer.weights) == (4 if case.get("use_bias") is False else 8)
@@ -168,7 +169,7 @@ def test_positions_of_whole_sequences_are_refused():
             call(x, masks(LONG), positions=positions)
 
 
-@pytest.mark.parametrize("case", CASES, ids=["rotary", "local", "both"])
+@pytest.mark.parametrize("case", CASES, ids=["plain", "rotary", "local", "both"])
 def test_queries_give_the_rows_at_their_positions(case):
     layer, x = layer_and_input(**case)
     mask, positions = masks(LONG), np.array([[4, 0, 22], [2, 2, 9], [17, 3, 1], [0, 0, 22]], "int32")

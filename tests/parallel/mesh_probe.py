@@ -29,6 +29,7 @@ from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_
 from lmzoo.testing.tiny import public_tasks
 from lmzoo.text import BytePairTokenizer, T5Tokenizer
 from lmzoo.training import Adagrad, AdamW, ResumableCheckpoint
+from tests.tasks.interruptions import Interrupted, Spy
 
 # Sizes that eight devices can split evenly.
 WIDE: dict[str, Any] = {"hidden_dim": 40, "num_heads": 5, "intermediate_dim": 56, "num_layers": 2}
@@ -62,10 +63,6 @@ PRETRAINED = {
 
 # Tolerances for results in lower precision than float32.
 TOLERANCES = {"mixed_precision": 0.02}
-
-
-class Interrupted(Exception):  # noqa: N818 - not an error
-    pass
 
 
 def some_task(name: str = "TextClassifier", family: str = "bert", **arguments: Any) -> models.Task:
@@ -244,7 +241,7 @@ def resumed() -> Iterator[Any]:
         x, _ = tiny_examples(task, 11)
         callbacks: list[keras.callbacks.Callback] = [] if folder is None else [ResumableCheckpoint(folder, every=1)]
         if steps is not None:
-            callbacks.append(_EndAfter(steps))
+            callbacks.append(Spy(steps))
         with contextlib.suppress(Interrupted):
             task.fit(x, batch_size=4, epochs=3, verbose=0, callbacks=callbacks)
         return task
@@ -252,23 +249,10 @@ def resumed() -> Iterator[Any]:
     uninterrupted = run(None, None).get_weights()
     yield uninterrupted
     with tempfile.TemporaryDirectory() as folder:
-        for steps in (2, 5):
+        for steps in (3, 8):
             run(Path(folder), steps)
         resumed_weights = run(Path(folder), None).get_weights()
     yield [a - b for a, b in zip(uninterrupted, resumed_weights, strict=True)]
-
-
-class _EndAfter(keras.callbacks.Callback):
-    """Raises an error after a number of steps."""
-
-    def __init__(self, steps: int) -> None:
-        super().__init__()
-        self.steps = steps
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.steps -= 1
-        if self.steps < 0:
-            raise Interrupted
 
 
 FUNCTIONS = {

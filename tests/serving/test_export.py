@@ -42,13 +42,6 @@ def test_strings_are_served_without_lmzoo(reviews: Exported, bare: BareProcess) 
 
 
 @pytest.mark.slow
-def test_invalid_utf8_is_classified_as_in_python(reviews: Exported, bare: BareProcess) -> None:
-    texts = [b"good \xff film", b"\xc3", "bad film"]
-    with pytest.warns(TextWarning):
-        check(reviews.models[10], bare.ask(reviews.path(10), "serving_default", text=texts), texts)
-
-
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_odd_texts_are_classified_as_in_python(reviews: Exported, bare: BareProcess) -> None:
     """Ask for one, some and many texts at a time; `test_presets.py` does so with every task."""
