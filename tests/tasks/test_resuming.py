@@ -133,23 +133,6 @@ def test_a_callback_may_stop_training_at_the_end_of_a_resumed_epoch(model, data,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [5, 8, 11])
-def test_sigterm_saves_and_stops(model, data, expected, tmp_path, at):
-    former = signal.getsignal(signal.SIGTERM)
-    spy = Spy(at, lambda model: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.warns(UserWarning, match=f"Stopped by SIGTERM after step {at}"):
-        checkpoint = run(model, data, tmp_path, spy, every=100)
-    assert checkpoint.stopped
-    assert signal.getsignal(signal.SIGTERM) is former
-    assert list_states(tmp_path) == [f"step-{at:012d}"]
-    spoil(model)
-    spy = Spy()
-    assert not run(model, data, tmp_path, spy, every=100).stopped
-    assert sorted(spy.states) == [*range(at + 1, STEPS + 1)]
-    assert_same(spy.states, expected)
-
-
-@pytest.mark.slow
 def test_validation_ends_with_a_stopped_epoch(model, data, expected, tmp_path):
     """Its loss is NaN, so that no callback takes it for the loss of a whole epoch."""
     batches, losses = [], []
@@ -168,14 +151,22 @@ def interrupt(*_):
     os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.quick_cases("8")
-@pytest.mark.parametrize("at", [5, 8])
-def test_control_c_saves_and_stops(model, data, expected, tmp_path, capsys, at):
-    former = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt, match=f"Stopped by Ctrl-C after step {at}: the same `fit` continues"):
-        run(model, data, tmp_path, Spy(at, interrupt), every=100)
-    assert "Press Ctrl-C again" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGINT) is former
+@pytest.mark.quick_cases("SIGINT-8")
+@pytest.mark.parametrize(
+    ("name", "at"), [("SIGTERM", 5), ("SIGTERM", 8), ("SIGTERM", 11), ("SIGINT", 5), ("SIGINT", 8)]
+)
+def test_a_signal_saves_and_stops(model, data, expected, tmp_path, capsys, name, at):
+    number = signal.Signals[name]
+    former = signal.getsignal(number)
+    spy = Spy(at, lambda model: os.kill(os.getpid(), number))
+    if name == "SIGTERM":
+        with pytest.warns(UserWarning, match=f"Stopped by SIGTERM after step {at}"):
+            assert run(model, data, tmp_path, spy, every=100).stopped
+    else:
+        with pytest.raises(KeyboardInterrupt, match=f"Stopped by Ctrl-C after step {at}: the same `fit` continues"):
+            run(model, data, tmp_path, spy, every=100)
+        assert "Press Ctrl-C again" in capsys.readouterr().err
+    assert signal.getsignal(number) is former
     assert list_states(tmp_path) == [f"step-{at:012d}"]
     spoil(model)
     spy = Spy()
