@@ -164,11 +164,11 @@ def atomic_directory(
     old_directory = target.with_name(f"{hidden_name}.old")
     foreign_names: list[str] = []
     with _lock_for_writing(target.parent, lambda: _recover(target, owns)):
-        _check_replaceable(target, marker, owns, overwrite)
+        check_replaceable(target, marker, owns, overwrite)
         try:
             temporary.mkdir()
             yield temporary
-            _check_replaceable(target, marker, owns, overwrite)
+            check_replaceable(target, marker, owns, overwrite)
             for entry in temporary.rglob("*"):
                 _sync(entry)
             if target.exists():
@@ -303,13 +303,14 @@ def _name_target(error: BaseException, target: Path, temporary: Path) -> None:
             del error.filename2
 
 
-def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwrite: bool) -> None:
-    """Check that `atomic_directory` may replace `target`.
+def check_replaceable(path: str | os.PathLike[str], marker: str, owns: Collection[str], overwrite: bool = True) -> None:
+    """Check that `atomic_directory` may replace a directory; the arguments are the same.
 
     Raises:
-        FileExistsError: if `target` is a file, is a directory of another kind, contains the working directory, or is
-            not empty and `overwrite` is False.
+        FileExistsError: if `path` is a file, is a directory of another kind, contains the working directory, or is not
+            empty and `overwrite` is False.
     """
+    target = _resolve_path(path)
     if target.exists() and not target.is_dir():
         raise FileExistsError(f"{target} is a file; give the path of a directory.")
     entry_names = set(os.listdir(target)) if target.exists() else set()

@@ -13,7 +13,9 @@ import keras
 
 from lmzoo.common.arguments import require
 from lmzoo.errors import PathExistsError
+from lmzoo.files.atomic import check_replaceable
 from lmzoo.files.manifest import describe_files
+from lmzoo.files.preset_files import METADATA_FILE, PRESET_ENTRIES
 from lmzoo.files.urls import exists, make_absolute
 from lmzoo.parallel.processes import check_same, has_several_processes, main_process_first, process_index
 from lmzoo.presets import resolve
@@ -27,6 +29,7 @@ from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import Text, identify_texts, read_texts, split_held_out
 from lmzoo.tasks import Task
+from lmzoo.text.validate_text import is_column, is_text
 
 # Training functions by kind of pre-training head, like `lmzoo.pretraining.recipe.METHODS`.
 _TRAINERS = {
@@ -76,7 +79,8 @@ def pretrain(
         work: folder of the run; by default `output` followed by ".work".
         overwrite: bool, whether to replace an existing preset.
         callbacks: additional Keras callbacks for the training.
-        metadata: dict, entries for the preset's `metadata.json`, such as `languages` and `license`.
+        metadata: dict, entries for the preset's `metadata.json`, such as `languages` (a list of codes such as "en") and
+            `license`.
         verbose: bool, whether to show progress.
         say: function that is called with a line of text at each stage; by default lines are printed if `verbose`.
         field: str, key of the text in JSON lines, as for `lmzoo.data.corpora.read_documents`.
@@ -94,13 +98,15 @@ def pretrain(
 
     Raises:
         FileNotFoundError: if a file does not exist, or a folder or pattern yields no text files.
-        FileExistsError: if `output` exists and `overwrite` is False.
+        FileExistsError: if `output` exists and `overwrite` is False, or `output` is a file, is a directory of another
+            kind or contains the working directory.
         InterruptedError: after SIGTERM during the training; its state has been saved.
         KeyboardInterrupt: after Ctrl-C; during the training, its state has been saved.
         ProcessesError: if several processes have different arguments, or one of them has ended.
-        TypeError: if documents can be iterated over only once.
-        ValueError: if `work` holds a run with another recipe or text, there is no held-out text, the text is too small
-            for the vocabulary, or a text is too short for a sequence.
+        TypeError: if documents can be iterated over only once, or `metadata` cannot be written as JSON.
+        ValueError: if `languages` in `metadata` is not a list of strings, `work` holds a run with another recipe or
+            text, there is no held-out text, the text is too small for the vocabulary, or a text is too short for a
+            sequence.
 
     Example:
 
@@ -121,8 +127,8 @@ def pretrain(
     if say is None or process_index():
         say = print if verbose else lambda line: None
     work = Path(f"{output}.work" if work is None else work).expanduser()
-    if output.exists() and not overwrite:
-        raise PathExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
+    metadata = metadata or {}
+    _check_preset_arguments(output, overwrite, metadata)
     texts = read_texts(corpus, field, split)
     validation_texts = None if validation is None else read_texts(validation, field, split)
     run_identity = {
@@ -149,12 +155,35 @@ def pretrain(
         confirm(estimate_training_seconds(recipe))
     keras.utils.set_random_seed(recipe.seed)
     model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, training_documents, held_out_documents)
-    _write_preset(model, run, output, overwrite, facts, metadata or {}, weights_dtype)
+    _write_preset(model, run, output, overwrite, facts, metadata, weights_dtype)
     say(f"written to {output}")
     text_scores = {
         f"{name}_{text}": value for text, scores in facts["of_texts"].items() for name, value in scores.items()
     }
     return {**facts["scores"], **text_scores}
+
+
+def _check_preset_arguments(output: Path, overwrite: bool, metadata: Mapping[str, Any]) -> None:
+    """Check before the training that the preset can be written after it.
+
+    Raises:
+        FileExistsError: if `output` exists, and `overwrite` is False or it cannot be replaced.
+        TypeError: if the metadata cannot be written as JSON.
+        ValueError: if the languages are not a list of strings.
+    """
+    if output.exists() and not overwrite:
+        raise PathExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
+    check_replaceable(output, METADATA_FILE, PRESET_ENTRIES)
+    try:
+        json.dumps(dict(**metadata))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`metadata` cannot be written as JSON: {error}. Use strings as keys, and strings, numbers, lists or dicts "
+            "as values."
+        ) from None
+    languages = metadata.get("languages", [])
+    is_valid = is_column(languages) and all(map(is_text, languages))
+    require(is_valid, "metadata['languages']", "a list of strings, such as ['en']", languages)
 
 
 def _write_preset(

@@ -339,6 +339,23 @@ def test_a_failed_run_leaves_its_last_state_and_no_progress_bar(text, tmp_path, 
     assert [path.name for path in sorted((tmp_path / "preset.work/states").iterdir())][-1] == "step-000000000002"
 
 
+def test_presets_that_cannot_be_written_are_refused_before_the_training(text, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint/config.json").touch()
+    monkeypatch.chdir(tmp_path)
+    for output, message in {"file": "is a file", "checkpoint": "holds .'config.json'.", ".": "working dir"}.items():
+        with pytest.raises(FileExistsError, match=message):
+            pretrain(text, output, Recipe(**TINY), overwrite=True)
+    for metadata in ({"languages": {"en"}}, {"source": tmp_path}, {7: "seven"}):
+        with pytest.raises(TypeError, match=r"`metadata` cannot be written as JSON: .* Use strings as keys"):
+            pretrain(text, "new", Recipe(**TINY), metadata=metadata)
+    for languages in ("en", [7]):
+        with pytest.raises(ValueError, match=r"`metadata\['languages'\]` must be a list of strings, such as \['en'\]"):
+            pretrain(text, "new", Recipe(**TINY), metadata={"languages": languages})
+    assert not list(tmp_path.glob("*.work"))
+
+
 def test_wrong_arguments_are_refused(text, tmp_path):
     with pytest.raises(TypeError, match=r"read several times, which a generator does not allow: pass a list"):
         pretrain((line for line in [LINES]), tmp_path / "model", Recipe(**TINY))
