@@ -44,7 +44,8 @@ def join_path(folder: str | Path, name: str) -> str:
 def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
     """List the files at a path, in a directory, or matching a pattern, sorted by name.
 
-    In a directory, files and subdirectories whose names begin with "." are skipped.
+    In a directory, files and subdirectories whose names begin with "." are skipped. Links to directories are followed,
+    and each directory is listed once.
 
     Args:
         path: a file; a directory, whose accepted files are listed, including those in subdirectories; or a pattern such
@@ -69,8 +70,7 @@ def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
     else:
         is_folder = os.path.isdir(location)
         path_exists = os.path.exists(location)
-        found_paths = [str(file) for file in Path(location).rglob("*") if file.is_file()] if is_folder else []
-        files = [file for file in found_paths if not _is_hidden(file, location)]
+        files = list(_walk_files(location)) if is_folder else []
         matches = iter([] if path_exists else glob.glob(location, recursive=True))
     if is_folder:
         return sorted(filter(accepts, files), key=_split_path)
@@ -235,6 +235,27 @@ def _resolve_url(url: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
 
     return url_to_fs(url)
+
+
+def _walk_files(folder: str) -> Iterator[str]:
+    """Yield the paths of all files in a local directory that are not hidden.
+
+    Directories behind links come last, and only if they were not listed before, so that links cannot form a cycle.
+    """
+    pending_folders = [folder]  # grows in the loop
+    visited_folders = set()
+    for start in pending_folders:
+        for parent, folder_names, file_names in os.walk(start):
+            folder_names[:] = sorted(name for name in folder_names if not name.startswith("."))
+            real_parent = os.path.realpath(parent)
+            if real_parent in visited_folders:
+                folder_names.clear()
+                continue
+            visited_folders.add(real_parent)
+            subfolders = [os.path.join(parent, name) for name in folder_names]
+            pending_folders += filter(os.path.islink, subfolders)
+            files = [Path(parent, name) for name in file_names if not name.startswith(".")]
+            yield from (str(file) for file in files if file.is_file())
 
 
 def _is_hidden(path: str, folder: str) -> bool:

@@ -73,6 +73,22 @@ def test_hidden_files_in_a_directory_are_skipped(folder):
     assert find_files(folder, bool) == []
 
 
+def test_links_to_directories_are_followed(tmp_path):
+    folder = tmp_path / "texts"
+    write_files(folder, "c/d.txt", "e.txt")
+    write_files(tmp_path / "elsewhere", "f/g.txt", ".h.txt")
+    for link, target in {
+        "a": tmp_path / "elsewhere",
+        "b": folder / "c",  # is listed as "c"
+        "c/cycle": folder,
+        ".hidden": tmp_path,
+    }.items():
+        (folder / link).symlink_to(target)
+    (tmp_path / "elsewhere" / "cycle").symlink_to(folder)
+    found = find_files(folder, lambda name: name.endswith(".txt"))
+    assert found == [f"{folder}/{name}" for name in ("a/f/g.txt", "c/d.txt", "e.txt")]
+
+
 def write_half(path):
     with whole_file(path) as file:
         file.write(b"half")
