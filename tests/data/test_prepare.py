@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -214,12 +215,25 @@ def test_other_files_and_options_are_refused(source, tmp_path):
         prepare_corpus(source, TOKENIZER, out, Preparation(min_characters=3))
     with pytest.raises(ValueError, match="was begun with other tokenizer"):
         prepare_corpus(source, WordPieceTokenizer.of_words(WORDS, 61), out)
+    cased = WordPieceTokenizer(TOKENIZER.vocabulary, lowercase=not TOKENIZER.lowercase)
+    with pytest.raises(ValueError, match="was begun with other tokenizer"):  # of the same files
+        prepare_corpus(source, cased, out)
     write(source, "4.txt", texts(1, 4))
     with pytest.raises(ValueError, match="was begun with other files"):
         prepare_corpus(source, TOKENIZER, out)
     write_corpus(texts(1, 4), TOKENIZER, tmp_path / "other")
     with pytest.raises(ValueError, match="holds a corpus that was not made from these files"):
         prepare_corpus(source, TOKENIZER, tmp_path / "other")
+
+
+def test_a_record_with_only_the_digest_of_the_tokenizer_is_read(source, tmp_path):
+    counts = prepare_corpus(source, TOKENIZER, tmp_path / "out")
+    path = tmp_path / "out/_prepare.json"
+    record = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**record, "tokenizer": record["tokenizer"]["sha256"]}), "utf-8")
+    assert prepare_corpus(source, TOKENIZER, tmp_path / "out") == counts
+    with pytest.raises(ValueError, match="was begun with other tokenizer"):
+        prepare_corpus(source, WordPieceTokenizer.of_words(WORDS, 61), tmp_path / "out")
 
 
 def test_errors_of_arguments_and_files(source, tmp_path):

@@ -175,7 +175,7 @@ def prepare_corpus(
     folder = make_absolute(folder)
     record = {
         **asdict(preparation),
-        "tokenizer": identity_of(tokenizer)["sha256"],
+        "tokenizer": identity_of(tokenizer),
         "files": [[os.path.basename(file), get_size(file)] for file in files],
     }
     parts = [_Part(file_index, make_absolute(file), folder) for file_index, file in enumerate(files)]
@@ -310,6 +310,9 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
     record_path = join_path(folder, _RECORD_FILE)
     if exists(record_path):
         stored_record = load_json(record_path)
+        # Records written until November 2026 hold only the digest of the tokenizer's files.
+        if stored_record.get("tokenizer") == record["tokenizer"]["sha256"]:
+            stored_record["tokenizer"] = record["tokenizer"]
         if different_names := [name for name, value in record.items() if stored_record.get(name) != value]:
             raise ValueError(
                 f"{folder} was begun with other {different_names[0]}. {ADVICE} Or pass the same arguments."
