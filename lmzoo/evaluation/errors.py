@@ -17,7 +17,7 @@ _NUM_BINS = 15  # probability bins, as in Guo et al. (2017)
 _MAX_WORST = 20  # rows of the table of the worst predictions
 _MAX_SINGLE_NUMBERS = 8  # up to this many distinct numbers form one group each; more are grouped by quartile
 _MAX_GROUPS = 20  # this many of the most frequent values form one group each; rarer values share a group
-_MISSING = ("", "None", "nan", "NaN")
+_MISSING = ("", "None", "nan", "NaN", "<NA>", "NaT")
 _NONE = "(none)"
 
 # Names of tables:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.calibration import calibration_curve
 
@@ -91,6 +92,11 @@ def test_slices_of_texts_and_numbers(report):
     assert [row[1] for row in rows] == [25, 24, 24, 25, 2]
     assert rows[2][2] == pytest.approx(1 / 24)
     assert sliced.tables["by id"][1][-1][:2] == ["(others)", 80]
+    for missing in (pd.NA, pd.NaT):
+        sliced = add_slices(large_report, {"n": pd.Series([*range(97), *[missing] * 3], dtype=object)})
+        rows = sliced.tables["by n"][1]
+        assert [row[0] for row in rows] == ["0 to 23", "24 to 47", "48 to 71", "72 to 96", "(none)"]
+        assert rows[-1][1] == 3
     with pytest.raises(ValueError, match="The column 'n' has 3 values for 6 examples"):
         add_slices(report, {"n": [1, 2, 3]})
     with pytest.raises(ValueError, match="The column 'n' has 7 values for 6 examples"):
