@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from lmzoo.analysis.reading import SPECIAL, compute_text_means, hidden_states, make_lists
+from lmzoo.analysis.reading import SPECIAL, Reader, compute_text_means, hidden_states, make_lists
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
 from lmzoo.text import Preprocessor
 from lmzoo.text.probabilities import softmax
+from lmzoo.text.segments import split_segments
 
 _NUM_PAIRS = 10_000  # random pairs of tokens whose cosines are averaged
 
@@ -207,11 +208,12 @@ def layer_similarity(
     ```
     """
     texts = make_lists(texts)
-    means = [
-        compute_text_means(*hidden_states(compared_model, texts, batch_size))
-        for compared_model in ([model] if other is None else [model, other])
-    ]
-    require(len(means[0]) > 1, "texts", "at least two texts", len(means[0]))
+    num_texts = _count_texts(texts)
+    require(num_texts > 1, "texts", "at least two texts", num_texts)
+    models = [model] if other is None else [model, other]
+    for compared_model in models:
+        Reader.of(compared_model, None)  # fails before the hidden states of another model are computed
+    means = [compute_text_means(*hidden_states(compared_model, texts, batch_size)) for compared_model in models]
     rows = means[0]
     columns = means[-1]
     return np.array(
@@ -265,14 +267,16 @@ def probe(
     if any(isinstance(label, (list, tuple, np.ndarray)) for label in labels):
         raise ValueError("A probe takes one label for each text: for labels of words, train a TokenClassifier.")
     class_names, class_counts = np.unique(np.asarray(labels), return_counts=True)
-    means = compute_text_means(*hidden_states(model, texts, batch_size, preprocessor))  # (n, L + 1, H)
-    if len(labels) != len(means):
-        raise ValueError(f"`labels` must hold one label for each text: got {len(labels)} for {len(means)} texts.")
+    texts = make_lists(texts)
+    num_texts = _count_texts(texts)
+    if len(labels) != num_texts:
+        raise ValueError(f"`labels` must hold one label for each text: got {len(labels)} for {num_texts} texts.")
     if len(class_names) < 2 or class_counts.min() < folds:
         raise ValueError(
             f"A probe with `folds={folds}` needs at least two classes with {folds} examples each, got "
             f"{dict(zip(class_names.tolist(), class_counts.tolist(), strict=True))}."
         )
+    means = compute_text_means(*hidden_states(model, texts, batch_size, preprocessor))  # (n, L + 1, H)
     splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     scores = np.stack(
@@ -314,6 +318,11 @@ def mix_weights(model: Task | Backbone) -> Mix:
         )
     scalars, gamma = (ops.convert_to_numpy(x).astype("float64") for x in (mix.scalars, mix.gamma))
     return Mix(softmax(scalars), float(gamma))
+
+
+def _count_texts(texts: Any) -> int:
+    """Return the number of texts or pairs of texts."""
+    return len(split_segments(texts, words=True)[0])
 
 
 def _compute_cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:

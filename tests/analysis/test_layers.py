@@ -147,6 +147,19 @@ def test_similarity_compares_layers_and_models(bert):
         layer_similarity(bert, TEXTS[:1])
 
 
+def test_arguments_are_checked_before_states_are_computed(bert, monkeypatch):
+    monkeypatch.setattr("lmzoo.analysis.layers.hidden_states", None)
+    pairs = iter([("the film", "a plot")] * 7)
+    with pytest.raises(ValueError, match="one label for each text: got 5 for 7"):
+        probe(bert, pairs, ["x"] * 5)
+    with pytest.raises(ValueError, match=r"at least two classes with 3 examples each, got \{'x': 5, 'y': 2\}"):
+        probe(bert, [["the", "film"]] * 7, ["x"] * 5 + ["y"] * 2, folds=3)
+    with pytest.raises(ValueError, match="`texts` must be at least two texts, got 1"):
+        layer_similarity(bert, iter(TEXTS[:1]))
+    with pytest.raises(ValueError, match="pass `preprocessor`"):
+        layer_similarity(bert, TEXTS, bert.backbone)
+
+
 def test_probes_equal_scikit_learn(bert):
     texts = [f"the {word} was {word}" for word in ("film", "plot", "good", "dull")] * 5
     labels = ["x", "y", "y", "x"] * 5
