@@ -20,8 +20,8 @@ DATA = (
 )
 SEVERAL = "A directory, or a quoted pattern, is streamed and may be larger than memory."
 DOCUMENTS = (
-    "Text files, directories or patterns: .txt with a blank line between documents, or .jsonl; may be compressed with "
-    "gzip or xz."
+    "Text files, directories or patterns: .txt with a blank line between documents, or JSON lines (.jsonl, .ndjson, "
+    ".json); may be compressed with gzip or xz."
 )
 RECIPE = "Default: the preset's recommendation for the task."
 MODEL = "A .keras file, or a preset with the task's head."

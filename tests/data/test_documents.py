@@ -19,6 +19,7 @@ from lmzoo.data.corpora import (
     train_words,
     write_corpus,
 )
+from lmzoo.data.readers import TableStream
 from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer
 from lmzoo.text.validate_text import collect_warnings
 
@@ -41,6 +42,24 @@ def test_json_lines(write_file):
     with pytest.warns(TextWarning, match="^2 of 4 documents were empty and were left out") as caught:
         assert list(read_documents(path, field="body")) == DOCUMENTS
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize("name", ["c4-train.00003-of-00007.json.gz", "c4.JSON"])
+def test_json_files_are_json_lines(write_file, tmp_path, name):
+    content = "".join(json.dumps({"text": text, "url": "a"}) + "\n" for text in ("It rained.", "Fine."))
+    write_file(name, gzip.compress(content.encode()) if name.endswith(".gz") else content)
+    for path in (name, "c4*", ""):
+        assert list(read_documents(tmp_path / path)) == [["It rained."], ["Fine."]]
+
+
+def test_tables_are_not_documents(write_file, tmp_path):
+    path = write_file("a.csv.gz", gzip.compress(b"id,body\n1,It rained.\n2,Fine.\n"))
+    for source in (path, tmp_path / "*.gz", write_file("b.tsv", "a\tb\n"), write_file("c.parquet", b"PAR1")):
+        with pytest.raises(
+            ValueError, match=r"\.(csv\.gz|tsv|parquet) is a table, not text\. Convert it to JSON lines"
+        ):
+            read_documents(source)
+    assert list(split_documents(TableStream(path), field="body")) == [["It rained."], ["Fine."]]
 
 
 def test_directories_patterns_and_lists(write_file, tmp_path):
@@ -108,6 +127,12 @@ ERRORS = [
 def test_errors_of_json_lines(write_file, line, message):
     with pytest.raises(ValueError, match=rf"a\.jsonl, {message}"):
         list(read_documents(write_file("a.jsonl", f'{{"text": "Fine."}}\n{line}\n')))
+
+
+def test_a_json_array_is_refused(write_file):
+    path = write_file("a.json", '[{"text": "Fine."}]')
+    with pytest.raises(ValueError, match=r"a\.json, line 1 is not a JSON object"):
+        list(read_documents(path))
 
 
 def test_missing_files_are_named(write_file, tmp_path):

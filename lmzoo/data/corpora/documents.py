@@ -25,8 +25,9 @@ from lmzoo.files.urls import open_to_read
 from lmzoo.text.sentences import split_sentences
 from lmzoo.text.validate_text import is_column, is_text
 
-_JSON_LINES = (".jsonl", ".ndjson")
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
 _SUFFIXES = (".txt", *_JSON_LINES)
+_TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 
 
 def read_documents(
@@ -37,15 +38,15 @@ def read_documents(
     r"""Read documents from text files or JSON lines, one after another.
 
     * Text: a line is a sentence or a paragraph; blank lines separate documents.
-    * `.jsonl`, `.ndjson`: one object per line, each a document. A line of its text is a sentence or a paragraph; the
-      text may also be a list of these.
+    * `.jsonl`, `.ndjson`, `.json`: one object per line, each a document. A line of its text is a sentence or a
+      paragraph; the text may also be a list of these.
 
     Files may be compressed with gzip or xz.
 
     Args:
-        paths: a file; a directory, whose `.txt`, `.jsonl` and `.ndjson` files are read in the order of their paths,
-            including subdirectories, except hidden files; a pattern such as `"books/*.txt.gz"`; or several of these.
-            URLs that fsspec supports are also accepted, such as `"s3://bucket/books"`.
+        paths: a file; a directory, whose `.txt`, `.jsonl`, `.ndjson` and `.json` files are read in the order of their
+            paths, including subdirectories, except hidden files; a pattern such as `"books/*.txt.gz"`; or several of
+            these. URLs that fsspec supports are also accepted, such as `"s3://bucket/books"`.
         field: str, key of the text in JSON lines.
         split: bool, whether to split lines into sentences with `lmzoo.text.split_sentences`; False to keep lines whole.
 
@@ -54,8 +55,9 @@ def read_documents(
 
     Raises:
         FileNotFoundError: Immediately, if a file does not exist or a directory holds no such files.
-        ValueError: While reading, if a file is not UTF-8 or contains NUL, as binary files do, an archive is damaged, or
-            a line is not JSON or has no text; the message names the file and the byte or line.
+        ValueError: Immediately, if a file is a table (`.csv`, `.tsv` or `.parquet`); while reading, if a file is not
+            UTF-8 or contains NUL, as binary files do, an archive is damaged, or a line is not JSON or has no text; the
+            message names the file and the byte or line.
 
     Example:
 
@@ -135,8 +137,16 @@ def text_files(path: str | Path) -> list[str]:
 
     Raises:
         FileNotFoundError: If there are no such files.
+        ValueError: If a file is a table.
     """
-    return list_files(path, _SUFFIXES)
+    files = list_files(path, _SUFFIXES)
+    for file in files:
+        if get_suffix(file) in _TABLE_SUFFIXES:
+            raise ValueError(
+                f"{file} is a table, not text. Convert it to JSON lines, or read a column in Python with "
+                "`lmzoo.data.corpora.split_documents(lmzoo.data.readers.TableStream(...), field=...)`."
+            )
+    return files
 
 
 def _read_file_documents(path: str, field: str) -> Iterator[str | Sequence[str]]:
