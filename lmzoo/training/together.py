@@ -18,6 +18,7 @@ from lmzoo.common.log_filters import suppress_log_lines
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.common.weights_in_place import restore_weights_on_error
 from lmzoo.parallel.processes import has_several_processes
+from lmzoo.parallel.several_devices import give_whole_batches, split_evenly
 from lmzoo.text.batching import LengthBatches
 from lmzoo.text.interleaved import Interleaved
 from lmzoo.training.layer_order import layers_of
@@ -113,7 +114,7 @@ def fit_together(
     run = TrainingRun.begin(model, batches, epochs, epoch_steps, 0, [*callbacks, history])
     # TensorFlow's warnings are suppressed, since tracing is expected for each task and padded length.
     no_retracing_warnings = suppress_log_lines("triggered tf.function retracing")
-    with run.in_progress(), restore_weights_on_error(model), no_retracing_warnings:
+    with run.in_progress(), give_whole_batches(), restore_weights_on_error(model), no_retracing_warnings:
         _run_epochs(
             model, batches, run, epochs, epoch_steps, verbose, lambda: _evaluate(models, validation, batch_size)
         )
@@ -213,7 +214,8 @@ def _add_task_name(name: str, make_batch: MakeBatch) -> MakeBatch:
 class _JointModel(keras.Model):
     """Model of several tasks with one backbone; features, labels and outputs are dicts with the names of tasks.
 
-    Each training batch is for one task.
+    Each training batch is for one task. `SeveralDevicesModel` would compile the step again whenever tasks with targets
+    of different ranks alternate; here, each task has its own compiled step, since the names in its batches differ.
     """
 
     def __init__(self, tasks: Mapping[str, Any]) -> None:
@@ -273,6 +275,10 @@ class _JointModel(keras.Model):
     def call(self, inputs: dict[str, Features], training: bool = False) -> dict[str, Any]:
         """Return the outputs of the tasks that have features."""
         return {name: self.tasks[name](features, training=training) for name, features in inputs.items()}
+
+    def train_step(self, *args: Any) -> Any:
+        """Train on a batch, split between the devices."""
+        return super().train_step(*args[:-1], split_evenly(args[-1]))
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True

@@ -14,6 +14,7 @@ from lmzoo import models
 from lmzoo.parallel.several_devices import SeveralDevicesModel, give_whole_batches, split_evenly
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor
+from lmzoo.training import fit_together
 
 
 def small_task() -> models.TextClassifier:
@@ -41,6 +42,12 @@ def task_results() -> list[object]:
     history = task.fit(x, y, verbose=0).history
     scores = [answer["score"] for answer in task.classify(x[:2])]
     return [*history.values(), scores, *task.get_weights()]
+
+
+def together_results() -> list[object]:
+    task = small_task()
+    history = fit_together({"task": (task, *tiny_examples(task, 3))}, verbose=0).history
+    return [*history.values(), *task.get_weights()]
 
 
 def check_splits() -> None:

@@ -15,7 +15,7 @@ PROBE = "tests.parallel.devices_probe"
 @pytest.mark.quick_cases("4")
 @pytest.mark.parametrize("devices", [2, 3, 4])
 def test_batches_need_not_be_divisible_by_the_devices(root, devices):
-    assert_equal_on_devices(root, devices, PROBE, "dense_results", "task_results")
+    assert_equal_on_devices(root, devices, PROBE, "dense_results", "task_results", "together_results")
 
 
 @pytest.mark.slow
