@@ -40,7 +40,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     On SIGTERM, which clusters send before they reclaim a machine, the current step is finished and saved, `fit`
     returns, and `stopped` is True. On Ctrl-C (SIGINT) the step is also finished and saved, then `fit` raises
-    `KeyboardInterrupt`; a second Ctrl-C interrupts the step. Ignored signals stay ignored.
+    `KeyboardInterrupt`; a second Ctrl-C interrupts the step. A signal also ends a validation, whose metrics are then
+    NaN. Ignored signals stay ignored.
 
     The logs of a resumed epoch cover its remaining batches only. The state of other callbacks is not saved. The
     callback works in the `fit` of a task and in `fit_together`, but not in `distill` or in other models.
@@ -95,6 +96,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         self._steps = 0  # of an epoch
         self._epochs = 0
         self._cut_short = False
+        self._validation_is_cut = False
         self._restored_model: keras.Model | None = None
 
     @property
@@ -154,6 +156,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         self._received_signal = None
         self._signal = None
         self._cut_short = False
+        self._validation_is_cut = False
         self._saved_at = time.monotonic()
         return done, same_schedule
 
@@ -207,13 +210,13 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     def reopen(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Continue training after an epoch that an earlier `fit` began; called before all other callbacks.
 
-        In a stopped epoch, validation metrics cover only part of the data. They are set to NaN, so that no callback
-        mistakes them for the best values.
+        The metrics of a validation that a signal ended cover only part of the data. They are set to NaN, so that no
+        callback mistakes them for the best values.
         """
         if self._cut_short:
             self.model.stop_training = False
             self._cut_short = False
-        if self._stopped_within_epoch and logs:
+        if self._validation_is_cut and logs:
             logs.update((name, math.nan) for name in [*logs] if name.startswith("val_"))
 
     # === Called by Keras, after all other callbacks, so that their effects are saved ===
@@ -245,13 +248,11 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             self._cut_short = True
 
     def on_test_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """End the validation that Keras starts even after a stopped epoch."""
-        if self._stopped_within_epoch:
+        """End the validation after a signal, also if the signal came before Keras started the validation."""
+        self._share_signals()
+        if self.stopped:
             self.model.stop_evaluating = True
-
-    @property
-    def _stopped_within_epoch(self) -> bool:
-        return self.stopped and self._done % self._steps > 0
+            self._validation_is_cut = True
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Save the state at the end of an epoch, if it is due."""

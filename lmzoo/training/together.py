@@ -312,7 +312,8 @@ def _run_epochs(
 ) -> None:
     """Run the epochs of a training run, with callbacks as in `keras.Model.fit`.
 
-    `fit` itself needs batches that all have the same structure, as in TensorFlow's datasets.
+    After a signal, the model is not evaluated. `fit` itself needs batches that all have the same structure, as in
+    TensorFlow's datasets.
     """
     callbacks = keras.callbacks.CallbackList(
         run.callbacks, add_progbar=verbose != 0, model=model, verbose=verbose, epochs=epochs, steps=epoch_steps
@@ -335,7 +336,8 @@ def _run_epochs(
             callbacks.on_train_batch_end(step, logs)
             if model.stop_training:
                 break
-        logs = {**logs, **evaluate()}
+        if run.checkpoint is None or not run.checkpoint.stopped:
+            logs = {**logs, **evaluate()}
         callbacks.on_epoch_end(epoch, logs)
         if model.stop_training:
             break

@@ -147,6 +147,25 @@ def test_validation_ends_with_a_stopped_epoch(model, data, expected, tmp_path):
     assert [np.isnan(loss) for loss in losses] == [False, True]
 
 
+def test_a_signal_ends_the_validation(model, data, begin, tmp_path):
+    """The finished epoch is saved at once."""
+    begin()
+    batches, losses = [], []
+    recorder = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: losses.append(logs["val_loss"]))
+
+    def stop(batch, logs=None):
+        batches.append(batch)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    recorder.on_test_batch_end = stop
+    with pytest.warns(UserWarning, match=f"Stopped by SIGTERM after step {BATCHES}"):
+        run(model, data, tmp_path, recorder, every=100, validation_data=(data[:11],))
+    assert batches == [0]
+    assert len(losses) == 1
+    assert np.isnan(losses[0])
+    assert list_states(tmp_path) == [f"step-{BATCHES:012d}"]
+
+
 def interrupt(*_):
     os.kill(os.getpid(), signal.SIGINT)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import signal
 
 import keras
 import numpy as np
@@ -146,6 +148,16 @@ def test_a_resumed_run_is_exact(tiny, tmp_path):
     resumed = run(ResumableCheckpoint(tmp_path, 2))
     assert sorted(resumed) == [5, 6]
     assert_same(resumed, expected)
+
+
+def test_a_stopped_run_is_not_evaluated(tiny, tmp_path):
+    tasks = build(tiny)
+    callbacks = [ResumableCheckpoint(tmp_path), Spy(2, lambda model: os.kill(os.getpid(), signal.SIGTERM))]
+    validation_data = {"moods": (["good film"], ["good"])}
+    with pytest.warns(UserWarning, match="Stopped by SIGTERM after step 2"):
+        history = fit_together(tasks, 3, 5, validation_data=validation_data, callbacks=callbacks, verbose=0).history
+    assert len(history["loss"]) == 1
+    assert not any(name.startswith("val_") for name in history)
 
 
 def test_an_interrupted_run_merges_separately_stored_weights():
