@@ -165,7 +165,7 @@ def _find_candidates(logits: Tensor, scores: Tensor, stop_ids: Tensor) -> tuple[
 def _can_improve(best_scores: Tensor, ended_scores: Tensor, has_ended: Tensor) -> Tensor:
     """Return whether each prompt's best beam can still become one of its ended texts, bool (B,).
 
-    It can if it beats one of them or a place is unused.
+    This is so if the beam's score beats the score of an ended text, or if a place for ended texts is unused.
 
     Args:
         best_scores: float (B, 1), score of the best beam.

@@ -178,7 +178,7 @@ def _explain_missing_context(preprocessor: Preprocessor, name: str, prompt: str)
 
 
 def _merge_rows(sequences: Sequence[list[int]], first_target: int) -> list[ChoiceRow]:
-    """Return rows from which the tokens of each sequence are predicted, beginning at index `first_target`.
+    """Return rows from which a model predicts each sequence's tokens from index `first_target` on.
 
     Two sequences share a row if one of them without its last token is a prefix of the other. All choices of a single
     token therefore share one row.
@@ -208,8 +208,8 @@ def make_choice_model(backbone: Backbone, compute_logits: Callable[[Features, Te
 
     Args:
         backbone: a causal backbone.
-        compute_logits: function from the model's inputs and hidden states, (B, M, H), to the logits of the next tokens,
-            (B, M, V).
+        compute_logits: function from the model's inputs and the hidden states at `positions`, (B, M, H), to the logits
+            of the token after each position, (B, M, V).
     """
     inputs = dict(backbone.input)
     positions = keras.Input((None,), dtype="int32", name="positions")

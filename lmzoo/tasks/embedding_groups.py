@@ -49,7 +49,7 @@ def check_groups(columns: Sequence[Sequence[Any]], objective: str) -> None:
 
 
 def _check_negatives(columns: list[list[Any]]) -> None:
-    """Check that no negative is also a text that its group's first text should match; see `check_groups`."""
+    """Check that no negative equals its group's first text, or a text that this first text should match."""
     firsts, seconds, *negatives = columns
     if not negatives:
         return

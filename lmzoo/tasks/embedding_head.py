@@ -76,7 +76,7 @@ def list_modes(pooling: str | Sequence[str]) -> list[str]:
 
 
 def pool(backbone: Backbone, modes: Sequence[str]) -> Tensor:
-    """Build the pooled vectors of texts for each mode, concatenated: symbolic, float (B, H · len(modes))."""
+    """Pool a backbone's token vectors with each mode, and concatenate them: symbolic, float (B, H · len(modes))."""
     inputs = backbone.input
     mask = backbone.padding_mask(inputs)  # (B, T)
     if [*modes] == ["cls"]:

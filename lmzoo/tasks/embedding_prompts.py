@@ -19,7 +19,7 @@ def check_prompts(prompts: Mapping[str, str] | None, default_prompt: str | None)
     """Check a task's prompts, by name, and return a copy of them.
 
     Raises:
-        ValueError: if `prompts` is not a dict of strings, or lacks the default prompt.
+        ValueError: if `prompts` is not a dict of strings, holds invalid Unicode, or lacks the default prompt.
     """
     if not isinstance(prompts, Mapping | None):
         raise ValueError(f"`prompts` must be a dict of texts by name, got {prompts!r:.60}.")

@@ -76,7 +76,7 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
 def get_prompt_width(length: int, limit: int) -> int:
     """Return the padded length for prompts of up to `length` tokens.
 
-    There are only four padded lengths up to `limit`, which limits compilation.
+    There are only four padded lengths, the longest of which is `limit`, so that few shapes are compiled.
     """
     return next(width for fraction in _WIDTH_FRACTIONS if (width := max(1, round(limit * fraction))) >= length)
 
@@ -228,7 +228,7 @@ class TokenGenerator:
             start = end
 
     def _pad_stop_ids(self, stop_ids: Sequence[int]) -> np.ndarray:
-        """Return the ids that end a text as int32 (S,), where S is a power of two, so that few shapes are compiled."""
+        """Pad the ids that end a text to a power of two, S, so that few shapes are compiled: int32 (S,)."""
         padded_stop_ids = np.full(1 << max(len(stop_ids) - 1, 0).bit_length(), self.vocabulary_size, "int32")
         padded_stop_ids[: len(stop_ids)] = stop_ids
         return padded_stop_ids
@@ -309,7 +309,7 @@ class TokenGenerator:
         temperature: Tensor,
         source: dict[str, Tensor] | None = None,
     ) -> Tensor:
-        """Generate the tokens at positions from `start` up to, but not including, `end`, in tensor operations.
+        """Generate the tokens at positions from `start` up to, but not including, `end`, with tensor operations.
 
         Args:
             sampler: sampler of the tokens.

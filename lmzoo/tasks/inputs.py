@@ -124,7 +124,7 @@ class TaskInputs:
 
 
 def _make_batch(task: Encoder, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-    """Return a batch with only the inputs of the model; a preprocessor may make others, such as `segment_ids`."""
+    """Return a batch that holds only the model's inputs; a preprocessor may make others, such as `segment_ids`."""
     features, *rest = task.make_batch(examples, indices, width, rng)
     return task.select_inputs(features), *rest
 
@@ -479,8 +479,8 @@ def list_ids(ids: Any) -> tuple[list[list[int]], bool] | None:
     """Return sequences of token ids as lists, and whether a single sequence was passed; None for texts.
 
     Args:
-        ids: texts or token ids. Token ids are one sequence, a list of ints or an int array or tensor (T,); n sequences,
-            lists of ints or an int array or tensor (n, T); or a dict of `token_ids` (n, T) and, to mark padding,
+        ids: texts or token ids. Token ids are one sequence (a list of ints, or an int array or tensor (T,)), n
+            sequences (lists of ints, or an int array or tensor (n, T)), or a dict of `token_ids` (n, T) and optionally
             `padding_mask` (n, T).
     """
     if isinstance(ids, Mapping):
@@ -497,7 +497,7 @@ def list_ids(ids: Any) -> tuple[list[list[int]], bool] | None:
 
 
 def list_target_ids(ids: Any) -> list[list[int]] | None:
-    """Return the target ids in `decoder_token_ids` as lists without padding, or None if `ids` is not a dict with it."""
+    """Return the target ids in `decoder_token_ids` as lists without padding, or None if `ids` lacks this key."""
     has_targets = isinstance(ids, Mapping) and "decoder_token_ids" in ids
     return _select_real_tokens(ids, "decoder_") if has_targets else None
 
@@ -519,8 +519,8 @@ def list_rows(x: Any, pairs: bool = True) -> list[Any]:
 
     Args:
         x: examples.
-        pairs: whether a tuple holds columns, two lists or two tensors of strings, and becomes a list of pairs; if not,
-            it holds examples.
+        pairs: whether a tuple holds two columns, lists or tensors of strings, and is returned as a list of pairs; if
+            not, each entry of a tuple is an example.
     """
     if pairs and isinstance(x, tuple):
         return [*zip(*map(_get_rows, x), strict=True)]
@@ -528,12 +528,12 @@ def list_rows(x: Any, pairs: bool = True) -> list[Any]:
 
 
 def _get_rows(x: Any) -> Iterable[Any]:
-    """Return a tensor of strings as an array, whose rows can be read in Python, and anything else unchanged."""
+    """Convert a tensor of strings to an array, and return anything else unchanged."""
     return x.numpy() if hasattr(x, "numpy") else x
 
 
 def map_by_output(encode: Callable[[Any, str | None], Any], y: Any) -> Any:
-    """Return a dict of `encode(labels, output name)` for a dict of labels, and `encode(y, None)` for anything else."""
+    """Encode each entry of a dict `y` with `encode(labels, output_name)`, and anything else with `encode(y, None)`."""
     if not isinstance(y, Mapping):
         return encode(y, None)
     encoded_labels = {}

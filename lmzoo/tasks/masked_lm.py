@@ -185,7 +185,7 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
     answers = fill
 
     def _find_whole_word_masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return whether each token is a whole word after a space, and without a space before it, both bool (V,)."""
+        """Return whether each token is a whole word at a mask after a space, and at any other mask, both bool (V,)."""
         tokenizer = self.text_preprocessor.tokenizer
         token_texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
         # The replacement character marks tokens that are only some of a character's bytes.
@@ -203,14 +203,14 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
         top_k: int,
         is_whole_word: tuple[np.ndarray, np.ndarray] | None,
     ) -> list[MaskAnswer] | list[list[MaskAnswer]]:
-        """Return the best candidates for a text's only mask, or a list of them for each of its M masks.
+        """Return a list of the best candidates for a text's only mask, or one such list for each of its M masks.
 
         Args:
             segments: the text, or both texts of a pair.
             log_probabilities: float (M, V), log-probabilities of tokens at each mask.
             top_k: int, number of candidates for a mask.
-            is_whole_word: whether each token may fill a mask after a space, and a mask without a space before it, both
-                bool (V,); None if all tokens may.
+            is_whole_word: whether each token may fill a mask after a space, and any other mask, both bool (V,); None if
+                all tokens may fill every mask.
         """
         tokenizer = self.text_preprocessor.tokenizer
         mask_token = str(tokenizer.mask_token)

@@ -208,9 +208,9 @@ class Pretrainer(MaskedTokensTask):
         return super().compute_metrics(x, *self._label_replaced_tokens(y, y_pred, sample_weight))
 
     def _weigh_tokens(self, x: Any, y: Any, sample_weight: Any) -> Any:
-        """Return a dict of weights by output, in which the weight of a sequence is repeated for each of its tokens.
+        """Return the weights of the outputs, in which the weight of a sequence is repeated for each of its tokens.
 
-        Padding has the weight 0 among the tokens that the discriminator of `"rtd"` judges.
+        If weights for `replaced_tokens` are per sequence, padding gets the weight 0.
         """
         if not isinstance(y, Mapping):  # None, or the labels of the only output
             return weigh_tokens(y, sample_weight)
@@ -317,7 +317,7 @@ class Pretrainer(MaskedTokensTask):
         return None if y is None else map_by_output(self._encode_output_labels, y)
 
     def _encode_output_labels(self, labels: Labels, output_name: str | None) -> np.ndarray:
-        """Check the labels of an output, or of the only output for None, and return them as an array."""
+        """Check the labels of the output `output_name` (None for the only output), and return them as an array."""
         if output_name == "sentence":
             return encode_classes(labels, 2, None)
         return encode_token_ids(labels, self.output["masked_lm"].shape[-1])

@@ -200,7 +200,9 @@ class QuestionAnswerer(Task):
         return encode_windows(self.text_preprocessor, questions, contexts, self.doc_stride, self.max_question_length)
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Encode examples as windows, with the positions of their answers, int32 (w, 2), and the windows' weights.
+        """Encode examples as windows, with the token positions of their answers and the weights of the windows.
+
+        The positions are int32 (w, 2) for w windows.
 
         Args:
             x: pairs (question, context), or encoded windows.
@@ -245,7 +247,9 @@ class QuestionAnswerer(Task):
             )
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check the positions of answers in token features, and return them as int32 (n, 2); None stays None.
+        """Check the token positions of answers, the labels of token features, and return them as int32 (n, 2).
+
+        None stays None.
 
         Raises:
             ValueError: if the positions are not non-negative integers of shape (n, 2) that fit into int32.
@@ -262,7 +266,7 @@ class QuestionAnswerer(Task):
         return positions.astype("int32")
 
     def encode_feature_labels(self, features: Features, y: Labels | None) -> np.ndarray | None:
-        """Check the positions of answers, and return them as int32 (n, 2); see `encode_labels`.
+        """Check that the positions of answers are within the sequences, and return them; see `encode_labels`.
 
         Raises:
             ValueError: for a position that exceeds the length of the sequences; the message names the first.

@@ -64,7 +64,8 @@ class Seq2SeqLM(TokenLabelsTask):
 
     With `span_corruption`, T5's pre-training objective (Raffel et al., 2020), they take documents instead, each a
     string or a list of sentences. `lmzoo.data.corpora.pack_running_text` joins the documents and splits them into
-    sequences. Each time a sequence is read, different spans of its tokens are dropped, which the model learns to write.
+    sequences. Each time a sequence is read, different spans of its tokens are dropped, and the model learns to generate
+    these spans.
 
     Args:
         backbone: `lmzoo.models.Backbone` of a family that reads a source, such as `MarianBackbone`.
@@ -249,7 +250,7 @@ class Seq2SeqLM(TokenLabelsTask):
         return examples
 
     def _check_corruptible(self, lengths: np.ndarray, corruption: SpanCorruption) -> None:
-        """Check that sequences can be corrupted.
+        """Check that span corruption can be applied to sequences of the given lengths.
 
         Args:
             lengths: int (n,), numbers of tokens of the sequences.
@@ -525,7 +526,7 @@ class Seq2SeqLM(TokenLabelsTask):
         return outputs[0] if is_single else outputs
 
     def _encode_texts(self, texts: Iterable[Text], language: str | None) -> tuple[EncodedTexts, list[list[int]]]:
-        """Return packed sources, and the tokens with which each target begins."""
+        """Return packed sources, and the token ids with which each target begins."""
         check_reads_text(self)
         (cleaned_texts,) = clean_columns({"texts": texts})
         if language is not None:
@@ -539,7 +540,7 @@ class Seq2SeqLM(TokenLabelsTask):
     def _encode_ids(
         self, ids: list[list[int]], targets: list[list[int]] | None, vocabulary_size: int
     ) -> tuple[EncodedTexts, list[list[int]]]:
-        """Return sources of token ids, and the tokens with which each target begins.
+        """Return encoded sources, and the token ids with which each target begins.
 
         Args:
             ids: token ids of each source.

@@ -16,14 +16,15 @@ from lmzoo.text import EncodedTexts
 
 
 def make_scoring_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
-    """Build a model with a backbone's inputs that computes the log-probability of each token, float32 (B, T).
+    """Build a model with a backbone's inputs that computes the log-probability of each token.
 
-    Each token is predicted from all tokens before it. The log-probability of the first token is set to 0.
+    Each token is predicted from all tokens before it. The log-probability of the first token is set to 0. The output is
+    float32 (B, T), for B sequences of T tokens.
 
     Args:
         backbone: a causal backbone.
-        compute_logits: function from the model's inputs and hidden states, (B, M, H), to the logits of the next tokens,
-            (B, M, V).
+        compute_logits: function from the model's inputs and the hidden states of M tokens of each sequence, (B, M, H),
+            to the logits of the token after each, (B, M, V).
     """
     inputs: Features = backbone.input
     vectors = backbone(inputs)["sequence_output"][:, :-1]  # (B, T - 1, H)

@@ -98,7 +98,7 @@ def generate_in_ops(
     seed: tf.Tensor | None = None,
     temperature: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Generate continuations of prompts, in TensorFlow ops.
+    """Generate continuations of prompts with TensorFlow ops.
 
     Args:
         task: task on a causal backbone.

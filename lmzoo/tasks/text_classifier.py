@@ -231,7 +231,7 @@ class TextClassifier(LongTextTask, TextVectorTask):
         return replace(compare_classes(actual_names, predicted_names, names), judged=judged)
 
     def _compare_sets(self, parts: Iterable[Texts], y: Any, batch_size: int) -> Report:
-        """Compare sets of classes, counting each class of each text as a separate yes-or-no answer."""
+        """Return a report that compares sets of classes, with a separate decision for each class of each text."""
         names = self.class_names
         labels: Any = self.encode_labels(y)  # (n, C)
         actual_sets = [

@@ -313,7 +313,7 @@ class TextEmbedder(LongTextTask):
         return self.encode_texts(x, prompt)
 
     def finish_pooled(self, outputs: Tensor) -> Tensor:
-        """Return the vectors of texts, (B, H), from the means of their windows, scaled if `normalize` is set."""
+        """Return the vectors of texts, (B, H), from their windows' means, scaled to unit length with `normalize`."""
         return unit_vectors(outputs) if self.normalize else outputs
 
     def forget_compiled(self) -> None:
@@ -389,10 +389,11 @@ class TextEmbedder(LongTextTask):
         return labels
 
     def count_rows_per_example(self, y: Any) -> int:
-        """Return the number of texts in a group, each a row of token features; `y` are their encoded labels.
+        """Return the number of texts in a group, each a row of token features, given the encoded labels `y`.
 
-        Ids (Kb, K), for groups of K texts, show the number; labels of any other kind are for single texts if they have
-        two axes.
+        Without labels, or with one number for each text, groups are pairs, or triples for the objective "triplet".
+        Integers (Kb, K) are the ids that `make_batch` returns for groups of K texts. Other labels with two axes are for
+        single texts.
         """
         if y is None or y.ndim == 1:
             return 3 if self.objective == "triplet" else 2
@@ -401,9 +402,9 @@ class TextEmbedder(LongTextTask):
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return features, targets and, if there are any, weights for b groups of K texts, each text a sequence.
 
-        Weights (Kb,) and labels (2b,) are repeated for each text of a group. Without labels, the targets are ids that
-        are the same for equal texts: for pairs (2b,), and for larger groups (Kb, K), where each text has the ids of all
-        texts in its group.
+        Weights (Kb,) and labels (2b,) are repeated for each text of a group. Without labels, the targets are ids,
+        equal for equal texts: (2b,) for pairs; (Kb, K) for larger groups, where each text has the ids of all texts in
+        its group.
         """
         groups, labels, weights = examples
         group_size = len(groups.columns)

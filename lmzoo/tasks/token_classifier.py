@@ -183,7 +183,9 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         super().compile(optimizer, keras.tree.map_structure(self._match_loss, loss), *args, **kwargs)
 
     def _match_loss(self, loss: Any) -> Any:
-        """Return the default loss for the name of a cross-entropy of class numbers, and any other loss unchanged.
+        """Return the default loss for the name of a sparse cross-entropy; pass any other loss to `match_loss`.
+
+        `"auto"` stays unchanged.
 
         Raises:
             ValueError: if the loss is such a cross-entropy and counts tokens with the label -100.
@@ -278,7 +280,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         return Examples(encoded, encoded.by_sequence(token_labels), weights)
 
     def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
-        """Return a dict from the number of every class to its weight, 1 for classes not in `class_weight`.
+        """Return a dict from each class number to its weight, which is 1 for classes not in `class_weight`.
 
         Raises:
             ValueError: if the task uses a CRF; see also `Task.encode_class_weight`.
@@ -377,7 +379,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return `(features, labels)` or `(features, labels, weights)` for the texts at `indices`.
 
-        Labels and weights are arrays (b, t) with an entry for each token.
+        Labels and weights are arrays (b, t), with an entry for each of the t tokens of b texts.
         """
         encoded, token_labels, weights = examples
         features = self.features(encoded, indices, width)
@@ -445,7 +447,10 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
     answers = tag
 
     def labels_of_words(self, encoded: EncodedInputs, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the predicted class numbers and probabilities of each text's W words that are not truncated, (W,)."""
+        """Yield the predicted class numbers of each text's W words and their probabilities, both (W,).
+
+        Truncated words are left out.
+        """
         columns = [columns for _, columns in self._iterate_places(encoded, tokens=False)]
         return self._predict_labels_at(columns, encoded, batch_size)
 

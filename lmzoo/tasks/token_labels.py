@@ -20,8 +20,8 @@ from lmzoo.training.span_metrics import IGNORED
 class TokenLabelsTask(Task):
     """Base class of tasks that learn a label for each token, by default the id of a token in the model's vocabulary.
 
-    From whatever source batches come, the weight of a sequence is the weight of each of its tokens, and tokens with the
-    label -100 have the weight 0.
+    Whatever the source of the batches, the weight of a sequence is the weight of each of its tokens, and tokens with
+    the label -100 have the weight 0.
     """
 
     labels_tokens = True

@@ -93,7 +93,7 @@ class WordFeatures:
 
 
 def _find_token_rows(words: list[str], tokenizer: Tokenizer) -> dict[Token, int]:
-    """Return, for each token that is a whole word, the index of this word in `words`.
+    """Return a dict from each token that is a whole word to the index of the word in `words`.
 
     If several words share a token, the first counts. If all words are lowercase, capitalized and uppercase tokens get
     the vector of the lowercase word.

@@ -111,7 +111,7 @@ def check_label_sequences(class_numbers: np.ndarray, counts: Sequence[int], labe
 
 
 def decode_words(scores: np.ndarray, columns: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the most probable sequence of class numbers for each text's W words, and their probabilities, both (W,).
+    """Yield the class numbers of each text's W words in the most probable sequence, and their probabilities, both (W,).
 
     Args:
         scores: float (n, T, C + 1, C + 1), the scores of a conditional random field with C classes for n texts of T

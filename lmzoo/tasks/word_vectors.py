@@ -103,7 +103,7 @@ class LayerMix(NamedTuple):
         return cls(tuple(int(layer) % count for layer in selected_layers), np.array(weights, "float32"))
 
     def combine(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the weighted sum of `vectors`, float32 (w, K, H), over the layers, (w, H).
+        """Return the weighted sum over the layers of `vectors`: float32 (w, K, H) to (w, H).
 
         Without weights, the vectors are returned unchanged.
         """

@@ -70,7 +70,7 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
 
     Args:
         examples: examples whose labels are int (n,), or int (T,) for each text, -100 for tokens that do not count.
-        class_weight: dict from the number of every class to its weight.
+        class_weight: dict from each class number to the weight of the class.
     """
     if examples.labels.dtype != object:
         return examples._replace(weights=weigh_labels(examples.labels, examples.weights, class_weight))
@@ -104,7 +104,7 @@ def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float])
     Args:
         y: int (n,), labels of n texts, or (n, T), labels of their T tokens.
         weights: sample weights of the texts, (n,), or of the tokens, (n, T); or None.
-        class_weight: dict from the number of every class to its weight.
+        class_weight: dict from each class number to the weight of the class.
     """
     class_weights = get_class_weights(y, class_weight)  # (n,) or (n, T)
     if weights is None:

@@ -71,7 +71,7 @@ class Examples(NamedTuple):
 
 
 def find_first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
-    """Return the index from which on the last fraction `share` of `count` examples is held out, as in Keras.
+    """Return the index of the first example to hold out, given the fraction `share` of all examples, as in Keras.
 
     Args:
         count: int, number of examples.
@@ -119,7 +119,9 @@ def as_array(values: Any) -> np.ndarray | None:
 
 
 def as_example_weights(values: Any) -> np.ndarray | None:
-    """Check the weights of n examples, (n,) or (n, 1), and return them as a numpy array (n,); None stays None.
+    """Check the weights of n examples, and return them as a numpy array (n,); None stays None.
+
+    Weights of shape (n, 1) are flattened.
 
     Raises:
         TypeError: see `as_weights`.

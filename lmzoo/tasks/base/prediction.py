@@ -135,7 +135,7 @@ def predict_encoded(
 
 
 def _choose_buckets(lengths: np.ndarray, ladder: list[int], batch_size: int) -> list[int]:
-    """Return the padded lengths in `ladder` for which to compile a model that reads sequences of these lengths."""
+    """Choose the padded lengths from `ladder` for which to compile the model, given the lengths of the sequences."""
     widths = fit_buckets(lengths, ladder[-1], batch_size=batch_size)
     return sorted({smallest_bucket(ladder, width) for width in widths})
 
@@ -147,7 +147,7 @@ def _predict_batches(
     callbacks: list[keras.callbacks.Callback] | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Predict all batches and concatenate the outputs, bypassing `keras.Model.predict` if there are few batches."""
+    """Predict all batches and concatenate the outputs, bypassing `keras.Model.predict` where that is faster."""
     uses_several_devices = _uses_several_devices(model)
     if keras.backend.backend() == "tensorflow" and not uses_several_devices:
         _trace_for_all_shapes(model, batches)

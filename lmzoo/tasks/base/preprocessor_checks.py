@@ -28,9 +28,9 @@ def takes_zero_segments(backbone: Backbone, preprocessor: Preprocessor | None) -
 def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor, reads_pairs: bool = False) -> Preprocessor:
     """Return a preprocessor that makes the segment ids the task needs, and check that its output fits the backbone.
 
-    This is a copy of `preprocessor` if its segment ids must change. With `reads_pairs`, the copy makes segment ids that
-    tell the texts of a pair apart, and if the backbone needs zeros, the task passes them itself. Otherwise, for a
-    backbone that takes segment ids which must all be 0, the copy makes zeros.
+    If the segment ids of `preprocessor` must change, this is a changed copy. With `reads_pairs`, the segment ids
+    distinguish the two texts of a pair; if the backbone needs zeros instead, the task passes zeros to it. Without
+    `reads_pairs`, the segment ids are zeros for a backbone that needs zeros, and unchanged for other backbones.
 
     Raises:
         TypeError: see `check_preprocessor`.

@@ -181,7 +181,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:
-        """Return the constructor arguments that suit the labels `y`, for the command line."""
+        """Return constructor arguments that suit the labels `y`, for the command line; by default, none."""
         return {}
 
     @property
@@ -220,7 +220,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
     @property
     def served_length(self) -> int:
-        """The maximum number of tokens in an input of the exported model."""
+        """The maximum number of tokens in an input of the exported model, or 0 without a preprocessor."""
         return self.preprocessor.sequence_length if self.preprocessor else 0
 
     def summary(
@@ -291,7 +291,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         return super().non_trainable_weights + self._split_unused(super().trainable_weights)[1]
 
     def _split_unused(self, variables: list[keras.Variable]) -> tuple[list[keras.Variable], list[keras.Variable]]:
-        """Split `variables` into those that are trained and `unused_variables`."""
+        """Split `variables` into the variables that the loss trains and `unused_variables`."""
         unused_ids = {id(v) for v in self.unused_variables}
         return [v for v in variables if id(v) not in unused_ids], [v for v in variables if id(v) in unused_ids]
 
@@ -319,9 +319,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
         Args:
             optimizer: `"auto"` or a Keras optimizer.
-            loss: `"auto"` or a Keras loss. The model's outputs are logits, so the name or function of a cross-entropy,
-                such as `"sparse_categorical_crossentropy"`, stands for the loss on logits. The outputs of a
-                `TextRegressor` with a sigmoid are probabilities.
+            loss: `"auto"` or a Keras loss. The model's outputs are logits, so a cross-entropy that is passed as a
+                name or a function, such as `"sparse_categorical_crossentropy"`, is computed from logits. The outputs of
+                a `TextRegressor` with a sigmoid are probabilities.
             metrics: `"auto"` or a list of Keras metrics, which are weighted by the examples' weights. For a task with
                 several outputs, `loss` is a dict and `metrics` a dict of lists.
             weighted_metrics: additional metrics, in the same form.
@@ -329,8 +329,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
         Raises:
             TypeError: for metrics that are neither a list nor a dict of lists, or for an unknown argument.
-            ValueError: for a cross-entropy that takes probabilities instead of logits, or the reverse; for an unknown
-                name of a loss.
+            ValueError: for a cross-entropy that takes probabilities if the outputs are logits, or the reverse; for an
+                unknown loss name.
         """
         check_compile_arguments(kwargs)
         if isinstance(optimizer, str) and optimizer == "auto":
@@ -494,7 +494,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Check that no labels are passed to a task that takes none.
 
         Raises:
-            ValueError: if `y` is passed to such a task.
+            ValueError: if the task takes no labels and `y` is not None.
         """
         if y is not None and not self.needs_labels:
             raise ValueError(
@@ -519,15 +519,15 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         return as_array(y)
 
     def encode_feature_labels(self, features: Features, y: Labels | None) -> Any:
-        """Check the labels of token features, and return them as `encode_labels` does."""
+        """Check the labels of token features, and return them in the form that `encode_labels` returns."""
         return self.encode_labels(y)
 
     def count_rows_per_example(self, y: Any) -> int:
-        """Return the number of rows of token features that form an example; `y` are their encoded labels."""
+        """Return the number of rows of token features that form an example, given the encoded labels `y`."""
         return 1
 
     def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
-        """Return a dict from the number of every class to its weight, 1 for classes not in `class_weight`.
+        """Return a dict from each class number to its weight, which is 1 for classes not in `class_weight`.
 
         Raises:
             TypeError: if `class_weight` is not a dict.
@@ -573,7 +573,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         return {name: values for name, values in features.items() if name not in task_inputs}
 
     def extra_features(self, encoded: EncodedInputs) -> FeatureArrays:
-        """Return the inputs that predictions need besides `features`, as arrays with one row per example."""
+        """Return the inputs that predictions need besides `features`, with a row for each example; by default, none."""
         return {}
 
     def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
@@ -629,8 +629,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             sample_weight: weights of the examples, float (n,); for `TokenClassifier` also lists of word weights, one
                 list for each text.
             initial_epoch: int, epoch to start at.
-            steps_per_epoch: int, batches per epoch; all by default. Required for a stream of unknown length. An epoch
-                continues where the one before ended, and after the last example the next pass begins.
+            steps_per_epoch: int, batches per epoch; all by default. Required for a stream of unknown length. Each
+                epoch continues where the previous one ended, and starts over after the last example.
             seed: int, seed for shuffling and masking.
             **kwargs: further arguments of `keras.Model.fit`.
 
@@ -695,10 +695,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     ) -> tuple[dict[int, float] | None, dict[int, float] | None]:
         """Check class weights and return `(keras_weights, batch_weights)`, of which at least one is None.
 
-        The latter become part of the batches; Keras applies the former to batches that come from the user.
+        `batch_weights` become part of the batches; Keras applies `keras_weights` to batches that come from the user.
 
         Raises:
-            ValueError: if `inputs` are a stream, or batches in a resumable run; see also `encode_class_weight`.
+            ValueError: if `inputs` is a stream, or batches in a resumable run; see also `encode_class_weight`.
         """
         if class_weight is None:
             return None, None
@@ -950,7 +950,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     # === Distillation ===
 
     def compared_outputs(self) -> ComparedOutputs:
-        """Return the symbolic outputs that `lmzoo.training.distill` compares; for classes with `distillation`."""
+        """Return the symbolic outputs that `lmzoo.training.distill` compares, for tasks that define `distillation`."""
         raise NotImplementedError(f"A {type(self).__name__} cannot be distilled.")
 
     # === Save, load and export ===
@@ -1218,7 +1218,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         export_task(self, path, verbose, dtype)
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the exported model's answers to token features as named tensors, computed in TensorFlow ops."""
+        """Return the exported model's answers to token features as named tensors, computed with TensorFlow ops."""
         raise NotImplementedError(f"{type(self).__name__} must define `serve`.")
 
     def signatures(self) -> Signatures:

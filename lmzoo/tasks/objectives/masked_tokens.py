@@ -40,15 +40,16 @@ class MaskedTokensTask(Task):
         masking: `lmzoo.text.Masking` or a dict of its arguments; the masking of the family's pre-training by default.
         activation: str, activation of the head's layer; the backbone's by default.
         layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
-        outputs: function from the logits of the masked tokens, (B, M, V), and a dict with the outputs of the backbone,
-            or of the layers of the objective, to the task's outputs.
+        outputs: function from the logits of the masked tokens, (B, M, V), and a dict to the task's outputs. The dict
+            holds the backbone's outputs, with "sbo" also `boundary`; with "rtd", the outputs of `ReplacedTokens`; with
+            "plm", nothing.
         name: name of the model.
         objective: "plm" to predict tokens in a random order, with the backbone's query stream, instead of masks; "rtd"
             to fill masks with a generator's tokens, which the backbone learns to distinguish from original tokens;
             "sbo" to predict masked tokens a second time, from the vectors at the boundaries of their spans.
         generator_width: int, width of the hidden states of the generator for "rtd"; None for its default.
-        tie_embeddings: bool, whether logits are products with the token embeddings; if False, the head has a kernel of
-            its own for them.
+        tie_embeddings: bool, whether logits are products with the token embeddings; if False, the head has its own
+            kernel for the logits.
 
     Raises:
         TypeError: if `masking` is neither a `Masking` nor a dict.
@@ -224,7 +225,7 @@ class MaskedTokensTask(Task):
 
 
 def _compute_logits(backbone: Backbone, head: MaskedLMHead, vectors: Tensor) -> Tensor:
-    """Return the head's logits for vectors (B, M, H), float32 (B, M, V), with the token embeddings if it is tied."""
+    """Compute logits, float32 (B, M, V), from vectors (B, M, H), with the token embeddings for a tied head."""
     if not head.tie_embeddings:
         return head(vectors)
     vectors, bias = head(vectors)  # (B, M, E), (V,)
