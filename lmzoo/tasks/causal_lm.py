@@ -159,9 +159,9 @@ class CausalLM(TokenLabelsTask):
         elif tie_embeddings:
             logits = backbone(inputs, vectors=backbone(inputs)["sequence_output"])  # (B, T, V)
         else:
-            settings = {"use_bias": False, "dtype": backbone.dtype_policy, "name": "output_projection"}
+            projection_settings = {"use_bias": False, "dtype": backbone.dtype_policy, "name": "output_projection"}
             config = backbone.config
-            projection = make_normal_dense(config.vocabulary_size, config.initializer_range, **settings)
+            projection = make_normal_dense(config.vocabulary_size, config.initializer_range, **projection_settings)
             logits = _project(projection, backbone(inputs)["sequence_output"])  # (B, T, V)
         super().__init__(backbone, preprocessor, inputs, logits, None, name)
         self.tie_embeddings = tie_embeddings
@@ -604,7 +604,7 @@ class CausalLM(TokenLabelsTask):
         require(not (are_ids and stop_texts), "stop", "token ids, as the prompts are", stop)
         max_length = self.backbone.config.max_sequence_length
         check_room(ids, max_new_tokens, max_length)
-        limits = [max_new_tokens or min(self.max_new_tokens, max_length - len(prompt)) for prompt in ids]
+        new_token_limits = [max_new_tokens or min(self.max_new_tokens, max_length - len(prompt)) for prompt in ids]
         if stop is not None and tokenizer is not None and tokenizer.end_token:
             end_ids = [tokenizer.token_to_id(tokenizer.end_token), *end_ids]
         stop_ids = [*dict.fromkeys(end_ids)]
@@ -614,15 +614,15 @@ class CausalLM(TokenLabelsTask):
         empty_piece: Any = [] if are_ids else ""
         order = np.argsort([len(prompt) for prompt in ids], kind="stable").tolist()
 
-        def make_pieces(prompt: list[int]) -> TextPieces | TokenPieces:
+        def make_buffer(prompt: list[int]) -> TextPieces | TokenPieces:
             return TokenPieces() if are_ids else TextPieces(self.text_preprocessor.tokenizer, prompt, stop_texts)
 
         def generate_pieces(sampler: Sampler) -> Iterator[dict[int, Any]]:
             """Yield dicts from the indices of a batch's prompts to their next pieces, strings or lists of ids."""
             for batch_indices in group_items(order, batch_size):
-                buffers = {i: make_pieces(ids[i]) for i in batch_indices}
-                batch_limits = np.array([limits[i] for i in batch_indices])
-                room = max(limits)  # the maximum over all batches, so that they share compiled code
+                buffers = {i: make_buffer(ids[i]) for i in batch_indices}
+                batch_limits = np.array([new_token_limits[i] for i in batch_indices])
+                room = max(new_token_limits)  # the maximum over all batches, so that they share compiled code
                 batch_ids = [ids[i] for i in batch_indices]
                 tokens_by_step = generator.generate(
                     batch_ids, batch_limits, sampler, stop_ids, temperature, stream, batch_size, room
@@ -638,8 +638,8 @@ class CausalLM(TokenLabelsTask):
 
         pieces_by_step = generator.isolate_random_state(sampler, seed, generate_pieces)
         if stream:
-            lists = ([pieces.get(i, empty_piece) for i in range(len(ids))] for pieces in pieces_by_step)
-            return (piece for (piece,) in lists) if is_single else lists
+            piece_lists = ([pieces.get(i, empty_piece) for i in range(len(ids))] for pieces in pieces_by_step)
+            return (piece for (piece,) in piece_lists) if is_single else piece_lists
         pieces_by_prompt: list[list[Any]] = [[] for _ in ids]
         for pieces in pieces_by_step:
             for i, piece in pieces.items():

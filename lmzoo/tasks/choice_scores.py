@@ -144,8 +144,8 @@ def encode_choices(
         raise ValueError(_explain_missing_context(preprocessor, name, prompt))
     sequences = [prefix + ids for ids in ids_by_choice]
     for i, ids in enumerate(sequences):
-        token_count = len(prefix) + prompt_lengths[i]
-        if len(ids) == token_count:
+        context_length = len(prefix) + prompt_lengths[i]
+        if len(ids) == context_length:
             raise ArgumentError(
                 f"`choices[{i}]`, {choices[i]!r:.60}, has no tokens: write at least one word.", "choices"
             )
@@ -154,7 +154,7 @@ def encode_choices(
             raise ArgumentError(message, "choices")
         if len(ids) - 1 > max_length:
             raise ValueError(
-                f"{name} has {token_count} tokens, which with `choices[{i}]` is more than the {max_length} tokens "
+                f"{name} has {context_length} tokens, which with `choices[{i}]` is more than the {max_length} tokens "
                 "that the model takes. Shorten it."
             )
     return _merge_rows(sequences, first_target)

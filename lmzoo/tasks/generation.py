@@ -235,15 +235,15 @@ class TokenGenerator:
 
     def _get_loop(self, sampler: Sampler) -> Callable[..., np.ndarray]:
         """Return the compiled loop for a sampler, compiling it on first use."""
-        settings = sampler.get_config() if hasattr(sampler, "get_config") else None
+        sampler_config = sampler.get_config() if hasattr(sampler, "get_config") else None
         # Beam samplers with equal settings are interchangeable, but other samplers also have a random state.
-        key = 0 if type(sampler) is BeamSampler else id(sampler), repr(settings)
+        key = 0 if type(sampler) is BeamSampler else id(sampler), repr(sampler_config)
         if key not in self._compiled_loops:
             if type(sampler) is BeamSampler:  # a copy, since the caller may change the settings of the original
                 sampler = BeamSampler(**sampler.get_config())
             self._compiled_loops[key] = sampler, self._compile(sampler)
-            for oldest in [*self._compiled_loops][:-_MAX_COMPILED_LOOPS]:
-                del self._compiled_loops[oldest]
+            for oldest_key in [*self._compiled_loops][:-_MAX_COMPILED_LOOPS]:
+                del self._compiled_loops[oldest_key]
         return self._compiled_loops[key][1]
 
     def _compile(self, sampler: Sampler) -> Callable[..., np.ndarray]:
@@ -252,7 +252,7 @@ class TokenGenerator:
         if backend == "tensorflow":
             import tensorflow as tf
 
-            compiled = tf.function(
+            compiled_loop = tf.function(
                 lambda data: self.generate_in_graph(sampler, **data), jit_compile=self.task.jit_compile, autograph=False
             )
 
@@ -260,10 +260,10 @@ class TokenGenerator:
                 tensors = keras.tree.map_structure(tf.constant, data)
                 if self.compiles_each_shape:
                     with suppress_retracing_warnings():
-                        return compiled(tensors).numpy()
+                        return compiled_loop(tensors).numpy()
                 # The number of stop ids stays fixed, since it determines how many candidates a beam has.
                 specs = {**keras.tree.map_structure(_make_any_shape_spec, tensors), "stops": tensors["stops"]}
-                return compiled.get_concrete_function(specs)(tensors).numpy()
+                return compiled_loop.get_concrete_function(specs)(tensors).numpy()
 
             return run
         if backend == "jax":
@@ -279,15 +279,18 @@ class TokenGenerator:
         sampler_variables = list(getattr(sampler, "variables", ()))
 
         @jax.jit
-        def compiled(weight_values: Any, state_values: Any, data: Any) -> tuple[Tensor, list[Tensor]]:
-            mapping = [*zip(weights, weight_values, strict=True), *zip(sampler_variables, state_values, strict=True)]
-            with keras.StatelessScope(state_mapping=mapping) as scope:
+        def compiled_loop(weight_values: Any, state_values: Any, data: Any) -> tuple[Tensor, list[Tensor]]:
+            state_mapping = [
+                *zip(weights, weight_values, strict=True),
+                *zip(sampler_variables, state_values, strict=True),
+            ]
+            with keras.StatelessScope(state_mapping=state_mapping) as scope:
                 tokens = self.generate_in_graph(sampler, **data)
             return tokens, [scope.get_current_value(variable) for variable in sampler_variables]
 
         def run(**data: np.ndarray) -> np.ndarray:
             with lock_jax():
-                tokens, new_state_values = compiled(
+                tokens, new_state_values = compiled_loop(
                     [v.value for v in weights], [v.value for v in sampler_variables], data
                 )
                 for variable, value in zip(sampler_variables, new_state_values, strict=True):

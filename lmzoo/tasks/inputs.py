@@ -160,10 +160,10 @@ class StreamedExamples(TaskInputs):
         batch_size = options.batch_size or BATCH_SIZE
         example_stream = self.x.shuffled(options.seed[0]) if options.order == "shuffle" else self.x
         row_count = self._count_rows(task, options) if options.training and options.steps is None else None
-        warning = FirstWarning()
+        warning_filter = FirstWarning()
 
         def encode(rows: Sequence[Any]) -> tuple[np.ndarray, Callable[..., Batch]]:
-            examples = self._encode(task, rows, warning)
+            examples = self._encode(task, rows, warning_filter)
             return examples.encoded.lengths, partial(_make_batch, task, examples)
 
         def count_batches() -> int:
@@ -210,11 +210,11 @@ class StreamedExamples(TaskInputs):
             reason = f"this {type(self.x.table).__name__} has no known length"
         raise ValueError(f"Cannot count the batches of an epoch: {reason}. Pass `steps_per_epoch`.")
 
-    def _encode(self, task: Encoder, rows: Sequence[Any], warning: FirstWarning) -> Examples:
+    def _encode(self, task: Encoder, rows: Sequence[Any], warning_filter: FirstWarning) -> Examples:
         """Encode numbered rows of the stream; if that fails, name the first invalid row in the error message."""
         x, y = self.x.examples(rows)
         try:
-            with warning.only():
+            with warning_filter.only():
                 return task.encode_part(x, y)
         except (TypeError, ValueError):
             for row in rows if len(rows) > 1 else ():
@@ -260,13 +260,13 @@ class TextDataset(TaskInputs):
         dataset = self._ensure_batched(task, batch_size)
         buckets = ladder_buckets(task.longest_sequence if task.preprocessor else 1)
         pass_numbers = itertools.count(-1)  # the first pass reads one batch, for the dataset's signature
-        warning = FirstWarning()
+        warning_filter = FirstWarning()
 
         def generate() -> Iterator[Batch]:
             epoch = max(0, next(pass_numbers)) if redraw else 0
             batch_index = -1
             for batch_index, (x, y, weights) in enumerate(_iterate_components(dataset)):
-                with warning.only(), add_place_to_errors(f"batch {batch_index} of the dataset"):
+                with warning_filter.only(), add_place_to_errors(f"batch {batch_index} of the dataset"):
                     lengths, make_batch = encode(x, y, weights)
                 width = smallest_bucket(buckets, int(lengths.max(initial=0)))
                 rng = np.random.default_rng((*seed, epoch, batch_index))
@@ -549,8 +549,8 @@ def check_not_symbolic(x: Any, task: object) -> None:
     Raises:
         TypeError: if `x` holds symbolic strings.
     """
-    for part in x if isinstance(x, tuple) else (x,):
-        if hasattr(part, "shape") and _is_text_dtype(part) and get_concrete_values(part) is None:
+    for column in x if isinstance(x, tuple) else (x,):
+        if hasattr(column, "shape") and _is_text_dtype(column) and get_concrete_values(column) is None:
             raise TypeError(
                 f"This {type(task).__name__} encodes texts in Python, so it takes no symbolic strings. Build on its "
                 "token features, `task.input`; `export` makes a model of strings."

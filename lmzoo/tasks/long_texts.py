@@ -120,7 +120,7 @@ class LongTextTask(Task):
         from lmzoo.text.graphs.long_texts import pool_windows
         from lmzoo.text.graphs.windows import compute_in_chunks
 
-        text = features.pop("text")
-        length = features.pop("length")
+        text_indices = features.pop("text")
+        lengths = features.pop("length")
         outputs = compute_in_chunks(self, features)  # (w, C)
-        return self.named_answers(self.finish_pooled(pool_windows(outputs, text, length, self.window_pooling)))
+        return self.named_answers(self.finish_pooled(pool_windows(outputs, text_indices, lengths, self.window_pooling)))

@@ -124,12 +124,12 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
     def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
         """Return `mask_positions` int32 (n, M), and warn about texts without mask tokens."""
         tokenizer = self.text_preprocessor.tokenizer
-        maskless = np.flatnonzero(np.bincount(find_masks(tokenizer, encoded)[0], minlength=len(encoded)) == 0)
-        if len(maskless):
+        maskless_indices = np.flatnonzero(np.bincount(find_masks(tokenizer, encoded)[0], minlength=len(encoded)) == 0)
+        if len(maskless_indices):
             warn(
-                f"{len(maskless)} of {len(encoded)} texts, the first at position {maskless[0]}, hold no "
-                f"{tokenizer.mask_token}, so their outputs predict no masked token. Put one in place of each token to "
-                "predict."
+                f"{len(maskless_indices)} of {len(encoded)} texts, the first at position {maskless_indices[0]}, hold "
+                f"no {tokenizer.mask_token}, so their outputs predict no masked token. Put one in place of each token "
+                "to predict."
             )
         return super().extra_features(encoded)
 
@@ -215,14 +215,14 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
         tokenizer = self.text_preprocessor.tokenizer
         mask_token = str(tokenizer.mask_token)
         candidates_by_mask: list[list[MaskAnswer]] = []
-        parts = " ".join(segments).split(mask_token)
+        text_parts = " ".join(segments).split(mask_token)
         prefix = "" if tokenizer.space_of_words else " "  # the tokenizer may itself put a space in front of a text
         follows_space = [
             part[-1:].isspace() for segment in segments for part in (prefix + segment).split(mask_token)[:-1]
         ]
         for mask_index, row in enumerate(log_probabilities):  # (V,)
-            before_mask = mask_token.join(parts[: mask_index + 1])
-            after_mask = mask_token.join(parts[mask_index + 1 :])
+            before_mask = mask_token.join(text_parts[: mask_index + 1])
+            after_mask = mask_token.join(text_parts[mask_index + 1 :])
             # Leave out token embeddings beyond the tokenizer's vocabulary.
             ranked_ids = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")
             if is_whole_word:

@@ -101,23 +101,24 @@ class MultipleChoice(TextVectorTask):
         name: str | None = None,
         word_vectors: Any = None,
     ) -> None:
-        vector = TextVector(
+        vector_settings = TextVector(
             dropout=dropout,
             pooling=pooling,
             encoder=encoder,
             encoder_dim=encoder_dim,
             word_vectors=WordFeatures.of(word_vectors, preprocessor),
         )
-        head = vector.head(backbone, 1, bias_trainable=False)  # it cancels in the softmax, but checkpoints contain it
+        # The bias cancels in the softmax, but checkpoints contain it.
+        head = vector_settings.head(backbone, 1, bias_trainable=False)
         merge = MergeChoices(name="merge_choices")
-        sequence_inputs = vector.inputs(backbone)
+        sequence_inputs = vector_settings.inputs(backbone)
         inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in sequence_inputs.items()}
         merged_inputs = {key: merge(x) for key, x in inputs.items()}
         scores = head(
-            vector.of(backbone, merged_inputs, vector.features(backbone, merged_inputs, preprocessor))
+            vector_settings.of(backbone, merged_inputs, vector_settings.features(backbone, merged_inputs, preprocessor))
         )  # (B·C, 1)
         logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
-        super().__init__(backbone, preprocessor, inputs, logits, None, name, vector, head)
+        super().__init__(backbone, preprocessor, inputs, logits, None, name, vector_settings, head)
         self.compile()
 
     def default_loss(self) -> keras.losses.Loss:

@@ -293,7 +293,9 @@ class Pretrainer(MaskedTokensTask):
     def _encode_documents(self, x: Any, y: Labels | None, sample_weight: Weights | None, is_part: bool) -> Examples:
         """Pack documents into training sequences or pairs; see `encode_examples` and `segment_pairs`."""
         if self.objective not in _PAIR_OBJECTIVES:
-            return self._pack_documents(x, y, sample_weight, lambda x, by: pack_sentences(clean_documents(x), by))
+            return self._pack_documents(
+                x, y, sample_weight, lambda x, preprocessor: pack_sentences(clean_documents(x), preprocessor)
+            )
         if isinstance(x, EncodedTexts) and not isinstance(x, SegmentPairs):
             raise ValueError(
                 f'With `objective="{self.objective}"` sequences are pairs: make them with '
@@ -302,7 +304,7 @@ class Pretrainer(MaskedTokensTask):
         objective = str(self.objective)
         rng = np.random.default_rng(0)
         return self._pack_documents(
-            x, y, sample_weight, lambda x, by: segment_pairs(x, by, objective, rng, is_part=is_part)
+            x, y, sample_weight, lambda x, preprocessor: segment_pairs(x, preprocessor, objective, rng, is_part=is_part)
         )
 
     def encode_labels(self, y: Labels | None) -> Any:

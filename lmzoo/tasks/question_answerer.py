@@ -140,18 +140,18 @@ class QuestionAnswerer(Task):
     ) -> None:
         is_valid = null_score_threshold is None or is_number(null_score_threshold)
         require(is_valid, "null_score_threshold", "a number or None", null_score_threshold)
-        vectors = AnswerLogits(
+        logit_settings = AnswerLogits(
             encoder=encoder, encoder_dim=encoder_dim, word_vectors=WordFeatures.of(word_vectors, preprocessor)
         )
-        vectors.rate(backbone)  # raises an error for anything but a backbone
-        inputs = vectors.inputs(backbone)
-        features = vectors.features(backbone, inputs, preprocessor)
-        outputs, head = vectors.logits(backbone, inputs, features)  # (B, T, 2)
-        super().__init__(backbone, preprocessor, inputs, outputs, None, name, vectors.reads_pairs)
+        logit_settings.rate(backbone)  # raises an error for anything but a backbone
+        inputs = logit_settings.inputs(backbone)
+        features = logit_settings.features(backbone, inputs, preprocessor)
+        outputs, head = logit_settings.logits(backbone, inputs, features)  # (B, T, 2)
+        super().__init__(backbone, preprocessor, inputs, outputs, None, name, logit_settings.reads_pairs)
         self.head = head
         self.encoder = encoder
         self.encoder_dim = encoder_dim
-        self.word_vectors = vectors.word_vectors and vectors.word_vectors.sizes()
+        self.word_vectors = logit_settings.word_vectors and logit_settings.word_vectors.sizes()
         self.doc_stride = doc_stride
         self.max_question_length = max_question_length
         self.max_answer_length = max_answer_length
@@ -234,10 +234,10 @@ class QuestionAnswerer(Task):
         is_in_window = np.bincount(encoded.examples, positions.any(axis=1), len(has_answer)) > 0  # (n,)
         answer_count = int(has_answer.sum())
         if missing_count := int((has_answer & ~is_in_window).sum()):
-            length = self.text_preprocessor.sequence_length
+            sequence_length = self.text_preprocessor.sequence_length
             warn(
                 f"{missing_count} of {answer_count} answers are not in any window as a whole and are learned as no "
-                f"answer: raise `sequence_length`, {length}, or lower `doc_stride`, {self.doc_stride}."
+                f"answer: raise `sequence_length`, {sequence_length}, or lower `doc_stride`, {self.doc_stride}."
             )
         long_answer_counts = np.bincount(encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length])
         if long_count := int((long_answer_counts > 0).sum()):

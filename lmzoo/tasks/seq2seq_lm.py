@@ -244,7 +244,9 @@ class Seq2SeqLM(TokenLabelsTask):
             x,
             y,
             sample_weight,
-            lambda x, by: pack_running_text(x, Preprocessor(by.tokenizer, by.packing, self.longest_sequence)),
+            lambda x, preprocessor: pack_running_text(
+                x, Preprocessor(preprocessor.tokenizer, preprocessor.packing, self.longest_sequence)
+            ),
         )
         self._check_corruptible(examples.encoded.lengths, self.span_corruption)
         return examples
@@ -487,8 +489,8 @@ class Seq2SeqLM(TokenLabelsTask):
         if stop is not None and self.preprocessor is not None:
             end_ids = [*self.preprocessor.special_ids()[2], *end_ids]
         sequences = list_ids(texts)
-        takes_code = language is None or sequences is None
-        require(takes_code, "language", "None for token ids", language, "Put the id of its code first in the sources.")
+        is_allowed = language is None or sequences is None
+        require(is_allowed, "language", "None for token ids", language, "Put the id of its code first in the sources.")
         if sequences is None:
             texts, is_single = list_texts(texts)
             encoded, target_starts = self._encode_texts(texts, language)

@@ -124,20 +124,20 @@ def generate_in_ops(
     max_prompt_length = tf.reduce_max(tf.concat([prompt_lengths, [1]], axis=0))
     message = f"A prompt may have {max_length} tokens, so that {max_new_tokens} more fit into the model."
     with tf.control_dependencies([tf.debugging.assert_less_equal(max_prompt_length, max_length, message)]):
-        first_new = tf.maximum(prompt_lengths, 1)  # an empty prompt has no token to continue, and stays empty
+        first_new_positions = tf.maximum(prompt_lengths, 1)  # an empty prompt has no token to continue, and stays empty
     tokens = TokenGenerator(task, vocabulary_size).generate_in_graph(
-        _ServedSampler(sampler, seed, first_new),
+        _ServedSampler(sampler, seed, first_new_positions),
         prompt=tf.pad(ids, [[0, 0], [0, max_new_tokens]]),
         read=ids,
-        length=first_new,
-        limit=tf.where(prompt_lengths > 0, prompt_lengths + max_new_tokens, first_new),
-        start=tf.reduce_min(tf.concat([first_new, max_prompt_length[None]], axis=0)),
+        length=first_new_positions,
+        limit=tf.where(prompt_lengths > 0, prompt_lengths + max_new_tokens, first_new_positions),
+        start=tf.reduce_min(tf.concat([first_new_positions, max_prompt_length[None]], axis=0)),
         end=max_prompt_length + max_new_tokens,
         stops=tf.constant([vocabulary_size if end_token is None else tokenizer.token_to_id(end_token)]),
         temperature=tf.constant(1.0) if temperature is None else temperature[:, None],
     )  # (B, L)
     positions = tf.range(tf.shape(tokens)[1])  # (L,)
-    in_continuation = (positions >= first_new[:, None]) & (
+    in_continuation = (positions >= first_new_positions[:, None]) & (
         positions < prompt_lengths[:, None] + max_new_tokens
     )  # (B, L)
     is_end = (
@@ -152,8 +152,10 @@ def generate_in_ops(
     text, prompt = (
         detokenize(tf.ragged.boolean_mask(tokens, mask)) for mask in (in_prompt | is_new, in_prompt)
     )  # (B,)
-    prompt_characters = tf.minimum(tf.strings.length(prompt, "UTF8_CHAR"), tf.strings.length(text, "UTF8_CHAR"))  # (B,)
-    return tf.strings.substr(text, prompt_characters, tf.fill(tf.shape(prompt_characters), 2**31 - 1), "UTF8_CHAR")
+    prompt_text_lengths = tf.minimum(
+        tf.strings.length(prompt, "UTF8_CHAR"), tf.strings.length(text, "UTF8_CHAR")
+    )  # (B,)
+    return tf.strings.substr(text, prompt_text_lengths, tf.fill(tf.shape(prompt_text_lengths), 2**31 - 1), "UTF8_CHAR")
 
 
 class _RowSeed(keras.random.SeedGenerator):

@@ -125,18 +125,18 @@ class TextClassifier(LongTextTask, TextVectorTask):
         check_windows(windows, stride)
         require(window_pooling in ("mean", "max"), "window_pooling", '"mean" or "max"', window_pooling)
         num_classes, labels = check_classes(num_classes, labels, preprocessor)
-        vector = TextVector(
+        vector_settings = TextVector(
             dropout=dropout,
             pooling=pooling,
             encoder=encoder,
             encoder_dim=encoder_dim,
             word_vectors=WordFeatures.of(word_vectors, preprocessor),
         )
-        head = vector.head(backbone, num_classes)
-        inputs = vector.inputs(backbone)
-        features = vector.features(backbone, inputs, preprocessor)
-        outputs = head(vector.of(backbone, inputs, features))  # (B, C)
-        super().__init__(backbone, preprocessor, inputs, outputs, labels, name, vector, head)
+        head = vector_settings.head(backbone, num_classes)
+        inputs = vector_settings.inputs(backbone)
+        features = vector_settings.features(backbone, inputs, preprocessor)
+        outputs = head(vector_settings.of(backbone, inputs, features))  # (B, C)
+        super().__init__(backbone, preprocessor, inputs, outputs, labels, name, vector_settings, head)
         self.num_classes = num_classes
         self.multi_label = multi_label
         self.windows = windows

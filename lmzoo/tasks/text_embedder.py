@@ -358,7 +358,7 @@ class TextEmbedder(LongTextTask):
         check_groups(columns, self.objective)
         first_prompt, other_prompt = self._get_pair_prompts()
         firsts, *other_columns = columns
-        count = len(firsts)
+        group_count = len(firsts)
         warning_filter = FirstWarning()
         with warning_filter.only():
             first_column = self._encode_with_prompt(firsts, first_prompt)
@@ -367,7 +367,8 @@ class TextEmbedder(LongTextTask):
         # Different prompts make equal texts differ in their tokens.
         ids = number_texts(columns) if first_prompt != other_prompt else None
         return EncodedGroups(
-            (first_column, *(other_texts[k * count : (k + 1) * count] for k in range(len(other_columns)))), ids
+            (first_column, *(other_texts[k * group_count : (k + 1) * group_count] for k in range(len(other_columns)))),
+            ids,
         )
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
@@ -436,8 +437,8 @@ class TextEmbedder(LongTextTask):
             keys = [sequence_ids.tobytes() for sequence_ids in id_arrays]
         else:
             keys = groups.ids[indices].ravel().tolist()
-        ids: dict[Any, int] = {}
-        return np.array([ids.setdefault(key, len(ids)) for key in keys], "int32")
+        ids_by_key: dict[Any, int] = {}
+        return np.array([ids_by_key.setdefault(key, len(ids_by_key)) for key in keys], "int32")
 
     # === Vectors ===
 
@@ -621,13 +622,13 @@ class TextEmbedder(LongTextTask):
         part_size = _BATCHES_PER_PART * batch_size
         if len(encoded) <= part_size:
             return self.predict(encoded, batch_size=batch_size, verbose=0)
-        parts = []
+        embeddings = []
         with progress_bar("Embedding", len(encoded), "texts") as advance:
             for start in range(0, len(encoded), part_size):
-                part = encoded[start : start + part_size]
-                parts.append(self.predict(part, batch_size=batch_size, verbose=0))
-                advance(len(part))
-        return np.concatenate(parts)
+                encoded_part = encoded[start : start + part_size]
+                embeddings.append(self.predict(encoded_part, batch_size=batch_size, verbose=0))
+                advance(len(encoded_part))
+        return np.concatenate(embeddings)
 
     def search(
         self,

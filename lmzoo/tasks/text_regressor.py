@@ -87,18 +87,18 @@ class TextRegressor(TextVectorTask):
         word_vectors: Any = None,
     ) -> None:
         activation = get_output_activation(output_activation)
-        vector = TextVector(
+        vector_settings = TextVector(
             dropout=dropout,
             pooling=pooling,
             encoder=encoder,
             encoder_dim=encoder_dim,
             word_vectors=WordFeatures.of(word_vectors, preprocessor),
         )
-        head = vector.head(backbone, 1)
-        inputs = vector.inputs(backbone)
-        features = vector.features(backbone, inputs, preprocessor)
-        outputs = activation(head(vector.of(backbone, inputs, features)))  # (B, 1)
-        super().__init__(backbone, preprocessor, inputs, outputs, None, name, vector, head)
+        head = vector_settings.head(backbone, 1)
+        inputs = vector_settings.inputs(backbone)
+        features = vector_settings.features(backbone, inputs, preprocessor)
+        outputs = activation(head(vector_settings.of(backbone, inputs, features)))  # (B, 1)
+        super().__init__(backbone, preprocessor, inputs, outputs, None, name, vector_settings, head)
         self.output_activation: str = output_activation
         self.outputs_logits = output_activation != "sigmoid"
         self.compile()

@@ -142,13 +142,15 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         check_windows(windows, stride)
         num_classes, labels = check_classes(num_classes, labels, preprocessor)
         warn_about_unmarked_labels(labels)
-        vectors = TokenVectors(dropout, encoder, encoder_dim, WordFeatures.of(word_vectors, preprocessor))
-        dropout_rate = vectors.rate(backbone)
-        settings = get_head_options(backbone, of_tokens=True)
-        head = ClassificationHead(num_classes, dropout_rate, dtype=backbone.dtype_policy, name="classifier", **settings)
-        inputs = vectors.inputs(backbone)
-        features = vectors.features(backbone, inputs, preprocessor)
-        outputs = head(vectors.sequence(backbone, inputs, features))  # (B, T, C)
+        vector_settings = TokenVectors(dropout, encoder, encoder_dim, WordFeatures.of(word_vectors, preprocessor))
+        dropout_rate = vector_settings.rate(backbone)
+        head_options = get_head_options(backbone, of_tokens=True)
+        head = ClassificationHead(
+            num_classes, dropout_rate, dtype=backbone.dtype_policy, name="classifier", **head_options
+        )
+        inputs = vector_settings.inputs(backbone)
+        features = vector_settings.features(backbone, inputs, preprocessor)
+        outputs = head(vector_settings.sequence(backbone, inputs, features))  # (B, T, C)
         if crf:
             is_allowed = transition_table(labels or ()) if marks_spans(labels) else None
             # (B, T, C + 1, C + 1)
@@ -159,7 +161,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         self.dropout = dropout
         self.encoder = encoder
         self.encoder_dim = encoder_dim
-        self.word_vectors = vectors.word_vectors and vectors.word_vectors.sizes()
+        self.word_vectors = vector_settings.word_vectors and vector_settings.word_vectors.sizes()
         self.crf = crf
         self.windows = windows
         self.stride = stride
@@ -427,7 +429,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         tagged_texts: list[list[SpanAnswer]] = []
         locations = list(self._iterate_places(encoded, tokens=aggregation == "simple"))
         predictions = self._predict_labels_at([columns for _, columns in locations], encoded, batch_size, constrained)
-        for i, ((places, _), (classes, probabilities)) in enumerate(zip(locations, predictions, strict=True)):
+        for i, ((char_ranges, _), (classes, probabilities)) in enumerate(zip(locations, predictions, strict=True)):
             labels = [self.class_names[k] for k in classes]
             single_word_spans = [(label, k, k + 1) for k, label in enumerate(labels)]
             tagged_texts.append([])
@@ -437,8 +439,8 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
                 else single_word_spans
             )
             for label, first, end in spans:
-                start = places[first][0]
-                stop = places[end - 1][1]
+                start = char_ranges[first][0]
+                stop = char_ranges[end - 1][1]
                 score = float(probabilities[first:end].mean())
                 text = encoded.texts[i][start:stop]
                 tagged_texts[-1].append({"text": text, "label": label, "score": score, "start": start, "end": stop})
@@ -472,8 +474,8 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
             if self.crf:
                 yield from decode_words(outputs, group_columns)  # from (n, T, C + 1, C + 1)
                 continue
-            for row, places in zip(outputs, group_columns, strict=True):  # from (n, T, C)
-                scores = log_softmax(row[places])  # (U, C)
+            for row, positions in zip(outputs, group_columns, strict=True):  # from (n, T, C)
+                scores = log_softmax(row[positions])  # (U, C)
                 if constrained:
                     classes = best_path(scores, *allowed_transitions(self.labels or ()))
                 else:
@@ -494,16 +496,16 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
             if not tokens or not words:
                 yield [(start, stop) for _, start, stop in words], columns
                 continue
-            places = [(span.start, span.end) for span in place_tokens(self.text_preprocessor.tokenizer, words)]
+            token_ranges = [(span.start, span.end) for span in place_tokens(self.text_preprocessor.tokenizer, words)]
             # The last word may have been truncated.
             if isinstance(encoded, WindowedWords):
                 columns = encoded.token_positions(i)
             else:
                 text_end = encoded.lengths[i] - len(self.text_preprocessor.packing.closing)
-                columns = np.arange(columns[0], min(columns[0] + len(places), text_end))
+                columns = np.arange(columns[0], min(columns[0] + len(token_ranges), text_end))
             # Some tokenizers put a space in front of a word, which may be a separate token without any text.
-            nonempty = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
-            yield [places[k] for k in nonempty], columns[nonempty]
+            nonempty = [k for k, (start, end) in enumerate(token_ranges[: len(columns)]) if start < end]
+            yield [token_ranges[k] for k in nonempty], columns[nonempty]
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         """Return a report that compares the predicted labels of words with the actual labels.
@@ -523,12 +525,12 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
             labels_by_text = self.labels_by_word(part, itertools.islice(remaining_labels, len(encoded)), encoded)[0]
             columns = np.split(encoded.first, encoded.word_splits[1:-1])
             predictions = self.labels_of_words(encoded, batch_size)
-            for text_labels, positions, spans, prediction in zip(
+            for text_labels, positions, words, prediction in zip(
                 labels_by_text, columns, encoded.words, predictions, strict=True
             ):
                 previous_count = len(labels)
                 word_predictions = zip(*(values.tolist() for values in prediction), strict=True)
-                for label, position, (_, start, end) in zip(text_labels, positions, spans, strict=True):
+                for label, position, (_, start, end) in zip(text_labels, positions, words, strict=True):
                     class_number, score = next(word_predictions) if position >= 0 else (None, math.nan)
                     if label != IGNORED:
                         labels.append(label)
@@ -588,11 +590,11 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
                 word_counts = word_spans.row_lengths()  # (n,)
                 max_count = tf.maximum(tf.reduce_max(word_counts), 1)
                 is_word = tf.sequence_mask(word_counts, max_count)  # (n, M)
-                states = word_outputs.shape[1:]
+                score_shape = word_outputs.shape[1:]
                 padded_outputs = word_spans.with_values(word_outputs).to_tensor(
-                    0.0, shape=tf.stack([-1, max_count, *states])
+                    0.0, shape=tf.stack([-1, max_count, *score_shape])
                 )
-                padded_outputs = tf.ensure_shape(padded_outputs, [None, None, *states])  # (n, M, C + 1, C + 1)
+                padded_outputs = tf.ensure_shape(padded_outputs, [None, None, *score_shape])  # (n, M, C + 1, C + 1)
                 classes, scores = (tf.boolean_mask(x, is_word) for x in decode(padded_outputs, is_word))  # (m,)
             else:
                 probabilities = tf.nn.softmax(word_outputs)  # (m, C)

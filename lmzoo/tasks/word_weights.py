@@ -115,7 +115,9 @@ def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float])
 
 def get_class_weights(labels: np.ndarray, class_weight: Mapping[int, float]) -> np.ndarray:
     """Return each label's class weight, float32 with the shape of `labels`; 0 for labels that do not count."""
-    weights_by_class = np.array([class_weight[label] for label in range(len(class_weight))], "float32")  # (C,)
+    weights_by_class = np.array(
+        [class_weight[class_number] for class_number in range(len(class_weight))], "float32"
+    )  # (C,)
     return np.where(labels == IGNORED, np.float32(0), weights_by_class[np.maximum(labels, 0)])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from lmzoo.common.arguments import is_integer
 from lmzoo.tasks.base.examples import Labels
 
-_MAX_LISTED = 5  # maximum number of classes that a warning names
+_MAX_LISTED_CLASSES = 5  # maximum number of classes that a warning names
 
 
 def check_classes(
@@ -171,9 +171,9 @@ def describe_missing_classes(training: Mapping[str, int], validation: Mapping[st
     ]
     if not missing_names:
         return ""
-    listed_names = ", ".join(f"{name!r:.40}" for name in missing_names[:_MAX_LISTED])
-    if len(missing_names) > _MAX_LISTED:
-        listed_names += f" and {len(missing_names) - _MAX_LISTED} more"
+    listed_names = ", ".join(f"{name!r:.40}" for name in missing_names[:_MAX_LISTED_CLASSES])
+    if len(missing_names) > _MAX_LISTED_CLASSES:
+        listed_names += f" and {len(missing_names) - _MAX_LISTED_CLASSES} more"
     noun = "the class" if len(missing_names) == 1 else f"{len(missing_names)} classes:"
     return f"The validation examples lack {noun} {listed_names}."
 
@@ -202,9 +202,9 @@ def encode_exact_numbers(y: Labels) -> np.ndarray:
     return squeeze_labels(y, "one number for each text").astype("float64")
 
 
-def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
+def _encode_names(label_array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
     """Return the numbers of classes given by name, int32 (n,); `labels` and `place` are as in `encode_classes`."""
-    entries = [n.decode(errors="replace") if isinstance(n, bytes) else n for n in array.tolist()]
+    entries = [entry.decode(errors="replace") if isinstance(entry, bytes) else entry for entry in label_array.tolist()]
     are_strings = [isinstance(entry, str) for entry in entries]
     if not any(are_strings):
         position = next((i for i, label in enumerate(entries) if not isinstance(label, numbers.Real)), 0)

@@ -67,7 +67,9 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     max_length = getattr(config, "max_sequence_length", None)
     token_count = tokenizer.vocabulary_size
     embedding_count = config.vocabulary_size
-    tokenizer_characters, model_characters = (getattr(owner, "max_characters", None) for owner in (tokenizer, config))
+    tokenizer_max_characters, model_max_characters = (
+        getattr(owner, "max_characters", None) for owner in (tokenizer, config)
+    )
     require(is_integer(length, 1), "sequence_length", "a positive integer", length)
     if max_length is not None and length > max_length:
         raise ArgumentError(
@@ -93,10 +95,14 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
             f"{tokenizer_name} and this {model_name} do not belong together. If tokens were added, take "
             f"`resize_token_embeddings({token_count})`, a new model."
         )
-    if tokenizer_characters is not None and model_characters is not None and tokenizer_characters > model_characters:
+    if (
+        tokenizer_max_characters is not None
+        and model_max_characters is not None
+        and tokenizer_max_characters > model_max_characters
+    ):
         raise ValueError(
-            f"`max_characters` of the {tokenizer_name} is {tokenizer_characters}, but that of the {model_name} is "
-            f"{model_characters}. Choose at most {model_characters}."
+            f"`max_characters` of the {tokenizer_name} is {tokenizer_max_characters}, but that of the {model_name} is "
+            f"{model_max_characters}. Choose at most {model_max_characters}."
         )
     if token_count > 1:  # otherwise no vocabulary is loaded yet, and there is at most the padding token
         try:

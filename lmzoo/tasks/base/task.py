@@ -1080,13 +1080,15 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """
         if labels is not None:
             task_kwargs["labels"] = labels
-        overrides = {key: value for key, value in (("dtype", dtype), ("dropout", dropout)) if value is not None}
+        backbone_overrides = {
+            key: value for key, value in (("dtype", dtype), ("dropout", dropout)) if value is not None
+        }
         return load_task(
             preset,
             cls,
             Backbone,
             load_weights=load_weights,
-            backbone_overrides=overrides,
+            backbone_overrides=backbone_overrides,
             sequence_length=sequence_length,
             preprocessor=preprocessor,
             family=family,
