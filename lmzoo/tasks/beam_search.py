@@ -123,13 +123,13 @@ class BeamSampler:
             is_new = is_stopping[:, :num_beams] & ops.expand_dims(is_unfinished, 1)  # (B, K)
             new_scores = candidate_scores[:, :num_beams] / penalties + ops.where(is_new, 0.0, _NEVER)  # (B, K)
             new_texts = _append_token(beams, origins[:, :num_beams], tokens[:, :num_beams], index)  # (B, K, L)
-            next_ended = _keep_best((ended_texts, ended_scores, has_ended), (new_texts, new_scores, is_new))
-            can_improve = _can_improve(next_scores[:, :1] / penalties, *next_ended[1:])  # (B,)
+            next_ended_texts = _keep_best((ended_texts, ended_scores, has_ended), (new_texts, new_scores, is_new))
+            can_improve = _can_improve(next_scores[:, :1] / penalties, *next_ended_texts[1:])  # (B,)
 
             # Rows still inside their prompt keep their state. All their beams are equal, so any order suits the cache.
             is_in_prompt = ops.take(mask, index, axis=1)  # (B,)
             cache = keras.tree.map_structure(lambda x: _select_beams(x, next_origins), cache)
-            updated_state = (next_beams, next_scores, *next_ended, is_unfinished & can_improve & ~at_limit)
+            updated_state = (next_beams, next_scores, *next_ended_texts, is_unfinished & can_improve & ~at_limit)
             return index + 1, cache, _keep_rows(is_in_prompt, state, updated_state)
 
         state = (beams, scores, beams, ended_scores, has_ended, is_unfinished)
@@ -224,5 +224,5 @@ def _select_beams(x: Tensor, origins: Tensor) -> Tensor:
         x: (B·K, ...), a row for each beam.
         origins: int (B, K), index of the old beam among the beams of its prompt.
     """
-    by_prompt = ops.reshape(x, (-1, origins.shape[1], *ops.shape(x)[1:]))  # (B, K, ...)
-    return ops.reshape(gather_positions(by_prompt, origins), ops.shape(x))
+    rows_by_prompt = ops.reshape(x, (-1, origins.shape[1], *ops.shape(x)[1:]))  # (B, K, ...)
+    return ops.reshape(gather_positions(rows_by_prompt, origins), ops.shape(x))

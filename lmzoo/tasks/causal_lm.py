@@ -147,8 +147,8 @@ class CausalLM(TokenLabelsTask):
                 "to carry."
             )
         is_valid = isinstance(tie_embeddings, bool) and (tie_embeddings or not carries_state)
-        allowed = "True with `carries_state`" if carries_state else "True or False"
-        require(is_valid, "tie_embeddings", allowed, tie_embeddings)
+        allowed_values = "True with `carries_state`" if carries_state else "True or False"
+        require(is_valid, "tie_embeddings", allowed_values, tie_embeddings)
         inputs = backbone.input
         streams = None
         projection = None
@@ -183,8 +183,8 @@ class CausalLM(TokenLabelsTask):
     @max_new_tokens.setter
     def max_new_tokens(self, count: int) -> None:
         max_length = self.backbone.config.max_sequence_length
-        fits = is_integer(count, 1) and count < max_length
-        require(fits, "max_new_tokens", f"a positive integer below the model's {max_length} positions", count)
+        is_valid = is_integer(count, 1) and count < max_length
+        require(is_valid, "max_new_tokens", f"a positive integer below the model's {max_length} positions", count)
         self._max_new_tokens = int(count)
 
     @property
@@ -196,8 +196,10 @@ class CausalLM(TokenLabelsTask):
     def add_start_token(self, value: bool) -> None:
         require(isinstance(value, bool), "add_start_token", "True or False", value)
         if value and self.preprocessor is not None and self.preprocessor.tokenizer.start_token is None:
-            kind = type(self.preprocessor.tokenizer).__name__
-            raise ValueError(f"This {kind} has no start token to put before prompts. Leave `add_start_token` False.")
+            tokenizer_name = type(self.preprocessor.tokenizer).__name__
+            raise ValueError(
+                f"This {tokenizer_name} has no start token to put before prompts. Leave `add_start_token` False."
+            )
         self._add_start_token = value
 
     def forget_compiled(self) -> None:

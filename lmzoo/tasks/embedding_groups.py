@@ -33,10 +33,10 @@ def check_groups(columns: Sequence[Sequence[Any]], objective: str) -> None:
     joined_names = ", ".join(column_names)
     group_size = len(columns)
     if group_size == 1:
-        groups_text, count_text = ("pairs", "two") if len(column_names) == 2 else ("triples", "three")
+        group_noun, count_word = ("pairs", "two") if len(column_names) == 2 else ("triples", "three")
         advice = " For pairs that differ only in dropout, pass (texts, texts)." if len(column_names) == 2 else ""
         raise ValueError(
-            f"TextEmbedder is trained on {groups_text} of texts: pass ({joined_names}), {count_text} lists, or a list "
+            f"TextEmbedder is trained on {group_noun} of texts: pass ({joined_names}), {count_word} lists, or a list "
             f"of {len(column_names)}-tuples.{advice}"
         )
     if group_size != len(column_names) and objective != "contrastive":

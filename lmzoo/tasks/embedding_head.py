@@ -68,10 +68,10 @@ def list_modes(pooling: str | Sequence[str]) -> list[str]:
         ValueError: for an unknown or repeated mode.
     """
     modes = [*pooling] if isinstance(pooling, Sequence) and not isinstance(pooling, str) else [pooling]
-    all_supported = all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
-    allowed = ", ".join(f'"{mode}"' for mode in POOLING_MODES)
-    is_valid = modes and all_supported and len(set(modes)) == len(modes)
-    require(is_valid, "pooling", f"one of {allowed}, or a list of several", pooling)
+    are_supported = all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
+    allowed_values = ", ".join(f'"{mode}"' for mode in POOLING_MODES)
+    is_valid = modes and are_supported and len(set(modes)) == len(modes)
+    require(is_valid, "pooling", f"one of {allowed_values}, or a list of several", pooling)
     return modes
 
 
@@ -120,8 +120,8 @@ def _check_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Check a layer of a projection, called `name` in messages, and return it with defaults for missing settings."""
     kind = layer.get("kind") if isinstance(layer, Mapping) else None
     if not isinstance(kind, str) or kind not in _SETTINGS:
-        allowed = ", ".join(f'"{kind}"' for kind in _SETTINGS)
-        raise ValueError(f"`{name}` must be a dict whose `kind` is one of {allowed}, got {layer!r:.100}.")
+        allowed_values = ", ".join(f'"{kind}"' for kind in _SETTINGS)
+        raise ValueError(f"`{name}` must be a dict whose `kind` is one of {allowed_values}, got {layer!r:.100}.")
     settings = {"kind": kind, **_SETTINGS[kind], **layer}
     if unknown_settings := settings.keys() - _SETTINGS[kind].keys() - {"kind"}:
         raise ValueError(f"`{name}` has the unknown setting {sorted(unknown_settings)[0]!r:.60} for {kind!r}.")

@@ -52,8 +52,8 @@ def check_pair_prompts(
     require(is_pair, "pair_prompts", "None, or two names of prompts or None", pair_prompts)
     for name in pair_prompts:
         check_prompts(prompts, name)
-        allowed = f"names other than those of exported signatures, {', '.join(_SIGNATURES)}"
-        require(name not in _SIGNATURES, "pair_prompts", allowed, pair_prompts)
+        allowed_values = f"names other than those of exported signatures, {', '.join(_SIGNATURES)}"
+        require(name not in _SIGNATURES, "pair_prompts", allowed_values, pair_prompts)
     return [*pair_prompts]
 
 

@@ -152,12 +152,13 @@ class MultipleChoice(TextVectorTask):
         """
         examples = super().encode_examples(x, y, sample_weight)
         labels = examples.labels
-        counts = examples.encoded.counts
-        is_out_of_range = labels >= counts
+        choice_counts = examples.encoded.counts
+        is_out_of_range = labels >= choice_counts
         if is_out_of_range.any():
             i = int(is_out_of_range.argmax())
             raise ValueError(
-                f"Label {labels[i]} at position {i} is outside [0, {counts[i]}): that example has {counts[i]} choices."
+                f"Label {labels[i]} at position {i} is outside [0, {choice_counts[i]}): that example has "
+                f"{choice_counts[i]} choices."
             )
         return examples
 
@@ -252,8 +253,8 @@ class MultipleChoice(TextVectorTask):
         actual_choices = [str(index) for index in labels.tolist()]
         answers: list[Any] = [answer for part in parts for answer in self.choose(part, batch_size=batch_size)]
         predicted_choices = [str(answer["index"]) for answer in answers]
-        judged = Judged.of_classes(actual_choices, predicted_choices, [answer["score"] for answer in answers])
-        return Report({"accuracy": float(np.mean(judged.error == 0))}, judged=judged)
+        decisions = Judged.of_classes(actual_choices, predicted_choices, [answer["score"] for answer in answers])
+        return Report({"accuracy": float(np.mean(decisions.error == 0))}, judged=decisions)
 
     served_outputs = ("choice", "index", "score", "probabilities")
 

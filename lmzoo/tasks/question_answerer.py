@@ -239,10 +239,12 @@ class QuestionAnswerer(Task):
                 f"{missing_count} of {answer_count} answers are not in any window as a whole and are learned as no "
                 f"answer: raise `sequence_length`, {sequence_length}, or lower `doc_stride`, {self.doc_stride}."
             )
-        long_answer_counts = np.bincount(encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length])
-        if long_count := int((long_answer_counts > 0).sum()):
+        long_windows_per_example = np.bincount(
+            encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length]
+        )
+        if long_answer_count := int((long_windows_per_example > 0).sum()):
             warn(
-                f"{long_count} of {answer_count} answers are longer than `max_answer_length`, "
+                f"{long_answer_count} of {answer_count} answers are longer than `max_answer_length`, "
                 f"{self.max_answer_length} tokens: they are learned, but no answer of that length is given."
             )
 
@@ -386,8 +388,8 @@ class QuestionAnswerer(Task):
         predicted_texts = [answer["text"] for answer in answers]
         actual_texts = [gold[0].text if gold else "" for gold in golds]
         errors = [1 - answer_score(text, gold, exact_match) for text, gold in zip(predicted_texts, golds, strict=True)]
-        judged = Judged.of_classes(actual_texts, predicted_texts, [answer["score"] for answer in answers])
-        return Report(scores, judged=replace(judged, error=np.array(errors, "float64")))
+        decisions = Judged.of_classes(actual_texts, predicted_texts, [answer["score"] for answer in answers])
+        return Report(scores, judged=replace(decisions, error=np.array(errors, "float64")))
 
     served_outputs = ("answer", "start", "end", "score")
 

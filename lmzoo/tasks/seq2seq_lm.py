@@ -479,8 +479,8 @@ class Seq2SeqLM(TokenLabelsTask):
         max_target_length = self.backbone.config.max_sequence_length - 1
         is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1, max_target_length)
         require(is_valid, "max_new_tokens", f"an integer from 1 to {max_target_length}", max_new_tokens)
-        is_code = language is None or isinstance(language, str)
-        require(is_code, "language", 'a language code such as "fra", or None', language)
+        is_valid_language = language is None or isinstance(language, str)
+        require(is_valid_language, "language", 'a language code such as "fra", or None', language)
         check_sampling(sampler, temperature, seed, batch_size)
         tokenizer = None if self.preprocessor is None else self.preprocessor.tokenizer
         vocabulary_size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
@@ -579,14 +579,14 @@ class Seq2SeqLM(TokenLabelsTask):
             new: int, maximum for all targets; the model's `max_new_tokens` by default. If both are None, the maximum
                 depends on the length of the source.
         """
-        uniform_count = self.max_new_tokens if new is None else new
-        max_count = self.backbone.config.max_sequence_length - 1
-        counts = (
-            lengths * 0 + uniform_count
-            if uniform_count is not None
+        shared_limit = self.max_new_tokens if new is None else new
+        max_limit = self.backbone.config.max_sequence_length - 1
+        limits = (
+            lengths * 0 + shared_limit
+            if shared_limit is not None
             else _MAX_TARGET_RATIO * lengths + _EXTRA_TARGET_TOKENS
         )
-        return np.minimum(counts, max_count) if isinstance(lengths, np.ndarray) else ops.minimum(counts, max_count)
+        return np.minimum(limits, max_limit) if isinstance(lengths, np.ndarray) else ops.minimum(limits, max_limit)
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
         """Return the logits of the next tokens, float32 (B, S, V), from hidden states, float (B, S, H).

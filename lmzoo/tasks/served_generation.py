@@ -52,11 +52,11 @@ def make_generation_signatures(
         sampler = get_sampler(name)  # outside of the graph, since it creates variables, even though they are unused
 
         def generate_from_strings(text: tf.Tensor, seed: tf.Tensor, temperature: tf.Tensor) -> dict[str, tf.Tensor]:
-            checks = [
+            assertions = [
                 tf.debugging.assert_positive(temperature, "`temperature` must be positive"),
                 tf.debugging.assert_non_negative(seed, "`seed` must not be negative"),
             ]
-            with tf.control_dependencies(checks):
+            with tf.control_dependencies(assertions):
                 return serve(tf.identity(text), sampler=sampler, seed=seed, temperature=temperature)
 
         return generate_from_strings

@@ -62,8 +62,8 @@ class TokenVectors:
     def __post_init__(self) -> None:
         """Check the encoder, its width and the dropout rate."""
         names = list_encoders(self.encoder_kinds)
-        expected = ", ".join(f'"{name}"' for name in names) + " or None"
-        require(self.encoder is None or self.encoder in names, "encoder", expected, self.encoder)
+        allowed_values = ", ".join(f'"{name}"' for name in names) + " or None"
+        require(self.encoder is None or self.encoder in names, "encoder", allowed_values, self.encoder)
         require(is_integer(self.encoder_dim, 1), "encoder_dim", "a positive integer", self.encoder_dim)
         if self.dropout is not None:
             require_share("dropout", self.dropout)

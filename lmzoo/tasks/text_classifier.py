@@ -227,8 +227,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
         actual_names = [names[class_number] for class_number in labels.tolist()]
         answers: list[Any] = [answer for part in parts for answer in self.classify(part, batch_size=batch_size)]
         predicted_names = [answer["label"] for answer in answers]
-        judged = Judged.of_classes(actual_names, predicted_names, [answer["score"] for answer in answers])
-        return replace(compare_classes(actual_names, predicted_names, names), judged=judged)
+        decisions = Judged.of_classes(actual_names, predicted_names, [answer["score"] for answer in answers])
+        return replace(compare_classes(actual_names, predicted_names, names), judged=decisions)
 
     def _compare_sets(self, parts: Iterable[Texts], y: Any, batch_size: int) -> Report:
         """Return a report that compares sets of classes, with a separate decision for each class of each text."""

@@ -194,8 +194,8 @@ class TextEmbedder(LongTextTask):
         prompt_texts = check_prompts(prompts, default_prompt)
         check_similarity(similarity)
         pair_prompt_names = check_pair_prompts(pair_prompts, prompt_texts)
-        allowed = ", ".join(f'"{name}"' for name in OBJECTIVES)
-        require(objective in OBJECTIVES, "objective", f"one of {allowed}", objective)
+        allowed_values = ", ".join(f'"{name}"' for name in OBJECTIVES)
+        require(objective in OBJECTIVES, "objective", f"one of {allowed_values}", objective)
         require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
         is_valid = mini_batch_size is None or is_integer(mini_batch_size, 1)
         require(is_valid, "mini_batch_size", "None or an integer of at least 1", mini_batch_size)
@@ -284,8 +284,8 @@ class TextEmbedder(LongTextTask):
         names = check_pair_prompts(self.pair_prompts, self.prompts)
         if names is None:
             return self.prompt_text(), self.prompt_text()
-        first, second = ("" if name is None else self.prompts[name] for name in names)
-        return first, second
+        first_prompt, other_prompt = ("" if name is None else self.prompts[name] for name in names)
+        return first_prompt, other_prompt
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
         """Encode texts or pairs with the default prompt before each single text and each first text of a pair.

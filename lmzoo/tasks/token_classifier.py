@@ -438,10 +438,10 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
                 if scheme and aggregation in ("first", "simple")
                 else single_word_spans
             )
-            for label, first, end in spans:
-                start = char_ranges[first][0]
-                stop = char_ranges[end - 1][1]
-                score = float(probabilities[first:end].mean())
+            for label, first_index, end_index in spans:
+                start = char_ranges[first_index][0]
+                stop = char_ranges[end_index - 1][1]
+                score = float(probabilities[first_index:end_index].mean())
                 text = encoded.texts[i][start:stop]
                 tagged_texts[-1].append({"text": text, "label": label, "score": score, "start": start, "end": stop})
         return tagged_texts
@@ -504,8 +504,8 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
                 text_end = encoded.lengths[i] - len(self.text_preprocessor.packing.closing)
                 columns = np.arange(columns[0], min(columns[0] + len(token_ranges), text_end))
             # Some tokenizers put a space in front of a word, which may be a separate token without any text.
-            nonempty = [k for k, (start, end) in enumerate(token_ranges[: len(columns)]) if start < end]
-            yield [token_ranges[k] for k in nonempty], columns[nonempty]
+            nonempty_indices = [k for k, (start, end) in enumerate(token_ranges[: len(columns)]) if start < end]
+            yield [token_ranges[k] for k in nonempty_indices], columns[nonempty_indices]
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         """Return a report that compares the predicted labels of words with the actual labels.

@@ -57,16 +57,16 @@ class WordFeatures:
         if preprocessor is None:
             raise ValueError("`word_vectors` needs a preprocessor, whose tokens get the vectors: pass `preprocessor=`.")
         tokenizer = preprocessor.tokenizer
-        rows = _find_token_rows(word_vectors.words, tokenizer)
-        if not rows:
+        row_by_token = _find_token_rows(word_vectors.words, tokenizer)
+        if not row_by_token:
             raise ValueError(
                 f"None of the {len(word_vectors.words):,} words of `word_vectors` is a token of this "
                 f"{type(tokenizer).__name__}."
             )
-        are_words = isinstance(next(iter(rows)), str)
-        vectors = np.asarray(word_vectors.vectors)[list(rows.values())]  # (n, E)
-        count = len(rows) + 1 if are_words else tokenizer.vocabulary_size
-        return cls(count, vectors.shape[1], tuple(rows), vectors, tokenizer)
+        are_words = isinstance(next(iter(row_by_token)), str)
+        vectors = np.asarray(word_vectors.vectors)[list(row_by_token.values())]  # (n, E)
+        count = len(row_by_token) + 1 if are_words else tokenizer.vocabulary_size
+        return cls(count, vectors.shape[1], tuple(row_by_token), vectors, tokenizer)
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the table, from which `of` can build it before its weights are read from a file."""
@@ -99,11 +99,11 @@ def _find_token_rows(words: list[str], tokenizer: Tokenizer) -> dict[Token, int]
     the vector of the lowercase word.
     """
     are_lowercase = all(word == word.lower() for word in words)
-    spellings = (str, str.capitalize, str.upper) if are_lowercase else (str,)
+    case_functions = (str, str.capitalize, str.upper) if are_lowercase else (str,)
     unknown_token = None if tokenizer.unk_token is None else tokenizer.token_to_id(tokenizer.unk_token)
-    rows: dict[Token, int] = {}
-    for spell in spellings:
-        for row, tokens in enumerate(tokenizer.tokenize_words([spell(word) for word in words])):
+    row_by_token: dict[Token, int] = {}
+    for change_case in case_functions:
+        for row, tokens in enumerate(tokenizer.tokenize_words([change_case(word) for word in words])):
             if len(tokens) == 1 and tokens[0] != unknown_token:
-                rows.setdefault(tokens[0], row)
-    return rows
+                row_by_token.setdefault(tokens[0], row)
+    return row_by_token

@@ -160,7 +160,9 @@ def embed_words(
             ids_by_text = tokenizer.tokenize(texts)
             alignments = [(np.arange(len(ids)), np.arange(len(ids))) for ids in ids_by_text]
         else:
-            spans = tokenizer.tokenize_with_offsets([t if isinstance(t, str) else " ".join(t) for t in texts])
+            spans = tokenizer.tokenize_with_offsets(
+                [text if isinstance(text, str) else " ".join(text) for text in texts]
+            )
             ids_by_text = [[span.id for span in text_spans] for text_spans in spans]
             alignments = [tokens_of_words(*words_and_spans) for words_and_spans in zip(words, spans, strict=True)]
         encoded = preprocessor.pack(ids_by_text)
@@ -178,14 +180,18 @@ def embed_words(
             hidden_states = predict_encoded(task, model, encoded.select(indices), batch_size, verbose=0, per_token=True)
             for i, vectors in zip(indices.tolist(), hidden_states, strict=True):  # (T, K, H)
                 aligned_words, aligned_tokens = (column[alignments[i][1] < token_counts[i]] for column in alignments[i])
-                covered_words, group_starts, sizes = np.unique(aligned_words, return_index=True, return_counts=True)
-                means = np.zeros((len(words[i]), *vectors.shape[1:]), "float32")  # (w, K, H)
+                covered_words, group_starts, group_sizes = np.unique(
+                    aligned_words, return_index=True, return_counts=True
+                )
+                mean_vectors = np.zeros((len(words[i]), *vectors.shape[1:]), "float32")  # (w, K, H)
                 if len(covered_words):
                     token_vectors = vectors[aligned_tokens + bool(preprocessor.packing.start)]
-                    means[covered_words] = np.add.reduceat(token_vectors, group_starts, axis=0) / sizes[:, None, None]
-                missing_count += len(means) - len(covered_words)
+                    mean_vectors[covered_words] = (
+                        np.add.reduceat(token_vectors, group_starts, axis=0) / group_sizes[:, None, None]
+                    )
+                missing_count += len(mean_vectors) - len(covered_words)
                 offsets = np.array([place for _, *place in words[i]], "int64").reshape(-1, 2)
-                vectors_by_text[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.combine(means))
+                vectors_by_text[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.combine(mean_vectors))
     if missing_count:
         word_count = sum(map(len, words))
         messages.append(

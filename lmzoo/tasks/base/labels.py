@@ -115,8 +115,8 @@ def refuse_first(
         ValueError: if any label is wrong.
     """
     if wrong.any():
-        first_wrong = int(wrong.argmax())
-        raise ValueError(f"Label {labels[first_wrong]!s} {place(first_wrong)} {problem}")
+        first_wrong_index = int(wrong.argmax())
+        raise ValueError(f"Label {labels[first_wrong_index]!s} {place(first_wrong_index)} {problem}")
 
 
 def encode_classes(
@@ -164,10 +164,12 @@ def describe_missing_classes(training: Mapping[str, int], validation: Mapping[st
         training: dict from each class to its number of training examples.
         validation: dict from each class to its number of validation examples.
     """
-    num_validation = sum(validation.values())
-    num_examples = num_validation + sum(training.values())
+    num_validation_examples = sum(validation.values())
+    num_examples = num_validation_examples + sum(training.values())
     missing_names = [
-        name for name, count in training.items() if not validation.get(name) and count * num_validation >= num_examples
+        name
+        for name, count in training.items()
+        if not validation.get(name) and count * num_validation_examples >= num_examples
     ]
     if not missing_names:
         return ""

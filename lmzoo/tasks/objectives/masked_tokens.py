@@ -102,12 +102,12 @@ class MaskedTokensTask(Task):
         elif objective == "plm":
             inputs["order"] = keras.Input((None,), dtype="int32", name="order")
             head = backbone.make_masked_lm_head(activation, epsilon, transform=False, **head_settings)
-            stream = QueryStream(backbone, name="query_stream")
+            query_stream = QueryStream(backbone, name="query_stream")
             stream_inputs = (backbone.input, inputs["order"], positions)
-            logits = head(stream(*stream_inputs))  # (B, M, V)
+            logits = head(query_stream(*stream_inputs))  # (B, M, V)
             if tie_embeddings:
                 vectors, bias = logits  # (B, M, E), (V,)
-                logits = stream(*stream_inputs, vectors=vectors, bias=bias)  # (B, M, V)
+                logits = query_stream(*stream_inputs, vectors=vectors, bias=bias)  # (B, M, V)
         else:
             head = backbone.make_masked_lm_head(activation, epsilon, **head_settings)
             features = backbone(backbone.input)

@@ -194,10 +194,10 @@ class ReplacedTokens(ConfiguredLayer):
         if self.merged_table is None:
             return self.backbone(inputs)["sequence_output"]
         ids = inputs["token_ids"]
-        changes = self.generator.embeddings.token_embedding(ids) - ops.take(self.merged_table, ids, axis=0)  # (B, T, H)
+        offsets = self.generator.embeddings.token_embedding(ids) - ops.take(self.merged_table, ids, axis=0)  # (B, T, H)
         layers = {name: getattr(self.backbone, name) for name in self.generator.parts}
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        inputs = {**inputs, "offsets": ops.stop_gradient(changes)}
+        inputs = {**inputs, "offsets": ops.stop_gradient(offsets)}
         return type(self.backbone).compute_hidden_states(layers, inputs, mask)[-1]
 
     def merge_embeddings(self) -> None:
