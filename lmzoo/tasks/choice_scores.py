@@ -1,4 +1,4 @@
-"""Log-likelihoods of choices that continue a prompt, with which a causal language model classifies texts."""
+"""Log-likelihoods of choices that continue a prompt, for classification with a causal language model."""
 
 from __future__ import annotations
 

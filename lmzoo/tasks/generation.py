@@ -134,7 +134,7 @@ class TokenGenerator:
     def isolate_random_state(
         self, sampler: str | Sampler, seed: int | None, make_pieces: Callable[[Sampler], Iterator[_Piece]]
     ) -> Iterator[_Piece]:
-        """Yield generated pieces, independent of other uses of the sampler between two pieces.
+        """Yield generated pieces that do not depend on other uses of the sampler between two pieces.
 
         The sampler's random state after each piece is restored before the next piece is generated, unless a sampler
         object is passed without a seed.
@@ -175,8 +175,8 @@ class TokenGenerator:
             temperature: float, divisor of the logits.
             stream: whether to yield a few tokens at a time; otherwise all are yielded at once.
             batch_size: int, maximum number of prompts in a batch, at least n.
-            room: int, maximum number of new tokens to compile the loop for; the largest of `max_new_tokens` by
-                default.
+            room: int, number of positions to reserve for new tokens, so that calls with the same room share compiled
+                code; the largest of `max_new_tokens` by default.
             source: for a decoder, dict of the sources' `token_ids` and `padding_mask`, int32 (n, T); or None.
         """
         prompt_lengths = [len(prompt) for prompt in prompts]

@@ -277,7 +277,7 @@ class TextDataset(TaskInputs):
         return stream(generate, dataset.cardinality())
 
     def in_memory(self, task: Encoder) -> TextsInMemory:
-        """Read all texts, or pairs of texts, of the dataset into memory."""
+        """Read all texts or pairs of texts in the dataset into memory."""
         batches = [x for x, _, _ in _iterate_components(self._ensure_batched(task, BATCH_SIZE))]
         if batches and isinstance(batches[0], tuple):
             firsts, seconds = (

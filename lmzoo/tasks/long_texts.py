@@ -45,7 +45,7 @@ class LongTextTask(Task):
         return self.encode_texts(x)
 
     def encode_texts(self, x: Texts, prompt: str = "") -> EncodedInputs:
-        """Encode texts or pairs as packed sequences, or with `windows` as texts in windows.
+        """Encode texts or pairs as packed sequences or, if `windows` is set, as several windows each.
 
         Args:
             x: texts or pairs; encoded texts are returned unchanged.

@@ -75,7 +75,7 @@ class Seq2SeqLM(TokenLabelsTask):
             this power.
         max_new_tokens: int, maximum number of tokens in a translation, counting the end token; by default 2·n + 16 for
             a source of n tokens. At the limit, a translation by a Marian model ends with the end token, and a
-            translation by a T5 is truncated.
+            translation by a T5 model is truncated.
         label_smoothing: float in [0, 1), the fraction of the target probability that is spread over all tokens. Not
             used with span corruption.
         span_corruption: `lmzoo.text.SpanCorruption`, or a dict of its arguments, to learn from documents; None to learn
@@ -442,7 +442,7 @@ class Seq2SeqLM(TokenLabelsTask):
     ) -> list[str] | Any:
         """Generate a target for each source text with any sampler, such as random samples.
 
-        Token ids stand for packed sources. A model without a preprocessor knows neither the token that begins a target
+        Token ids are packed sources. A model without a preprocessor knows neither the token that begins a target
         nor the token that ends it: pass the first in `decoder_token_ids`, and the second as `stop`. It may then also
         generate padding.
 

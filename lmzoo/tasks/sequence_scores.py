@@ -46,7 +46,7 @@ def score_sequences(
     length: int,
     batch_size: int,
 ) -> list[np.ndarray]:
-    """Return the log-probability of each token of each sequence, float32, with 0 for first tokens.
+    """Return the log-probabilities of each sequence's tokens, float32, with 0 for the first token.
 
     A sequence of more than `length` tokens is read in windows of that length that overlap by half. Each token then has
     at least half a window before it, except in the first window. Windows have at least two tokens, since nothing is

@@ -97,7 +97,7 @@ class TextEmbedder(LongTextTask):
       (`lmzoo.training.TripletLoss`).
 
     With token features, the texts of pair i are sequences 2i and 2i + 1, with a label and a weight for each sequence;
-    `batch_size` counts sequences, and must be a multiple of the texts in a group. Sequences are not shuffled.
+    `batch_size` counts sequences, and must be a multiple of the size of a group. Sequences are not shuffled.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.
@@ -271,7 +271,9 @@ class TextEmbedder(LongTextTask):
     # === Prompts ===
 
     def prompt_text(self, prompt_name: str | None = None) -> str:
-        """Return the text of the prompt `prompt_name`, by default of the default prompt, "" if the model has none.
+        """Return the text of the prompt `prompt_name`, or by default of the default prompt.
+
+        If there is no default prompt, the text is "".
 
         Raises:
             ValueError: if there is no prompt `prompt_name`.

@@ -69,7 +69,7 @@ class WordFeatures:
         return cls(count, vectors.shape[1], tuple(row_by_token), vectors, tokenizer)
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of the table, from which `of` can build it before its weights are read from a file."""
+        """Return the sizes of the table, with which `of` can build it before its weights are read from a file."""
         return {"count": self.count, "embedding_dim": self.embedding_dim}
 
     def join(self, sequence: Tensor, ids: Tensor, dtype: keras.DTypePolicy) -> Tensor:
@@ -78,7 +78,7 @@ class WordFeatures:
         Args:
             sequence: the backbone's symbolic vectors of T tokens, float (B, T, H).
             ids: the backbone's symbolic `token_ids` (B, T), or its `character_ids` (B, T, W).
-            dtype: dtype policy.
+            dtype: dtype policy of the layer that looks up the word vectors.
 
         Returns:
             The concatenated symbolic vectors, float (B, T, H + E).

@@ -18,7 +18,7 @@ from lmzoo.training.span_metrics import IGNORED
 
 
 def warn_about_unmarked_labels(labels: Sequence[str] | None) -> None:
-    """Warn about labels that mark no spans if most labels do, since they may be misspelled."""
+    """Warn about labels that mark no spans, and may be misspelled, if most labels mark spans."""
     scheme = SpanScheme.of(labels)
     if scheme and scheme.others:
         warn(
@@ -80,7 +80,7 @@ def _check_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
 
 
 def check_label_sequences(class_numbers: np.ndarray, counts: Sequence[int], labels: Sequence[str]) -> None:
-    """Check that the labels of each text's words can follow one another.
+    """Check that the labels of each text's words form a valid sequence in the scheme of `labels`.
 
     Args:
         class_numbers: int (W,), class numbers of the W words of all texts; -100 for words that do not count.

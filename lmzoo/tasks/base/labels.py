@@ -1,4 +1,4 @@
-"""Conversion of users' labels to arrays: classes by name or number, and numbers."""
+"""Conversion of users' labels to arrays: classes, given by name or by number, and regression targets."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def refuse_first(
 def encode_classes(
     y: Labels, num_classes: int, labels: Sequence[str] | None, place: Callable[[int], str] = "at position {}".format
 ) -> np.ndarray:
-    """Check the classes of examples, given by number or by name, and return their numbers, int32 (n,).
+    """Check classes that are given by number or by name, and return the class numbers, int32 (n,).
 
     Args:
         y: the classes of n examples.

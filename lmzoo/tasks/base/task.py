@@ -450,8 +450,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
         Raises:
             TypeError: for an entry that is not text; the message names its position.
-            ValueError: if labels are missing, if there is not one for each text, or if a label is not among the model's
-                classes.
+            ValueError: if labels are missing, if the numbers of texts, labels and weights differ, or if a label is not
+                among the model's classes.
         """
         self.check_unlabeled(y)
         return self._add_labels(self.encode_inputs(x), y, sample_weight)
@@ -804,7 +804,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         return self.evaluate(x, y, batch_size, return_dict=True, verbose=verbose)
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        """Return a report that compares the task's answers with the labels; by default it is empty.
+        """Return a report that compares the task's answers with the labels; by default, an empty report.
 
         Args:
             parts: consecutive parts of the examples.
