@@ -502,7 +502,7 @@ class CausalLM(TokenLabelsTask):
     def _make_stateless_model(
         self,
     ) -> CausalLM:  # not a property, because Keras would save the model as a part of this one
-        """Return this model or, if it carries a state, one with the same weights that begins sequences with zeros."""
+        """Return this model or, if it carries a state, one with the same weights that starts each sequence at zeros."""
         if not self.carries_state:
             return self
         return CausalLM(self.backbone, self.preprocessor, self.max_new_tokens, add_start_token=self.add_start_token)

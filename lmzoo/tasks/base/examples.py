@@ -71,7 +71,7 @@ class Examples(NamedTuple):
 
 
 def find_first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
-    """Return the index of the first example to hold out, given the fraction `share` of all examples, as in Keras.
+    """Return the index of the first held-out example if the last fraction `share` is held out, as in Keras.
 
     Args:
         count: int, number of examples.
