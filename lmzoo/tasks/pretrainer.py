@@ -210,12 +210,13 @@ class Pretrainer(MaskedTokensTask):
     def _weigh_tokens(self, x: Any, y: Any, sample_weight: Any) -> Any:
         """Return the weights of the outputs, in which the weight of a sequence is repeated for each of its tokens.
 
-        If weights for `replaced_tokens` are per sequence, padding gets the weight 0.
+        Padding gets the weight 0 in `replaced_tokens`, unless its weights are per token.
         """
         if not isinstance(y, Mapping):  # None, or the labels of the only output
             return weigh_tokens(y, sample_weight)
         if sample_weight is None:
-            sample_weight = {name: ops.ones_like(labels, "float32") for name, labels in y.items()}
+            first_labels = keras.tree.flatten(y)[0]
+            sample_weight = ops.ones((ops.shape(first_labels)[0],))  # (B,)
         if not isinstance(sample_weight, Mapping):
             sample_weight = dict.fromkeys(y, sample_weight)
         weights = {name: weigh_tokens(y[name], output_weights) for name, output_weights in sample_weight.items()}

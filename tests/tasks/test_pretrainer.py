@@ -94,6 +94,8 @@ def test_the_weight_of_a_sequence_counts_for_its_tokens(tiny, shape, objective):
     assert scores == pytest.approx(expected, rel=1e-5)
     batch_scores = task.test_on_batch(features, targets, sequence_weights, return_dict=True)
     assert batch_scores == pytest.approx(expected, rel=1e-5)
+    expected = task.test_on_batch(features, targets, np.ones_like(sequence_weights), return_dict=True)
+    assert task.test_on_batch(features, targets, return_dict=True) == pytest.approx(expected, rel=1e-5)
 
 
 def test_batches_hold_the_labels_of_the_pairs(tiny):
