@@ -1,4 +1,4 @@
-"""Examples from tables of pandas, polars, pyarrow, Hugging Face's `datasets` or Grain, without importing these."""
+"""Examples from tables of pandas, polars, pyarrow, Hugging Face's `datasets` or Grain, none of which is imported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def from_table(
 
     Raises:
         TypeError: If `table` is not a table in memory.
-        ValueError: If `table` lacks one of the columns, or has several columns of its name.
+        ValueError: If `table` lacks one of the columns, or has several columns of that name.
 
     Example:
 
@@ -68,10 +68,15 @@ def from_table(
 
 
 def _read_cells(table: Any, name: Any, argument: str) -> list[Any]:
-    """Return the values of a column as a list; error messages name the parameter `argument`.
+    """Return the values of a column as a list.
+
+    Args:
+        table: table in memory.
+        name: name of the column.
+        argument: str, name of the parameter that selects the column, for error messages.
 
     Raises:
-        ValueError: If the table lacks the column, or has several of its name.
+        ValueError: If the table lacks the column, or has several columns of that name.
     """
     names = column_names(table) or []
     if name not in names:
@@ -154,12 +159,12 @@ class ExampleStream:
 
     @property
     def columns_read(self) -> list[Any]:
-        """Names of the columns that are read."""
+        """Names of the text columns and of the label column, if any."""
         texts = [*self.text] if isinstance(self.text, tuple) else [self.text]
         return texts if self.label is None else [*texts, self.label]
 
     def shuffled(self, seed: int) -> Self:
-        """Return the same examples with the table's files, if it has any, in a new order for each epoch."""
+        """Return a stream that reads the table's files in a new order each epoch, or this stream if it has none."""
         return replace(self, table=self.table.shuffle_files(seed)) if hasattr(self.table, "shuffle_files") else self
 
     def rows(self, epoch: int = 0, first: int = 0) -> Iterator[Mapping[Any, Any]]:
@@ -176,7 +181,7 @@ class ExampleStream:
         return rows if use_skip else itertools.islice(rows, first, None)
 
     def buffers(self, epoch: int, first: int, batch_size: int) -> Iterator[list[Any]]:
-        """Yield lists of up to `shuffle_buffer` indexed rows, `(i, row)`; fewer if the texts are very long.
+        """Yield lists of about `shuffle_buffer` rows with their indices, `(i, row)`; fewer if the texts are very long.
 
         Every list except the last holds whole batches. Rows from files are sorted in the order of the files.
         """

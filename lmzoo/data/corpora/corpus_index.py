@@ -111,8 +111,10 @@ class Index:
         """Return a description of the first invalid entry, or "" if the index is valid."""
         if self.dtype not in ("uint16", "int32"):
             return f"ids of {self.dtype!r:.40}"
-        types = {name: type(value) for name, value in self.tokenizer.items()} if type(self.tokenizer) is dict else {}
-        if types != {"name": str, "config": dict, "sha256": str}:
+        entry_types = (
+            {name: type(value) for name, value in self.tokenizer.items()} if type(self.tokenizer) is dict else {}
+        )
+        if entry_types != {"name": str, "config": dict, "sha256": str}:
             return "an incomplete tokenizer"
         for shard in self.shards if type(self.shards) is list else [None]:
             if type(shard) is not dict or not re.fullmatch(r"shard-\d+\.bin", str(shard.get("name"))):

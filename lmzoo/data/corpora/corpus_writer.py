@@ -100,7 +100,12 @@ def write_corpus(
 def _write_missing_shards(
     folder: Path, index: Index, documents: Iterable[str | Sequence[str]], writer: ShardWriter
 ) -> None:
-    """Write the missing part of a corpus, continuing after its last complete file."""
+    """Write the missing part of a corpus, continuing after its last complete file.
+
+    Raises:
+        ValueError: If the corpus was begun with other documents or by an older version of lmzoo, or the documents have
+            no tokens.
+    """
     last_shard = index.shards[-1] if index.shards else None
     if last_shard is not None and "digest" not in last_shard:
         raise ValueError(f"{folder} was begun by an older version of lmzoo and cannot be continued. {ADVICE}")
@@ -249,7 +254,7 @@ class ShardWriter:
 
 
 def _join_splits(splits: list[np.ndarray]) -> np.ndarray:
-    """Concatenate the boundaries in consecutive parts, shifted to positions in the whole."""
+    """Join the boundaries in consecutive arrays into the boundaries in their concatenation."""
     offsets = np.cumsum([0, *(part_splits[-1] for part_splits in splits[:-1])])
     return np.concatenate(
         [[0], *(part_splits[1:] + offset for part_splits, offset in zip(splits, offsets, strict=True))]

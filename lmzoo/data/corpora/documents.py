@@ -120,7 +120,10 @@ def _extract_texts(items: Iterable[Any], field: str) -> Iterator[Any]:
 
 
 def _split_into_sentences(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
-    """Split documents, each a string or a list of lines, into sentences, or into lines if `split` is False."""
+    """Split documents, each a string or a list of lines, into sentences, or into lines if `split` is False.
+
+    Documents without text are omitted; one warning at the end counts them.
+    """
     reader = DocumentReader(texts)
     num_documents = 0
     for paragraphs in reader:

@@ -72,7 +72,7 @@ def cut_streams(
 
 
 class DocumentStreams(OrderedBatches):
-    """Batches of documents, read forward and backward as independent streams.
+    """Batches of words from documents, which are read forward and backward as independent streams.
 
     Memory holds only one batch and the rest of each stream's current sentence.
 
@@ -126,7 +126,7 @@ class DocumentStreams(OrderedBatches):
 
     @property
     def num_batches(self) -> int | None:
-        """Number of batches in a pass, or None if it is endless."""
+        """Number of batches in a pass, or None if the pass is endless."""
         return self.length
 
     def count(self, verbose: bool = True) -> None:
@@ -162,7 +162,7 @@ class DocumentStreams(OrderedBatches):
     def batches_from(self, step: int) -> Iterator[Tensors]:
         """Iterate endlessly over the batches of all epochs, starting with batch `step`, counted from the first epoch.
 
-        The words of earlier batches are read, but `make_batch` is not called for these.
+        The words of earlier batches are read, but `make_batch` is not called for these batches.
         """
         epoch, first = divmod(step, self.length) if self.length else (0, step)
         while True:
@@ -172,11 +172,11 @@ class DocumentStreams(OrderedBatches):
 
     def _make_pass(self, epoch: int, first: int = 0) -> Iterator[Tensors]:
         """Yield the batches of one epoch, starting with the batch at index `first`."""
-        directions = [
+        batches_by_direction = [
             cut_streams(self._sentences(epoch, backward), self.rows, self.steps, backward, complete=self.once)
             for backward in (False, True)
         ]
-        batch_pairs = itertools.islice(zip(*directions, strict=True), first, self.length)
+        batch_pairs = itertools.islice(zip(*batches_by_direction, strict=True), first, self.length)
         for batch_index, batch_pair in enumerate(batch_pairs, first):
             rows = [list(zip(*row, strict=True)) for row in zip(*batch_pair, strict=True)]
             yield self.make_batch(rows, self.steps, batch_index > 0)

@@ -68,9 +68,9 @@ def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
     num_documents = len(signatures)
     is_duplicate = np.zeros(num_documents, bool)
     lsh = _import_datasketch().MinHashLSH(similarity, PERMUTATIONS)
-    hash_factors = np.random.default_rng(1).integers(1, 1 << 63, lsh.r, "uint64") | np.uint64(1)  # (r,)
+    hash_factors = np.random.default_rng(1).integers(1, 1 << 63, lsh.r, "uint64") | np.uint64(1)  # one per row
     for band in range(lsh.b):
-        band_values = signatures[:, band * lsh.r : (band + 1) * lsh.r].astype("uint64")  # (n, r)
+        band_values = signatures[:, band * lsh.r : (band + 1) * lsh.r].astype("uint64")  # (n, r), for r rows of a band
         _, first_indices, inverse_indices = np.unique(
             (band_values * hash_factors).sum(axis=1), return_index=True, return_inverse=True
         )

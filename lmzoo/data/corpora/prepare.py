@@ -183,26 +183,29 @@ def prepare_corpus(
         _clean_up(parts)
         return complete_counts
     run_step = functools.partial(_run, workers=workers, address=ray_address, verbose=verbose)
-    left_out: Counter[str] = Counter()
+    dropped_counts: Counter[str] = Counter()
     if preparation.duplicates != "keep":
-        for counts in run_step("Comparing", "signatures", parts, functools.partial(_write_signatures, preparation)):
-            left_out += Counter(counts)
-        left_out += _drop_duplicates(preparation, parts)
+        for file_counts in run_step(
+            "Comparing", "signatures", parts, functools.partial(_write_signatures, preparation)
+        ):
+            dropped_counts += Counter(file_counts)
+        dropped_counts += _drop_duplicates(preparation, parts)
         preparation = replace(preparation, min_characters=0, max_characters=None, languages=())  # already applied
     shards: list[Shard] = []
     for part_record in run_step("Tokenizing", "part", parts, functools.partial(_tokenize_file, preparation, tokenizer)):
         shards += part_record["shards"]
-        left_out += Counter(part_record["left_out"])
-    return _finish(folder, tokenizer, parts, shards, left_out)
+        dropped_counts += Counter(part_record["left_out"])
+    return _finish(folder, tokenizer, parts, shards, dropped_counts)
 
 
 # === Worker processes ===
 
 
 def _write_signatures(preparation: Preparation, part: _Part) -> list[str]:
-    """Write the positions, digests and signatures of a file's accepted documents, and return the warnings.
+    """Compute digests and MinHash signatures of a file's accepted documents, and return the warnings.
 
-    The numbers of dropped documents by reason are also written.
+    Two temporary files store the documents' positions, digests and signatures, and the numbers of dropped documents by
+    reason.
     """
     with collect_warnings() as messages:
         document_filter, documents = preparation.documents_in(part.file)
@@ -280,22 +283,24 @@ def _drop_duplicates(preparation: Preparation, parts: Sequence[_Part]) -> Counte
         arrays = _load_arrays(part.temporary_path("signatures", "npz"))
         positions.append(arrays["positions"])
         digests.append(arrays["digests"])
-    ends = np.cumsum([len(part_positions) for part_positions in positions])[:-1]
-    is_exact = exact_duplicates(np.concatenate(digests))
-    is_near = np.zeros_like(is_exact)
+    boundaries = np.cumsum([len(part_positions) for part_positions in positions])[:-1]
+    is_exact_duplicate = exact_duplicates(np.concatenate(digests))
+    is_near_duplicate = np.zeros_like(is_exact_duplicate)
     if preparation.duplicates == "near":
         # Filled part by part, so that memory holds only one copy of all signatures.
-        signatures = np.empty((np.count_nonzero(~is_exact), PERMUTATIONS), "uint32")
+        signatures = np.empty((np.count_nonzero(~is_exact_duplicate), PERMUTATIONS), "uint32")
         begin = 0
-        for part, is_duplicate in zip(parts, np.split(is_exact, ends), strict=True):
+        for part, is_duplicate in zip(parts, np.split(is_exact_duplicate, boundaries), strict=True):
             arrays = _load_arrays(part.temporary_path("signatures", "npz"))
             end = begin + int(np.count_nonzero(~is_duplicate))
             signatures[begin:end] = arrays["signatures"][~is_duplicate]
             begin = end
-        is_near[~is_exact] = near_duplicates(signatures, preparation.similarity)
-    for part, part_positions, is_duplicate in zip(parts, positions, np.split(is_exact | is_near, ends), strict=True):
+        is_near_duplicate[~is_exact_duplicate] = near_duplicates(signatures, preparation.similarity)
+    for part, part_positions, is_duplicate in zip(
+        parts, positions, np.split(is_exact_duplicate | is_near_duplicate, boundaries), strict=True
+    ):
         _save_arrays(part.temporary_path("kept", "npz"), {"positions": part_positions[~is_duplicate]})
-    return Counter({"exact duplicates": int(is_exact.sum()), "near duplicates": int(is_near.sum())})
+    return Counter({"exact duplicates": int(is_exact_duplicate.sum()), "near duplicates": int(is_near_duplicate.sum())})
 
 
 def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[str, int] | None:
@@ -330,14 +335,14 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
 
 
 def _finish(
-    folder: str, tokenizer: Tokenizer, parts: Sequence[_Part], shards: list[Shard], left_out: Counter[str]
+    folder: str, tokenizer: Tokenizer, parts: Sequence[_Part], shards: list[Shard], dropped_counts: Counter[str]
 ) -> dict[str, int]:
     """Write the index and the counts of the complete corpus, and return the counts."""
     if not shards:
         raise ValueError("There are no tokens in these documents.")
     Index(identity_of(tokenizer), get_dtype_name(tokenizer), shards, complete=True).write(folder)
     totals = {name: sum(shard[name] for shard in shards) for name in ("documents", "tokens")}
-    counts = {**totals, **{reason: count for reason, count in left_out.items() if count}}
+    counts = {**totals, **{reason: count for reason, count in dropped_counts.items() if count}}
     save_json(join_path(folder, _RECORD_FILE), {**load_json(join_path(folder, _RECORD_FILE)), "counts": counts})
     _clean_up(parts)
     warn_about_special_tokens(shards, tokenizer)

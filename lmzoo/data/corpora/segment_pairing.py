@@ -126,18 +126,18 @@ def segment_pairs(
         folder = None
         parts = [tokenize_documents(cleaned_documents, preprocessor.tokenizer).without_empty()]
         num_documents = len(cleaned_documents)
-    joined = _JoinedDocuments(parts)
-    _warn_of_short_documents(joined, num_documents, objective, is_part)
+    joined_documents = _JoinedDocuments(parts)
+    _warn_of_short_documents(joined_documents, num_documents, objective, is_part)
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"`rng` must be a `numpy.random.Generator`, as from `default_rng(seed)`, got {rng!r:.60}.")
-    order = array("q", rng.permutation(len(joined)).astype("int64").tobytes())
+    order = array("q", rng.permutation(len(joined_documents)).astype("int64").tobytes())
     pairs = _Pairs()
     for _ in range(passes):
         for index in range(len(order)):
-            _append_pairs(joined, order, index, budget, objective, short, rng, pairs)
+            _append_pairs(joined_documents, order, index, budget, objective, short, rng, pairs)
     _truncate(pairs, budget, rng)
     pair_order = rng.permutation(len(pairs)).astype("uint32")
-    token_ids, sequence_splits = join_blocks(_iterate_blocks(joined, preprocessor, pairs, pair_order), folder)
+    token_ids, sequence_splits = join_blocks(_iterate_blocks(joined_documents, preprocessor, pairs, pair_order), folder)
     start, between, _ = preprocessor.special_ids()
     boundary = pairs.lengths[pair_order, 0] + np.int32(len(start) + len(between))
     return SegmentPairs(token_ids, sequence_splits, boundary, labels=pairs.labels[pair_order].astype("int32"))
@@ -181,24 +181,26 @@ class _JoinedDocuments:
         return self.parts[part_index].token_ids[begin - self.tokens[part_index] : end - self.tokens[part_index]]
 
 
-def _warn_of_short_documents(joined: _JoinedDocuments, num_documents: int, objective: str, is_part: bool) -> None:
+def _warn_of_short_documents(documents: _JoinedDocuments, num_documents: int, objective: str, is_part: bool) -> None:
     """Warn of documents without tokens, and of documents with a single sentence.
 
     Raises:
-        ValueError: If no document has two sentences, and the documents are not a part of a dataset.
+        ValueError: If no document has two sentences, and `is_part` is False.
     """
-    num_single_sentence = sum(int(np.count_nonzero(np.diff(part.document_splits) == 1)) for part in joined.parts)
-    if num_single_sentence and num_single_sentence == len(joined) and not is_part:
+    num_single_sentence = sum(int(np.count_nonzero(np.diff(part.document_splits) == 1)) for part in documents.parts)
+    if num_single_sentence and num_single_sentence == len(documents) and not is_part:
         raise ValueError(
             f'None of the documents has two sentences, so with `objective="{objective}"` all labels would be 1: pass '
             "documents of several sentences, as `lmzoo.data.corpora.split_documents` makes them."
         )
     warnings = []
-    if len(joined) < num_documents:
-        warnings.append(f"{num_documents - len(joined)} of {num_documents} documents held no tokens and were left out")
+    if len(documents) < num_documents:
+        warnings.append(
+            f"{num_documents - len(documents)} of {num_documents} documents held no tokens and were left out"
+        )
     if num_single_sentence:
         warnings.append(
-            f"{num_single_sentence} of {len(joined)} documents are one sentence, always paired with a random one"
+            f"{num_single_sentence} of {len(documents)} documents are one sentence, always paired with a random one"
         )
     if warnings:
         warn("; ".join(warnings) + ".")
@@ -238,7 +240,7 @@ class _Pairs:
 
 
 def _append_pairs(
-    joined: _JoinedDocuments,
+    documents: _JoinedDocuments,
     order: Sequence[int],
     index: int,
     budget: int,
@@ -247,8 +249,8 @@ def _append_pairs(
     rng: np.random.Generator,
     pairs: _Pairs,
 ) -> None:
-    """Append the pairs of the document at `index` in `order`."""
-    sentence_splits = joined.splits(order[index])
+    """Split the document at position `index` of `order` into pairs of segments, and append these to `pairs`."""
+    sentence_splits = documents.splits(order[index])
     target_length = int(rng.integers(2, budget, endpoint=True)) if rng.random() < short else budget
     begin = 0
     end = 0
@@ -263,7 +265,7 @@ def _append_pairs(
         label = 0
         if end - begin == 1 or (objective == "nsp" and rng.random() < 0.5):
             second_segment = _draw_segment(
-                joined, order, index, target_length - (first_segment[1] - first_segment[0]), rng
+                documents, order, index, target_length - (first_segment[1] - first_segment[0]), rng
             )
             label = 1
             end = cut  # the replaced sentences come next
@@ -275,14 +277,14 @@ def _append_pairs(
 
 
 def _draw_segment(
-    joined: _JoinedDocuments, order: Sequence[int], index: int, num_tokens: int, rng: np.random.Generator
+    documents: _JoinedDocuments, order: Sequence[int], index: int, num_tokens: int, rng: np.random.Generator
 ) -> tuple[int, int]:
     """Draw a sentence of another document, and extend it to `num_tokens` tokens or to the end of the document."""
     for _ in range(_MAX_DRAWS):
         other_index = int(rng.integers(len(order)))
         if other_index != index:
             break
-    sentence_splits = joined.splits(order[other_index])
+    sentence_splits = documents.splits(order[other_index])
     begin = int(rng.integers(len(sentence_splits) - 1))
     end = max(begin + 1, bisect_left(sentence_splits, sentence_splits[begin] + num_tokens))
     return sentence_splits[begin], sentence_splits[min(end, len(sentence_splits) - 1)]
@@ -305,10 +307,10 @@ def _slices(num_pairs: int) -> Iterator[slice]:
 
 
 def _iterate_blocks(
-    joined: _JoinedDocuments, preprocessor: Preprocessor, pairs: _Pairs, order: np.ndarray
+    documents: _JoinedDocuments, preprocessor: Preprocessor, pairs: _Pairs, order: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the tokens and lengths of blocks of packed sequences, for `join_blocks`."""
-    dtype = joined.parts[0].token_ids.dtype
+    dtype = documents.parts[0].token_ids.dtype
     start, between, end = (np.array(ids, dtype) for ids in preprocessor.special_ids())
     overhead = preprocessor.packing.overhead(pair=True)
     for block in _slices(len(order)):
@@ -316,5 +318,5 @@ def _iterate_blocks(
         lengths = pairs.lengths[order[block]]
         pieces: list[np.ndarray] = []
         for (begin_1, begin_2), (end_1, end_2) in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
-            pieces += (start, joined.take(begin_1, end_1), between, joined.take(begin_2, end_2), end)
+            pieces += (start, documents.take(begin_1, end_1), between, documents.take(begin_2, end_2), end)
         yield np.concatenate(pieces), lengths.sum(axis=1, dtype="int32") + np.int32(overhead)

@@ -130,7 +130,7 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
                 )
             stream = np.concatenate([remainder, stream])
             num_sequences = max(0, len(stream) - 1) // length
-            indices = length * np.arange(num_sequences)[:, None] + np.arange(length + 1)  # (count, length + 1)
+            indices = length * np.arange(num_sequences)[:, None] + np.arange(length + 1)  # (num_sequences, length + 1)
             remainder = stream[num_sequences * length :]
             yield stream[indices].reshape(-1), np.full(num_sequences, length + 1)
         if len(remainder) > 1:
@@ -270,7 +270,7 @@ def pack_sentences(
 def _divide_into_units(
     part: TokenizedDocuments, room: int, end: int, across_documents: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Insert end tokens into the tokens of a part, and divide the result into units that must stay in one sequence.
+    """Insert end tokens into tokenized documents, and divide the result into units that must stay in one sequence.
 
     A unit is a sentence with its end token, a piece of a sentence longer than `room`, or the end token of a document.
 
@@ -280,7 +280,7 @@ def _divide_into_units(
     """
     lengths = np.diff(part.sentence_splits)
     document_splits = part.document_splits
-    has_end = lengths % room != 0  # (s,)
+    has_end = lengths % room != 0  # whether each sentence is followed by its end token
     end_positions = part.sentence_splits[1:][has_end]
     lengths_with_end = lengths + has_end
     if across_documents:

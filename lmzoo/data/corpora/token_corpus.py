@@ -169,13 +169,13 @@ def _check_shard(folder: Path, shard: Shard, content: np.ndarray) -> None:
     expected_checksums = shard["crc32"]
     actual_checksums = compute_checksums(content)
     if expected_checksums != actual_checksums:
-        block = next(
+        block_index = next(
             i
             for i, (expected_crc, actual_crc) in enumerate(itertools.zip_longest(expected_checksums, actual_checksums))
             if expected_crc != actual_crc
         )
         raise ValueError(
-            f"{path} was altered: the checksum of the {BLOCK:,} bytes from {block * BLOCK:,} is not the one in "
+            f"{path} was altered: the checksum of the {BLOCK:,} bytes from {block_index * BLOCK:,} is not the one in "
             f"{INDEX_FILE}. {ADVICE}"
         )
 

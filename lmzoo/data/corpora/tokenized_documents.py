@@ -74,7 +74,7 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
 
 
 class DocumentReader:
-    """Iterable over documents as lists of valid sentences, which collects problems for a final warning.
+    """Iterable over documents as lists of valid sentences, which counts problems for the warnings of `report`.
 
     Args:
         documents: iterable of strings, each one sentence, or lists of sentences.

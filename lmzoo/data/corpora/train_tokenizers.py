@@ -41,8 +41,8 @@ _Kind = TypeVar("_Kind", bound=Tokenizer)
 _BATCH_TEXTS = 1024  # number of texts checked at once
 _MAX_CHARACTERS = 1000  # limit of the alphabet, as in Hugging Face's own scripts
 _CHARACTER_COVERAGE = 0.99995  # fraction of the text's characters that SentencePiece covers; rarer ones are unknown
-_MAX_TEXTS = 10_000_000  # number of texts from which SentencePiece learns at most
-_MAX_TEXT_BYTES = 1 << 16  # length up to which SentencePiece learns from a text
+_MAX_TEXTS = 10_000_000  # maximum number of texts from which SentencePiece learns
+_MAX_TEXT_BYTES = 1 << 16  # maximum length of a text for SentencePiece; longer texts are split
 _SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # tokens with ids 5 to 12 in ALBERT's published models
 
 
@@ -347,10 +347,10 @@ def train_sentencepiece(
     return kind(model, lowercase, keep_accents, **special)
 
 
-def _train_with_fairseq_ids(
+def _train_xlm_roberta(
     texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
 ) -> XlmRobertaTokenizer:
-    """Train a SentencePiece model for XLM-RoBERTa, with SentencePiece's own text cleaning and ids.
+    """Train an XLM-RoBERTa tokenizer, with SentencePiece's own text cleaning and ids.
 
     The tokenizer converts these ids to fairseq's.
     """
@@ -360,7 +360,7 @@ def _train_with_fairseq_ids(
     return XlmRobertaTokenizer(model, **special)
 
 
-def _train_with_mask_added(
+def _train_deberta_v3(
     texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
 ) -> DebertaV3Tokenizer:
     """Train a DeBERTa-v3 tokenizer, a SentencePiece model to which the tokenizer adds the mask token."""
@@ -383,7 +383,7 @@ def _train_with_mask_added(
     return DebertaV3Tokenizer(model, **special)
 
 
-def _train_with_sentinels_added(
+def _train_t5(
     texts: Iterable[str],
     vocabulary_size: int,
     num_sentinels: int = 100,
@@ -420,8 +420,8 @@ def train_joint_tokenizer(
     Texts longer than 65,536 bytes are split at line ends or spaces.
 
     Args:
-        sources: iterable of strings.
-        targets: iterable of strings in the other language.
+        sources: iterable of strings, texts in one language.
+        targets: iterable of strings, texts in the other language.
         vocabulary_size: int, number of tokens, including special tokens: `</s>` is 0, `<unk>` 1, and `<pad>` the last.
         model_type: "bpe", or "unigram", which the published models use.
 
@@ -498,11 +498,11 @@ def _train_model(texts: Iterable[str], size: int, **settings: Any) -> bytes:
 
 
 def split_long_text(text: str, max_bytes: int) -> Iterator[str]:
-    """Yield the parts of a text of at most `max_bytes` bytes, which are split before line ends and spaces if possible.
+    """Split a text before line ends and spaces if possible, and yield the parts, of at most `max_bytes` bytes each.
 
     Args:
-        text: str.
-        max_bytes: int, at least 4, so that each character fits.
+        text: str, the text to split.
+        max_bytes: int, maximum length of a part in bytes; at least 4, so that each character fits.
     """
     content = text.encode()
     begin = 0
@@ -528,11 +528,11 @@ _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
     BytePairTokenizer: train_byte_pairs,
     NormalizedBytePairTokenizer: functools.partial(train_byte_pairs, kind=NormalizedBytePairTokenizer),
     CharacterPairTokenizer: train_character_pairs,
-    DebertaV3Tokenizer: _train_with_mask_added,
+    DebertaV3Tokenizer: _train_deberta_v3,
     SentencePieceTokenizer: train_sentencepiece,
-    T5Tokenizer: _train_with_sentinels_added,
+    T5Tokenizer: _train_t5,
     TextWordTokenizer: _train_text_words,
-    XlmRobertaTokenizer: _train_with_fairseq_ids,
+    XlmRobertaTokenizer: _train_xlm_roberta,
     XlnetTokenizer: functools.partial(train_sentencepiece, lowercase=False, kind=XlnetTokenizer),
 }
 

@@ -45,7 +45,8 @@ def read_conll(
         word: int or str, column of the words: its index from 0, or from the end if negative; or its name, in CoNLL-U.
             By default FORM in CoNLL-U; in other files the first column, or the second if the first numbers the words
             of each sentence, as in GermEval's files.
-        label: int or str, column of the labels, given like `word`; by default the last column, or UPOS in CoNLL-U.
+        label: int or str, column of the labels, an index or a name like `word`; by default the last column, or UPOS
+            in CoNLL-U.
         labeled: bool, whether to read labels; if False, only words are read.
         labels: list of strings, the allowed labels; None to allow any.
         conllu: bool, whether the file is CoNLL-U; by default determined by its suffix.
@@ -79,27 +80,27 @@ def read_conll(
         (line_number, _split_cells(line))
         for line_number, line in read_numbered_lines(read_text(path, encoding).split("\n"))
     ]
-    width = len(CONLLU) if conllu else _count_columns(lines)
-    is_word = _is_conllu_word if conllu else _make_word_test(lines, width, label, labels)
+    num_columns = len(CONLLU) if conllu else _count_columns(lines)
+    is_word = _is_conllu_word if conllu else _make_word_test(lines, num_columns, label, labels)
     sentence_rows = _group_rows(lines, is_word, None if conllu else _DOCUMENT)
     if not sentence_rows:
         raise NoExamplesError(f"{name} holds no words.")
     if labeled and word == label:
-        raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
+        raise ValueError(f"{name}: column {label} of {num_columns} holds the words, not labels.")
     for line_number, cells in itertools.chain(*sentence_rows):
-        if len(cells) != width:
-            raise ValueError(f"{name}, line {line_number} has {len(cells)} columns, other lines have {width}.")
-    if word is None and not conllu and width > 1 + labeled and _is_numbered(sentence_rows):
+        if len(cells) != num_columns:
+            raise ValueError(f"{name}, line {line_number} has {len(cells)} columns, other lines have {num_columns}.")
+    if word is None and not conllu and num_columns > 1 + labeled and _is_numbered(sentence_rows):
         word = 1
     word = _find_column_index(word, "form" if conllu else 0, conllu)
     for column in {word, label} if labeled else {word}:
-        if not -width <= column < width:
-            raise ValueError(f"{name} has {width} columns, numbered from 0, and no column {column}.")
+        if not -num_columns <= column < num_columns:
+            raise ValueError(f"{name} has {num_columns} columns, numbered from 0, and no column {column}.")
     sentences = [[cells[word] for _, cells in sentence] for sentence in sentence_rows]
     if not labeled:
         return sentences, None
-    if word % width == label % width:
-        raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
+    if word % num_columns == label % num_columns:
+        raise ValueError(f"{name}: column {label} of {num_columns} holds the words, not labels.")
     for line_number, cells in itertools.chain(*sentence_rows):
         check_label(cells[label], labels, f"{name}, line {line_number}")
     return sentences, [[cells[label] for _, cells in sentence] for sentence in sentence_rows]
@@ -108,14 +109,16 @@ def read_conll(
 def _count_columns(lines: Sequence[_Line]) -> int:
     """Return the number of columns in the first line that is not a comment, else in the first comment.
 
-    Empty lines and lines that begin a document are skipped. Without any other line, return 0.
+    Empty lines and lines that begin a document are skipped. Return 0 if no lines remain.
     """
-    widths = {cells[0] == _COMMENT: len(cells) for _, cells in reversed(lines) if cells[0] != _DOCUMENT and any(cells)}
-    return widths.get(False, widths.get(True, 0))
+    column_counts = {
+        cells[0] == _COMMENT: len(cells) for _, cells in reversed(lines) if cells[0] != _DOCUMENT and any(cells)
+    }
+    return column_counts.get(False, column_counts.get(True, 0))
 
 
 def _make_word_test(
-    lines: Sequence[_Line], width: int, label: int, labels: Sequence[str] | None
+    lines: Sequence[_Line], num_columns: int, label: int, labels: Sequence[str] | None
 ) -> Callable[[list[str], bool], bool]:
     """Return a function that tells whether a line is a word, not a comment.
 
@@ -123,19 +126,19 @@ def _make_word_test(
 
     Args:
         lines: numbered lines of the file.
-        width: int, number of columns of a word's line.
+        num_columns: int, number of columns in the line of a word.
         label: int, index of the label column.
         labels: the allowed labels, or None.
     """
     word_labels = {*(labels or ())}
-    if width > 1 and -width <= label < width:  # a single column holds words
-        word_labels |= {cells[label] for _, cells in lines if len(cells) == width and cells[0] != _COMMENT}
+    if num_columns > 1 and -num_columns <= label < num_columns:  # a single column holds words
+        word_labels |= {cells[label] for _, cells in lines if len(cells) == num_columns and cells[0] != _COMMENT}
 
     def is_word(cells: list[str], in_sentence: bool) -> bool:
         return (
             in_sentence
             or cells[0] != _COMMENT
-            or (len(cells) == width and (not word_labels or cells[label] in word_labels))
+            or (len(cells) == num_columns and (not word_labels or cells[label] in word_labels))
         )
 
     return is_word
@@ -149,7 +152,7 @@ def _is_conllu_word(cells: list[str], in_sentence: bool) -> bool:
 def _group_rows(
     lines: Sequence[_Line], is_word: Callable[[list[str], bool], bool], document_marker: str | None
 ) -> list[list[_Line]]:
-    """Group the lines of words by sentence; blank lines, and lines whose first cell is `document_marker`, end one."""
+    """Group the lines of words by sentence; a blank line or `document_marker` as first cell ends a sentence."""
     sentences: list[list[_Line]] = []
     in_sentence = False
     for line_number, cells in lines:
@@ -163,7 +166,7 @@ def _group_rows(
 
 
 def _is_numbered(sentence_rows: Sequence[Sequence[_Line]]) -> bool:
-    """Return whether the first column numbers the words of each sentence from 1, in sentences of several words."""
+    """Return whether the first column numbers the words of each sentence from 1, and a sentence has several words."""
     is_numbered = all(cells[0] == str(i) for sentence in sentence_rows for i, (_, cells) in enumerate(sentence, 1))
     return is_numbered and max(map(len, sentence_rows)) > 1
 

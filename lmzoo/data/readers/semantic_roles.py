@@ -100,7 +100,7 @@ def _split_sentences(text: str) -> Iterator[list[_Line]]:
     rows: list[_Line] = []
     for line_number, line in read_numbered_lines(text.split("\n")):
         cells = line.split()
-        # A word "#" is in a later column.
+        # Only comments begin with "#": a word "#" is in a later column.
         if cells and not cells[0].startswith("#"):
             rows.append((line_number, cells))
         elif rows:
@@ -116,16 +116,16 @@ def _check_columns(name: str, rows: Sequence[_Line]) -> None:
     Raises:
         ValueError: If a line has too few or too many columns; the message names the line.
     """
-    width = len(rows[0][1])
+    num_columns = len(rows[0][1])
     for line_number, cells in rows:
         if len(cells) <= _FIRST_ROLE:
             raise ValueError(
                 f"{name}, line {line_number} has {len(cells)} columns; CoNLL-2012's format has at least "
                 f"{_FIRST_ROLE + 1}."
             )
-        if len(cells) != width:
+        if len(cells) != num_columns:
             raise ValueError(
-                f"{name}, line {line_number} has {len(cells)} columns, other lines of the sentence have {width}."
+                f"{name}, line {line_number} has {len(cells)} columns, other lines of the sentence have {num_columns}."
             )
 
 

@@ -111,7 +111,7 @@ class TableStream:
 
     @property
     def column_names(self) -> list[Column]:
-        """Names of the columns, read from the first file with rows; a repeated name of a header is repeated."""
+        """Names of the selected columns, or of all columns of the first file with rows, including repeated names."""
         if self._columns is not None:
             return [*self._columns]
         return next((names for file_index in self._order() if (names := self._read_column_names(file_index))), [])
@@ -143,7 +143,7 @@ class TableStream:
             }
 
     def skip(self, n: int) -> Self:
-        """Return the same table without its first rows; skipped files that have been counted are not read again.
+        """Return the same table without its first `n` rows; skipped files that have been counted are not read again.
 
         Args:
             n: int, number of rows to skip.
@@ -197,29 +197,29 @@ class TableStream:
         return table
 
     def _order(self) -> list[int]:
-        """Return the indices of the files in the order of the epoch."""
+        """Return the indices of the files in the order in which the current epoch reads them."""
         indices = [*range(len(self.files))]
         if self._seed is not None:
             random.Random(f"{self._seed}, epoch {self._epoch}").shuffle(indices)
         return indices
 
-    def _count(self, index: int) -> int:
+    def _count(self, file_index: int) -> int:
         """Return the number of rows of a file, counting them on first use."""
-        if index not in self._counts:
-            path = self.files[index]
-            format = self._formats[index]
+        if file_index not in self._counts:
+            path = self.files[file_index]
+            format = self._formats[file_index]
             if format == "parquet":
-                self._counts[index] = count_parquet_rows(path)
+                self._counts[file_index] = count_parquet_rows(path)
             else:
                 with open_text(path, self.encoding, line_ends(format)) as file:
                     num_rows = count_rows(file, format, path)
-                self._counts[index] = max(0, num_rows - (self.header and format in HEADED))
-        return self._counts[index]
+                self._counts[file_index] = max(0, num_rows - (self.header and format in HEADED))
+        return self._counts[file_index]
 
-    def _rows(self, index: int, skip: int) -> NumberedRows:
+    def _rows(self, file_index: int, skip: int) -> NumberedRows:
         """Yield the rows of a file with their line numbers, without the first `skip` rows."""
-        path = self.files[index]
-        format = self._formats[index]
+        path = self.files[file_index]
+        format = self._formats[file_index]
         if format == "parquet":
             yield from read_numbered_parquet_rows(path, skip, self._columns)
             return
@@ -228,8 +228,8 @@ class TableStream:
                 yield from read_numbered_rows(file, format, path, skip)
                 return
             names, rows = self._split_header(file, path, format)
-            selected = names if self._columns is None else self._columns
-            if repeated_names := [name for name in selected if names.count(name) > 1]:
+            selected_names = names if self._columns is None else self._columns
+            if repeated_names := [name for name in selected_names if names.count(name) > 1]:
                 raise ValueError(
                     f"{path} has several columns {repeated_names[0]!r}. Rename all but one of them, or select other "
                     "columns (`select_columns`)."
@@ -239,12 +239,12 @@ class TableStream:
                 check_width(f"{path}, line {line}", cells, names, format)
                 yield line, dict(zip(names, cells, strict=True))
 
-    def _read_column_names(self, index: int) -> list[Column]:
+    def _read_column_names(self, file_index: int) -> list[Column]:
         """Return the names of a file's columns, including repeated names, or an empty list for a file without rows."""
-        path = self.files[index]
-        format = self._formats[index]
+        path = self.files[file_index]
+        format = self._formats[file_index]
         if format in ("jsonl", "parquet"):
-            return next(([*row] for _, row in self._rows(index, 0)), [])
+            return next(([*row] for _, row in self._rows(file_index, 0)), [])
         with open_text(path, self.encoding, line_ends(format)) as file:
             names, rows = self._split_header(file, path, format)
             return next((names or [*range(len(cells))] for _, cells in rows), [])

@@ -143,13 +143,13 @@ class Table:
         Raises:
             ValueError: If the column does not exist or is ambiguous.
         """
-        width = len(self.rows[0])
+        num_columns = len(self.rows[0])
         if isinstance(column, int):
-            if not -width <= column < width:
-                raise ValueError(f"{self.path} has {width} columns, numbered from 0, and no column {column}.")
+            if not -num_columns <= column < num_columns:
+                raise ValueError(f"{self.path} has {num_columns} columns, numbered from 0, and no column {column}.")
             return column
         if self.names is None:
-            raise ValueError(f"{self.path} is read without a header: give columns by number, 0 to {width - 1}.")
+            raise ValueError(f"{self.path} is read without a header: give columns by number, 0 to {num_columns - 1}.")
         if column not in self.names:
             header_hint = " If its first line is not a header, say so (`header`)." if self.format in HEADED else ""
             raise ArgumentError(
@@ -344,20 +344,20 @@ def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
         ValueError: If quotes are unbalanced or misplaced; the message begins with `name`, the name of the file.
     """
     reader = csv.reader(file, strict=True)
-    line = 1
+    line_number = 1
     while True:
         previous_limit = csv.field_size_limit(_MAX_CELL_CHARACTERS)
         try:
             row = next(reader, None)
         except csv.Error as error:
-            raise ValueError(f"{name}, line {line}: the quotes are wrong: {error}.") from None
+            raise ValueError(f"{name}, line {line_number}: the quotes are wrong: {error}.") from None
         finally:
             csv.field_size_limit(previous_limit)
         if row is None:
             return
         if row:
-            yield line, row
-        line = reader.line_num + 1
+            yield line_number, row
+        line_number = reader.line_num + 1
 
 
 # Functions that take a file and its name and yield numbered rows; rows of JSON lines are not yet decoded.

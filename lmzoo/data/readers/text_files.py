@@ -1,4 +1,4 @@
-"""Opening of plain and compressed text files, and parsing and checks of their lines, for all readers."""
+"""Functions that the readers share, to open plain and compressed text files, and to parse and check their lines."""
 
 from __future__ import annotations
 
@@ -71,12 +71,13 @@ def read_numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 @contextlib.contextmanager
 def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> Iterator[TextIO]:
-    """Open a text file without its byte order mark, and turn reading errors in the block into ValueErrors.
+    """Open a text file, skip its byte order mark, and turn reading errors in the block into ValueErrors.
 
     The file may be compressed with gzip or xz. Only line feeds end lines; with `newline=""` carriage returns also do.
 
     Raises:
-        ValueError: On entry, if the encoding is unknown; in the block, if it is wrong or the archive is damaged.
+        ValueError: On entry, if the encoding is unknown; in the block, if the file is in another encoding or a damaged
+            archive.
     """
     try:
         "".encode(encoding)  # raises LookupError for codecs such as base64, which `lookup` accepts
@@ -145,7 +146,7 @@ def get_suffix(source: Source) -> str:
 
 
 def check_label(label: str, labels: Sequence[str] | None, where: str) -> None:
-    """Check that a label in a file is not empty and, if `labels` is not None, allowed.
+    """Check that a label in a file is not empty and, if `labels` is not None, one of `labels`.
 
     Raises:
         ValueError: If the label is missing or not allowed. The message starts with `where`, the label's location.
