@@ -33,15 +33,19 @@ def candidate_cosines(vectors: Tensor, group_size: int | Tensor = 2) -> Tensor:
     return ops.matmul(groups[:, 0], ops.transpose(candidates))
 
 
-def _get_group_ids(texts: Tensor) -> Tensor:
-    """Return the ids of each group's texts, (B, K); `texts` is (2B,) for pairs, or has K rows per group, (KB, K)."""
-    if len(texts.shape) == 1:
-        return ops.reshape(texts, (-1, 2))
-    group_size = ops.shape(texts)[1]
-    return ops.reshape(texts, (-1, group_size, group_size))[:, 0]
+def _get_group_ids(text_ids: Tensor) -> Tensor:
+    """Return the ids of each group's texts, int (B, K).
+
+    Args:
+        text_ids: int (2B,), the id of each text of the pairs; or (KB, K), for each text the ids of its whole group.
+    """
+    if len(text_ids.shape) == 1:
+        return ops.reshape(text_ids, (-1, 2))
+    group_size = ops.shape(text_ids)[1]
+    return ops.reshape(text_ids, (-1, group_size, group_size))[:, 0]
 
 
-def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+def _score_candidates(text_ids: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Score the candidate partners of the first and the second text of each group.
 
     The candidates for a first text are the second texts and the negatives of all groups; the candidates for a second
@@ -49,15 +53,15 @@ def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     equal text: such a candidate is not the partner, but matches the text as well.
 
     Args:
-        texts: int (2B,) or (KB, K), ids of the texts, the same for equal texts; see `MultipleNegativesRanking`.
-        vectors: float (KB, H), their embeddings.
+        text_ids: int (2B,) or (KB, K), ids of the texts, the same for equal texts; see `MultipleNegativesRanking`.
+        vectors: float (KB, H), embeddings of the texts.
 
     Returns:
         Cosines, float32 (2B, (K - 1)B), of first and second texts in turn, with column i for the partner in group i and
         -1e9 for excluded candidates; and whether a candidate is the partner, bool (2B, (K - 1)B).
     """
-    ids = _get_group_ids(texts)  # (B, K)
-    group_size = 2 if len(texts.shape) == 1 else ops.shape(ids)[1]
+    ids = _get_group_ids(text_ids)  # (B, K)
+    group_size = 2 if len(text_ids.shape) == 1 else ops.shape(ids)[1]
     cosines = candidate_cosines(vectors, group_size)  # (B, (K - 1)B)
     num_groups, num_candidates = ops.shape(cosines)
     candidate_ids = ops.reshape(ops.transpose(ids[:, 1:]), (-1,))  # ((K - 1)B,)
@@ -89,15 +93,15 @@ def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     return ops.reshape(ops.stack(masked_cosines, axis=1), (-1, num_candidates)), ops.repeat(is_partner, 2, axis=0)
 
 
-def _spread_over_groups(values: Tensor, texts: Tensor) -> Tensor:
+def _spread_over_groups(values: Tensor, text_ids: Tensor) -> Tensor:
     """Spread the values of first and second texts, (2B,), over all texts of their groups, (KB,).
 
     In groups of more than two texts, each text gets the mean of the group's two values.
     """
-    if len(texts.shape) == 1:
+    if len(text_ids.shape) == 1:
         return values
     means = ops.mean(ops.reshape(values, (-1, 2)), axis=1, keepdims=True)  # (B, 1)
-    return ops.reshape(means * ops.ones_like(_get_group_ids(texts), "float32"), (-1,))
+    return ops.reshape(means * ops.ones_like(_get_group_ids(text_ids), "float32"), (-1,))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -155,9 +159,9 @@ class MultipleNegativesRanking(keras.losses.Loss):
         If not symmetric, or for groups of more than two texts, the loss is the same for all texts of a group.
         """
         cosines, is_partner = _score_candidates(y_true, y_pred)
-        partner_cosines = ops.sum(ops.where(is_partner, cosines, 0.0), axis=-1, keepdims=True)  # (2B, 1)
+        cosines_with_partners = ops.sum(ops.where(is_partner, cosines, 0.0), axis=-1, keepdims=True)  # (2B, 1)
         # Computed from margins: log(sum exp(s)) - s_partner would be only rounding errors for confident predictions.
-        margins = ops.where(is_partner, -1e9, (cosines - partner_cosines) / self.temperature)  # (2B, B)
+        margins = ops.where(is_partner, -1e9, (cosines - cosines_with_partners) / self.temperature)  # (2B, (K - 1)B)
         losses = ops.softplus(ops.logsumexp(margins, axis=-1))  # (2B,)
         if not self.symmetric:
             losses = ops.repeat(losses[::2], 2)
@@ -225,10 +229,10 @@ class PairAccuracy(keras.metrics.Mean):
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Add a batch of ids, embeddings float (KB, H) and weights (KB,), as for `MultipleNegativesRanking`."""
-        texts = ops.convert_to_tensor(y_true)
-        cosines, is_partner = _score_candidates(texts, ops.convert_to_tensor(y_pred))
+        text_ids = ops.convert_to_tensor(y_true)
+        cosines, is_partner = _score_candidates(text_ids, ops.convert_to_tensor(y_pred))
         is_correct = ops.argmax(cosines, axis=-1) == ops.argmax(is_partner, axis=-1)  # (2B,)
-        accuracies = _spread_over_groups(ops.cast(is_correct, "float32"), texts)  # (KB,)
+        accuracies = _spread_over_groups(ops.cast(is_correct, "float32"), text_ids)  # (KB,)
         super().update_state(accuracies, sample_weight=sample_weight)
 
 

@@ -45,7 +45,7 @@ class DistillationLoss(ConfiguredLayer):
 
     The soft loss is the mean over predictions of τ² · KL(softmax(t / τ) ‖ softmax(s / τ)), for student logits s and
     teacher logits t (Hinton et al., 2015). The cosine loss is the mean over real tokens of 1 − cos of the hidden
-    states, where a vector of zeros has the cosine 0 with every other. If padded embeddings give one model more logits
+    states, where a vector of zeros has the cosine 0 with every vector. If padded embeddings give one model more logits
     than the other, the extra logits are ignored.
 
     Args:
@@ -102,7 +102,7 @@ class DistillationLoss(ConfiguredLayer):
         num_shared = min(logits.shape[-1], teacher_logits.shape[-1])
         scaled_logits = [ops.cast(x[..., :num_shared], "float32") / self.temperature for x in (logits, teacher_logits)]
         if self.multi_label:  # sigmoid(x) is the softmax of x and 0
-            scaled_logits = [ops.stack([x, ops.zeros_like(x)], axis=-1) for x in scaled_logits]  # (B, C, 2)
+            scaled_logits = [ops.stack([x, ops.zeros_like(x)], axis=-1) for x in scaled_logits]  # (B, V, 2)
         student_log_probs, teacher_log_probs = (ops.log_softmax(x) for x in scaled_logits)
         return ops.sum(ops.exp(teacher_log_probs) * (teacher_log_probs - student_log_probs), axis=-1)
 
@@ -158,8 +158,8 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
         student_layers,
     )
     backbone = type(teacher.backbone)(**{**config, "num_layers": student_layers, "fine_tuning": None})
-    student_parts = {"backbone": backbone, "preprocessor": teacher.preprocessor, "name": None}
-    student = type(teacher)(**{**teacher.get_config(), **student_parts})
+    changed_arguments = {"backbone": backbone, "preprocessor": teacher.preprocessor, "name": None}
+    student = type(teacher)(**{**teacher.get_config(), **changed_arguments})
     teacher_weights = {_strip_model_names(path, teacher): value for path, value in get_stored_weights(teacher)}
     for weight in student.weights:
         path = _strip_model_names(weight.path, student)
@@ -351,12 +351,12 @@ def _prepare_optimizer(
 
 
 class _FrozenTeacher(keras.Model):
-    """Model that returns the `ComparedOutputs` of a copy of the teacher by name, without dropout."""
+    """Model that returns the `ComparedOutputs` of a copy of the teacher as a dict, without dropout."""
 
     def __init__(self, teacher: Any) -> None:
         super().__init__(name="teacher", trainable=False)
-        copy = teacher.copy_with()
-        self.model = keras.Model(copy.input, copy.compared_outputs()._asdict())
+        teacher_copy = teacher.copy_with()
+        self.model = keras.Model(teacher_copy.input, teacher_copy.compared_outputs()._asdict())
         self.model.trainable = False  # set last, so that Keras passes it on to all layers
 
     def call(self, inputs: Features) -> Features:
@@ -455,7 +455,7 @@ def _check_texts(student: Any, texts: Any, same_tokens: bool) -> Any:
     """Check the texts, and return them in a form that allows several iterations.
 
     Args:
-        student: the task.
+        student: the task to train.
         texts: texts, pairs or encoded texts.
         same_tokens: whether the teacher reads the student's tokens.
 
@@ -502,6 +502,13 @@ def _choose_weights(
     same_tokens: bool,
 ) -> tuple[float, float, float]:
     """Return the weights of the soft loss, the loss on labels and the cosine loss.
+
+    Args:
+        weights: weights of these losses; None for the defaults in `settings`.
+        settings: settings of the task's class.
+        vectors: hidden states or text vectors of the student.
+        teacher_vectors: hidden states or text vectors of the teacher.
+        same_tokens: bool, whether both models read the same tokens.
 
     Raises:
         ValueError: if the cosine loss has a weight, but the vectors of student and teacher cannot be compared.

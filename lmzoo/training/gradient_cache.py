@@ -33,10 +33,12 @@ def compute_in_mini_batches(
     if isinstance(batch_size, int) and batch_size <= size:
         return function(inputs)
     num_mini_batches = (batch_size + size - 1) // size
-    num_rows = (batch_size + num_mini_batches - 1) // num_mini_batches
-    row_indices = ops.arange(num_mini_batches * num_rows) % batch_size
+    rows_per_mini_batch = (batch_size + num_mini_batches - 1) // num_mini_batches
+    row_indices = ops.arange(num_mini_batches * rows_per_mini_batch) % batch_size
     mini_batches = {
-        name: ops.reshape(ops.take(values, row_indices, axis=0), (num_mini_batches, num_rows, *ops.shape(values)[1:]))
+        name: ops.reshape(
+            ops.take(values, row_indices, axis=0), (num_mini_batches, rows_per_mini_batch, *ops.shape(values)[1:])
+        )
         for name, values in inputs.items()
     }
     seeds = get_seeds(layer)
@@ -51,7 +53,7 @@ def compute_in_mini_batches(
 
     new_seed_values, results = scan(
         step, [ops.copy(v.value) for v in seeds], mini_batches
-    )  # (num_mini_batches, num_rows, ...)
+    )  # (num_mini_batches, rows_per_mini_batch, ...)
     for seed, value in zip(seeds, new_seed_values, strict=True):
         seed.assign(value)
     return ops.reshape(results, (-1, *results.shape[2:]))[:batch_size]

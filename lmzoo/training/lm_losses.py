@@ -33,7 +33,7 @@ class Perplexity(keras.metrics.Metric):
     """Perplexity: the exponential of the mean negative log-likelihood per word.
 
     Args:
-        side: int, index on the last axis of the direction to measure; None for both directions.
+        side: int, direction to measure, an index on the last axis; None for both directions.
         name: str, name of the metric.
         dtype: dtype of the result.
 

@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing, and losses that fit the outputs of a model."""
+"""Cross-entropy with label smoothing, and matching of losses to outputs that are logits or probabilities."""
 
 from __future__ import annotations
 
@@ -103,15 +103,15 @@ def match_loss(loss: Any, of_logits: bool = True) -> Any:
             f"The model's outputs are logits, which the loss {loss!r} does not take: name one cross-entropy, such as "
             '"sparse_categorical_crossentropy", or leave `loss` out.'
         )
-    resolved = keras.losses.get(loss)
+    keras_loss = keras.losses.get(loss)
     for function, loss_class in _CROSS_ENTROPIES:
-        if resolved is function or type(resolved) is loss_class:
+        if keras_loss is function or type(keras_loss) is loss_class:
             return loss_class(from_logits=True)
     return loss
 
 
 def _check_outputs(loss: keras.losses.Loss, of_logits: bool) -> None:
-    """Check that a loss takes logits, or if not `of_logits` probabilities.
+    """Check that a loss takes logits if `of_logits` is True, else probabilities.
 
     Raises:
         ValueError: if the loss takes the other kind of outputs.

@@ -114,9 +114,13 @@ def merge_metrics(metrics: Any, weighted_metrics: Any) -> list[Any] | dict[str, 
             raise TypeError(f'`metrics` must be a list, such as ["accuracy"], or a dict of lists, got {value!r:.60}.')
     if isinstance(metrics, dict) or isinstance(weighted_metrics, dict):
         metric_dicts = [metrics or {}, weighted_metrics or {}]
-        output_names = dict.fromkeys(output_name for part in metric_dicts for output_name in part)
+        output_names = dict.fromkeys(output_name for metric_dict in metric_dicts for output_name in metric_dict)
         return {
-            output_name: [metric for part in metric_dicts for metric in keras.tree.flatten(part.get(output_name, []))]
+            output_name: [
+                metric
+                for metric_dict in metric_dicts
+                for metric in keras.tree.flatten(metric_dict.get(output_name, []))
+            ]
             for output_name in output_names
         }
     return [*(metrics or []), *(weighted_metrics or [])]

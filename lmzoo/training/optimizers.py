@@ -297,7 +297,11 @@ class AdamW(keras.optimizers.Optimizer):
         super().apply(grads, trainable_variables)
 
     def _make_tensorflow_kernel(self, scale: Tensor | float) -> partial[None] | None:
-        """Return TensorFlow's fused Adam update of a float32 weight, or None where it is unavailable."""
+        """Return TensorFlow's fused Adam update of a float32 weight, or None where it is unavailable.
+
+        Args:
+            scale: float (), learning rate multiplied by the schedule and the bias correction.
+        """
         if keras.backend.backend() != "tensorflow" or type(self).scaled is not AdamW.scaled:
             return None
         import tensorflow as tf
@@ -326,22 +330,22 @@ class AdamW(keras.optimizers.Optimizer):
         first_moment = self._first[index]
         second_moment = self._second[index]
         scale, decay = (ops.cast(size, variable.dtype) for size in self._step_sizes)
-        factor = None
+        layer_factor = None
         if self._layer_factors:
-            factor = ops.cast(self._layer_factors[self._layers[self._variable_ids[index]]], variable.dtype)
+            layer_factor = ops.cast(self._layer_factors[self._layers[self._variable_ids[index]]], variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         has_decay = self._decayed[index] and self.decay
         if self._kernel and variable.dtype == "float32":
             if has_decay:
-                self.assign_sub(variable, (decay if factor is None else decay * factor) * variable)
+                self.assign_sub(variable, (decay if layer_factor is None else decay * layer_factor) * variable)
             arguments = {
                 "var": variable.handle,
                 "m": first_moment.value.handle,
                 "v": second_moment.value.handle,
                 "grad": gradient,
             }
-            if factor is not None:
-                arguments["lr"] = self._kernel.keywords["lr"] * factor
+            if layer_factor is not None:
+                arguments["lr"] = self._kernel.keywords["lr"] * layer_factor
             self._kernel(**arguments)
             return
         self.assign_add(first_moment, (gradient - first_moment) * (1 - self.beta_1))
@@ -350,7 +354,7 @@ class AdamW(keras.optimizers.Optimizer):
         if has_decay:
             change = change + decay * variable
         change = self.scaled(change, variable, index)
-        self.assign_sub(variable, change if factor is None else factor * change)
+        self.assign_sub(variable, change if layer_factor is None else layer_factor * change)
 
     def scaled(self, change: Tensor, variable: keras.Variable, index: int) -> Tensor:
         """Return the value to subtract from a variable; subclasses may scale it.

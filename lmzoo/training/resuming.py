@@ -162,7 +162,11 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle SIGTERM and Ctrl-C, in the main thread, by saving and stopping after the current step."""
+        """Handle SIGTERM and Ctrl-C, in the main thread, by saving and stopping after the current step.
+
+        Raises:
+            KeyboardInterrupt: at the end of the block, if Ctrl-C stopped the training.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -269,7 +273,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     def _share_signals(self) -> None:
         """Share stop signals and the save timer, so that all processes act in the same step."""
         is_overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
-        signals, overdue_flags = all_gather([self._received_signal or 0, is_overdue]).T  # (P,) each
+        signals, overdue_flags = all_gather([self._received_signal or 0, is_overdue]).T  # one entry per process
         self._signal = int(signals.max()) or None
         self._is_overdue = bool(overdue_flags[0])
 
@@ -286,7 +290,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
 
 def _number_variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
-    """Yield all variables of the model and its optimizer, numbered, since Keras' names differ between processes."""
+    """Yield all variables of the model and its optimizer by number, since Keras' names differ between processes."""
     model_variables = [variable for variable in model.variables if variable.name != OUTSIDE_TRAINING]
     for owner, variables in (("model", model_variables), ("optimizer", model.optimizer.variables)):
         for index, variable in enumerate(variables):
@@ -310,7 +314,11 @@ def _read_arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _load_state(state: RunState, model: keras.Model) -> None:
-    """Assign the arrays of a saved state to the variables of the model and its optimizer."""
+    """Assign the arrays of a saved state to the variables of the model and its optimizer.
+
+    Raises:
+        ValueError: if the names, shapes or dtypes of the arrays do not match the variables.
+    """
     variables = dict(_number_variables(model))
     tensors = state.tensors
     specs = {name: (tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for name, v in variables.items()}

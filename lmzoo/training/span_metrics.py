@@ -104,9 +104,9 @@ class SpanScore(keras.metrics.Metric):
             predicted_ids = find_best_labels(y_pred, y_true != IGNORED)  # (B, T)
         else:
             predicted_ids = ops.cast(ops.argmax(y_pred, axis=-1), "int32")  # (B, T)
-        for ids in (y_true, predicted_ids):
-            ids = ops.where(is_counted, ids, len(self._table.outside) - 1)  # (B, T)
-            spans.append(self._find_spans(ops.take_along_axis(ids, order, axis=1)))
+        for label_ids in (y_true, predicted_ids):
+            label_ids = ops.where(is_counted, label_ids, len(self._table.outside) - 1)  # (B, T)
+            spans.append(self._find_spans(ops.take_along_axis(label_ids, order, axis=1)))
         (starts, ends, origins, types), (predicted_starts, predicted_ends, predicted_origins, predicted_types) = spans
         is_correct = ends & predicted_ends & (origins == predicted_origins) & (types == predicted_types)  # (B, T)
         for variable, flags in ((self.correct, is_correct), (self.predicted, predicted_starts), (self.actual, starts)):

@@ -241,15 +241,17 @@ class _JointModel(keras.Model):
         return [variable for variable in self.variables if id(variable) not in trained_ids]
 
     def compile_together(self, optimizer: Any) -> None:
-        """Compile the model with the settings of its tasks, by default with `AdamW` and the lowest learning rate."""
+        """Compile the model with the settings of its tasks, by default with `AdamW` at their lowest learning rate."""
         tasks = self.tasks.values()
         if optimizer is None:
             optimizer = AdamW(min(task.recipe.learning_rate for task in tasks), global_clipnorm=1.0)
-        eager = any(task.run_eagerly for task in tasks)
-        self.compile(optimizer, jit_compile=all(task.jit_compile for task in tasks) and not eager, run_eagerly=eager)
-        inner = inner_optimizer(self.optimizer)
-        if getattr(inner, "layer_decay", 1) != 1:
-            inner.set_layers(layers_of(self))
+        run_eagerly = any(task.run_eagerly for task in tasks)
+        self.compile(
+            optimizer, jit_compile=all(task.jit_compile for task in tasks) and not run_eagerly, run_eagerly=run_eagerly
+        )
+        unwrapped_optimizer = inner_optimizer(self.optimizer)
+        if getattr(unwrapped_optimizer, "layer_decay", 1) != 1:
+            unwrapped_optimizer.set_layers(layers_of(self))
 
     def build_optimizer(self) -> None:
         """Create the optimizer's state if it does not exist yet."""
@@ -266,7 +268,7 @@ class _JointModel(keras.Model):
             task.merge_weights()
 
     def build_losses(self, task_batches: Sequence[LengthBatches]) -> None:
-        """Compute the loss of an example of each task, which creates the state of losses with several outputs."""
+        """Compute the loss on one example of each task, which creates the state of losses for several outputs."""
         for batches in task_batches:
             batch = batches.make_batch(np.arange(1), int(batches.lengths[0]), np.random.default_rng(0))
             x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
@@ -312,8 +314,8 @@ def _run_epochs(
 ) -> None:
     """Run the epochs of a training run, with callbacks as in `keras.Model.fit`.
 
-    After a signal, the model is not evaluated. `fit` itself needs batches that all have the same structure, as in
-    TensorFlow's datasets.
+    After a signal, the model is not evaluated. `keras.Model.fit` itself needs batches that all have the same structure,
+    as in TensorFlow's datasets.
     """
     callbacks = keras.callbacks.CallbackList(
         run.callbacks, add_progbar=verbose != 0, model=model, verbose=verbose, epochs=epochs, steps=epoch_steps

@@ -106,7 +106,7 @@ class TrainingRun:
 
 
 def find_checkpoint(callbacks: Sequence[keras.callbacks.Callback]) -> ResumableCheckpoint | None:
-    """Return the `ResumableCheckpoint` among `callbacks`, or None."""
+    """Return the `ResumableCheckpoint` among `callbacks`, or None if there is no such callback."""
     return next((callback for callback in callbacks if isinstance(callback, ResumableCheckpoint)), None)
 
 
@@ -115,8 +115,8 @@ def count_batches(data: Any) -> int | None:
     if isinstance(data, keras.utils.PyDataset):
         return data.num_batches
     if hasattr(data, "cardinality"):  # of a `tf.data.Dataset`; negative if unknown or infinite
-        count = int(data.cardinality())
-        return count if count > 0 else None
+        num_batches = int(data.cardinality())
+        return num_batches if num_batches > 0 else None
     return None
 
 
@@ -179,8 +179,8 @@ def count_updates(optimizer: AdamW, num_batches: int, batches_done: int = 0) -> 
     """
     batches_per_update = optimizer.gradient_accumulation_steps or 1
     # `iterations` counts updates, and the variable of this name batches.
-    counter = next(variable for variable in optimizer.variables if variable.name == "iteration")
-    batches_in_all_runs = int(keras.ops.convert_to_numpy(counter))
+    batch_counter = next(variable for variable in optimizer.variables if variable.name == "iteration")
+    batches_in_all_runs = int(keras.ops.convert_to_numpy(batch_counter))
     batches_before = batches_in_all_runs - batches_done  # of earlier runs
     updates_before = batches_before // batches_per_update
     return (
