@@ -1,6 +1,6 @@
-"""Pre-training of Transformers: encoders on masked tokens and pairs of segments, decoders on next tokens.
+"""Pre-training of Transformers: encoders, decoders and encoder-decoders.
 
-Encoder-decoders learn to write dropped spans.
+Encoders learn from masked tokens and pairs of segments, decoders from next tokens, encoder-decoders from dropped spans.
 """
 
 from __future__ import annotations
@@ -124,14 +124,14 @@ def train_encoder(
 
 def _average_scores(texts: Sequence[TrainingDocuments], text_scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of each score over the texts, weighted by their shares; perplexities have a geometric mean."""
-    scores = {
+    mean_scores = {
         name: sum(text.share * scores[name] for text, scores in zip(texts, text_scores, strict=True))
         for name in text_scores[0]
     }
-    for name in scores:
+    for name in mean_scores:
         if name.startswith("perplexity"):
-            scores[name] = math.exp(scores[name.replace("perplexity", "loss")])
-    return scores
+            mean_scores[name] = math.exp(mean_scores[name.replace("perplexity", "loss")])
+    return mean_scores
 
 
 @dataclass(frozen=True)

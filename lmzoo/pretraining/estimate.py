@@ -40,7 +40,7 @@ def estimate_training_seconds(recipe: Recipe) -> float:
     predicts_all = predicts_words or recipe.method.causal or recipe.method.spans
     num_predicted = target_length if predicts_all else recipe.masking.slots(length)
     num_classes = max(2, count_sampled_words(recipe.vocabulary_size)) if predicts_words else recipe.vocabulary_size
-    hidden_states = backbone.output["sequence_output"][:, :num_predicted]  # (B, P, H)
+    hidden_states = backbone.output["sequence_output"][:, :num_predicted]  # (batch_size, num_predicted, width)
     model = keras.Model(backbone.input, keras.layers.Dense(num_classes, dtype=backbone.dtype_policy)(hidden_states))
     model.compile(
         OPTIMIZERS[recipe.optimizer](learning_rate, global_clipnorm=1.0),

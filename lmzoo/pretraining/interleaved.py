@@ -51,23 +51,23 @@ class MixedBatches(LengthBatches):
             *(count_turns(self.rates, num_epochs * num_sequences) for num_epochs in (epoch, epoch + 1)), strict=True
         )
         indices = np.concatenate(
-            [self._read_text(text, *map(int, text_bounds)) for text, text_bounds in enumerate(bounds)]
+            [self._read_text(text_index, *map(int, text_bounds)) for text_index, text_bounds in enumerate(bounds)]
         )
         indices = rng.permutation(indices)
         indices = indices[np.argsort(self.lengths[indices], kind="stable")]
         return [indices[begin : begin + batch_size] for begin in rng.permutation(range(0, num_sequences, batch_size))]
 
-    def _read_text(self, text: int, first: int, last: int) -> np.ndarray:
-        """Return the indices of sequences `first` to `last` (exclusive) in the endless stream of a text, int64."""
-        text_begin = self.splits[text]
-        num_sequences = int(self.splits[text + 1] - self.splits[text])
+    def _read_text(self, text_index: int, first: int, last: int) -> np.ndarray:
+        """Return the indices of the sequences at positions `first` up to `last` of a text's endless stream, int64."""
+        text_begin = self.splits[text_index]
+        num_sequences = int(self.splits[text_index + 1] - self.splits[text_index])
         index_blocks = [np.zeros(0, "int64")]
         while first < last:
             pass_index, position = divmod(first, num_sequences)
-            order_seed = (*self.seed, text, pass_index, 1)
-            if self._orders.get(text, ((), None))[0] != order_seed:
-                self._orders[text] = order_seed, np.random.default_rng(order_seed).permutation(num_sequences)
-            index_blocks.append(text_begin + self._orders[text][1][position : position + last - first])
+            order_seed = (*self.seed, text_index, pass_index, 1)
+            if self._orders.get(text_index, ((), None))[0] != order_seed:
+                self._orders[text_index] = order_seed, np.random.default_rng(order_seed).permutation(num_sequences)
+            index_blocks.append(text_begin + self._orders[text_index][1][position : position + last - first])
             first += len(index_blocks[-1])
         return np.concatenate(index_blocks)
 

@@ -44,7 +44,7 @@ class Method:
         learning_rate: float, default of `Recipe.learning_rate`; None if it depends on the width of the model.
         words: bool, whether the model predicts words in texts of any length, instead of tokens in packed sequences.
         causal: bool, whether the model predicts next tokens in full sequences, instead of masked tokens.
-        spans: bool, whether the model writes the dropped spans of full sequences, instead of masked tokens.
+        spans: bool, whether the model generates the spans dropped from full sequences, instead of masked tokens.
         unused: names of the recipe fields that the method ignores.
         reason: str, reason for ignoring these fields.
     """
@@ -339,11 +339,11 @@ class Recipe:
         for name, minimum in {**minima, "batch_size": 1, "accumulate": 1, "seed": 0}.items():
             value = getattr(self, name)
             is_valid = is_integer(value, minimum)
-            kind = "an integer"
+            number_type = "an integer"
             if name == "tokens":  # may be a float, such as 6e7
                 is_valid = is_number(value, minimum) and value < math.inf
-                kind = "a finite number"
-            require(is_valid, name, f"{kind} of at least {minimum} for {self.family}", value)
+                number_type = "a finite number"
+            require(is_valid, name, f"{number_type} of at least {minimum} for {self.family}", value)
         probability = self.mask_probability
         require(is_number(probability, 0, 1) and probability > 0, "mask_probability", "a number in (0, 1]", probability)
         learning_rate = self.learning_rate
@@ -385,10 +385,8 @@ class Recipe:
         except ValueError as error:
             message = f"{file} is damaged ({error}). Pass another `work`, or remove {folder}."
             raise ArgumentError(message, "work") from None
-        stored_settings = {
-            **_get_defaults(),
-            **file_content,
-        }  # fields that earlier versions lacked had today's defaults
+        # Fields that earlier versions lacked had today's defaults.
+        stored_settings = {**_get_defaults(), **file_content}
         is_extended = self.schedule == "wsd" and self.tokens > stored_settings["tokens"]
         changes = [
             f"`{name}`{_describe_difference(stored_settings.get(name), value)}"

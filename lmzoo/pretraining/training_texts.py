@@ -111,7 +111,11 @@ class TrainingDocuments:
 
 
 class MixedDocuments:
-    """The documents of several texts, repeated or skipped so that each text has its share of the characters."""
+    """The documents of several texts, repeated or skipped so that each text has its share of the characters.
+
+    Args:
+        texts: the documents of each text.
+    """
 
     def __init__(self, texts: Sequence[TrainingDocuments]) -> None:
         self._texts = texts
