@@ -77,7 +77,7 @@ def initialize(
     _end_at_once_after_errors()
     failures: list[Exception] = []
 
-    def start() -> None:
+    def connect() -> None:
         try:
             jax.distributed.initialize(
                 address, count, index, initialization_timeout=_NO_TIMEOUT, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
@@ -86,7 +86,7 @@ def initialize(
             failures.append(error)
 
     # In a thread with a timeout of ours, since at JAX's timeout, the process would crash in C++ without a Python error.
-    thread = threading.Thread(target=start, daemon=True)
+    thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(timeout)
     if thread.is_alive():

@@ -124,12 +124,12 @@ def _wait_for_exit_code(ray: Any, training_task: Any, config: Mapping[str, Any],
             config["signals"].put(signals[0])
             signal_sent = True
         try:
-            kind, index, content = config["events"].get(timeout=_POLL_SECONDS)
+            event_kind, index, content = config["events"].get(timeout=_POLL_SECONDS)
         except queue.Empty:
             if ray.wait([training_task], timeout=0)[0] and config["events"].empty():
                 break
             continue
-        if kind == "begin":
+        if event_kind == "begin":
             if signals:
                 return 128 + signals[0]
             if num_running:
@@ -137,17 +137,17 @@ def _wait_for_exit_code(ray: Any, training_task: Any, config: Mapping[str, Any],
                 warnings.warn(describe_restart(death, num_running, content, restarts), stacklevel=3)
             num_running = content
             death = None
-        elif kind == "end" and content < 0:
+        elif event_kind == "end" and content < 0:
             death = death or f"Worker {index} was ended by {signal.Signals(-content).name}"
             if signals and index == 0:
                 return 128 - content
-        elif kind == "end":
+        elif event_kind == "end":
             if (index == 0 and (content == 0 or signals)) or content not in (0, os.EX_TEMPFAIL):
                 _write("stderr", messages[index])
                 return content
         elif index == 0:
-            _write(kind, content)
-        elif kind == "stderr":
+            _write(event_kind, content)
+        elif event_kind == "stderr":
             messages[index] = (messages[index] + content)[-_MAX_MESSAGE_BYTES:]
     try:
         if ray.get(training_task):
