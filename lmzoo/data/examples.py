@@ -20,7 +20,7 @@ _MAX_BUFFER_CHARACTERS = 1 << 26
 
 
 def column_names(table: object) -> list[Any] | None:
-    """Return the names of a table's columns, or None for anything that is not a table in memory."""
+    """Return the names of a table's columns, or None if `table` is not a table."""
     names = getattr(table, "column_names", None)  # takes precedence, since pyarrow's `columns` are not names
     names = getattr(table, "columns", None) if names is None else names
     return None if names is None else [*names]
@@ -164,7 +164,7 @@ class ExampleStream:
         return texts if self.label is None else [*texts, self.label]
 
     def shuffled(self, seed: int) -> Self:
-        """Return a stream that reads the table's files in a new order each epoch, or this stream if it has none."""
+        """Return a stream that shuffles the table's files for each epoch, or this stream if the table has no files."""
         return replace(self, table=self.table.shuffle_files(seed)) if hasattr(self.table, "shuffle_files") else self
 
     def rows(self, epoch: int = 0, first: int = 0) -> Iterator[Mapping[Any, Any]]:

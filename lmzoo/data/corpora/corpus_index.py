@@ -25,7 +25,7 @@ ADVICE = "Delete the folder and write the corpus again."
 
 
 class Shard(TypedDict):
-    """Record of a corpus file: its name, size, checksums, and counts.
+    """Record of a corpus file: its name, size and checksums, and its numbers of documents, sentences and tokens.
 
     Attributes:
         name: str, name of the file.
@@ -137,7 +137,7 @@ class Index:
         """Check that a tokenizer is the one that made the corpus.
 
         Raises:
-            ValueError: If `tokenizer` is a different one.
+            ValueError: If the corpus was made with another tokenizer.
         """
         identity = identity_of(tokenizer)
         if identity != self.tokenizer:

@@ -47,12 +47,12 @@ def write_corpus(
     shard_tokens: int = 1 << 24,
     verbose: bool = True,
 ) -> TokenCorpus:
-    """Tokenize documents into a directory of memory-mapped files.
+    """Tokenize documents, write them to the files of a corpus, and return the memory-mapped corpus.
 
-    Documents are read one at a time, so they need not fit into memory, and are tokenized while the next ones are read.
-    WordPiece and BPE use threads on all cores (`RAYON_NUM_THREADS` limits them); on up to four cores, they also cache
-    the words that they have tokenized. Every file is written under a temporary name first, and `corpus.json` records
-    its size and checksums. Ids are uint16 if the vocabulary has at most 65,536 tokens, otherwise int32.
+    Documents are read one at a time, so they need not fit into memory, and are tokenized while the next documents are
+    read. WordPiece and BPE use threads on all cores (`RAYON_NUM_THREADS` limits them); on up to four cores, they also
+    cache the words that they have tokenized. Every file is written under a temporary name first, and `corpus.json`
+    records its size and checksums. Ids are uint16 if the vocabulary has at most 65,536 tokens, otherwise int32.
 
     To resume a stopped run, call the function again with the same arguments: it continues after the last complete file.
     Earlier documents are read again and compared, but not tokenized. A corpus that is already complete is only opened.

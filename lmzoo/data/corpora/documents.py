@@ -35,7 +35,7 @@ def read_documents(
     field: str = "text",
     split: bool = True,
 ) -> Iterator[list[str]]:
-    r"""Read documents from text files or JSON lines, one after another.
+    r"""Read documents from text files or JSON lines one at a time, as lists of sentences.
 
     * Text: a line is a sentence or a paragraph; blank lines separate documents.
     * `.jsonl`, `.ndjson`, `.json`: one object per line, each a document. A line of its text is a sentence or a
@@ -113,7 +113,7 @@ def split_documents(documents: Any, field: str = "text", split: bool = True) -> 
 
 
 def _extract_texts(items: Iterable[Any], field: str) -> Iterator[Any]:
-    """Yield the text in each record, each text in an array, and plain texts as they are."""
+    """Yield the texts in `items`: the field of a record, each entry of an array, and any other item unchanged."""
     for position, item in enumerate(items):
         text = _get_field(item, field, f"documents[{position}]") if isinstance(item, Mapping) else item
         yield from text.ravel().tolist() if isinstance(text, np.ndarray) else [text]

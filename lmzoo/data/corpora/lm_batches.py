@@ -38,7 +38,7 @@ def pair_neighbors(sentence: Sequence[str], backward: bool = False) -> Iterator[
 def cut_streams(
     sentences: Iterable[Sequence[str]], rows: int, steps: int, backward: bool = False, complete: bool = False
 ) -> Iterator[list[list[Pair]]]:
-    """Split streams of sentences into batches without padding, as in bilm-tf.
+    """Distribute sentences over parallel streams, and yield batches of the streams without padding, as in bilm-tf.
 
     Each row of a batch continues one stream. When the sentence of a stream ends, the stream takes the next sentence
     that no stream has taken yet. In the next batch each stream continues where it stopped.
@@ -226,7 +226,7 @@ class EncodedDocuments(Encoded):
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> EncodedDocuments:
-        """Split documents into words with `sentences_of`, and convert them to steps of both directions."""
+        """Split documents into words with `sentences_of`, and convert the words to steps of both directions."""
         check_documents(documents)
         documents = list(documents)
         warning_filter = FirstWarning()

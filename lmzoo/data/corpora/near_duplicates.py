@@ -14,7 +14,7 @@ _CHUNK_PAIRS = 1 << 16  # number of pairs compared at once
 
 
 def exact_digest(sentences: Sequence[str]) -> bytes:
-    """Return a digest of 16 bytes that is equal for equal texts."""
+    """Return a 16-byte digest of a document's text."""
     return hashlib.sha256("\n".join(sentences).encode()).digest()[:16]
 
 
@@ -84,7 +84,7 @@ def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
 
 
 def _import_datasketch() -> Any:
-    """Import datasketch.
+    """Import the optional package datasketch, and return it.
 
     Raises:
         ImportError: If it is not installed.

@@ -250,7 +250,7 @@ def _run(
     title: str,
     kind: str,
     parts: Sequence[_Part],
-    process: Callable[[_Part], list[str]],
+    process_file: Callable[[_Part], list[str]],
     workers: int | None,
     address: str | None,
     verbose: bool,
@@ -261,14 +261,14 @@ def _run(
         title: str, title of the progress bar.
         kind: str, name of the step in the names of temporary files.
         parts: sequence of input files, one per job.
-        process: callable that processes an input file and returns the warnings.
+        process_file: callable that processes an input file and returns the warnings.
         workers: int, number of processes that Ray starts; None for this process only.
         address: str, address of a Ray cluster; None for this machine.
         verbose: bool, whether to show progress.
     """
     pending_parts = [part for part in parts if not exists(part.temporary_path(kind, "json"))]
     with progress_bar(title, len(pending_parts), "files", verbose) as advance:
-        for part, messages in run_jobs(pending_parts, lambda: process, workers, address) if pending_parts else ():
+        for part, messages in run_jobs(pending_parts, lambda: process_file, workers, address) if pending_parts else ():
             advance(1)
             for message in messages:
                 warn(f"{part.file}: {message}")

@@ -26,7 +26,7 @@ _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
-    """Pack running text into full sequences: `start`, tokens, `end` and `last`, where the family has these tokens.
+    """Pack running text into full sequences, each with the family's special tokens at its start and end.
 
     Documents are joined, separated by the end token, and the result is split into sequences of full length, so there is
     no padding. A shorter sequence at the end is dropped. `pack_sentences` splits between sentences instead.

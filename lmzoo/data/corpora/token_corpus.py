@@ -101,7 +101,7 @@ class TokenCorpus:
         """Check that a tokenizer is the one that made the corpus.
 
         Raises:
-            ValueError: If `tokenizer` is a different one.
+            ValueError: If the corpus was made with another tokenizer.
         """
         self._index.check_tokenizer(self.folder, tokenizer)
 

@@ -218,8 +218,8 @@ class Table:
         try:
             return label_type(label)
         except (KeyError, ValueError):
-            name = getattr(label_type, "__name__", "label")
-            raise ValueError(f"{self.where(row)}: the label {label!r} is not a valid {name}.") from None
+            type_name = getattr(label_type, "__name__", "label")
+            raise ValueError(f"{self.where(row)}: the label {label!r} is not a valid {type_name}.") from None
 
 
 def _convert_cell_to_json(cell: Any) -> str:

@@ -100,7 +100,7 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
 
 
 def _make_encoding_error(location: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
-    """Return the error for a file in another encoding; `location` names the file and line."""
+    """Return the error for a file that is not in `encoding`; `location` names the file and line."""
     return ArgumentError(
         f"{location}: the byte 0x{error.object[error.start]:02x} is not {encoding.removesuffix('-sig')}. If the file "
         "is in another encoding, such as latin-1, say so (`encoding`).",
