@@ -94,9 +94,13 @@ def _score_candidates(text_ids: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor
 
 
 def _spread_over_groups(values: Tensor, text_ids: Tensor) -> Tensor:
-    """Spread the values of first and second texts, (2B,), over all texts of their groups, (KB,).
+    """Return a value for each text, float (KB,), given values of the first and second text of each group.
 
     In groups of more than two texts, each text gets the mean of the group's two values.
+
+    Args:
+        values: float (2B,), values of first and second texts in turn.
+        text_ids: int (2B,) or (KB, K), ids of the texts.
     """
     if len(text_ids.shape) == 1:
         return values

@@ -294,7 +294,9 @@ def distill(
     frozen_teacher = _FrozenTeacher(teacher)
     teacher_vectors = frozen_teacher.model.output["vectors"]
     _check_weights(weights, settings, learns_labels)
-    soft, hard, cosine = _choose_weights(weights, settings, outputs.vectors, teacher_vectors, same_tokens)
+    soft_weight, label_weight, cosine_weight = _choose_weights(
+        weights, settings, outputs.vectors, teacher_vectors, same_tokens
+    )
     batches = _make_training_batches(student, texts, y, batch_size, seed)
     inputs: Features = dict(student.input)
     if same_tokens:
@@ -308,7 +310,9 @@ def distill(
         inputs.update({_TEACHER_PREFIX + name: x for name, x in teacher_inputs.items()})
     teacher_outputs = ComparedOutputs(**frozen_teacher(teacher_inputs))
     multi_label = bool(student.multi_label)
-    loss_layer = DistillationLoss(temperature, soft, cosine, multi_label, dtype="float32", name="distillation_loss")
+    loss_layer = DistillationLoss(
+        temperature, soft_weight, cosine_weight, multi_label, dtype="float32", name="distillation_loss"
+    )
     logits = loss_layer(
         outputs.logits,
         teacher_outputs.logits,
@@ -325,7 +329,7 @@ def distill(
         model.compile(
             optimizer=student.default_optimizer() if optimizer is None else optimizer,
             loss=student.default_loss() if learns_labels else None,
-            loss_weights=[hard] if learns_labels else None,
+            loss_weights=[label_weight] if learns_labels else None,
             weighted_metrics=student.default_metrics() if learns_labels else None,
             **kwargs,
         )
@@ -487,10 +491,10 @@ def _check_weights(weights: Sequence[float] | None, settings: DistillationSettin
         return
     is_valid = len(weights) == 3 and all(is_number(weight, 0) for weight in weights) and any(weights)
     require(is_valid, "weights", "three numbers of at least 0, not all 0", weights)
-    soft, hard, cosine = weights
-    has_terms = settings.compares_predictions or not (soft or hard)
+    soft_weight, label_weight, cosine_weight = weights
+    has_terms = settings.compares_predictions or not (soft_weight or label_weight)
     require(has_terms, "weights", "(0, 0, 1) for a task that compares only vectors", weights)
-    has_loss = learns_labels or soft or cosine
+    has_loss = learns_labels or soft_weight or cosine_weight
     require(has_loss, "weights", "above 0 for a term other than labels", weights, "Or pass labels, `y`.")
 
 
@@ -515,15 +519,15 @@ def _choose_weights(
     """
     widths = (vectors.shape[-1], teacher_vectors.shape[-1])
     are_text_vectors = len(vectors.shape) == 2
-    soft, hard, cosine = settings.weights if weights is None else map(float, weights)
-    if cosine is None:
-        cosine = float(widths[0] == widths[1] and (same_tokens or are_text_vectors))
+    soft_weight, label_weight, cosine_weight = settings.weights if weights is None else map(float, weights)
+    if cosine_weight is None:
+        cosine_weight = float(widths[0] == widths[1] and (same_tokens or are_text_vectors))
     advice = "Add a `projection` to the student" if are_text_vectors else "Pass `weights` whose last one is 0"
-    if cosine and widths[0] != widths[1]:
+    if cosine_weight and widths[0] != widths[1]:
         raise ValueError(
             f"The vectors of student and teacher have {widths[0]} and {widths[1]} dimensions: only vectors of the same "
             f"width can be compared. {advice}."
         )
-    if cosine and not (same_tokens or are_text_vectors):
+    if cosine_weight and not (same_tokens or are_text_vectors):
         raise ValueError(f"Student and teacher have different tokens, whose vectors cannot be compared. {advice}.")
-    return soft, hard, cosine
+    return soft_weight, label_weight, cosine_weight

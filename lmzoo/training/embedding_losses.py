@@ -164,7 +164,7 @@ class TripletLoss(keras.losses.Loss):
         self.distance = distance
 
     def _compute_distances(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the distances between two batches of vectors, (B,)."""
+        """Return the distance between each vector in `x` and the corresponding vector in `y`, float (B,)."""
         if self.distance == "cosine":
             return 1 - ops.sum(unit_vectors(x) * unit_vectors(y), axis=-1)
         return ops.sqrt(ops.maximum(ops.sum(ops.square(x - y), axis=-1), _MIN_SQUARED_DISTANCE))

@@ -8,7 +8,7 @@ import keras
 
 
 def layers_of(model: Any) -> list[list[keras.Variable]]:
-    """Return the trained variables of each layer of a task, from the embeddings to the head.
+    """Return the trainable variables of each layer of a task, from the embeddings to the head.
 
     There is a layer for each hidden state of the backbone: the variables that compute this state from the previous
     state. In an encoder-decoder, the encoder's layers come first. Layers that share all their weights count as one

@@ -36,8 +36,8 @@ class PearsonCorrelation(keras.metrics.Metric):
     def __init__(self, name: str = "pearson", dtype: str | keras.DTypePolicy | None = None) -> None:
         super().__init__(name=name, dtype=dtype)
         self._direction = "up"  # tells tuners and callbacks that higher is better
-        for state in ("weight", "mean_x", "mean_y", "sum_xx", "sum_yy", "sum_xy"):
-            setattr(self, state, self.add_variable((), "zeros", name=state))
+        for variable_name in ("weight", "mean_x", "mean_y", "sum_xx", "sum_yy", "sum_xy"):
+            setattr(self, variable_name, self.add_variable((), "zeros", name=variable_name))
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Add a batch of labels, predictions and weights, each float (B,) or (B, 1)."""

@@ -107,9 +107,18 @@ class SpanScore(keras.metrics.Metric):
         for label_ids in (y_true, predicted_ids):
             label_ids = ops.where(is_counted, label_ids, len(self._table.outside) - 1)  # (B, T)
             spans.append(self._find_spans(ops.take_along_axis(label_ids, order, axis=1)))
-        (starts, ends, origins, types), (predicted_starts, predicted_ends, predicted_origins, predicted_types) = spans
-        is_correct = ends & predicted_ends & (origins == predicted_origins) & (types == predicted_types)  # (B, T)
-        for variable, flags in ((self.correct, is_correct), (self.predicted, predicted_starts), (self.actual, starts)):
+        (
+            (is_start, is_end, span_starts, types),
+            (is_predicted_start, is_predicted_end, predicted_span_starts, predicted_types),
+        ) = spans
+        is_correct = (
+            is_end & is_predicted_end & (span_starts == predicted_span_starts) & (types == predicted_types)
+        )  # (B, T)
+        for variable, flags in (
+            (self.correct, is_correct),
+            (self.predicted, is_predicted_start),
+            (self.actual, is_start),
+        ):
             variable.assign_add(ops.sum(ops.cast(flags, variable.dtype)))
 
     def _find_spans(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -126,13 +135,13 @@ class SpanScore(keras.metrics.Metric):
         previous_ids = ops.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=len(table.outside) - 1)  # (B, T)
         is_continued = ops.take(table.continues.ravel(), previous_ids * len(table.outside) + ids)  # (B, T)
         is_inside = ~ops.take(table.outside, ids)
-        starts = is_inside & ~is_continued
-        ends = is_inside & ~ops.pad(is_continued[:, 1:], ((0, 0), (0, 1)))
+        is_start = is_inside & ~is_continued
+        is_end = is_inside & ~ops.pad(is_continued[:, 1:], ((0, 0), (0, 1)))
         positions = ops.arange(ops.shape(ids)[1], dtype="int32")  # (T,)
-        origins = ops.max(
-            ops.where(starts[:, None] & (positions[:, None] >= positions), positions, -1), axis=2
+        span_starts = ops.max(
+            ops.where(is_start[:, None] & (positions[:, None] >= positions), positions, -1), axis=2
         )  # (B, T)
-        return starts, ends, origins, ops.take(table.type_of, ids)
+        return is_start, is_end, span_starts, ops.take(table.type_of, ids)
 
     def result(self) -> Tensor:
         """Return the score over all batches so far, float (); 0 where it is undefined."""

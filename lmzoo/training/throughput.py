@@ -71,10 +71,12 @@ class Throughput(keras.callbacks.Callback):
         if self._has_bar:
             self._update_bar(self._describe(logs))
         elif self.verbose:
-            seconds = (self.steps - self._count_steps()) * self.tokens / max(self._compute_tokens_per_second(), 1e-9)
+            seconds_left = (
+                (self.steps - self._count_steps()) * self.tokens / max(self._compute_tokens_per_second(), 1e-9)
+            )
             self.say(
                 f"step {self._count_steps():,} of {self.steps:,}: {self._describe(logs)}, "
-                f"{seconds / 60:.0f} minutes left"
+                f"{seconds_left / 60:.0f} minutes left"
             )
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:

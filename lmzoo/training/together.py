@@ -212,7 +212,7 @@ def _add_task_name(name: str, make_batch: MakeBatch) -> MakeBatch:
 
 
 class _JointModel(keras.Model):
-    """Model of several tasks with one backbone; features, labels and outputs are dicts with the names of tasks.
+    """Model of several tasks with one backbone; features, labels and outputs are dicts by task name.
 
     Each training batch is for one task. `SeveralDevicesModel` would compile the step again whenever tasks with targets
     of different ranks alternate; here, each task has its own compiled step, since the names in its batches differ.
