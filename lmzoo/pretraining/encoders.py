@@ -123,7 +123,7 @@ def train_encoder(
 
 
 def _average_scores(texts: Sequence[TrainingDocuments], text_scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each score over the texts, weighted by their shares; perplexities have a geometric mean."""
+    """Return the mean of each score over the texts, weighted by share; for perplexities, the geometric mean."""
     mean_scores = {
         name: sum(text.share * scores[name] for text, scores in zip(texts, text_scores, strict=True))
         for name in text_scores[0]
@@ -312,7 +312,7 @@ def find_decay_begin(recipe: Recipe, total: int) -> int | None:
 
 
 def _make_optimizer(recipe: Recipe, total_batches: int) -> keras.optimizers.Optimizer:
-    """Return the optimizer for a training of `total_batches` batches."""
+    """Return the optimizer for training on `total_batches` batches."""
     peak_learning_rate = recipe.batch_settings[-1]
     decay_begin = find_decay_begin(recipe, total_batches)
     accumulate = recipe.accumulate
