@@ -107,7 +107,11 @@ def initialize(
 
 
 def _read_environment(name: str) -> int | None:
-    """Return the integer in the environment variable `KERAS_DISTRIBUTION_<name>`, or None if it is not set."""
+    """Return the integer in the environment variable `KERAS_DISTRIBUTION_<name>`, or None if it is not set.
+
+    Raises:
+        ValueError: If the variable does not hold an integer.
+    """
     text = os.environ.get(f"KERAS_DISTRIBUTION_{name}")
     try:
         return None if text is None else int(text)

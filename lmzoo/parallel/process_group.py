@@ -111,7 +111,11 @@ def run_together(
 
 
 def _wait_for_exit_code(ray: Any, training_task: Any, config: Mapping[str, Any], signals: Sequence[int]) -> int:
-    """Forward signals and output until the processes end, and return the exit code."""
+    """Forward signals and output until the processes end, and return the exit code.
+
+    Raises:
+        ChildProcessError: If a process dies after the last restart.
+    """
     num_running = 0  # 0 before the processes start
     restarts = 0
     signal_sent = False
@@ -184,7 +188,13 @@ def _write(stream_name: str, content: bytes) -> None:
 
 
 def _run_workers(config: dict[str, Any], worker_range: tuple[int, int], use_gpu: bool) -> bool:
-    """Run the command in Ray Train workers, and return whether all processes survived the last attempt."""
+    """Run the command in Ray Train workers, and return whether all processes survived the last attempt.
+
+    Args:
+        config: dict, the command, its environment, and the queues for events and signals.
+        worker_range: minimum and maximum number of workers.
+        use_gpu: bool, whether each worker gets a GPU.
+    """
     from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
