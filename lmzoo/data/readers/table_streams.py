@@ -125,9 +125,9 @@ class TableStream:
                 continue
             path = self.files[file_index]
             unit = "row" if self._formats[file_index] == "parquet" else "line"
-            for line, cells in self._rows(file_index, skip):
-                where = f"{path}, {unit} {line}"
-                yield Row(self._convert(cells, where), (file_index, line), where)
+            for number, cells in self._rows(file_index, skip):
+                where = f"{path}, {unit} {number}"
+                yield Row(self._convert(cells, where), (file_index, number), where)
             skip = 0
 
     def iter(self, batch_size: int) -> Iterator[dict[Column, list[Any]]]:

@@ -46,8 +46,8 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
         try:
             return file.read().removeprefix("\ufeff")
         except UnicodeDecodeError as error:  # `error.object` holds the whole file
-            line = error.object.count(b"\n", 0, error.start) + 1
-            raise _make_encoding_error(f"{get_name(source)}, line {line}", error, encoding) from None
+            line_number = error.object.count(b"\n", 0, error.start) + 1
+            raise _make_encoding_error(f"{get_name(source)}, line {line_number}", error, encoding) from None
 
 
 def decompress(file: io.BufferedReader[Any]) -> BinaryIO:
