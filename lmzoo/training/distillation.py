@@ -382,24 +382,24 @@ def _make_training_batches(student: Any, texts: Any, y: Any, batch_size: int, se
     """Return shuffled batches of the student's features, with labels if there are any."""
     if y is not None or student.distillation.makes_labels:
         return student.training_batches(texts, y, batch_size=batch_size, seed=seed)
-    encoded = student.encode_inputs(texts)
-    buckets = fit_buckets(encoded.lengths, student.text_preprocessor.sequence_length, batch_size=batch_size)
+    encoded_texts = student.encode_inputs(texts)
+    buckets = fit_buckets(encoded_texts.lengths, student.text_preprocessor.sequence_length, batch_size=batch_size)
 
     def make_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
-        return (student.select_inputs(student.features(encoded, indices, width)),)
+        return (student.select_inputs(student.features(encoded_texts, indices, width)),)
 
-    return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "shuffle", (seed,))
+    return LengthBatches(encoded_texts.lengths, make_batch, batch_size, buckets, "shuffle", (seed,))
 
 
 def _add_teacher_features(make_batch: MakeBatch, teacher: Any, texts: Any) -> MakeBatch:
     """Return a function that adds the features of the teacher's own tokens to the student's batches."""
-    encoded = teacher.encode_inputs(texts)
-    buckets = np.array(fit_buckets(encoded.lengths, teacher.text_preprocessor.sequence_length))
+    encoded_texts = teacher.encode_inputs(texts)
+    buckets = np.array(fit_buckets(encoded_texts.lengths, teacher.text_preprocessor.sequence_length))
 
     def make_joined_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         features, *labels = make_batch(indices, width, rng)
-        teacher_width = int(buckets[np.searchsorted(buckets, encoded.lengths[indices].max())])
-        teacher_features = teacher.select_inputs(teacher.features(encoded, indices, teacher_width))
+        teacher_width = int(buckets[np.searchsorted(buckets, encoded_texts.lengths[indices].max())])
+        teacher_features = teacher.select_inputs(teacher.features(encoded_texts, indices, teacher_width))
         return {**features, **{_TEACHER_PREFIX + name: values for name, values in teacher_features.items()}}, *labels
 
     return make_joined_batch
@@ -450,9 +450,11 @@ def _describe_first_difference(student: Any, teacher: Any) -> str:
     vocabularies = [task.text_preprocessor.tokenizer.vocabulary for task in (student, teacher)]
     if list(vocabularies[0]) == list(vocabularies[1]):
         return ""
-    first_difference = next(i for i, pair in enumerate(zip_longest(*vocabularies)) if pair[0] != pair[1])
-    tokens = " and ".join(repr(v[first_difference]) if first_difference < len(v) else "nothing" for v in vocabularies)
-    return f"at id {first_difference} they have {tokens}"
+    first_different_id = next(i for i, pair in enumerate(zip_longest(*vocabularies)) if pair[0] != pair[1])
+    tokens = " and ".join(
+        repr(v[first_different_id]) if first_different_id < len(v) else "nothing" for v in vocabularies
+    )
+    return f"at id {first_different_id} they have {tokens}"
 
 
 def _check_texts(student: Any, texts: Any, same_tokens: bool) -> Any:

@@ -173,10 +173,10 @@ class AdamW(keras.optimizers.Optimizer):
         optimizer.set_layers([[table], [head]], unfreezing_steps=[10, 0])  # trains the head alone for ten steps
         ```
         """
-        count_matches = not unfreezing_steps or len(unfreezing_steps) == len(layers)
-        is_valid = count_matches and all(is_integer(step, 0) for step in unfreezing_steps)
-        description = f"{len(layers)} integers of at least 0, one for each layer"
-        require(is_valid, "unfreezing_steps", description, unfreezing_steps)
+        has_one_per_layer = not unfreezing_steps or len(unfreezing_steps) == len(layers)
+        is_valid = has_one_per_layer and all(is_integer(step, 0) for step in unfreezing_steps)
+        allowed_steps = f"{len(layers)} integers of at least 0, one for each layer"
+        require(is_valid, "unfreezing_steps", allowed_steps, unfreezing_steps)
         self._layers = {id(variable): index for index, layer in enumerate(layers) for variable in layer}
         self._unfreezing_steps = tuple(unfreezing_steps)
         self._num_layers = len(layers)
@@ -329,7 +329,7 @@ class AdamW(keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)  # private, but part of Keras' documentation of `Optimizer`
         first_moment = self._first[index]
         second_moment = self._second[index]
-        scale, decay = (ops.cast(size, variable.dtype) for size in self._step_sizes)
+        step_size, decay_size = (ops.cast(size, variable.dtype) for size in self._step_sizes)
         layer_factor = None
         if self._layer_factors:
             layer_factor = ops.cast(self._layer_factors[self._layers[self._variable_ids[index]]], variable.dtype)
@@ -337,22 +337,24 @@ class AdamW(keras.optimizers.Optimizer):
         has_decay = self._decayed[index] and self.decay
         if self._kernel and variable.dtype == "float32":
             if has_decay:
-                self.assign_sub(variable, (decay if layer_factor is None else decay * layer_factor) * variable)
-            arguments = {
+                self.assign_sub(
+                    variable, (decay_size if layer_factor is None else decay_size * layer_factor) * variable
+                )
+            kernel_arguments = {
                 "var": variable.handle,
                 "m": first_moment.value.handle,
                 "v": second_moment.value.handle,
                 "grad": gradient,
             }
             if layer_factor is not None:
-                arguments["lr"] = self._kernel.keywords["lr"] * layer_factor
-            self._kernel(**arguments)
+                kernel_arguments["lr"] = self._kernel.keywords["lr"] * layer_factor
+            self._kernel(**kernel_arguments)
             return
         self.assign_add(first_moment, (gradient - first_moment) * (1 - self.beta_1))
         self.assign_add(second_moment, (ops.square(gradient) - second_moment) * (1 - self.beta_2))
-        change = scale * first_moment / (ops.sqrt(second_moment) + self.epsilon)
+        change = step_size * first_moment / (ops.sqrt(second_moment) + self.epsilon)
         if has_decay:
-            change = change + decay * variable
+            change = change + decay_size * variable
         change = self.scaled(change, variable, index)
         self.assign_sub(variable, change if layer_factor is None else layer_factor * change)
 

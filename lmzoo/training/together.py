@@ -101,12 +101,12 @@ def fit_together(
     require(is_number(temperature, 1), "temperature", "a number of at least 1", temperature)
     is_valid = steps_per_epoch is None or is_integer(steps_per_epoch, 1)
     require(is_valid, "steps_per_epoch", "an integer of at least 1, or None", steps_per_epoch)
-    models = _check_tasks(tasks)
-    validation = _check_validation(validation_data, models)
+    tasks_by_name = _check_tasks(tasks)
+    validation = _check_validation(validation_data, tasks_by_name)
     task_batches = [_make_task_batches(name, entry, batch_size, seed) for name, entry in tasks.items()]
     batch_counts = np.array([batches_of_task.num_batches for batches_of_task in task_batches], "float64")
     batches = Interleaved(task_batches, (batch_counts ** (1 / temperature)).tolist())
-    model = _JointModel(models)
+    model = _JointModel(tasks_by_name)
     model.compile_together(optimizer)
     model.build_losses(task_batches)
     history = keras.callbacks.History()
@@ -116,7 +116,7 @@ def fit_together(
     no_retracing_warnings = suppress_log_lines("triggered tf.function retracing")
     with run.in_progress(), give_whole_batches(), restore_weights_on_error(model), no_retracing_warnings:
         _run_epochs(
-            model, batches, run, epochs, epoch_steps, verbose, lambda: _evaluate(models, validation, batch_size)
+            model, batches, run, epochs, epoch_steps, verbose, lambda: _evaluate(tasks_by_name, validation, batch_size)
         )
     return history
 
@@ -137,26 +137,26 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
             raise TypeError(f"`tasks[{name!r}]` must be a tuple (task, x, y) under a string, got {entry!r:.60}.")
     if has_several_processes():
         raise ValueError("`fit_together` trains in one process. Start it without other processes.")
-    models = {name: entry[0] for name, entry in tasks.items()}
-    first_name, first_task = next(iter(models.items()))
-    for name, task in models.items():
+    tasks_by_name = {name: entry[0] for name, entry in tasks.items()}
+    first_name, first_task = next(iter(tasks_by_name.items()))
+    for name, task in tasks_by_name.items():
         if task.backbone is not first_task.backbone:
             raise ValueError(
                 f"The tasks {first_name!r} and {name!r} have different backbones. Build each task on the same one: "
                 f"`{type(task).__name__}(backbone, preprocessor, ...)`."
             )
-    for name, task in models.items():
+    for name, task in tasks_by_name.items():
         if task.head_kind == "bidirectional_lm":
             raise ValueError(
                 f"The task {name!r} is a {type(task).__name__}, which reads documents as streams: train it alone, with "
                 "its `fit`."
             )
-    if len({id(task) for task in models.values()}) < len(models):
+    if len({id(task) for task in tasks_by_name.values()}) < len(tasks_by_name):
         raise ValueError("A task may have only one name. Join the examples of its names.")
-    return models
+    return tasks_by_name
 
 
-def _check_validation(data: Any, models: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+def _check_validation(data: Any, tasks_by_name: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Check the validation data, and return each task's data by the name of the task.
 
     Raises:
@@ -168,11 +168,13 @@ def _check_validation(data: Any, models: Mapping[str, Any]) -> dict[str, tuple[A
     if not isinstance(data, Mapping):
         raise TypeError(f"`validation_data` must be a dict from names of tasks to (x, y), got {data!r:.60}.")
     for name, entry in data.items():
-        require(name in models, "validation_data", f"a dict with some of the keys {', '.join(models)}", name)
+        require(
+            name in tasks_by_name, "validation_data", f"a dict with some of the keys {', '.join(tasks_by_name)}", name
+        )
         if not isinstance(entry, tuple) or len(entry) not in (1, 2):
             raise TypeError(f"`validation_data[{name!r}]` must be a tuple (x, y), got {entry!r:.60}.")
         with _add_task_to_errors(name):
-            models[name].check_examples(*entry)
+            tasks_by_name[name].check_examples(*entry)
     return dict(data)
 
 
@@ -347,11 +349,11 @@ def _run_epochs(
 
 
 def _evaluate(
-    models: Mapping[str, Any], validation: Mapping[str, tuple[Any, ...]], batch_size: int
+    tasks_by_name: Mapping[str, Any], validation: Mapping[str, tuple[Any, ...]], batch_size: int
 ) -> dict[str, float]:
     """Return the results of each task on its validation data."""
     metric_values = {}
     for name, examples in validation.items():
-        scores = models[name].evaluate(*examples, batch_size=batch_size, verbose=0, return_dict=True)
+        scores = tasks_by_name[name].evaluate(*examples, batch_size=batch_size, verbose=0, return_dict=True)
         metric_values.update({f"val_{name}_{key}": value for key, value in scores.items()})
     return metric_values
