@@ -128,7 +128,7 @@ def _wait_for_exit_code(ray: Any, training_task: Any, config: Mapping[str, Any],
             config["signals"].put(signals[0])
             signal_sent = True
         try:
-            event_kind, index, content = config["events"].get(timeout=_POLL_SECONDS)
+            event_kind, index, payload = config["events"].get(timeout=_POLL_SECONDS)
         except queue.Empty:
             if ray.wait([training_task], timeout=0)[0] and config["events"].empty():
                 break
@@ -137,22 +137,22 @@ def _wait_for_exit_code(ray: Any, training_task: Any, config: Mapping[str, Any],
             if signals:
                 return 128 + signals[0]
             if num_running:
-                restarts += content <= num_running
-                warnings.warn(describe_restart(death, num_running, content, restarts), stacklevel=3)
-            num_running = content
+                restarts += payload <= num_running
+                warnings.warn(describe_restart(death, num_running, payload, restarts), stacklevel=3)
+            num_running = payload
             death = None
-        elif event_kind == "end" and content < 0:
-            death = death or f"Worker {index} was ended by {signal.Signals(-content).name}"
+        elif event_kind == "end" and payload < 0:
+            death = death or f"Worker {index} was ended by {signal.Signals(-payload).name}"
             if signals and index == 0:
-                return 128 - content
+                return 128 - payload
         elif event_kind == "end":
-            if (index == 0 and (content == 0 or signals)) or content not in (0, os.EX_TEMPFAIL):
+            if (index == 0 and (payload == 0 or signals)) or payload not in (0, os.EX_TEMPFAIL):
                 _write("stderr", messages[index])
-                return content
+                return payload
         elif index == 0:
-            _write(event_kind, content)
+            _write(event_kind, payload)
         elif event_kind == "stderr":
-            messages[index] = (messages[index] + content)[-_MAX_MESSAGE_BYTES:]
+            messages[index] = (messages[index] + payload)[-_MAX_MESSAGE_BYTES:]
     try:
         if ray.get(training_task):
             return os.EX_TEMPFAIL

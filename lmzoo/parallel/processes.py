@@ -136,10 +136,10 @@ def compare_by_jax(facts: Mapping[str, Any]) -> None:
         ProcessesError: In all processes, if a process has other values than process 0; the message names the process
             and shows the values.
     """
-    encoded = np.frombuffer(json.dumps(facts, default=str).encode(), "uint8")
-    max_length = all_gather_on_jax(np.int32(len(encoded))).max()
+    json_bytes = np.frombuffer(json.dumps(facts, default=str).encode(), "uint8")
+    max_length = all_gather_on_jax(np.int32(len(json_bytes))).max()
     encoded_facts = all_gather_on_jax(
-        np.pad(encoded, (0, max_length - len(encoded)), constant_values=ord(" "))
+        np.pad(json_bytes, (0, max_length - len(json_bytes)), constant_values=ord(" "))
     )  # (processes, max_length)
     main_facts, *other_facts = [json.loads(array.astype("uint8").tobytes()) for array in encoded_facts]
     for index, process_facts in enumerate(other_facts, 1):

@@ -140,9 +140,9 @@ def make_worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, 
     if workers > resources.get(processor, 0):
         available = f"{resources.get(processor, 0):g}"
         raise ValueError(f"{workers} workers need one {processor} each, but Ray has {available}. Lower `workers`.")
-    threads = str(max(1, int(resources["CPU"]) // workers))
+    num_threads = str(max(1, int(resources["CPU"]) // workers))
     variables = {
-        **dict.fromkeys(_THREAD_VARIABLES, threads),
+        **dict.fromkeys(_THREAD_VARIABLES, num_threads),
         **{name: os.environ[name] for name in _SHARED_VARIABLES if name in os.environ},
     }
     return {"num_cpus": 1, "num_gpus": int(needs_gpu), "runtime_env": {"env_vars": variables}}
